@@ -9,7 +9,8 @@ Facts (kubeflow/trainer, pkg/runtime and its plugin jobset):
 - ``spec.podSpecOverrides``, later ``spec.podTemplateOverrides``, were what ``runtimePatches`` are.
 - ``spec.initializer`` adds variables to the runtime's initializers, which run with it and without it. At creation the
   runtime must have the job and the container of each part of it.
-- Entries of ``runtimePatches`` have different managers, and items of lists in them different names: these are the keys of the CRD's lists.
+- Entries of ``runtimePatches`` have different managers, and items of lists in them different names: these are the keys
+  of the CRD's lists.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """The controllers of a term beside the core: jobs, pods, node assignment, failures. Each hears of all changes.
 
-The leader before us may have written what our watches do not show yet. The term itself waits for Workloads; here
+The former leader may have written objects that the watches do not show yet. The term itself waits for Workloads; here
 controllers wait for pods, before they remove the first scheduling gate.
 """
 
@@ -69,13 +69,14 @@ from kube.writing.writer import Writer
 LEASE: Final = "tessera-controller"
 
 NamedTask = tuple[str, Coroutine[Any, Any, None]]
-"""A name for the log, and what runs until cancelled."""
+"""A name for the log, and a coroutine that runs until cancelled."""
 
 
 @dataclass(frozen=True)
 class ProcessContext:
     """What a process has for its terms: its configuration, its client, what its watches show, and the kinds of jobs
-    that are queued during the term, with what lies between them and their pods. ``systems``: whose Queues are queues.
+    that are queued during the term, with the kinds between them and their pods. ``systems``: the systems whose Queues
+    are mirrored.
     """
 
     config: ControllerConfig
@@ -90,14 +91,15 @@ class ProcessContext:
 
 
 def own_lease(namespace: str) -> ObjectReference:
-    """What Events about the controller itself regard."""
+    """The object of Events about the controller itself."""
     return ObjectReference(LEASES.api_version, LEASES.kind, LEASE, "", namespace)
 
 
 class TermControllers:
-    """``start`` once, before the core hears of any change. ``counting`` counts what becomes of what they do.
+    """Starts the controllers. ``start`` once, before the core hears of any change. ``counting`` counts what becomes of
+    their actions.
 
-    Listeners hear of a change in the order in which they were added, after the core: see ``core.Listener``.
+    Listeners hear of a change in the order in which they were added, after the core: see ``core.ChangeListener``.
     """
 
     def __init__(
@@ -205,7 +207,7 @@ class TermControllers:
             self._raws.forget(WorkloadKey(workload.key))
 
     async def _after_loading(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """A job is reconciled by its workloads: all of them must be known before the first job is."""
+        """Runs a controller after all workloads are known: a job is reconciled by its workloads."""
         await self._core.loaded.wait()
         await run()
 
@@ -218,7 +220,9 @@ class TermControllers:
         return QueueUsageQueries(source, rules, core.engine, wake=core.inbox.wake, clock=self._clock, tell=tell)
 
     def _ungater(self) -> Iterator[NamedTask]:
-        """Gives pods of jobs with a topology assignment their nodes, and removes their scheduling gate."""
+        """Yields the task that gives pods of jobs with a topology assignment their nodes, and removes their scheduling
+        gate.
+        """
         caught_up = asyncio.Event()
 
         def ready() -> bool:
@@ -246,7 +250,7 @@ class TermControllers:
         yield "ungater", run()
 
     def _volcano_jobs(self) -> Coroutine[Any, Any, None]:
-        """The lifecycle of Volcano Jobs. None is judged before all of their pods are known."""
+        """Runs the lifecycle of Volcano Jobs. None is reconciled before all of their pods are known."""
         controller = VolcanoJobController(
             self._config.switch(System.VOLCANO),
             self._feeds,
@@ -306,7 +310,9 @@ class TermControllers:
         return failed
 
     def _pod_controller(self, jobs: JobController | None) -> Iterator[NamedTask]:
-        """Plain pods. ``jobs`` is None where no kind of job is queued here: then no pod belongs to one that is."""
+        """Yields the tasks of plain pods. ``jobs`` is None if no kind of job is queued here: then no pod belongs to a
+        queued job.
+        """
         settings, cluster = job_settings(self._config, self._own_namespace), self._cluster_of_pods(jobs)
         publish = self._events.publish
         written = [system for system in self._systems if not self._config.switch(system).keep_scheduler_name]
@@ -352,7 +358,7 @@ class TermControllers:
         return known if jobs is None else replace(known, has_workload=jobs.has_workload)
 
     def _deployments(self) -> DeploymentController:
-        """The replicas of Deployments, whose pods are queued one by one."""
+        """The controller of Deployments, whose pods are queued one by one."""
         controller = DeploymentController(
             self._core.engine,
             self._feeds,
@@ -366,7 +372,7 @@ class TermControllers:
         return controller
 
     def _serving(self, jobs: JobController | None) -> Coroutine[Any, Any, None]:
-        """Objects with groups of pods. None is judged before all of their pods are known."""
+        """Runs the controller of objects with groups of pods. None is reconciled before all of their pods are known."""
         is_admitted = (lambda _uid: False) if jobs is None else jobs.is_admitted
         controller = ServingController(
             self._client,

@@ -40,15 +40,17 @@ _MAX_PORT: Final = 65535
 
 
 class UsageError(Exception):
-    """One line: the flag, what was found, what was expected."""
+    """A wrong flag, in one line: the flag, what was found, what was expected."""
 
 
 class TextRequested(Exception):  # noqa: N818 - not an error: the text is to be printed
-    """``--help`` or ``--version``: the text is the answer."""
+    """The text of ``--help`` or ``--version`` is to be printed."""
 
 
 class Flags(Struct, frozen=True, kw_only=True):
-    """``metrics``, ``leader_elect``: None where the flag is absent. An address of None inside the tuple serves none."""
+    """The flags. ``metrics``, ``leader_elect``: None if the flag is absent. An address of None inside the tuple serves
+    none.
+    """
 
     config: Path | None = None
     kubeconfig: str | None = None
@@ -64,7 +66,9 @@ class Flags(Struct, frozen=True, kw_only=True):
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> Flags:
-    """``argv`` is without the program's name. Raises UsageError, TextRequested."""
+    """The flags in a command line and environment. ``argv`` is without the program's name. Raises UsageError,
+    TextRequested.
+    """
     given = _from_environment(env)
     words = list(argv)
     while words:
@@ -73,7 +77,7 @@ def parse(argv: Sequence[str], env: Mapping[str, str]) -> Flags:
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Flag to (value, what to call it in a message)."""
+    """The flags in environment variables: flag to (value, the name for messages)."""
     found = {}
     for name in (*_NAMED, "leader-elect", *_ENDING):
         variable = "TESSERA_" + name.upper().replace("-", "_")
@@ -131,7 +135,7 @@ def _typed(given: Mapping[str, tuple[str, str]]) -> Flags:
 
 
 def address(value: str, called: str) -> Address | None:
-    """``HOST:PORT``, ``:PORT``, or ``0`` for none. Raises UsageError."""
+    """The address in ``HOST:PORT`` or ``:PORT``; None for ``0``. Raises UsageError."""
     if value == "0":
         return None
     host, colon, port = value.rpartition(":")

@@ -1,9 +1,10 @@
-"""Which of Volcano and KAI Tessera decides for: those that are switched on, whose Queues the API server has.
+"""Decides whether Tessera decides for Volcano and KAI: for each system that is switched on, and whose Queues the API
+server has.
 
-Two must never decide about one queue. So with ``auto`` a system is left alone while one of its own leases is held; a
-lease that cannot be read counts as held. What holds is looked up before each term and every few seconds in it: a change
-ends the term, as a change of kinds of jobs does. A system goes out of force at once, and comes into force a while after
-the last renewal: a rollout of its own parts leaves its leases free for seconds.
+Two schedulers must never decide about one queue. So with ``auto`` a system is left alone while one of its own leases is
+held; a lease that cannot be read counts as held. Leases are read before each term and every few seconds in it: a change
+ends the term, as a change of kinds of jobs does. A system is switched off at once, and on a while after the last
+renewal: a rollout of its own parts leaves its leases free for seconds.
 """
 
 import logging
@@ -26,11 +27,11 @@ from kube.resources import LEASES, Resource
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10.0
-"""Between two looks."""
+"""Seconds between two readings of leases."""
 _LEASE_S: Final = 15
-"""How long a lease lasts that does not say so: what client-go's have by default."""
+"""The duration of a lease that does not tell one: client-go's default."""
 FREE_S: Final = 60.0
-"""So long after its last renewal a lease keeps its system from coming into force, whether it is given back or not."""
+"""The time after its last renewal for which a lease keeps its system off, whether it is given back or not."""
 
 
 class _Lease(msgspec.Struct, frozen=True):
@@ -38,7 +39,7 @@ class _Lease(msgspec.Struct, frozen=True):
 
 
 def is_held(lease: LeaseSpec, now_s: float, *, free_s: float = 0.0) -> bool:
-    """Whether its holder has renewed it within its duration, or anybody within ``free_s``.
+    """Whether the lease's holder has renewed it within its duration, or any holder within ``free_s``.
 
     A time that cannot be read counts as just now.
     """
@@ -53,10 +54,11 @@ def is_held(lease: LeaseSpec, now_s: float, *, free_s: float = 0.0) -> bool:
 
 
 class ForeignSystems:
-    """``adopt`` before each term; what ``changes`` gives returns in it when other systems are to be decided for.
+    """The systems that are decided for. ``adopt`` before each term; the coroutine of ``changes`` returns in it when
+    other systems are to be decided for.
 
-    ``in_force`` changes in ``adopt`` alone. Queues are followed from the first look at which their system is on, until
-    ``adopt`` finds it off. ``readers``: what else is followed while a system is decided for.
+    ``in_force`` changes in ``adopt`` alone. Queues are watched from the first reading at which their system is on,
+    until ``adopt`` finds it off. ``readers``: what else is watched while a system is decided for.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class ForeignSystems:
 
     @property
     def changes(self) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """What returns when others are to be in force; None where none ever is."""
+        """A coroutine that returns when other systems are to be in force; None if none ever is."""
         return self._change if self._switched else None
 
     async def _change(self) -> None:
@@ -101,7 +103,7 @@ class ForeignSystems:
             await sleep(self._clock, LOOK_S)
 
     async def _look(self) -> frozenset[System]:
-        """Which are on now. As before, where the API server does not say."""
+        """The systems that are on now; the present ones if the API server does not answer."""
         try:
             served = await self._served_versions() if self._switched else frozenset()
             return frozenset([system for system in self._switched if await self._is_on(system, served)])
@@ -110,7 +112,7 @@ class ForeignSystems:
             return self.in_force
 
     async def _served_versions(self) -> frozenset[str] | None:
-        """None where discovery is closed to this account."""
+        """The API groups and versions that the API server serves; None if discovery is closed to this account."""
         try:
             return await self._client.group_versions()
         except ForbiddenError:

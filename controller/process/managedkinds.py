@@ -1,4 +1,4 @@
-"""The kinds of jobs that are queued now: those of the table that the configuration names, and those of JobKinds.
+"""The kinds of jobs that are queued now: the kinds of the table that the configuration names, and those of JobKinds.
 
 A kind that a JobKind declares comes and goes while the process runs. Everything that a term knows about jobs follows
 from its kinds, and a term takes all of its state from objects; so a change of kinds begins a new term, after the
@@ -23,13 +23,14 @@ from kube.clock import Clock, sleep
 from kube.resources import Resource
 
 GATHER_S: Final = 0.5
-"""JobKinds that are written together begin one term."""
+"""The time for which changes are gathered: JobKinds that are written together begin one term."""
 
 
 class ManagedKinds:
-    """``adopt`` before each term, ``while_in_force`` around it. ``declared``: whether JobKinds count at all.
+    """The kinds in force. ``adopt`` before each term, ``while_in_force`` around it. ``declared``: whether JobKinds
+    count at all.
 
-    ``kinds`` and ``owned`` change in ``adopt`` alone. ``suspend_paths`` is one object for ever, and follows the
+    ``kinds`` and ``owned`` change in ``adopt`` alone. ``suspend_paths`` is always the same object, and follows the
     JobKinds at once: replicas that do not lead answer the webhook by it.
     """
 
@@ -56,7 +57,7 @@ class ManagedKinds:
 
     @property
     def declared(self) -> frozenset[str]:
-        """Kinds that JobKinds name."""
+        """Kinds that JobKinds declare."""
         return frozenset(kind.kind for kind in self._in_force.values())
 
     @property
@@ -78,7 +79,7 @@ class ManagedKinds:
         return {resource_of(each.kind): each.kind for each in found if each.kind is not None}
 
     async def adopt(self) -> None:
-        """Take the kinds for the next term, which waits for their objects; those that are gone are followed no more."""
+        """Takes the kinds for the next term, which waits for their objects; kinds that are gone are watched no more."""
         if self._declares:
             await self._feeds.listed(DECLARATIONS)
         self._changed.clear()
@@ -95,8 +96,8 @@ class ManagedKinds:
     async def while_in_force(
         self, work: Coroutine[Any, Any, None], changes: Callable[[], Coroutine[Any, Any, None]] | None = None
     ) -> bool:
-        """Run ``work`` until it ends, or until the kinds have changed, or ``changes`` has returned: then it is ended,
-        and this is True.
+        """Runs ``work`` until it ends, or until the kinds have changed, or ``changes`` has returned: then it is ended,
+        and this returns True.
         """
         tasks = [asyncio.create_task(work, name="term"), asyncio.create_task(self._change(), name="kinds")]
         if changes is not None:
@@ -113,7 +114,7 @@ class ManagedKinds:
         return tasks[0] not in ended
 
     async def _change(self) -> None:
-        """Return when the kinds are others, and what is new is listed: until then the term goes on."""
+        """Returns when the kinds have changed, and new ones are listed: until then the term goes on."""
         while True:
             await self._changed.wait()
             await sleep(self._clock, GATHER_S)

@@ -1,6 +1,7 @@
 """The whole process: watches, listeners, leadership, and one term at a time.
 
-What serves users and the API server is imported where it is started: the core alone has neither, and is 11 MiB smaller.
+Servers for users and the API server are imported when they are started: the core alone needs neither, and is 11 MiB
+smaller.
 """
 
 import asyncio
@@ -76,11 +77,13 @@ log = logging.getLogger(__name__)
 
 KUEUE_NAMESPACE: Final = "kueue-system"
 _CONNECTIONS: Final = WRITES_AT_ONCE + 4
-"""The writer's, and some for Events and for readings after conflicts."""
+"""Connections of the client: the writer's, and some for Events and for readings after conflicts."""
 
 
 class Process:
-    """``run`` until ``stop`` is set. Raises what ends the process: OSError for an address that is taken, say."""
+    """The process. ``run`` until ``stop`` is set. Raises what ends the process, such as OSError for an address that is
+    taken.
+    """
 
     def __init__(
         self,
@@ -92,8 +95,8 @@ class Process:
         start_webhooks: "Start | None" = None,
         figures: "FiguresNow | None" = None,
     ) -> None:
-        """``start_webhooks`` starts the process that serves webhooks; one of its own where it is not given.
-        ``figures``: what GPUs measure now, for the page where no Prometheus is configured.
+        """``start_webhooks`` starts the process that serves webhooks; by default a process of its own. ``figures``:
+        what GPUs measure now, for the page if no Prometheus is configured.
         """
         self._config = config
         self._flags = flags
@@ -123,13 +126,14 @@ class Process:
         self._spaces = SeenNamespaces()
         self.listeners = Listeners()
         self.view: ViewService | None = None
-        """Answers to users, while the process runs and has an address for them."""
+        """The port for users, while the process runs and has an address for it."""
 
     async def run(self, stop: asyncio.Event) -> int:
         cluster = self._connect()
         election = self._config.leader_election
-        # A leader begins no request after the renew deadline; one it has begun then is given up before the lease ends
-        # and another replica may lead. With ``may_write`` this is the fence: two leaders never write at once.
+        # A leader begins no request after the renew deadline; a request that it has begun by then is given up before
+        # the lease ends and another replica may lead. With ``may_write`` this is the fence: two leaders never write at
+        # once.
         answer_s = max(1.0, (election.lease_duration_s - election.renew_deadline_s) * 0.9)
         async with Client(cluster, timeout_s=min(10.0, answer_s), connections=_CONNECTIONS, compressed=False) as client:
             self._own = self._flags.namespace or self._config.namespace or own_namespace()
@@ -156,7 +160,9 @@ class Process:
         return 0
 
     async def _lead(self, client: Client, cluster: ClusterConfig) -> None:
-        """Terms until cancelled: a replica that loses the leases campaigns anew, and keeps nothing of the old term."""
+        """Runs terms until cancelled: a replica that loses the leases campaigns anew, and keeps nothing of the old
+        term.
+        """
         if not self._elects():
             await self._terms(client, None)
             return
@@ -167,7 +173,7 @@ class Process:
             lease_s=election.lease_duration_s, renew_s=election.renew_deadline_s, retry_s=election.retry_period_s
         )
         leases = [LeaseRef(self._own, LEASE), LeaseRef(kueues, election.resource_name, absent_is_held=True)]
-        # A client of its own: renewals must not wait behind writes.
+        # Leases have a client of their own: renewals must not wait behind writes.
         connect = partial(Client, cluster, timeout_s=timing.renew_s / 2, connections=2)
         leadership = LeadershipApart(
             connect, leases, me=self._me, clock=self._clock, random=random.random, timing=timing
@@ -177,7 +183,7 @@ class Process:
                 await self._campaign(self._leadership, client)
 
     async def _campaign(self, leadership: LeadershipApart, client: Client) -> None:
-        """Terms that follow until we lead, and decide until we do not."""
+        """Runs terms that follow until this replica leads, and decide until it does not."""
         leads = asyncio.Event()
         terms = asyncio.create_task(self._terms(client, leads), name="terms")
 
@@ -197,7 +203,9 @@ class Process:
                 raise each
 
     async def _terms(self, client: Client, leads: asyncio.Event | None) -> None:
-        """One term, and another whenever kinds of jobs have come or gone, or queues of other systems."""
+        """Runs one term after another: a new one begins whenever kinds of jobs, or queues of other systems, have come
+        or gone.
+        """
         assert self._kinds is not None
         assert self._systems is not None
         changed = True
@@ -207,7 +215,9 @@ class Process:
             changed = await self._kinds.while_in_force(self._new_term(client).run(leads), self._systems.changes)
 
     def _webhooks(self, client: Client, cluster: ClusterConfig) -> list[asyncio.Task[None]]:
-        """Every replica serves webhooks. A controller outside of its cluster has no Service that could call it."""
+        """The task of the webhooks, which every replica serves. A controller outside of its cluster has no Service that
+        could call it.
+        """
         if self._flags.core_only or self._flags.kubeconfig is not None:
             return []
         return [asyncio.create_task(self._serve_webhooks(client, cluster), name="webhook")]
@@ -239,7 +249,7 @@ class Process:
             await service.run()
 
     def _views(self, cluster: ClusterConfig) -> list[asyncio.Task[None]]:
-        """Every replica serves them: one that follows asks the one that leads."""
+        """The task of the port for users, which every replica serves: a follower asks the leader."""
         if self._flags.core_only or self._flags.web is None:
             return []
         return [asyncio.create_task(self._serve_view(cluster, self._flags.web), name="view")]
@@ -278,7 +288,7 @@ class Process:
         )
 
     async def _reviewed_elsewhere(self, body: bytes) -> bytes:
-        """What the replica that leads says of a dry run. Raises RefusedError."""
+        """The leading replica's answer about a dry run. Raises RefusedError."""
         from controller.process.submissions import ELSEWHERE_S
         from controller.visibility.server_shell import REVIEWED, RefusedError
 
@@ -319,7 +329,9 @@ class Process:
 
     @property
     def _with_the_system(self) -> bool:
-        """Volcano Jobs are run while its Queues are decided for, because Volcano's own controller may hold a lease."""
+        """Whether Volcano Jobs are run only while Volcano's Queues are decided for, because Volcano's own controller
+        may hold a lease.
+        """
         return self._config.switch(System.VOLCANO).enabled is None
 
     def _readers_of_systems(self) -> dict[System, dict[Resource, Decode[Any]]]:
@@ -356,7 +368,9 @@ class Process:
             self.listeners.add(address, f"/{health.readiness}", probe(self._unready))
 
     def _unready(self) -> str | None:
-        """Why this replica is not ready. Followers get ready too: one may have to lead at any moment."""
+        """Why this replica is not ready; None if it is. Followers get ready too: each may have to lead at any
+        moment.
+        """
         unsynced = self._feeds.unsynced if self._feeds is not None else ("everything",)
         if unsynced:
             return f"not listed yet: {', '.join(unsynced)}"
@@ -368,7 +382,7 @@ class Process:
 
     @property
     def core(self) -> Core | None:
-        """What decides, while this replica leads."""
+        """The core of the term, while this replica leads; else None."""
         return self._running.core if self._running is not None else None
 
     def _cohorts_above(self, queue: ClusterQueueName) -> Iterator[str]:
@@ -382,7 +396,7 @@ class Process:
 
     @property
     def leader(self) -> str | None:
-        """The replica that leads, in words; None while this one does."""
+        """The holder of the lease, in words; None while this replica leads."""
         return self._leadership.waiting_for if self._leadership is not None else None
 
     @property
@@ -392,7 +406,7 @@ class Process:
         return "leader" if self._leadership is not None and self._leadership.leading else "follower"
 
     def exposing(self) -> Parts[Exposition]:
-        """What /metrics shows now."""
+        """The content of /metrics now."""
         running, acting = self._running, None
         if running is not None:
             workloads = tuple(kept.workload for kept in running.core.ledger.values())  # it changes in the pauses

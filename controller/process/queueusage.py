@@ -1,7 +1,7 @@
-"""Past use of KAI's Queues as Prometheus measured it: what is asked, and what the answer says.
+"""Past use of KAI's Queues as Prometheus measured it: the queries, and what their answers say.
 
-Use is KAI's: what a Queue had over the window, over what there was in it; both halved with age where a half-life is
-set. Windows are put into the query as a number of seconds, so that it is one that any Prometheus can parse.
+Use is defined as in KAI: what a Queue had over the window, divided by the capacity in it; both halved with age if a
+half-life is set. Windows are written into the query as a number of seconds, so that any Prometheus can parse it.
 """
 
 import math
@@ -16,12 +16,12 @@ from kube.prometheus import Vector
 
 
 class UsageAnswerError(ValueError):
-    """The answer says nothing of past use: what was found, what was expected."""
+    """The answer tells nothing of past use: what was found, what was expected."""
 
 
 def queries(source: UsageSource, rules: QueueUsage, now_s: float) -> dict[str, str]:
-    """By resource."""
-    # One sample at least is in the window, also where it has just begun.
+    """The queries by resource."""
+    # The window has at least one sample, also if it has just begun.
     window_s = max(now_s - rules.begin_s(now_s), source.resolution_s)
     over = f"[{math.ceil(window_s)}s:{math.ceil(source.resolution_s)}s]"
     weight = f" * 0.5 ^ (({now_s:.0f} - time()) / {rules.half_life_s:.12g})" if rules.half_life_s else ""
@@ -29,14 +29,16 @@ def queries(source: UsageSource, rules: QueueUsage, now_s: float) -> dict[str, s
 
 
 def _query(metrics: UsageMetrics, over: str, weight: str) -> str:
-    """Two leaders have the same series for a moment, by other labels: the larger counts."""
+    """The query of one resource. Two leaders have the same series for a moment, by other labels: the larger counts."""
     has = f"sum_over_time((max by (queue_name) ({metrics.allocated}){weight}){over})"
     there_is = f"sum_over_time((max({metrics.capacity}){weight}){over})"
     return f"{has} / scalar({there_is})"
 
 
 def usage(answers: Mapping[str, Vector]) -> Mapping[QueueName, Amounts]:
-    """By queue and resource, parts from 0 to 1. A resource that there is none of has none. Raises UsageAnswerError."""
+    """Past use by queue and resource, as parts from 0 to 1. A resource without capacity is left out. Raises
+    UsageAnswerError.
+    """
     found: dict[QueueName, dict[ResourceName, float]] = {}
     for resource, vector in answers.items():
         for labels, part in vector:

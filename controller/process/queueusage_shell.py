@@ -1,4 +1,4 @@
-"""Prometheus is asked again and again for what KAI's Queues had before."""
+"""Asks Prometheus at an interval for the past use of KAI's Queues."""
 
 import logging
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from kube.prometheus import Prometheus, PrometheusError, authorities_in, token_i
 log = logging.getLogger(__name__)
 
 Tell = Callable[[str, str, str], None]
-"""An Event about the controller: type, reason, note."""
+"""Records an Event about the controller: type, reason, note."""
 
 
 class QueueUsageQueries:
-    """``run`` until cancelled: an answer or its absence every ``interval_s``."""
+    """Gives the engine an answer, or its absence, every ``interval_s``. ``run`` until cancelled."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class QueueUsageQueries:
         clock: Clock,
         tell: Tell,
     ) -> None:
-        """``wake``: the engine may decide otherwise now."""
+        """``wake``: called when the engine may decide otherwise."""
         self._source = source
         self._rules = rules
         self._engine = engine
@@ -61,7 +61,7 @@ class QueueUsageQueries:
                 self._tell("Normal", "PastUseMeasured", note)
 
     def _prometheus(self) -> Prometheus:
-        """With what the files say now. Raises FileError."""
+        """A client with the address and credentials that the files hold now. Raises FileError."""
         source = self._source
         return Prometheus(
             source.url,

@@ -1,7 +1,7 @@
-"""``--check-installation``: whether an installation does what it is for, asked from outside of it (``helm test``).
+"""``--check-installation``: checks from outside whether an installation works (``helm test``).
 
-A replica leads, each agent has written its node's GpuNode, and queues are answered in both versions of Kueue's API, one
-of which the replicas convert.
+The check passes if a replica leads, each agent has written its node's GpuNode, and queues are answered in both versions
+of Kueue's API, one of which the replicas convert.
 """
 
 import logging
@@ -23,7 +23,7 @@ from kube.resources import LEASES, Resource
 log = logging.getLogger(__name__)
 
 WITHIN_S: Final = 60.0
-"""A rollout has ended before all of it is written down."""
+"""The time within which the check must pass: a rollout may end before all of it is written."""
 _PAUSE_S: Final = 1.0
 _AGENTS: Final = "app.kubernetes.io/component=agent"
 _QUEUES: Final = tuple(
@@ -62,17 +62,19 @@ class _Lease(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """``gpu_nodes``: version of the agent that wrote it, by node. ``queues``: names, or the API server's refusal."""
+    """What the API server has. ``gpu_nodes``: version of the agent that wrote it, by node. ``queues``: names, or the
+    API server's refusal.
+    """
 
     lease: LeaseSpec
     agents: frozenset[str]
-    """Nodes that an agent's pod is bound to."""
+    """Nodes with an agent's pod."""
     gpu_nodes: dict[str, str]
     queues: dict[str, frozenset[str] | str]
 
 
 def unmet(seen: Seen, now_s: float) -> Iterator[str]:
-    """A line for each thing that is not as it should be."""
+    """A line for each requirement that is not met."""
     if not is_held(seen.lease, now_s):
         yield f"no replica leads: the lease {LEASE} has no holder that renews it"
     for node in sorted(seen.agents):
@@ -89,7 +91,7 @@ def unmet(seen: Seen, now_s: float) -> Iterator[str]:
 
 
 async def check_installation(client: Client, namespace: str, clock: Clock) -> bool:
-    """Whether all is as it should be within a minute. What is not is logged. Raises KubeError."""
+    """Whether all requirements are met within a minute. Those that are not are logged. Raises KubeError."""
     until_s = clock.monotonic() + WITHIN_S
     while True:
         seen = await _look(client, namespace)

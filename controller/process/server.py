@@ -1,4 +1,4 @@
-"""The controller's plain listeners: metrics and probes. Read-only, and without anything secret."""
+"""The controller's plain listeners: metrics and probes. They are read-only, and show nothing secret."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class Listener:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen. ``port`` is then the port in use, which the system chose where 0 was asked for. Raises OSError."""
+        """Listens. ``port`` is then the port in use, which the system chose if 0 was asked for. Raises OSError."""
         listener = BoundedListener(LIMITS)
         app = web.Application(middlewares=[within(listener)])
         for path, handler in self.routes.items():
@@ -43,7 +43,7 @@ class Listener:
 
 
 def probe(problem: Callable[[], str | None]) -> Handler:
-    """Answers 200 while ``problem`` is None, else 503 with it."""
+    """A handler that answers 200 while ``problem`` is None, else 503 with it."""
 
     async def answer(_: web.Request) -> web.Response:
         found = problem()
@@ -53,9 +53,9 @@ def probe(problem: Callable[[], str | None]) -> Handler:
 
 
 def exposed(make: Callable[[], Parts[Exposition]]) -> Handler:
-    """The page of /metrics: read on the loop, in parts, and written on a thread. A thousand queues have 100,000 series,
-    and a hundred thousand workloads take most of a second to count. One page is made at a time, and whoever asks
-    meanwhile gets it too: the port asks nobody who they are, and the thread takes its time from what decides.
+    """The handler of /metrics: the page is read on the loop, in parts, and written on a thread. A thousand queues have
+    100,000 series, and a hundred thousand workloads take most of a second to count. One page is made at a time, and all
+    who ask meanwhile get it: the port authenticates nobody, and the thread takes its time from the engine's.
     """
     making: asyncio.Task[bytes] | None = None
 
@@ -66,7 +66,7 @@ def exposed(make: Callable[[], Parts[Exposition]]) -> Handler:
         nonlocal making
         if making is None or making.done():
             making = asyncio.create_task(made(), name="metrics")
-        # Shielded: others wait for it too.
+        # The page is shielded: others wait for it too.
         body = await asyncio.shield(making)
         return web.Response(body=body, headers={"Content-Type": TEXT_TYPE})
 

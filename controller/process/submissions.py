@@ -1,4 +1,4 @@
-"""What would become of an object that somebody is about to create: asked of the term that decides."""
+"""Forecasts of objects that are about to be created, from the present term."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -33,16 +33,16 @@ _DEFAULT: Final = "default"
 _REVIEWS_PER_S: Final = 1.0
 _REVIEWS_AT_ONCE: Final = 10
 _REVIEW_S: Final = 0.4
-"""A part of the half second for which the process that serves webhooks waits."""
+"""The time for a forecast: a part of the half second for which the process that serves webhooks waits."""
 ELSEWHERE_S: Final = 0.4
-"""Of the same, where another replica leads."""
+"""The time for another replica's forecast, a part of the same half second."""
 Elsewhere = Callable[[bytes], Awaitable[bytes]]
-"""The answer of the replica that leads. Raises RefusedError."""
+"""Returns the answer of the leading replica. Raises RefusedError."""
 
 
 class Submissions:
-    """``kinds`` and ``running`` are asked each time: both are of the present term; None while this replica does not
-    lead.
+    """Makes forecasts. ``kinds`` and ``running`` are called each time: both are of the present term; None while this
+    replica does not lead.
     """
 
     def __init__(
@@ -67,7 +67,8 @@ class Submissions:
         self._reviewing = False
 
     async def foretold(self, manifest: Any, namespace: str) -> Json | None:
-        """``queued``, ``startsNow``, ``sentence`` and ``forecast``. None while this replica does not lead.
+        """The forecast of a manifest: ``queued``, ``startsNow``, ``sentence`` and ``forecast``. None while this replica
+        does not lead.
 
         Raises NotQueuedError, BusyError and TimeoutError.
         """
@@ -79,7 +80,7 @@ class Submissions:
         return _shown(running, workload, found)
 
     def composer(self) -> Composer:
-        """For another process, which reads manifests as this one does."""
+        """The composer for another process, which reads manifests as this one does."""
         kinds = self._queued()
         facts = {
             (kind, key.namespace, key.name): entry.object
@@ -92,11 +93,11 @@ class Submissions:
         return Composer(kinds=queued, settings=self._settings, facts=facts, others=self.others())
 
     async def warned(self, question: bytes) -> bytes:
-        """What would become of the object of a DryRun: warnings. Both are msgpack. A replica that does not lead asks
-        the one that does, and says so where it gets no answer.
+        """The warnings about the object of a DryRun. Both are msgpack. A replica that does not lead asks the leader,
+        and warns if it gets no answer.
 
-        The webhooks' port authenticates nobody, and a review may be invented: no namespace's names are told, the asked
-        one's neither, and one is worked on at a time, few a second. Any other is passed over in silence.
+        The webhooks' port authenticates nobody, and a review may be invented: no namespace's names are told, not even
+        those of the object's own, and one review is worked on at a time, few a second. Any other gets no warnings.
         """
         if self._reviewing or self._reviews.take("", self._clock.monotonic()):
             return msgspec.msgpack.encode([])
@@ -121,7 +122,7 @@ class Submissions:
         return None if warnings is None else msgspec.json.encode(warnings)
 
     async def _warnings(self, asked: dryrun.DryRun) -> list[str] | None:
-        """None while this replica does not lead; empty where nothing can be told."""
+        """The warnings of a dry run; empty if nothing can be told. None while this replica does not lead."""
         try:
             async with asyncio.timeout(_REVIEW_S):
                 found = await self.foretold(asked.created, asked.namespace)
@@ -157,7 +158,7 @@ class Submissions:
         )
 
     def others(self) -> Others:
-        """What this replica decides of Volcano and KAI."""
+        """The systems that this replica decides for, of Volcano and KAI."""
         running = self._running()
         adopted = running.core.engine.mirror.implied() if running is not None else {}
         return Others(adopted, self._schedulers)

@@ -1,4 +1,4 @@
-"""One term of leadership, from the first event to the last write. It follows before: see ``Term.run``."""
+"""One term of leadership, from the first event to the last write. A term follows before it leads: see ``Term.run``."""
 
 import asyncio
 import logging
@@ -35,8 +35,8 @@ from kube.writing.writes import Outcome, Write
 log = logging.getLogger(__name__)
 
 WRITES_AT_ONCE: Final = 16
-"""As many as are decided ahead of what is written: where the API server takes a second for each, eight at a time were
-eight admissions a second."""
+"""Writes under way, and so decisions ahead of what is written: if the API server takes a second for each, eight at a
+time would be eight admissions a second."""
 DRAIN_S = 0.5
 
 
@@ -95,9 +95,9 @@ class _WriteObserver:
 
 @dataclass(frozen=True)
 class Replica:
-    """``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads' JSON, for the controllers of
-    jobs and pods; None runs the core alone. ``kinds``: of jobs that are queued, ``owned``: what they make between.
-    ``systems``: whose Queues are queues here.
+    """The replica of a term. ``me`` holds the leases, ``namespace`` is the controller's own. ``raws``: Workloads' JSON,
+    for the controllers of jobs and pods; None runs the core alone. ``kinds``: queued kinds of jobs, ``owned``: kinds
+    that they make between themselves and pods. ``systems``: the systems whose Queues are mirrored.
     """
 
     me: str
@@ -119,8 +119,8 @@ class Running:
 
 
 class Term:
-    """``run`` until cancelled. ``running`` is None before the term decides and after it; ``may_write`` says whether we
-    still lead. ``device_plan``: the GPUs meant for each pod; the engine's where none is given.
+    """One term. ``run`` until cancelled. ``running`` is None before the term decides and after it; ``may_write`` tells
+    whether this replica still leads. ``device_plan``: the GPUs meant for each pod; the engine's by default.
     """
 
     def __init__(
@@ -146,8 +146,9 @@ class Term:
         self.running: Running | None = None
 
     async def run(self, leads: asyncio.Event | None = None) -> None:
-        """The engine takes in all that the watches show from the first list on; once ``leads`` is set, and all that a
-        leader before us may have written is known, it decides. Without ``leads`` it does as soon as all is known.
+        """Runs the term. The engine takes in all that the watches show from the first list on; once ``leads`` is set,
+        and all that a former leader may have written is known, it decides. Without ``leads`` it decides as soon as all
+        is known.
         """
         limits = self._config.client
         rate = RateLimit(qps=limits.qps, burst=limits.burst, clock=self._clock) if limits.qps is not None else None
@@ -197,14 +198,14 @@ class Term:
                     task.result()
 
     async def _until_all_is_known(self, core: Core, leads: asyncio.Event | None) -> None:
-        """Until we lead, and the core has been given at least what there was when we began to."""
+        """Waits until this replica leads, and the core has been given at least what existed when it began to."""
         await self._feeds.introduce(core.inbox.put)
         if leads is not None:
             await leads.wait()
         await catch_up(self._client, self._feeds[WORKLOADS], self._clock)
 
     def _decide(self, core: Core, writer: Writer, events: EventPublisher) -> list[asyncio.Task[None]]:
-        """What else runs once we lead. All of it hears of changes before the core decides."""
+        """The tasks beside the core once this replica leads. All of them hear of changes before the core decides."""
         forecasts = ForecastService(core.engine, self._clock)
         core.subscribe(forecasts)
         self.running = Running(core, writer, events, forecasts)

@@ -1,4 +1,4 @@
-"""Removes our finalizers when the controller is uninstalled: without it no object that has one could be deleted."""
+"""Removes this controller's finalizers when it is uninstalled: otherwise no object that has one could be deleted."""
 
 import logging
 from typing import Final
@@ -33,10 +33,10 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 async def remove_finalizers(client: Client) -> int:
-    """Remove our finalizers from all objects; how many objects had one. Raises KubeError."""
+    """Removes the controller's finalizers from all objects, and returns how many objects had one. Raises KubeError."""
     count = 0
     marked = Selection(label_selector=QUEUED_PODS.selector)
-    # Pods first: their workloads are deleted with them.
+    # Pods come first: their workloads are deleted with them.
     for resource, selection in ((PODS, marked), *((kind, EVERYTHING) for kind in (WORKLOADS, *KINDS, DECLARATIONS))):
         try:
             listing = await client.list_all(resource, _Head, selection)

@@ -1,4 +1,4 @@
-"""The view's port of this replica, from the configuration and the flags."""
+"""This replica's port for users, from the configuration and the flags."""
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -53,14 +53,14 @@ from kube.reading.entries import ObjectKey
 
 _ANSWER_S = 5.0
 _LOCAL = ("localhost", "127.0.0.1")
-"""For a person who reaches the port through a forwarded one."""
+"""Names of the port for a person who reaches it through a forwarded one."""
 
 
 FiguresNow = Callable[[], FiguresOf]
 
 
 class Forecasts:
-    """Of one moment, as rows have them: rounded, so that a row changes only when its forecast does."""
+    """The forecasts of one moment, as rows have them: rounded, so that a row changes only when its forecast does."""
 
     def __init__(self, latest: Mapping[WorkloadKey, Forecast], now_s: float) -> None:
         self._latest = latest
@@ -72,7 +72,7 @@ class Forecasts:
 
 
 class _Leading:
-    """What this replica may answer. Answers are made anew each second, and with each term."""
+    """What this replica may answer while it leads. Answers are made anew each second, and with each term."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class _Leading:
             self._answers = Answers(
                 core.engine, lambda key: _workload(core, key), self._clock.wall(), core.decisions.held.waits
             )
-            # Stories name namespaces that are gone: what was known once stays known.
+            # Stories name namespaces that are gone: a namespace that was known once stays known.
             self._known |= {key.partition("/")[0] for key in core.ledger}
             self._known |= {key.partition("/")[0] for key in core.engine.state.cluster.local_queues}
         return self._answers
@@ -123,13 +123,15 @@ class _Leading:
         return Foretold()
 
     def known(self) -> frozenset[str]:
-        """To be asked after what was gathered: Answers read the engine of that moment."""
+        """The namespaces that answers may name. To be called after an answer was gathered: Answers read the engine of
+        that moment.
+        """
         if not self._known.issuperset(self.spaces.seen):
             self._known |= self.spaces.seen
         return self._known
 
     def state(self) -> State | None:
-        """What the page's rows are made of."""
+        """The state that the page's rows are made of; None while this replica does not lead."""
         running = self._running()
         core = running.core if running is not None else None
         if running is None or core is None or not core.loaded.is_set():
@@ -145,7 +147,7 @@ class _Leading:
         )
 
     def _workload_of(self, pod: str) -> str | None:
-        """Once pods are followed."""
+        """The Workload of a pod; None before pods are watched."""
         namespace, _, name = pod.partition("/")
         found = self._feeds[PODS].get(ObjectKey(namespace, name))
         return workload_of(found.object) if found is not None else None
@@ -158,12 +160,12 @@ class _Leading:
         return [kept.workload for kept in running.core.ledger.values()] if running is not None else []
 
     def queue_of(self) -> QueueOf:
-        """Of now; for threads, which must not come here themselves."""
+        """The ``QueueOf`` of this moment, for threads, which must not call this object themselves."""
         answers = self.answers()
         return answers.queue_of if answers is not None else lambda _: None
 
     def namespaces(self) -> list[str]:
-        """Those that rows may name; looked up once a second at most."""
+        """The namespaces that rows may name; gathered once a second at most."""
         running, now_s = self._running(), self._clock.monotonic()
         if running is not None and (not self._named or now_s - self._named_s >= KEPT_S):
             queues = running.core.engine.state.cluster.local_queues
@@ -173,7 +175,9 @@ class _Leading:
 
 
 def in_rows(workloads: Iterable[str], local_queues: Iterable[str], nodes: Iterable[GpuNode]) -> list[str]:
-    """Namespaces that rows may name, by keys: where workloads are first, for only so many are asked about."""
+    """The namespaces that rows may name, by keys: those with workloads first, because the number of reviews is
+    bounded.
+    """
     groups = (
         {key.partition("/")[0] for key in workloads},
         {key.partition("/")[0] for key in local_queues},
@@ -189,8 +193,9 @@ def _given(config: ControllerConfig, asked: Change, submissions: Submissions, no
 
 
 def _deciding(feeds: Feeds, *, mirrored: bool) -> list[KubernetesObject]:
-    """All that the engine decides by, but for Workloads. Pods count where there are places: where they are followed for
-    the page alone they are left out. ``mirrored``: queues of other systems are decided for, which place pods.
+    """All objects that the engine decides by, except for Workloads. Pods count only if workloads get places: pods that
+    are watched for the page alone are left out. ``mirrored``: queues of other systems are decided for, which place
+    pods.
     """
     placed = mirrored or next(iter(feeds[TOPOLOGIES].objects()), None) is not None
     left_out = {WORKLOADS} if placed else {WORKLOADS, PODS}
@@ -204,7 +209,7 @@ def _workload(core: Core, key: WorkloadKey) -> Workload | None:
 
 
 def _with_sign_in(page: PageServer, settings: OidcProvider, seal: Callable[[str], Seal | None], clock: Clock) -> Others:
-    # Loaded where it is configured: PyJWT stays out of all other controllers.
+    # The module is imported only if it is configured: PyJWT stays out of all other controllers.
     from controller.web.signin.oidc_shell import OidcSignIn
     from controller.web.signin.provider_shell import Provider
 
@@ -214,7 +219,9 @@ def _with_sign_in(page: PageServer, settings: OidcProvider, seal: Callable[[str]
 
 @dataclass(frozen=True)
 class Acting:
-    """``running``: while this replica leads; ``leader``: who does, in words, while it does not."""
+    """Who leads. ``running``: the term while this replica leads; ``leader``: the holder, in words, while it does
+    not.
+    """
 
     running: Callable[[], Running | None]
     leader: Callable[[], str | None]
@@ -234,8 +241,8 @@ async def view_service(
     acting: Acting,
     figures: FiguresNow | None = None,
 ) -> AsyncIterator[ViewService]:
-    """To be ``run``. ``figures``: of GPUs where no Prometheus is configured."""
-    # A client of its own: what users ask waits for no write, and no write for it.
+    """The service to ``run``. ``figures``: of GPUs if no Prometheus is configured."""
+    # The port has a client of its own: users' requests wait for no write, and no write for them.
     async with Client(cluster, timeout_s=_ANSWER_S) as client:
         name = release(config)
         settings = config.page_prometheus

@@ -1,4 +1,4 @@
-"""The webhook of this replica, from the configuration: conversion of v1beta1, suspension of Jobs, gates of pods."""
+"""The webhooks of this replica, from the configuration: conversion of v1beta1, suspension of Jobs, gates of pods."""
 
 import random
 from collections.abc import Callable
@@ -39,7 +39,9 @@ def webhook_service(
     clock: Clock,
     leading: Callable[[], bool],
 ) -> WebhookService:
-    """``namespace``: where the Service and its Secret are. ``leading``: neither a live Kueue nor another replica is."""
+    """The webhooks of this replica. ``namespace``: where the Service and its Secret are. ``leading``: neither a live
+    Kueue nor another replica is.
+    """
     certificates = config.certificates
     service = certificates.service_name or SERVICE
     secret = SecretName(namespace, certificates.secret_name or service)
@@ -67,13 +69,13 @@ def webhook_service(
 
 
 class KnownHere:
-    """What the process that serves webhooks must know: called for the newest, None until all of it is listed."""
+    """What the process that serves webhooks must know: a call returns the newest, None until all of it is listed."""
 
     def __init__(self, feeds: Feeds, suspend_paths: SuspendPaths) -> None:
         self._feeds = feeds
         self._suspend_paths = suspend_paths
         self._default_queues: frozenset[str] | None = None
-        """None: to be looked for again."""
+        """Namespaces with a default queue; None if they are to be gathered again."""
         self._listed = False
         feeds.note(LOCAL_QUEUES, self._hear)
 
@@ -93,7 +95,7 @@ class KnownHere:
 
 
 def claim_answer(client: Client, feeds: Feeds) -> Answered:
-    """``client``: of its own, so that a stranger's reviews hold up no write."""
+    """Answers questions about claims. ``client``: a client of its own, so that a stranger's reviews delay no write."""
 
     def seen(where: str, pod: str) -> Pod | None:
         entry = feeds[PODS].get(ObjectKey(where, pod)) if PODS in feeds else None
@@ -108,5 +110,5 @@ def claim_answer(client: Client, feeds: Feeds) -> Answered:
 
 
 def release(config: ControllerConfig) -> str:
-    """What the chart calls the controller's objects: its Service, and what others are named after."""
+    """The name by which the chart calls the controller's objects: its Service, and what is named after it."""
     return (config.certificates.service_name or SERVICE).removesuffix(_CONFIGURATION)

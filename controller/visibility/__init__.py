@@ -1,5 +1,5 @@
-"""What the controller knows, for those who may see it: an aggregated API server with delegated rights.
+"""The controller's knowledge, for users who may see it: an aggregated API server with delegated rights.
 
-Its port speaks TLS only and answers nobody unknown. Who asks is decided in ``identity``, what is asked in ``routes``,
-what is left out of an answer in ``redaction``.
+Its port speaks TLS only and answers no unknown user. ``identity`` tells who asks, ``routes`` what is asked, and
+``redaction`` what is left out of an answer.
 """

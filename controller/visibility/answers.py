@@ -24,20 +24,20 @@ Turn = tuple[int, int, PendingWorkload]
 
 _VIEW: Final = f"{VIEW_GROUP}/{VIEW_VERSION}"
 _PART: Final = 100
-"""Rows that are made at once: some 5 ms."""
+"""Rows that are made in one part: some 5 ms."""
 _SUMMARIES: Final = (What.CLUSTER_QUEUE_SUMMARY, What.LOCAL_QUEUE_SUMMARY)
 NOTHING: Final = Foretold()
 
 
 KEPT_S: Final = 1.0
-"""So long Answers may be used: a user who asks in a loop has the queues sorted once a second, not each time."""
+"""The life of Answers: for a user who asks in a loop the queues are sorted once a second, not each time."""
 
 
 class Answers:
-    """Of one engine at one moment. ``workload_of``: a Workload by its key, None where it is not known. ``waits``: the
-    evictions that are held back for a preemptor, None for none.
+    """The answers of one engine at one moment. ``workload_of``: a Workload by its key, None where it is not known.
+    ``waits``: the evictions that are held back for a preemptor, None for none.
 
-    What has been gathered once is given again, and is never changed.
+    An answer that was gathered once is given again, and is never changed.
     """
 
     def __init__(self, engine: Engine, workload_of: WorkloadOf, now_s: float, waits: Waits = lambda _: None) -> None:
@@ -53,7 +53,7 @@ class Answers:
         return self._workload_of(key)
 
     def prepared(self, asked: Asked) -> Iterator[None]:
-        """What takes long of ``gathered``, in parts: the loop that decides goes on between them."""
+        """The slow work of ``gathered``, in parts: the event loop runs other tasks between them."""
         queue, rows = ClusterQueueName(asked.name), list[Json]()
         if asked.what is not What.PENDING or queue not in self._engine.state.cluster.queues:
             return
@@ -66,7 +66,7 @@ class Answers:
         self._rows[queue, asked.page] = rows
 
     def gathered(self, asked: Asked, foretold: Foretold = NOTHING) -> Json | None:
-        """Everything there is to say, for no user's eyes. None for what does not exist."""
+        """The whole answer, before it is redacted for a user. None for an object that does not exist."""
         queues = self._engine.state.cluster.queues
         name = ClusterQueueName(asked.name)
         match asked.what:
@@ -138,7 +138,7 @@ class Answers:
         ]
 
     def shown(self, asked: Asked, gathered: Json, hidden: Collection[str]) -> Json:
-        """The object that the user gets: nothing of ``hidden`` namespaces is named in it."""
+        """The object that the user gets: it names nothing of ``hidden`` namespaces."""
         if asked.what in _SUMMARIES:
             items = [self._summarized(row, hidden) for row in gathered["items"]]
             version = f"{KUEUE_GROUP}/{asked.version}"
@@ -155,7 +155,7 @@ class Answers:
         return _view(kind, asked.name, asked.namespace, body)
 
     def foretold(self, asked: Asked, manifest: Json, found: Json, hidden: Collection[str]) -> Json:
-        """The Forecast of a manifest that was sent: nothing of ``hidden`` namespaces is named in it."""
+        """The Forecast of a manifest that was sent: it names nothing of ``hidden`` namespaces."""
         made = _view("Forecast", "", asked.namespace, redacted(found, hidden, self.queue_of))
         return {**made, "metadata": {"namespace": asked.namespace}, "spec": {"manifest": manifest}}
 
@@ -169,7 +169,7 @@ class Answers:
         return found.name if found is not None else None
 
     def _summarized(self, row: Json, hidden: Collection[str]) -> Json:
-        """As Kueue's PendingWorkload. One that is hidden has no metadata but what stands for its name."""
+        """A row as Kueue's PendingWorkload. A hidden workload has no metadata but the words that stand for its name."""
         namespace, _, name = row["workload"].partition("/")
         places = {
             "priority": row["priority"],

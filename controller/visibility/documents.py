@@ -1,4 +1,4 @@
-"""What clients read to find out what is served: discovery and OpenAPI; and Kubernetes' Status objects. Pure."""
+"""Documents that tell clients what is served: discovery and OpenAPI; and Kubernetes' Status objects. Pure."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -44,7 +44,7 @@ _RESOURCES: Final[Mapping[str, tuple[Json, ...]]] = {
 
 
 def documents() -> dict[str, Json]:
-    """By path."""
+    """The documents by path."""
     groups = {name: _group(name, versions) for name, versions in _GROUPS.items()}
     found: dict[str, Json] = {
         "/apis": {
@@ -88,7 +88,7 @@ def _group(name: str, versions: tuple[str, ...]) -> Json:
 
 
 def status(code: int, message: str) -> Json:
-    """A failure as Kubernetes' clients read it."""
+    """A failure as a Status object, which Kubernetes' clients read."""
     return {
         "kind": "Status",
         "apiVersion": "v1",

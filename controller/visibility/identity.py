@@ -1,7 +1,7 @@
 """The user behind a request: a bearer token, or headers of the API server's front proxy. Pure.
 
-Headers count only from a peer whose certificate the front proxy's authority signed, under a name that is allowed: the
-ConfigMap ``kube-system/extension-apiserver-authentication`` says which (Kubernetes documentation, "Configure the
+Headers count only from a peer whose certificate the front proxy's authority signed, under an allowed name: the
+ConfigMap ``kube-system/extension-apiserver-authentication`` has both (Kubernetes documentation, "Configure the
 Aggregation Layer").
 """
 
@@ -20,12 +20,12 @@ from controller.webhooks.tls import CertificateError
 
 MAX_TOKEN: Final = 16 * 1024
 MAX_GROUPS: Final = 1000
-"""Of one user. More are no user of a cluster's: the request is refused."""
+"""The most groups of one user. A request with more is refused: no cluster has such a user."""
 REPLICA: Final = "tessera replica"
 """The name in certificates by which replicas know one another. The replicas' own authority signs them."""
 
 Headers = Iterable[tuple[str, str]]
-"""As they were sent: a name may come more than once."""
+"""The headers as they were sent: a name may come more than once."""
 
 
 class FrontProxyError(ValueError):
@@ -34,7 +34,7 @@ class FrontProxyError(ValueError):
 
 @dataclass(frozen=True)
 class User:
-    """As TokenReviews and SubjectAccessReviews have them."""
+    """A user as TokenReviews and SubjectAccessReviews have one."""
 
     name: str
     uid: str = ""
@@ -44,7 +44,9 @@ class User:
 
 @dataclass(frozen=True)
 class FrontProxy:
-    """``trusted``: its authorities, PEM. ``names``: of certificates that may speak for users; none allows any."""
+    """The front proxy. ``trusted``: its authorities, PEM. ``names``: of certificates that may speak for users; empty
+    allows any.
+    """
 
     trusted: bytes
     names: frozenset[str]
@@ -55,16 +57,16 @@ class FrontProxy:
 
 
 AMONG_REPLICAS: Final = FrontProxy(trusted=b"", names=frozenset({REPLICA}))
-"""The headers in which a replica hands on whom it knows."""
+"""The headers in which a replica hands on a user that it knows."""
 
 
 def front_proxy(data: Mapping[str, str]) -> FrontProxy | None:
-    """From the ConfigMap's data; None where the cluster has no front proxy. Raises FrontProxyError."""
+    """The front proxy in the ConfigMap's data; None if the cluster has none. Raises FrontProxyError."""
     bundle = data.get("requestheader-client-ca-file", "").encode()
     if not bundle.strip():
         return None
     try:
-        # Whatever stands between them is left out: TLS takes certificates alone.
+        # Text between certificates is left out: TLS takes certificates alone.
         trusted = b"".join(split(bundle))
     except CertificateError as error:
         raise FrontProxyError(f"requestheader-client-ca-file: {error}") from None
@@ -90,9 +92,11 @@ def _lower(data: Mapping[str, str], key: str) -> tuple[str, ...]:
 
 
 def speaks_for_users(certificate: x509.Certificate | None, proxy: FrontProxy, own: bytes) -> bool:
-    """Whether headers of this peer count. TLS has verified that ``proxy``'s authorities or ``own`` ones signed it.
+    """Whether headers of this peer count. TLS has verified that ``proxy``'s authorities or ``own`` ones signed its
+    certificate.
 
-    A certificate of the replicas' own authority is a replica's, whatever name the proxy allows, and the other way.
+    A certificate of the replicas' own authority must be a replica's, whatever names the proxy allows; a certificate of
+    the proxy's authority must have one of those names.
     """
     if certificate is None:
         return False
@@ -104,7 +108,7 @@ def speaks_for_users(certificate: x509.Certificate | None, proxy: FrontProxy, ow
 
 
 def is_replica(certificate: x509.Certificate | None, own: bytes) -> bool:
-    """Whether one of the authorities in ``own`` signed it for a replica."""
+    """Whether one of the authorities in ``own`` signed the certificate for a replica."""
     return certificate is not None and _common_name(certificate) == REPLICA and _issued_by(certificate, own)
 
 
@@ -124,7 +128,7 @@ def _common_name(certificate: x509.Certificate) -> str:
 
 
 def from_headers(headers: Headers, proxy: FrontProxy) -> User | None:
-    """The user that the front proxy names; None where it names none."""
+    """The user that the front proxy names; None if it names none."""
     sent = [(name.lower(), value) for name, value in headers]
     name = next((value for wanted in proxy.user for key, value in sent if key == wanted and value), "")
     groups = tuple(value for wanted in proxy.group for key, value in sent if key == wanted)
@@ -144,7 +148,7 @@ def from_headers(headers: Headers, proxy: FrontProxy) -> User | None:
 
 
 def as_headers(user: User) -> list[tuple[str, str]]:
-    """What ``from_headers`` reads, for another replica."""
+    """The headers that ``from_headers`` reads, for another replica."""
     sent = [("X-Remote-User", user.name), *(("X-Remote-Group", group) for group in user.groups)]
     if user.uid:
         sent.append(("X-Remote-Uid", user.uid))
@@ -153,7 +157,9 @@ def as_headers(user: User) -> list[tuple[str, str]]:
 
 
 def _escaped(key: str) -> str:
-    """A header's name has few characters: all others are percent-encoded, as client-go does it."""
+    """The key in a header's name, which may have few characters: all others are percent-encoded, as client-go
+    does it.
+    """
     return "".join(char if char.isascii() and (char.isalnum() or char in "-_.") else _percent(char) for char in key)
 
 
@@ -162,7 +168,7 @@ def _percent(char: str) -> str:
 
 
 def bearer(headers: Headers) -> str | None:
-    """The token of the one Authorization header; None where there is none that can be one."""
+    """The token of the one Authorization header; None if there is none, or more, or it is no token."""
     given = [value for name, value in headers if name.lower() == "authorization"]
     scheme, _, token = given[0].strip().partition(" ") if len(given) == 1 else ("", "", "")
     token = token.strip()
@@ -184,7 +190,7 @@ class _Review(msgspec.Struct):
 
 
 def reviewed(status: Any) -> User | None:
-    """The user that a TokenReview's status tells of; None for a token that it does not know."""
+    """The user in a TokenReview's status; None for an unknown token."""
     try:
         found = msgspec.convert(status, type=_Review)
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""Bounded memory of answers, and how often a user may ask. Pure: the time is handed in."""
+"""A bounded cache of answers, and limits on how often a user may ask. Pure: time is an argument."""
 
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Values that count for ``life_s`` seconds, at most ``most`` of them: the oldest goes first.
+    """Values that are valid for ``life_s`` seconds, at most ``most`` of them: the oldest is dropped first.
 
     Entries stand in the order in which they were put, so the first is the oldest.
     """
@@ -22,7 +22,7 @@ class Recent(Generic[K, V]):
         return len(self._found)
 
     def get(self, key: K, now_s: float) -> tuple[V] | None:
-        """The value in a tuple, so that None can be one; None where there is none, or none that counts."""
+        """The value in a tuple, so that None can be a value; None if there is none, or it is too old."""
         found = self._found.get(key)
         if found is None:
             return None
@@ -39,9 +39,9 @@ class Recent(Generic[K, V]):
 
 
 class Buckets(Generic[K]):
-    """A token bucket a key: ``burst`` at once, then ``per_s`` a second. At most ``most`` are kept.
+    """A token bucket for each key: ``burst`` at once, then ``per_s`` a second. At most ``most`` are kept.
 
-    A key that is forgotten has a full bucket: those that asked longest ago are forgotten first.
+    A key that was dropped has a full bucket: keys that asked longest ago are dropped first.
     """
 
     def __init__(self, *, per_s: float, burst: int, most: int) -> None:
@@ -54,7 +54,7 @@ class Buckets(Generic[K]):
         return len(self._left)
 
     def take(self, key: K, now_s: float) -> float:
-        """0 where the call may be made; else the seconds until it may."""
+        """Takes a token and returns 0; if there is none, returns the seconds until the next."""
         left, at_s = self._left.pop(key, (self._burst, now_s))
         left = min(self._burst, left + max(0.0, now_s - at_s) * self._per_s)
         while len(self._left) >= self._most:

@@ -1,7 +1,7 @@
-"""What is left out of an answer: every name of a namespace that the user may not list workloads of. Pure.
+"""Removes from an answer every name of a namespace whose workloads the user may not list. Pure.
 
-Answers are JSON in which objects of namespaces are written as ``NAMESPACE/NAME``, alone or inside a sentence. What is
-hidden becomes "a workload of queue X"; amounts stay.
+Answers are JSON in which objects of namespaces are written as ``NAMESPACE/NAME``, alone or inside a sentence. A hidden
+name becomes "a workload of queue X"; amounts stay.
 """
 
 import re
@@ -14,24 +14,28 @@ Json = Any
 UNKNOWN: Final = "an object of another namespace"
 _LABEL: Final = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _KEY: Final = re.compile(rf"(?<![\w.-])({_LABEL})(?=/([a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?))")
-"""A namespace before a slash and a name. A name's first part has no dot: ``nvidia.com/gpu`` is none. The name is only
-looked at, so that of ``a/b/c`` both ``a/b`` and ``b/c`` are found."""
+"""A namespace before a slash and a name. A name's first part has no dot: ``nvidia.com/gpu`` is none. The name is
+matched by lookahead, so that in ``a/b/c`` both ``a/b`` and ``b/c`` are found."""
 
 _SHORT: Final = 128
 _NONE: Final = frozenset[str]()
 _KEYS: Final = ("workload", "localQueue", "pod")
-"""Fields whose text is one object's key, in rows of what waits, holds quota or is preempted."""
+"""Fields whose text is one object's key, in rows of workloads that wait, hold quota or are preempted."""
 
 
 class Named(NamedTuple):
-    """Namespaces: those of keys that stand for themselves, and what may be one inside of a sentence."""
+    """Namespaces in an answer: ``keyed`` are those of keys that stand for themselves, ``said`` what may be one inside
+    of a sentence.
+    """
 
     keyed: frozenset[str]
     said: frozenset[str]
 
 
 def named(answer: Json) -> Named:
-    """One walk without generators: the page does it for each row that it makes."""
+    """The namespaces that an answer names. It is one walk without generators, because the page makes it for each
+    row.
+    """
     keyed, said, left = set[str](), set[str](), [answer]
     while left:
         each = left.pop()
@@ -52,7 +56,7 @@ def named(answer: Json) -> Named:
 
 
 def _said(text: str) -> frozenset[str]:
-    # Without a slash there is no key; names of fields are most of all texts.
+    # Without a slash there is no key; most texts are names of fields.
     if "/" not in text:
         return _NONE
     return _said_shortly(text) if len(text) <= _SHORT else _found(text)
@@ -63,19 +67,19 @@ def _found(text: str) -> frozenset[str]:
 
 
 _said_shortly = lru_cache(maxsize=16_384)(_found)
-"""Remembered: rows made anew name the same as before."""
+"""``_found``, cached: rows that are made anew name the same as before."""
 
 
 def namespaces(answer: Json, known: Collection[str]) -> list[str]:
-    """The namespaces of which something is named, each once. In sentences the ``known`` ones are found, in the order of
-    the answer, and where a key stands for itself every other one too: it may be newer than what is known.
+    """The namespaces that an answer names, each once. In sentences only ``known`` ones are found, in the order of the
+    answer; a namespace in a key that stands for itself counts even if it is unknown: it may be newer than ``known``.
     """
     found = (match[1] for text in _texts(answer) for match in _KEY.finditer(text))
     return list(dict.fromkeys([*(name for name in found if name in known), *_of_keys(answer)]))
 
 
 def anybodys(answer: Json) -> set[str]:
-    """Whatever reads as a namespace before a name: more than there are."""
+    """Every text that reads as a namespace before a name: more than there are namespaces."""
     return {match[1] for text in _texts(answer) for match in _KEY.finditer(text)}
 
 
@@ -105,7 +109,7 @@ def redacted(answer: Json, hidden: Collection[str], queue_of: Callable[[str], st
 
 
 def told(key: str, queue_of: Callable[[str], str | None]) -> str:
-    """What is said in place of a hidden object's key."""
+    """The words that stand for a hidden object's key."""
     queue = queue_of(key)
     return f"a workload of queue {queue}" if queue else UNKNOWN
 

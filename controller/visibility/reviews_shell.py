@@ -1,4 +1,4 @@
-"""Delegated decisions: the API server says whose a token is and what a user may. Its answers count for seconds."""
+"""Delegated decisions: the API server tells whose a token is and what a user may do. Its answers count for seconds."""
 
 import asyncio
 import hashlib
@@ -17,21 +17,22 @@ TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "tokenreviews", "
 ACCESS_REVIEWS: Final = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")
 
 LIFE_S: Final = 10.0
-"""A token that was withdrawn, or a right, counts no longer than this."""
+"""The life of an answer: a token or right that was withdrawn counts no longer than this."""
 KNOWN_S: Final = 3_600.0
-"""So long a token that was known is asked about before those that never were."""
+"""The time for which a token that was known is reviewed before tokens that never were."""
 _TOKENS: Final = 4_096
 _ANSWERS: Final = 65_536
 _AT_ONCE: Final = 8
-"""Questions to the API server under way."""
+"""Reviews at the API server under way."""
 MOST_NAMESPACES: Final = 500
-"""So many namespaces of one answer are asked about; what is in any further one is not named."""
+"""Namespaces of one answer whose rights are reviewed; names of any further one are hidden."""
 MOST_LISTED: Final = 2_000
-"""The same for all rows of a page."""
+"""Namespaces of all rows of a page whose rights are reviewed."""
 LISTED_S: Final = (60.0, 300.0)
-"""So long at least and at most it counts of which namespaces a page may name workloads."""
+"""The least and the most time for which the namespaces that a page may name are not reviewed again."""
 _LISTED_EACH_S: Final = 0.6
-"""Longer for each namespace that is asked about: 200 people cost the API server 330 questions a second, not 10,000."""
+"""Seconds by which that time grows for each namespace: 200 users cost the API server 330 reviews a second, not
+10,000."""
 _LISTS_AT_ONCE: Final = 2
 _LISTERS: Final = 512
 
@@ -40,7 +41,7 @@ V = TypeVar("V")
 
 
 class _Asked:
-    """Answers by key, one question at a time for each key."""
+    """Cached answers by key, with one review at a time for each key."""
 
     def __init__(self, most: int, clock: Clock, *, at_once: int = _AT_ONCE) -> None:
         self._recent: Recent[Any, Any] = Recent(most=most, life_s=LIFE_S)
@@ -49,7 +50,7 @@ class _Asked:
         self._clock = clock
 
     async def get(self, key: K, ask: Callable[[], Awaitable[V]]) -> V:
-        """Raises what ``ask`` raises; a failure is not kept."""
+        """The answer for the key. Raises what ``ask`` raises; a failure is not cached."""
         found = self._recent.get(key, self._clock.monotonic())
         if found is not None:
             value: V = found[0]
@@ -58,7 +59,7 @@ class _Asked:
         if task is None:
             task = self._under_way[key] = asyncio.create_task(self._ask(key, ask))
             task.add_done_callback(_looked_at)
-        # A client that goes away must not end the question that another one waits for.
+        # A client that goes away must not end the review that another one waits for.
         answer: V = await asyncio.shield(task)
         return answer
 
@@ -73,13 +74,15 @@ class _Asked:
 
 
 def _looked_at(task: asyncio.Task[Any]) -> None:
-    """A failure that nobody waits for any more is no news."""
+    """Retrieves the task's failure, so that asyncio does not log one that nobody waits for any more."""
     if not task.cancelled():
         task.exception()
 
 
 class Reviews:
-    """Raises KubeError where the API server does not answer: nobody is let in then, and nothing is shown."""
+    """Reviews of users and rights. Methods raise KubeError if the API server does not answer: nobody is let in then,
+    and nothing is shown.
+    """
 
     def __init__(self, client: Client, clock: Clock, random: Callable[[], float] = random.random) -> None:
         self._client = client
@@ -92,14 +95,14 @@ class Reviews:
         self._listed: Recent[User, _Listed] = Recent(most=_LISTERS, life_s=LISTED_S[1])
 
     async def user(self, token: str) -> User | None:
-        """The user whose token it is; None where the API server does not know it. Only a digest of it is kept."""
+        """The user whose token it is; None if the API server does not know it. Only a digest of the token is kept."""
         digest = _digest(token)
         found = await self._tokens.get(digest, lambda: self._review(token))
         self._were_known.put(digest, found is not None, self._clock.monotonic())
         return found
 
     def was_known(self, token: str) -> bool:
-        """When the API server was asked last. This is no answer: the token may be withdrawn."""
+        """Whether the API server knew the token when it was asked last. The token may be withdrawn since."""
         return self._were_known.get(_digest(token), self._clock.monotonic()) == (True,)
 
     async def _review(self, token: str) -> User | None:
@@ -122,7 +125,7 @@ class Reviews:
         return isinstance(status, dict) and status.get("allowed") is True and status.get("denied") is not True
 
     async def hidden(self, user: User, namespaces: Iterable[str], *, granted: str = "") -> frozenset[str]:
-        """Those of ``namespaces`` whose workloads the user may not list; ``granted`` is shown without a question."""
+        """The ones of ``namespaces`` whose workloads the user may not list; ``granted`` is shown without a review."""
         asked = [namespace for namespace in namespaces if namespace != granted]
         if not asked or await self.may(user, workloads_of("")):
             return frozenset()
@@ -132,8 +135,8 @@ class Reviews:
         return frozenset(asked) - seen
 
     async def lists(self, user: User, namespaces: Sequence[str]) -> frozenset[str]:
-        """Those of ``namespaces`` whose workloads the user may list. Questions of one page wait for each other, for
-        none of ``may``; each answer counts for minutes.
+        """The ones of ``namespaces`` whose workloads the user may list. Reviews of one page wait for each other, and
+        ``may`` never waits for them; each answer counts for minutes.
         """
         now_s, names = self._clock.monotonic(), namespaces[:MOST_LISTED]
         kept = self._listed.get(user, now_s)
@@ -142,7 +145,8 @@ class Reviews:
         else:
             least_s, most_s = LISTED_S
             life_s = min(most_s, max(least_s, _LISTED_EACH_S * len(names)))
-            # Not all streams that a change of leaders began ask again at once.
+            # The times differ at random: streams that a change of leaders began together must not all be reviewed again
+            # at once.
             listed = _Listed(now_s + life_s * (1 - self._random() / 4), {})
             self._listed.put(user, listed, now_s)
         lacking = [name for name in names if name not in listed.allowed]
@@ -158,7 +162,7 @@ class Reviews:
 
 
 class _Listed(NamedTuple):
-    """``allowed``: by namespace, counts until then."""
+    """Rights of one user: ``allowed`` by namespace, until ``until_s``."""
 
     until_s: float
     allowed: dict[str, bool]

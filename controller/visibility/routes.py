@@ -1,4 +1,4 @@
-"""What a request asks for, and the question of rights that it raises. Pure."""
+"""The object that a request asks for, and the right that it takes. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 
 KUEUE_GROUP: Final = "visibility.kueue.x-k8s.io"
 KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1")
-"""The preferred one first."""
+"""Versions of Kueue's visibility API, the preferred one first."""
 MAX_LIMIT: Final = 100_000
 MAX_ITEMS: Final = 10_000
-"""Of one answer, whatever ``limit`` asks for: the rest is had by ``offset``."""
+"""The most items of one answer, whatever ``limit`` asks for: further items are reached by ``offset``."""
 PAGE: Final = 1_000
 _NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _DIGITS: Final = 9
@@ -24,17 +24,17 @@ _FORECASTS: Final = re.compile(rf"/apis/{VIEW_GROUP}/{VIEW_VERSION}/namespaces/(
 
 
 class What(Enum):
-    """What is answered."""
+    """Kinds of questions."""
 
     DOCUMENT = auto()
     """Discovery and OpenAPI: the same for everybody, by every replica."""
     QUEUES = auto()
     QUEUE = auto()
     PENDING = auto()
-    """Of a ClusterQueue, with reasons."""
+    """The pending workloads of a ClusterQueue, with reasons."""
     WORKLOAD = auto()
     FORECAST = auto()
-    """Of a manifest that is sent: what would become of it."""
+    """The forecast of a manifest that is sent."""
     CLUSTER_QUEUE_SUMMARY = auto()
     LOCAL_QUEUE_SUMMARY = auto()
 
@@ -53,7 +53,7 @@ class BadRequestError(ValueError):
 
 @dataclass(frozen=True)
 class Attributes:
-    """Of a SubjectAccessReview: of a resource, or of a ``path`` that is none."""
+    """The attributes of a SubjectAccessReview: of a resource, or of a ``path`` that is no resource."""
 
     verb: str
     group: str = ""
@@ -80,7 +80,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Asked:
-    """``path``: of a document. ``version``: of the group that is asked."""
+    """A question. ``path``: of a document. ``version``: of the API group in the request."""
 
     what: What
     right: Attributes
@@ -101,12 +101,12 @@ class Asked:
 
 
 def workloads_of(namespace: str) -> Attributes:
-    """The right to know the workloads of a namespace by name; of all namespaces where it is empty."""
+    """The right to know the workloads of a namespace by name; of all namespaces if it is empty."""
     return Attributes("list", "kueue.x-k8s.io", "v1beta2", "workloads", namespace=namespace)
 
 
 def forecasts_in(namespace: str) -> Attributes:
-    """The right to know what would become of a manifest there."""
+    """The right to get forecasts of manifests in a namespace."""
     return Attributes("create", VIEW_GROUP, VIEW_VERSION, "forecasts", namespace=namespace)
 
 
@@ -121,7 +121,7 @@ _NAMESPACED: Final[Mapping[tuple[str, str], What]] = {
 
 
 def parsed(raw_path: str, query: Mapping[str, str], documents: frozenset[str]) -> Asked | None:
-    """None for a path that is not served. Raises BadRequestError."""
+    """The question of a GET request; None for a path that is not served. Raises BadRequestError."""
     if raw_path in documents:
         return Asked(What.DOCUMENT, Attributes("get", path=raw_path), path=raw_path)
     parts = [unquote(part) for part in raw_path.strip("/").split("/")]
@@ -146,7 +146,7 @@ def parsed(raw_path: str, query: Mapping[str, str], documents: frozenset[str]) -
 
 
 def created(raw_path: str) -> Asked | None:
-    """What is made of a body that is sent to this path; None for a path that takes none."""
+    """The question of a POST request to this path; None for a path that takes none."""
     found = _FORECASTS.fullmatch(raw_path)
     if found is None:
         return None

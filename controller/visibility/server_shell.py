@@ -1,6 +1,7 @@
-"""The listener: who asks, may he ask, what is the answer, and what of it does he see.
+"""The listener: it tells who asks and whether the user may, and answers with what the user may see.
 
-Bounded for each user and as a whole: how often, how many connections, how long one may take to send or to read.
+Limits hold for each user and for all together: how often, how many connections, how long a request may take to send or
+its answer to read.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ log = logging.getLogger(__name__)
 
 PER_S: Final = 10.0
 BURST: Final = 50
-"""Of one user, and of tokens that come from one address."""
+"""Requests of one user in a burst, and of unknown tokens from one address."""
 _USERS: Final = 4_096
 PROXY: Final = Group("front proxy")
 AMONG_US: Final = Group("replica")
@@ -55,25 +56,28 @@ LIMITS: Final = PlaceLimits(
     common=432, per_address=32, per_user=16, shaking=64, groups={PROXY: 64, AMONG_US: 16}, kept_from_streams=16
 )
 TIMES: Final = Times(idle_by_group={PROXY: 600.0})
-"""The API server keeps connections open for later users: closing one under a request would fail that."""
+"""Idle times of connections. The API server keeps connections open for later users: closing one under a request would
+fail that."""
 _BODY_BYTES: Final = 256 * 1024
-"""Of a manifest. Nothing else that is asked for needs a body."""
+"""The most bytes of a manifest. No other request needs a body."""
 HEAD_BYTES: Final = {None: 1 << 15, PROXY: 1 << 18, AMONG_US: 1 << 18}
 """The front proxy and replicas write a header for each of a user's groups; tokens have some thousand bytes."""
 _OTHER_HEADERS: Final = 100
-"""Beside one for each of a user's groups."""
+"""Headers beside one for each of a user's groups."""
 _USER: Final = web.RequestKey("user", str)
 ANONYMOUS: Final = "system:anonymous"
 AUTHENTICATED: Final = "system:authenticated"
 READ_S: Final = 20.0
-"""How long the body of a request may take."""
+"""The time in which the body of a request must arrive."""
 REVIEWED: Final = "/replicas/reviews"
-"""What a replica that was asked about a dry run asks the one that leads."""
+"""The path on which a replica passes reviews of dry runs to the leader."""
 
 
 @dataclass(frozen=True)
 class Trust:
-    """Of this moment. ``own``: the replicas' authorities, PEM. ``bundle``: by which peers are verified."""
+    """The certificate authorities that are trusted now. ``own``: the replicas', PEM. ``bundle``: by which peers are
+    verified.
+    """
 
     own: bytes = b""
     proxy: FrontProxy | None = None
@@ -97,11 +101,12 @@ async def _nothing_reviewed(_: bytes) -> bytes | None:
 
 @dataclass(frozen=True)
 class Leader:
-    """``answers``: of this replica while it leads. ``known``: namespaces that may be named in them.
+    """The leader, as any replica asks it. ``answers``: of this replica while it leads, else None. ``known``: namespaces
+    that may be named in them.
 
-    ``ask``: the replica that leads, for a user and with the body that was sent: status and body. ``foretold``:
-    forecasts for what is asked. ``submitted``: what would become of a manifest in a namespace. ``reviewed``: the same
-    of a dry run that another replica was asked about, without names; None while this replica does not lead.
+    ``ask``: asks the leading replica for a user, with the body that was sent: status and body. ``foretold``: forecasts
+    for a question. ``submitted``: the forecast of a manifest in a namespace. ``reviewed``: the forecast of a dry run
+    that another replica was asked about, without names; None while this replica does not lead.
     """
 
     answers: Callable[[], Answers | None]
@@ -122,14 +127,14 @@ class RefusedError(Exception):
 
 
 class Credentials(Protocol):
-    """What beside headers may say who asks."""
+    """Credentials beside headers that may tell who asks."""
 
     def token(self, request: web.Request) -> str | None: ...
     def user(self, request: web.Request) -> User | None: ...
 
 
 class Page(Protocol):
-    """What a browser asks for, at the same port. ``owns``: whether this path is the page's."""
+    """The page for browsers at the same port. ``owns``: whether this path is the page's."""
 
     def owns(self, path: str) -> bool: ...
     async def handle(self, request: web.Request) -> web.StreamResponse: ...
@@ -165,18 +170,19 @@ class ViewServer:
         self.port = 0
         self.page: Page | None = None
         self._foretelling: set[str] = set()
-        """Users who wait for a forecast of what is not there yet."""
+        """Users who wait for a forecast of an object that does not exist yet."""
         self._making = asyncio.Semaphore(1)
-        """Of answers one at a time is made: users wait for each other, and what decides does not wait for them."""
+        """Held while an answer is made, one at a time: users wait for each other, and the engine does not wait for
+        them."""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """One lock a user: a user waits for ``_making`` with one request, however many there are."""
+        """One lock for each user: a user waits for ``_making`` with one request, however many there are."""
 
     @property
     def serving(self) -> bool:
         return self._serving is not None
 
     async def start(self) -> None:
-        """Listen. Raises OSError for a port that is taken."""
+        """Listens. Raises OSError for a port that is taken."""
         app = web.Application(client_max_size=_BODY_BYTES, middlewares=[within(self.listener)])
         app.router.add_route("*", "/{path:.*}", self._handle)
         app.on_response_prepare.append(self._answering)
@@ -196,7 +202,7 @@ class ViewServer:
             await serving.stop()
 
     async def _answering(self, request: web.Request, response: web.StreamResponse) -> None:
-        """An answer begins. Only one that grants what was asked for makes the connection its user's."""
+        """Counts the connection as its user's when an answer begins, if the answer grants the request."""
         user = request.get(_USER)
         if user is not None and response.status not in REFUSALS:
             self.listener.granted(request, user)
@@ -223,12 +229,12 @@ class ViewServer:
         response = web.Response(body=body, status=code, headers=headers, content_type="application/json")
         connection = connection_of(request)
         if connection is not None and trusted_by(connection) != self.trust.bundle:
-            # Its peer was verified by other authorities and counts for nobody: a new connection may.
+            # The peer was verified by former authorities and does not count: it may connect again.
             response.force_close()
         return response
 
     def count(self, user: User) -> None:
-        """One request more of this user. Raises RefusedError."""
+        """Counts one more request of this user. Raises RefusedError."""
         wait_s = self._users.take(user.name, self._clock.monotonic())
         if wait_s:
             raise RefusedError(429, f"too many requests: at most {PER_S:.0f} a second for each user", after_s=wait_s)
@@ -262,7 +268,9 @@ class ViewServer:
         return await self._leader.ask(request.rel_url.raw_path_qs, user, None)
 
     async def _reviewed(self, request: web.Request) -> bytes:
-        """For replicas alone: the others' port of webhooks knows nobody, so no user stands behind it."""
+        """The answer to a dry run that another replica was asked about. Only replicas may ask: the webhooks' port
+        authenticates nobody, so no user stands behind it.
+        """
         if request.method != "POST" or not is_replica(
             peer_of(connection_of(request), self.trust.bundle), self.trust.own
         ):
@@ -273,7 +281,7 @@ class ViewServer:
         return found
 
     async def _body(self, request: web.Request) -> bytes:
-        """Raises RefusedError."""
+        """The body of a request. Raises RefusedError."""
         try:
             async with asyncio.timeout(READ_S):
                 return await request.read()
@@ -281,7 +289,7 @@ class ViewServer:
             raise RefusedError(413, f"body: expected at most {_BODY_BYTES} bytes, within {READ_S:.0f} s") from None
 
     async def _created(self, request: web.Request, asked: Asked, user: User, *, forwarded: bool) -> tuple[int, bytes]:
-        """The body is read after the question of rights, and kept nowhere."""
+        """Answers a Forecast that was sent. The body is read after the review of the right, and is not stored."""
         if not await self._reviews.may(user, asked.right):
             raise RefusedError(403, f'User "{user.name}" may not {asked.right}')
         body = await self._body(request)
@@ -306,7 +314,9 @@ class ViewServer:
 
     @contextmanager
     def _only_one(self, user: User) -> Iterator[None]:
-        """Raises RefusedError while another forecast is worked on for this user: places are few, and for everybody."""
+        """Marks that a forecast is made for this user. Raises RefusedError while another one is: places are few, and
+        for all users.
+        """
         if user.name in self._foretelling:
             raise RefusedError(429, "one forecast at a time for each user: try again", after_s=2.0)
         self._foretelling.add(user.name)
@@ -316,7 +326,7 @@ class ViewServer:
             self._foretelling.discard(user.name)
 
     async def shown(self, answers: Answers, asked: Asked, user: User) -> Any:
-        """As this user may see it. Raises RefusedError and KubeError."""
+        """The answer as this user may see it. Raises RefusedError and KubeError."""
         foretold = await self._leader.foretold(asked)
         turn = self._turns.setdefault(user.name, asyncio.Lock())
         async with turn, self._making:
@@ -333,7 +343,9 @@ class ViewServer:
     # -- who asks ----------------------------------------------------------------------------------------------------
 
     async def user(self, request: web.Request, credentials: Credentials | None = None) -> tuple[User, bool]:
-        """And whether another replica handed the request on. Headers come first. Raises RefusedError and KubeError."""
+        """The user, and whether another replica handed the request on. Headers come first. Raises RefusedError and
+        KubeError.
+        """
         found = await self._user(request, credentials)
         if self.listener.full(request, found[0].name):
             raise RefusedError(429, "too many connections of one user", after_s=1.0)
@@ -341,12 +353,14 @@ class ViewServer:
         return found
 
     def stream(self, request: web.Request) -> None:
-        """The answer lasts for as long as its reader likes. Raises RefusedError where no place is left for it."""
+        """Takes a place for an answer without end. Raises RefusedError if none is left."""
         if not self.listener.stream(request):
             raise RefusedError(503, "too many open pages through the API server: close one", after_s=10.0)
 
     def _group_of(self, transport: asyncio.Transport) -> Group | None:
-        """A replica or the API server's front proxy, which bring many users' requests; None for others."""
+        """The group of connections of a replica or the API server's front proxy, which bring many users' requests; None
+        for others.
+        """
         peer, trust = peer_of(transport.get_extra_info("ssl_object"), self.trust.bundle), self.trust
         if is_replica(peer, trust.own):
             return AMONG_US
@@ -374,7 +388,7 @@ class ViewServer:
 
     async def reviewed(self, request: web.Request, token: str) -> User:
         """The user whose token it is. Raises RefusedError and KubeError."""
-        # Behind an Ingress all people come from one address: a stranger there must not keep out who was let in before.
+        # Behind an Ingress all users have one address: a stranger there must not keep out users who were known before.
         known = self._reviews.was_known(token)
         wait_s = 0.0 if known else self._addresses.take(request.remote or "", self._clock.monotonic())
         if wait_s:
@@ -382,10 +396,11 @@ class ViewServer:
         return self._known(await self._reviews.user(token))
 
     def _known(self, user: User | None) -> User:
-        """Raises RefusedError for nobody; the API server hands anonymous requests on as a user of that name."""
+        """The user. Raises RefusedError for None; the API server hands anonymous requests on as a user of that name."""
         if user is None or user.name == ANONYMOUS:
             raise RefusedError(401, "Unauthorized: the credentials are not known, or have expired")
-        # As every API server does: the API server's own parts come without a group, to discover what is served.
+        # The group is added as every API server does: the API server's own parts come without a group, to discover what
+        # is served.
         return user if AUTHENTICATED in user.groups else replace(user, groups=(*user.groups, AUTHENTICATED))
 
 

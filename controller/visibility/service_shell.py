@@ -1,6 +1,6 @@
-"""The port of one replica: its certificate, the front proxy that it believes, what the API server knows of it.
+"""The port of one replica: its certificate, the front proxy that it trusts, and its APIServices.
 
-All of it is looked at every minute. A follower hands questions on to the replica that leads.
+All of them are checked every minute. A follower hands questions on to the leading replica.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "apiservices", "A
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
 AUTHENTICATION: Final = ("kube-system", "extension-apiserver-authentication")
 NAMES: Final = (f"{VIEW_VERSION}.{VIEW_GROUP}", *(f"{version}.{KUEUE_GROUP}" for version in KUEUE_VERSIONS))
-"""Of the APIServices that may lead here."""
+"""Names of the APIServices that may lead here."""
 PORT_NAME: Final = "web"
 _ANSWER_S: Final = 15.0
 _STREAM_S: Final = 60.0
-"""Between two pieces of a stream."""
+"""The longest pause between two pieces of a stream."""
 _HANDED_ON: Final = ("Accept-Encoding", "Last-Event-ID", "Content-Type")
 _HANDED_BACK: Final = frozenset(
     {
@@ -53,8 +53,8 @@ _HANDED_BACK: Final = frozenset(
 
 
 class ViewService:
-    """``run`` until cancelled. Only a port that is taken (OSError) ends it. ``service``: the Service before the port,
-    as the APIServices name it; one that leads elsewhere is left alone.
+    """Keeps the port serving. ``run`` until cancelled: only a port that is taken (OSError) ends it. ``service``: the
+    Service of the port, as the APIServices name it; one that leads elsewhere is left alone.
     """
 
     def __init__(
@@ -85,7 +85,9 @@ class ViewService:
             await self.server.stop()
 
     async def round(self) -> float:
-        """Bring everything up to date once: seconds until the next time. Raises KubeError and CertificateError."""
+        """Brings everything up to date once, and returns the seconds until the next time. Raises KubeError and
+        CertificateError.
+        """
         served = await self._certificates.current()
         trust = Trust(served.trusted, await self._front_proxy())
         if served != self._served or trust != self.server.trust:
@@ -101,7 +103,9 @@ class ViewService:
         return PERIOD_S
 
     async def _front_proxy(self) -> FrontProxy | None:
-        """None where the cluster says of none, or it may not be read: no header of a proxy's counts then."""
+        """The cluster's front proxy; None if there is none, or it may not be read: headers of a proxy do not count
+        then.
+        """
         namespace, name = AUTHENTICATION
         try:
             found = await self._client.get(CONFIG_MAPS, name, dict, namespace=namespace)
@@ -136,7 +140,7 @@ class ViewService:
         *,
         limit_s: float = _ANSWER_S,
     ) -> tuple[int, bytes]:
-        """Its answer for the user, or for this replica itself. ``leader``: what is known of it, in words; ``body``:
+        """The leader's answer for the user, or for this replica itself. ``leader``: its holder, in words; ``body``:
         what was sent. Raises RefusedError.
         """
         if leader is None or self._calls is None:
@@ -164,7 +168,7 @@ class ViewService:
     async def relay(
         self, request: web.Request, path: str, user: User, leader: str | None, own_port: int
     ) -> web.StreamResponse:
-        """The leader's answer to the same request, as it comes: streams too. ``path`` has names alone.
+        """The leader's answer to the same request, streams too, as it comes. ``path`` consists of names alone.
 
         Raises RefusedError.
         """
@@ -205,14 +209,14 @@ class ViewService:
             return response
 
     async def _url(self, leader: str, own_port: int, path: str) -> tuple[str, str]:
-        """And the name that its certificate has."""
+        """The URL of the path at the leader, and the name in the leader's certificate."""
         host, port = await self._where(holder(leader), own_port)
         url = f"https://[{host}]:{port}{path}" if ":" in host else f"https://{host}:{port}{path}"
         return url, f"{self._service[1]}.{self._service[0]}.svc"
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """Keys that replicas have in common, the present one first; none before they were read."""
+        """Keys that the replicas share, the present one first; empty before they were read."""
         return tuple(pair.key for pair in self._certificates.authorities) if self._served is not None else ()
 
     async def _where(self, pod: str, own_port: int) -> tuple[str, int]:
@@ -229,7 +233,7 @@ class ViewService:
 
 
 def bundle_patch(found: dict[str, Any], service: tuple[str, str], trusted: bytes) -> dict[str, Any] | None:
-    """The merge patch for an APIService of ours; None where nothing is to be written, or it leads elsewhere."""
+    """The merge patch for an APIService of this controller; None if it is up to date, or leads elsewhere."""
     spec = found.get("spec") or {}
     there, bundle = spec.get("service") or {}, b64encode(trusted).decode()
     if (there.get("namespace"), there.get("name")) != service or spec.get("caBundle") == bundle:
@@ -239,6 +243,6 @@ def bundle_patch(found: dict[str, Any], service: tuple[str, str], trusted: bytes
 
 
 def holder(said: str) -> str:
-    """The Pod in ``held by <pod>_<random>``."""
+    """The name of the Pod in ``held by <pod>_<random>``."""
     identity = said.rpartition("held by ")[2].split(" ", 1)[0]
     return identity.rsplit("_", 1)[0]

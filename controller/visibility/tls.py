@@ -1,7 +1,7 @@
-"""TLS of the port: what is presented, and whose certificates are looked at.
+"""TLS of the port: the certificate that it presents, and the peers' certificates that it verifies.
 
 Both can be exchanged while it serves: each connection takes what is current when it begins. Sessions are not resumed,
-so that a peer is verified by the authorities of the day.
+so that a peer is verified by the present authorities.
 """
 
 import ssl
@@ -16,7 +16,7 @@ NO_AUTHORITIES: Final = b""
 
 
 class PeerContext(ssl.SSLContext):
-    """``trusted``: the bundle by which peers of its connections were verified."""
+    """A context of connections. ``trusted``: the bundle by which their peers were verified."""
 
     trusted: bytes = NO_AUTHORITIES
 
@@ -30,7 +30,7 @@ def serving(served: Served, trusted: bytes) -> PeerContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
-    # As Go's verification has it: every certificate of the bundle may end a chain.
+    # Every certificate of the bundle may end a chain, as in Go's verification.
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.verify_mode = ssl.CERT_OPTIONAL
     load(context, served.certificate, served.key)
@@ -44,14 +44,14 @@ def serving(served: Served, trusted: bytes) -> PeerContext:
 
 
 def calling(pair: Pair, trusted: bytes) -> ssl.SSLContext:
-    """A replica's context as another one's client. Raises CertificateError."""
+    """The context of a replica that calls another one. Raises CertificateError."""
     context = ssl.create_default_context(cadata=trusted.decode("ascii"))
     load(context, pair.certificate, pair.key)
     return context
 
 
 class Door:
-    """``context``: what a listener takes once. Its connections get what was last ``use``d."""
+    """The port's context. ``context``: what a listener takes once. Its connections get what was ``use``d last."""
 
     def __init__(self) -> None:
         self._current: PeerContext | None = None
@@ -60,13 +60,13 @@ class Door:
         self.context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
         self.context.num_tickets = 0
         # A connection asks its peer for a certificate by the mode of the context that it began with, and verifies it by
-        # the flags of that one too: a front proxy's certificate may come from an authority between.
+        # the flags of that context too: an intermediate authority may have signed a front proxy's certificate.
         self.context.verify_mode = ssl.CERT_OPTIONAL
         self.context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         self.context.sni_callback = self._chosen
 
     def use(self, served: Served, trusted: bytes) -> None:
-        """Raises CertificateError; what was in use then stays."""
+        """Uses this certificate and bundle from now on. Raises CertificateError; the former ones then stay."""
         self._current = serving(served, trusted)
 
     def _chosen(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
@@ -77,12 +77,12 @@ class Door:
 
 
 def trusted_by(connection: ssl.SSLObject) -> bytes | None:
-    """The bundle by which its peer was verified."""
+    """The bundle by which the connection's peer was verified."""
     return getattr(connection.context, "trusted", None)
 
 
 def peer_of(connection: ssl.SSLObject | None, trusted: bytes) -> x509.Certificate | None:
-    """The peer's certificate; None without one, and where another bundle than ``trusted`` verified it."""
+    """The peer's certificate; None without one, or if another bundle than ``trusted`` verified it."""
     if connection is None or trusted_by(connection) != trusted:
         return None
     shown = connection.getpeercert(binary_form=True)

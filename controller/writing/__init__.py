@@ -1,1 +1,1 @@
-"""What is written to the API server: Workloads, queue status, Events, and the pace of it."""
+"""Writes to the API server: Workloads, queue status, Events, and the pace of writes."""

@@ -1,7 +1,7 @@
 """Writes the engine's decisions to the API server, and takes back in the engine those that could not be written.
 
-A decision counts in the engine from the moment it is made, and is written onto what the Workload is by then. While
-another write of that Workload is under way it waits for its turn; a decision that is void by then is dropped.
+A decision counts in the engine from the moment it is made, and is written onto what the Workload is by then. It waits
+while another write of that Workload is under way; a decision that is void by then is dropped.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from controller.writing.heldevictions import HeldEvictions, HoldS
 from controller.writing.workloadwrites import Result, WorkloadWrites
 
 REFUSED_PAUSE_S = 5.0
-"""After a refusal a workload is tried again no sooner: the same write would be refused again."""
+"""The pause after a refusal in which a workload is not written again: the same write would be refused again."""
 
 
 class DecisionObserver(Protocol):
@@ -32,12 +32,13 @@ class DecisionObserver(Protocol):
 
 
 class DecisionWriter:
-    """``later`` calls back after so many seconds of the ``monotonic`` clock; ``hold_s``: how long an eviction for a
-    preemptor is held back.
+    """Writes decisions. ``later`` calls back after so many seconds of the ``monotonic`` clock; ``hold_s``: the seconds
+    for which an eviction for a preemptor is held back.
 
     ``_waiting`` has decisions of a Workload only while another write of it is under way, in the order they were made:
-    ``resume`` is called at the end of each write. None takes the place of another: an eviction of what no object shows
-    as admitted would free nothing. A decision is in one place: in ``_waiting``, in ``held``, or in a write.
+    ``resume`` is called at the end of each write. No decision replaces another: an eviction of a workload that no
+    object shows as admitted would free nothing. A decision is in one place: in ``_waiting``, in ``held``, or in a
+    write.
     """
 
     def __init__(
@@ -81,8 +82,8 @@ class DecisionWriter:
             self._write(kept, decision)
 
     def resume(self, key: WorkloadKey) -> bool:
-        """Write the decisions that waited for the end of another write, as far as they still hold: the next waits for
-        the end of the one before. Whether there was any.
+        """Writes the decisions that waited for the end of another write, as far as they still hold: the next waits for
+        the end of the one before. Returns whether there was any.
         """
         kept = self._ledger.get(key)
         if kept is not None and kept.writing:
@@ -98,7 +99,7 @@ class DecisionWriter:
         return found
 
     def _holds(self, decision: Decision) -> bool:
-        """Whether the engine has not taken it back meanwhile."""
+        """Whether the decision still holds: the engine has not taken it back meanwhile."""
         state = self._engine.state
         match decision:
             case Admitted(second_pass=False):
@@ -110,7 +111,7 @@ class DecisionWriter:
     def _write(self, kept: Kept, decision: Decision) -> None:
         admitted = self._engine.state.unwritten.admissions.get(decision.key)
         if isinstance(decision, Evicted) and admitted is not None:
-            # Its admission was refused, and is to be taken back after a pause: no object shows what would be evicted.
+            # Its admission was refused, and is to be taken back after a pause: no object shows a workload to evict.
             self._take_back(decision, "it was never admitted")
             self._take_back(admitted, "it was to be evicted at once")
             return
@@ -123,7 +124,8 @@ class DecisionWriter:
             if isinstance(decision, Evicted) and result in (Result.REFUSED, Result.LOST):
                 self._observer.events(decision.refused_events())
             if result is Result.REFUSED:
-                # Its quota stays reserved for the pause: else others would be decided on again for nothing.
+                # Its quota stays reserved for the pause: otherwise other workloads would be decided on again for
+                # nothing.
                 self._later(REFUSED_PAUSE_S, lambda: self._take_back(decision, why))
                 return
             self._take_back(decision, why)
@@ -135,7 +137,7 @@ class DecisionWriter:
 
 
 def applied(decision: Decision, workload: Workload) -> Workload:
-    """What the decision makes of the workload as it is now: it may have changed in ways that the decision allows."""
+    """The workload after the decision. It may have changed since in ways that the decision allows."""
     match decision:
         case Admitted():
             return msgspec.structs.replace(decision, workload=workload).status()

@@ -1,6 +1,6 @@
-"""Events about workloads, jobs and pods, so many a second at most: each is a write, and an admission is worth more.
+"""Events about workloads, jobs and pods, at a bounded rate: each is a write, and an admission is worth more.
 
-Where there is room for some only, bad news comes before good: the last of the allowance is kept for Events other than
+If there is room for some only, bad news comes before good: the last part of the allowance is kept for Events other than
 reservations and admissions.
 """
 
@@ -17,11 +17,11 @@ from kube.writing.events import EventRecorder, Occurrence
 ACTION: Final = "Queue"
 _ROUTINE: Final = ("QuotaReserved", "Admitted")
 _KEPT: Final = 20.0
-"""So much of the allowance is left to other Events by those of ``_ROUTINE``."""
+"""The part of the allowance that Events of ``_ROUTINE`` leave to other Events."""
 
 
 class EventPublisher:
-    """``dropped``: Events that were never written."""
+    """Publishes Events. ``dropped``: the number of Events that were never written."""
 
     def __init__(self, recorder: EventRecorder, clock: Clock, pace: Pace) -> None:
         self._recorder = recorder

@@ -20,7 +20,9 @@ KINDS: Final = (CLUSTER_QUEUES, FLAVORS, CHECKS, TOPOLOGIES)
 
 
 class Finalizers:
-    """``put`` sends a write. ``_going``: objects that are being deleted and still have the finalizer."""
+    """Keeps and removes the finalizer. ``put`` sends a write. ``_going``: objects that are being deleted and still have
+    the finalizer.
+    """
 
     def __init__(self, engine: Engine, put: Callable[[Write[Any]], Any]) -> None:
         self._engine = engine
@@ -49,7 +51,7 @@ class Finalizers:
         return bool(self._going)
 
     def release(self) -> None:
-        """Remove the finalizer of deleted objects that are no longer in use."""
+        """Removes the finalizer of deleted objects that are no longer in use."""
         for (resource, name), given in list(self._going.items()):
             if not self._used(resource, name):
                 del self._going[resource, name]

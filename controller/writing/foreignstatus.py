@@ -1,6 +1,6 @@
-"""The status of Volcano's and KAI's Queues, as ``kubectl get`` shows it where their own controllers run. Pure.
+"""The status of Volcano's and KAI's Queues, as ``kubectl get`` shows it if their own controllers run. Pure.
 
-Of a Queue with others below it the sums of theirs. Keys that are not here stay as they are.
+The status of a Queue with others below it has the sums of theirs. Keys that are not here are left alone.
 """
 
 from collections import Counter
@@ -21,13 +21,13 @@ from controller.objects.quantity import Quantity
 from controller.objects.volcanoqueue import VolcanoQueue
 
 _REFUSED = "Refused"
-"""Type of the condition of a KAI Queue that does not stand."""
+"""The type of the condition of a KAI Queue that is refused."""
 
 
 class Load(msgspec.Struct):
-    """What a Queue and those below it have. ``allocated`` of workloads with quota, ``kept`` of those that are not
-    preemptible among them, ``requested`` of all. ``inqueue``: workloads with quota that may not start yet; ``unknown``:
-    those that were evicted and still run.
+    """The workloads of a Queue and those below it. ``allocated``: amounts of workloads with quota, ``kept``: of those
+    among them that are not preemptible, ``requested``: of all. ``inqueue``: the number of workloads with quota that may
+    not start yet; ``unknown``: of those that were evicted and still run.
     """
 
     allocated: Counter[ResourceName] = msgspec.field(default_factory=Counter)
@@ -43,7 +43,7 @@ Loads = Mapping[tuple[System, MirroredName], Load]
 
 
 def loads(engine: Engine) -> Loads:
-    """Of all Queues that stand."""
+    """The loads of all accepted Queues."""
     forest, cluster = engine.mirror.queues, engine.state.cluster
     found = {(spec.system, name): Load() for name, spec in forest.queues.items()}
 
@@ -80,7 +80,7 @@ def _reserved(holders: Iterable[Holder]) -> Counter[ResourceName]:
 
 
 def status(engine: Engine, given: QueueOwner, known: Loads) -> dict[str, Any]:
-    """The keys that are ours. ``known``: the loads of all Queues."""
+    """The status keys that this controller writes. ``known``: the loads of all Queues."""
     name = MirroredName(given.metadata.name)
     load = known.get((system_of(type(given)), name), Load())
     problem = engine.mirror.problem(type(given), name)
@@ -95,10 +95,10 @@ def _kai(name: MirroredName) -> tuple[System, MirroredName]:
 
 
 def mark(engine: Engine, given: VolcanoQueue) -> str | None:
-    """What ``CLOSED_BY_PARENT`` has to say of the Queue; None where it may stay as it is.
+    """The value of ``CLOSED_BY_PARENT`` for the Queue; None if it is right already.
 
-    It is set before the state is closed and taken back once the state is open again: whenever the writer ends between
-    the two, the next one knows whose doing the state is.
+    The annotation is set before the state is closed and removed once the state is open again: if the writer ends
+    between the two, the next one knows who closed the Queue.
     """
     if not given.status.open:
         return None
@@ -116,7 +116,9 @@ def _closed_above(engine: Engine, given: VolcanoQueue) -> bool:
 
 
 def _of_volcano(given: VolcanoQueue, load: Load, *, refused: bool, closed_above: bool) -> dict[str, Any]:
-    """A queue that somebody closes, itself or one above it, is closed when nothing of it runs any more."""
+    """Volcano's status. A Queue that is closed, itself or by one above it, is Closed once none of its workloads
+    runs.
+    """
     state: str = given.status.state
     if given.closed_by_parent and not closed_above:
         state = "Open"
@@ -155,7 +157,7 @@ def _of_kai(given: KaiQueue, load: Load, children: list[MirroredName], problem: 
 
 
 def _counted(amounts: Mapping[ResourceName, Amount], before: Mapping[str, Quantity]) -> dict[str, Any]:
-    """What KAI counts, in its three resources: parts of GPUs are GPUs."""
+    """Amounts as KAI counts them, in its three resources: parts of GPUs are GPUs."""
     whole = {**{ResourceName(name): 0.0 for name in (*before, *KAI_RESOURCES)}, **counted(amounts, System.KAI)}
     units = {name: (quantity_of(name, 1), amount) for name, amount in sorted(whole.items())}
     shown: dict[str, Any] = to_json(
@@ -165,7 +167,7 @@ def _counted(amounts: Mapping[ResourceName, Amount], before: Mapping[str, Quanti
 
 
 def _shown(amounts: Mapping[ResourceName, Amount], before: Mapping[str, Quantity]) -> dict[str, Any]:
-    """What stood there and is no more is 0: a patch takes no key away by leaving it out."""
+    """Amounts as JSON. A resource that was there and is gone has 0: a patch does not remove a key by leaving it out."""
     whole = {**{ResourceName(name): 0 for name in before}, **amounts}
     shown: dict[str, Any] = to_json({name: quantity_of(name, amount) for name, amount in sorted(whole.items())})
     return shown

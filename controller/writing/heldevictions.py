@@ -18,11 +18,12 @@ from controller.engine.engine import Engine
 from controller.engine.model.resources import LocalQueueKey, WorkloadKey
 
 HoldS = Callable[[Evicted, float], float]
-"""How long this eviction is held back by a preemptor that has waited for so many seconds; 0 for not at all."""
+"""Returns the seconds for which this eviction is held back by a preemptor that has waited for so many seconds; 0 for
+none."""
 
 
 class Waiting(NamedTuple):
-    """What a preemptor waits for: so many evictions, until then (Unix seconds)."""
+    """What a preemptor waits for: ``evictions``, and until when (Unix seconds)."""
 
     evictions: int
     until_s: float
@@ -38,14 +39,17 @@ class _Hold:
 
 
 class _Mark(NamedTuple):
-    """A victim was held back for this preemptor. It counts until that one is decided on anew; at most until then."""
+    """The mark of a victim that was held back for this preemptor. It counts until the preemptor is decided on anew, and
+    until its time at most.
+    """
 
     by: WorkloadKey
     until_s: float
 
 
 class HeldEvictions:
-    """``later`` calls back after so many seconds. ``now`` is for the engine alone, ``monotonic`` for all else.
+    """Evictions that are held back. ``later`` calls back after so many seconds. ``now`` is for the engine alone,
+    ``monotonic`` for all else.
 
     A decision in ``_held`` counts in the engine and is in no write; it leaves only by being taken back (``_over``,
     ``settled``, ``let_go``, ``queues_changed``, ``_is_due``). A preemptor that has waited enough (it is in ``_waited``)
@@ -67,13 +71,13 @@ class HeldEvictions:
         self._monotonic = monotonic
         self._later = later
         self._held: dict[WorkloadKey, _Hold] = {}
-        """By preemptor."""
+        """Held evictions by preemptor."""
         self._again: dict[WorkloadKey, float] = {}
-        """Preemptors that wait for the second time: how long they waited the first time."""
+        """Preemptors that wait for the second time, with the seconds that they waited the first time."""
         self._waited: set[WorkloadKey] = set()
         """Preemptors that have waited, until they are admitted or gone: evictions for them are written at once."""
         self._marked: dict[WorkloadKey, _Mark] = {}
-        """By victim: it was held back, and is not again for another preemptor."""
+        """Marks by victim: a marked victim was held back, and is not held back again for another preemptor."""
 
     def __len__(self) -> int:
         return sum(len(hold.evictions) for hold in self._held.values())
@@ -86,7 +90,7 @@ class HeldEvictions:
         return Waiting(len(hold.evictions), self._now() + hold.since_s + hold.for_s - self._monotonic())
 
     def takes(self, decision: Decision) -> bool:
-        """Whether the decision is held back here: then it is not to be written."""
+        """Holds the decision back if it is to be, and returns whether: then it must not be written."""
         if not isinstance(decision, Evicted) or decision.preemption is None or decision.by is None:
             return False
         by = decision.by.key
@@ -104,8 +108,8 @@ class HeldEvictions:
         return True
 
     def settled(self, key: WorkloadKey) -> None:
-        """The workload is admitted, gone, or may not queue: it needs no victims any more, and may be held back as a
-        victim again.
+        """Notes that the workload is admitted, gone, or may not queue: it needs no victims any more, and may be held
+        back as a victim again.
         """
         hold = self._held.pop(key, None)
         if hold is not None:
@@ -116,7 +120,9 @@ class HeldEvictions:
         self._unmark(key)
 
     def let_go(self, victim: WorkloadKey) -> None:
-        """The victim has other troubles: what is held back with it is decided anew at once, and waits no more."""
+        """Releases what is held back with this victim, which changed otherwise: its preemptor is decided on anew at
+        once, and does not wait any more.
+        """
         for by, hold in self._held.items():
             if any(eviction.key == victim for eviction in hold.evictions):
                 del self._held[by]
@@ -125,7 +131,7 @@ class HeldEvictions:
                 return
 
     def queues_changed(self) -> None:
-        """A preemptor whose queue takes nothing in any more needs no victims."""
+        """Releases the victims of preemptors whose queue admits nothing any more."""
         state = self._engine.state
         for by in list(self._held):
             pending = state.queues.get(by)
@@ -136,9 +142,9 @@ class HeldEvictions:
                 self.settled(by)
 
     def _is_due(self, by: WorkloadKey, victim: WorkloadKey) -> bool:
-        """Whether the eviction is written at once: one of the two has waited.
+        """Whether the eviction is written at once, because the preemptor or the victim has waited.
 
-        A preemptor needs all of its victims: for one that has waited, none of the others is waited for.
+        A preemptor needs all of its victims: if one has waited, none of the others is held back.
         """
         if by in self._waited:
             self._unmark(by)
@@ -154,11 +160,15 @@ class HeldEvictions:
         return True
 
     def _unmark(self, by: WorkloadKey) -> None:
-        """It is decided on anew, or needs nobody: those of its victims that stay may be held back again."""
+        """Drops the marks of a preemptor that is decided on anew, or needs no victims: victims that stay may be held
+        back again.
+        """
         self._marked = {key: mark for key, mark in self._marked.items() if mark.by != by}
 
     def _shorten(self, by: WorkloadKey, hold: _Hold, hold_s: float) -> None:
-        """To so much from its begin, if it is longer now. A cluster that has become calm cuts no hold short."""
+        """Shortens a hold to ``hold_s`` from its begin. A hold_s of 0, of a cluster that has become calm, shortens
+        nothing.
+        """
         if 0 < hold_s < hold.for_s:
             hold.for_s = hold_s
             self._later(max(0.0, hold_s - (self._monotonic() - hold.since_s)), lambda: self._over(by, hold))
@@ -175,7 +185,9 @@ class HeldEvictions:
         self._take_back(hold.evictions, "decided anew after a moment")
 
     def _enough(self, by: WorkloadKey, hold: _Hold) -> None:
-        """Neither the preemptor nor these victims are held back again; keys of workloads that are gone are dropped."""
+        """Notes that neither the preemptor nor these victims are held back again; drops keys of workloads that are
+        gone.
+        """
         now_s, objects = self._monotonic(), self._engine.state.workloads.objects
         self._waited = {key for key in self._waited if key in objects} | {by}
         self._marked = {key: mark for key, mark in self._marked.items() if mark.until_s > now_s and key in objects}

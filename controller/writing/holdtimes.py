@@ -1,7 +1,7 @@
-"""How long an eviction is worth waiting with, by how long ends take to be seen. Pure; times are handed in.
+"""How long to hold back an eviction, by how long it takes until ends of workloads are seen. Pure; times are arguments.
 
-All that is known of an end is when it is seen. Whoever reports it (a job's controller, a kubelet, a client with limits)
-may be seconds behind, and the workload holds its quota until then: evicted meanwhile, it runs once more for nothing.
+An end is known only when it is seen. Its reporter (a job's controller, a kubelet, a client with limits) may be seconds
+behind, and the workload holds its quota until then: if it is evicted meanwhile, it runs once more for nothing.
 """
 
 import math
@@ -16,25 +16,27 @@ from controller.objects.workload import Workload
 from controller.writing.pace import Pace
 
 _PACE_S: Final = 10.0
-"""The pace of ends is that of so many seconds: a server that stalls for a moment has not stopped."""
+"""The time over which the pace of ends is measured: a server that stalls for a moment has not stopped."""
 _LAST: Final = 256
-"""Of these no more than so many are kept: the last ones."""
+"""The most ends in that time that are kept: the last ones."""
 _FEWEST: Final = 3
-"""Fewer ends in that time teach nothing."""
+"""The fewest ends in that time that tell a pace."""
 _QUICK_PER_S: Final = 3.0
-"""Where more that started lately end each second, it is no calm cluster, however little is decided meanwhile."""
+"""Ends a second, of workloads that started lately, from which a cluster counts as busy, however little is decided
+meanwhile."""
 _SHORTEST_S: Final = 1.0
-"""Ends of one moment are taken to have come in this time."""
+"""The time in which ends of one moment are taken to have come."""
 _ENDS: Final = 1.5
-"""So many times as long as ends take: the pace varies, and the youngest, which are evicted first, end last."""
+"""The factor by which a hold is longer than ends take: the pace varies, and the youngest, which are evicted first, end
+last."""
 
 
 class Endings:
-    """How long it takes at present until workloads that run are seen to have ended.
+    """The time that passes at present until running workloads are seen to have ended.
 
-    By Little's law that is how many run, divided by the ends a second, whatever reports wait for. Only what was seen to
-    start within ``memory_s`` counts on either side: jobs that run for longer say nothing about those that come and go.
-    With a memory of 0 nothing is learned. Times are of the monotonic clock.
+    By Little's law it is the number of running workloads, divided by the ends a second, whatever reports wait for. Only
+    what was seen to start within ``memory_s`` counts on either side: jobs that run for longer say nothing about those
+    that come and go. With a memory of 0 nothing is learned. Times are of the monotonic clock.
 
     ``_running`` has the workloads that were seen to start since ``now - memory_s`` and not to stop, in that order, and
     ``_ends`` when the last ones were seen to end; older ones are dropped with the next that comes or asks.
@@ -46,7 +48,9 @@ class Endings:
         self._ends: deque[float] = deque(maxlen=_LAST)
 
     def observed(self, before: Workload | None, workload: Workload, now_s: float) -> None:
-        """Its newest state, and the one ``before``. One that is admitted when it is first seen started at any time."""
+        """Notes a workload's newest state, and the state ``before``. A workload that is admitted when it is first seen
+        may have started at any time, and does not count.
+        """
         key, conditions = WorkloadKey(workload.key), workload.status.conditions
         if is_true(conditions, reasons.FINISHED):
             self.ended(key, now_s)
@@ -57,14 +61,14 @@ class Endings:
             self._running[key] = now_s
 
     def ended(self, key: WorkloadKey, now_s: float) -> None:
-        """It has finished, or is gone."""
+        """Notes that the workload has finished, or is gone."""
         self._forget(now_s)
         if self._running.pop(key, None) is not None:
             self._ends.append(now_s)
 
     def take_s(self, now_s: float) -> float | None:
-        """Seconds until all that run now are seen to have ended, at the present pace of ends; None where that is longer
-        than twice ``memory_s``, in which most of them would not have ended, or where too few ended to say.
+        """Seconds until all workloads that run now are seen to have ended, at the present pace of ends; None if that is
+        longer than twice ``memory_s``, in which most of them would not have ended, or if too few ended to tell.
         """
         per_s = self.per_second(now_s)
         self._forget(now_s)
@@ -72,7 +76,7 @@ class Endings:
         return take_s if take_s < 2 * self._memory_s else None
 
     def per_second(self, now_s: float) -> float:
-        """Ends since the first of those that are kept; 0 where they are too few to say."""
+        """Ends a second since the first of those that are kept; 0 if they are too few to tell."""
         while self._ends and self._ends[0] < now_s - _PACE_S:
             self._ends.popleft()
         if len(self._ends) < _FEWEST:
@@ -88,8 +92,9 @@ class Endings:
 
 
 class HoldTimes:
-    """``least_s`` where nothing is known of ends, 0 to hold nothing; ``most_s``: how far that grows with what is known,
-    0 for not at all, and then only many decisions make a cluster busy.
+    """Tells how long to hold back evictions: ``least_s`` while nothing is known of ends, 0 to hold nothing; ``most_s``:
+    the bound up to which that grows with what is known, 0 for no growth, and then only many decisions make a cluster
+    busy.
 
     A preemptor waits for ``most_s`` in all, and twice for ``least_s`` if that is longer.
     """
@@ -101,10 +106,10 @@ class HoldTimes:
         self._pace = pace
 
     def hold_s(self, eviction: Evicted, waited_s: float, now_s: float, monotonic_s: float) -> float:
-        """How long it is held back, by a preemptor that has waited for so long: not at all in a calm cluster.
+        """Seconds to hold back an eviction of a preemptor that has waited for ``waited_s``: 0 in a calm cluster.
 
-        The time by both clocks: a quota is reserved at a Unix time, and so is the pace of decisions.
-        A victim that has run for longer than ``most_s`` is not one of those that come and go.
+        The time is given by both clocks: a quota is reserved at a Unix time, and the pace of decisions goes by that as
+        well. A victim that has run for longer than ``most_s`` is not one of those that come and go.
         """
         if self._least_s <= 0 or not self._is_busy(now_s, monotonic_s):
             return 0.0

@@ -1,5 +1,5 @@
-"""The body that brings a Workload from one status to another: the smallest merge patch (RFC 7386), or all of the status
-where all of the old one is known. Pure.
+"""The body that changes a Workload's status: the smallest merge patch (RFC 7386), or the whole status if all of the old
+one is known. Pure.
 """
 
 from typing import Any, Final
@@ -20,7 +20,7 @@ _REQUIRED: Final[dict[str, dict[str, Any]]] = {
 
 
 def diff(before: Json, after: Json) -> Json:
-    """The patch from ``before`` to ``after``; lists are replaced as a whole. Empty where they are equal."""
+    """The patch from ``before`` to ``after``; lists are replaced as a whole. Empty if they are equal."""
     patch: Json = {}
     for key in before.keys() | after.keys():
         change = _change(before.get(key), after.get(key))
@@ -38,14 +38,15 @@ def _change(old: Any, new: Any) -> Any:
 
 
 def status_of(workload: Workload) -> Json:
-    """Its status as the API server is to store it."""
+    """The workload's status as the API server is to store it."""
     return _complete(to_json(workload.status))
 
 
 def status_patch(before: Workload, after: Workload) -> Json:
-    """The merge patch of ``status``, tied to the very version that ``before`` was; empty where nothing changes.
+    """The merge patch of ``status``, tied to the version of ``before``; empty if nothing changes.
 
-    The version makes the API server refuse it after any other write: two controllers cannot both admit a workload.
+    The version makes the API server refuse the patch after any other write: two controllers cannot both admit a
+    workload.
     """
     changes = diff(status_of(before), status_of(after))
     if not changes:
@@ -57,16 +58,16 @@ def status_patch(before: Workload, after: Workload) -> Json:
 def may_replace(before: Workload) -> bool:
     """Whether the status of a workload that is known as a whole may be put.
 
-    An object that is being deleted has a grace period, which is not read.
+    False for an object that is being deleted: it has a grace period, which is not read.
     """
     meta = before.metadata
     return bool(meta.uid and meta.resource_version) and meta.deletion_timestamp is None
 
 
 def status_body(before: Workload, after: Workload) -> Json:
-    """The object to PUT as its status where ``may_replace(before)``; empty where nothing changes.
+    """The object to PUT as the workload's status if ``may_replace(before)``; empty if nothing changes.
 
-    The API server keeps stored metadata and spec whatever this says. But before Kubernetes 1.36 it compares this with
+    The API server keeps stored metadata and spec whatever this body has. But before Kubernetes 1.36 it compares it with
     the stored object first, and metadata that is missing here loses its owner; the spec is never compared
     (``GetResetFields`` of apiextensions-apiserver's status strategy).
     """
@@ -80,7 +81,7 @@ def status_body(before: Workload, after: Workload) -> Json:
 
 
 def _complete(status: Json) -> Json:
-    """With the fields that the API requires even if they are empty: the encoder leaves zero values out."""
+    """The status with the fields that the API requires even if they are empty: the encoder leaves zero values out."""
     for name, needed in _REQUIRED.items():
         for item in status.get(name, ()):
             for key, zero in needed.items():

@@ -3,7 +3,7 @@
 Every write costs the API server as much as an admission does (about 10 ms of its CPU). While decisions are written
 quickly, or the API server answers slowly, conditions of waiting workloads, queue statuses and Events get a small
 allowance: a waiting workload gains by the next admission, not by another report that it waits. Conditions and statuses
-are not lost by that: their newest state is written as soon as there is room. Pure; times are handed in.
+are not lost: their newest state is written as soon as there is room. Pure; times are arguments.
 """
 
 import math
@@ -12,11 +12,11 @@ from typing import Final
 _MEMORY_S: Final = 3.0
 _QUICK_PER_S: Final = 10.0
 _PROMPT_S: Final = 0.025
-"""The longest that an API server that is not busy takes for a write."""
+"""The longest time that an API server that is not busy takes for a write."""
 _SLOW_S: Final = 4 * _PROMPT_S
-"""From here on it is the server that sets the pace of decisions."""
+"""The latency from which the server sets the pace of decisions."""
 _SMOOTHED: Final = 16
-"""The latency is that of so many answers, where they come in quick succession."""
+"""The number of answers over which the latency is averaged, if they come in quick succession."""
 _LONGEST_BATCH_S: Final = 0.1
 
 
@@ -24,8 +24,9 @@ class Pace:
     """Decisions written a second, and seconds until the API server's answer: both averages that decay in ``_MEMORY_S``.
 
     One Pace for a term. The observers of the core and of the writer feed it, in the event loop's one thread; allowances
-    and the core read it. ``_rate`` is as of ``_at_s``, ``_latency_s`` as of ``_answered_s``. A clock that was put back
-    ages nothing, and on from there: neither is ever in the future, else it would age no more until the clock is there.
+    and the core read it. ``_rate`` is as of ``_at_s``, ``_latency_s`` as of ``_answered_s``. Neither time is ever in
+    the future: after a clock was put back both move back with it, since otherwise the averages would not decay until
+    the clock had caught up.
     """
 
     def __init__(self) -> None:
@@ -35,12 +36,12 @@ class Pace:
         self._answered_s = 0.0
 
     def carried_out(self, now_s: float) -> None:
-        """One decision has been written."""
+        """Notes that one decision has been written."""
         self._rate = self.per_second(now_s) + 1.0 / _MEMORY_S
         self._at_s = now_s
 
     def per_second(self, now_s: float) -> float:
-        """Decays to 0.37 in ``_MEMORY_S``."""
+        """Decisions written a second; it decays to 0.37 in ``_MEMORY_S``."""
         self._at_s = min(now_s, self._at_s)
         return self._rate * math.exp((self._at_s - now_s) / _MEMORY_S)
 
@@ -49,13 +50,15 @@ class Pace:
         return self.per_second(now_s) >= _QUICK_PER_S
 
     def answered(self, latency_s: float, now_s: float) -> None:
-        """A write has been answered, or was given up, after so long. The rarer they are, the more each counts."""
+        """Notes that a write was answered, or given up, after ``latency_s``. The rarer writes are, the more each
+        counts.
+        """
         aged = -math.expm1(-max(0.0, now_s - self._answered_s) / _MEMORY_S)
         self._latency_s += (max(0.0, latency_s) - self._latency_s) * max(1 / _SMOOTHED, aged)
         self._answered_s = now_s
 
     def latency_s(self, now_s: float) -> float:
-        """Decays while nothing is asked: a server of which nothing is known is taken for prompt."""
+        """The latency; it decays while nothing is written: a server of which nothing is known counts as prompt."""
         self._answered_s = min(now_s, self._answered_s)
         return self._latency_s * math.exp((self._answered_s - now_s) / _MEMORY_S)
 
@@ -64,7 +67,7 @@ class Pace:
         return _PROMPT_S / max(_PROMPT_S, self.latency_s(now_s))
 
     def batch_s(self, least_s: float, now_s: float) -> float:
-        """How long to wait for more changes before deciding by those that there are.
+        """Seconds to wait for more changes before deciding.
 
         A busy server is slow to show changes and to take writes: a quarter of its latency more delays no workload by
         much, and the changes that come meanwhile are decided on together.
@@ -72,13 +75,13 @@ class Pace:
         return min(max(least_s, self.latency_s(now_s) / 4), max(least_s, _LONGEST_BATCH_S)) if least_s else 0.0
 
     def busy(self, now_s: float) -> bool:
-        """Whether much is decided, or a slow API server lets no more be decided."""
+        """Whether much is decided, or a slow API server allows no more."""
         return self.quick(now_s) or self.latency_s(now_s) >= _SLOW_S
 
 
 class Allowance:
-    """So many writes a second on average, fewer as the API server gets slower, ``quick_rate`` at least and while
-    decisions are written quickly; ``burst`` at once.
+    """A rate of writes: ``rate`` a second on average, less as the API server gets slower, ``quick_rate`` at least and
+    while decisions are written quickly; ``burst`` at once.
     """
 
     def __init__(self, pace: Pace, *, rate: float, quick_rate: float, burst: float) -> None:

@@ -19,12 +19,14 @@ from controller.writing.workloadwrites import Result, WorkloadWrites
 
 _GROUP: Final = KUEUE.partition("/")[0]
 _BACKLOG: Final = 8
-"""Priorities are written while no more writes than these are not done yet: admissions go first."""
+"""Writes under way above which no priority is written: admissions go first."""
 _AGAIN_S: Final = 5.0
 
 
 class Priorities:
-    """``backlog``: how many writes are not done yet. ``_wanted``: the priority to be written, by workload."""
+    """Writes priorities. ``backlog``: the number of writes that are not done yet. ``_wanted``: the priority to be
+    written, by workload.
+    """
 
     def __init__(self, ledger: Ledger, writes: WorkloadWrites, *, backlog: Callable[[], int]) -> None:
         self._ledger = ledger
@@ -49,7 +51,7 @@ class Priorities:
                 self._wanted[key] = new.value
 
     def write(self, now_s: float) -> None:
-        """What is wanted, as far as there is room; what was refused again a while later."""
+        """Writes the wanted priorities, as far as there is room; a refused one again after a while."""
         if now_s < self._not_before_s:
             return
         for key, value in list(self._wanted.items()):
@@ -70,7 +72,9 @@ class Priorities:
 
 
 def changes_value(old: WorkloadPriorityClass | None, new: WorkloadPriorityClass) -> bool:
-    """A class that is new changes nothing: Workloads got its value when they were made."""
+    """Whether the value of a class changed. A new class changes nothing: Workloads got its value when they were
+    made.
+    """
     return old is not None and old.value != new.value
 
 

@@ -1,8 +1,9 @@
 """The status of queues and cohorts: what is reserved, used and pending, and whether they are active.
 
-Each is written when it differs from what was written last, at most once a second, a few at a time between the writes
-of workloads: numbers that are some seconds old do no harm, an admission that waits behind them does. Where nothing is
-pending there is no such admission: a queue that has emptied says so at once, ClusterQueues before LocalQueues.
+Each status is written when it differs from what was written last, at most once a second, a few at a time between the
+writes of workloads: numbers that are some seconds old do no harm, an admission that waits behind them does. Where
+nothing is pending there is no such admission: a queue that has emptied says so at once, ClusterQueues before
+LocalQueues.
 """
 
 import math
@@ -35,30 +36,30 @@ from kube.writing.writes import Verb, Write
 
 PERIOD_S: Final = 1.0
 _DRAINED_S: Final = 0.1
-"""Between two comparisons where no workload is pending and none holds quota."""
+"""Seconds between two comparisons while no workload is pending and none holds quota."""
 _LATEST_S: Final = 5.0
-"""A status that has waited for so long is written however busy the server is."""
+"""The age from which a status is written however busy the server is."""
 _SAYING_ZERO: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS)
 """Kinds whose types write a count of 0."""
 _BACKLOG: Final = 4
 _BACKLOG_EMPTIED: Final = 64
-"""The same for queues that have emptied while nothing is pending."""
+"""Writes under way above which not even queues that have emptied, while nothing is pending, are written."""
 _SOON_S: Final = 0.05
 _ROUND_S: Final = 45.0
-"""However quickly decisions are written, all queues have their turn in this time."""
+"""The time in which every queue is written once, however quickly decisions are written."""
 
 _RECORD_EVERY_S: Final = 300.0
 _RECORD_SHORTEST_S: Final = 10.0
-"""A record of a short window is written for each of its buckets, and so often at most."""
+"""The least time between two records: a record of a short window is written for each of its buckets."""
 
 _ROUNDING: Final = 1e-3
-"""Nanos are cut off, and what floating point lost of a whole one is not missed."""
+"""The precision of amounts: nanos are cut off, and a whole number stays whole despite floating point."""
 
 _Key = tuple[Resource, str, str]
 
 
 class QueueStatuses:
-    """``put`` sends a write. ``backlog``: how many writes are not done yet.
+    """Writes statuses. ``put`` sends a write. ``backlog``: the number of writes that are not done yet.
 
     ``_written`` is the status that the API server has, or will have once ``_unsent`` is written: the watch's view
     replaces it only for keys that are not in ``_unsent``. ``_changes`` is the engine's count of changes at the last
@@ -76,7 +77,7 @@ class QueueStatuses:
         """Volcano's and KAI's Queues."""
         self._written: dict[_Key, Json] = {}
         self._said: dict[_Key, tuple[ClusterQueue | LocalQueue, tuple[str, str, str], list[Json]]] = {}
-        """The conditions of a queue, of which object and with what they were made."""
+        """The conditions of a queue, with the object and the condition that they were made of."""
         self._samples: dict[LocalQueueKey, UsageRecord] = {}
         self._changes = -1
         self._dirty = True
@@ -85,13 +86,13 @@ class QueueStatuses:
         self._allowance = Allowance(pace, rate=20.0, quick_rate=1.0, burst=20.0)
         self._records: dict[QueueName, str] = {}
         self._record_s = 0.0
-        """When records of past use are taken up next; 0 before the first."""
+        """The time of the next records of past use; 0 before the first."""
         self._marked: dict[_Key, float] = {}
-        """Queues whose mark was sent, and when: until the watch shows any newer state of them."""
+        """Queues whose mark was sent, and when, until the watch shows a newer state of them."""
         self._unsent: dict[_Key, tuple[float, Write[Any]]] = {}
         """The newest status of each object that is to be written, and since when, the oldest first."""
         self._emptied: set[_Key] = set()
-        """Those of ``_unsent`` by which a queue had workloads and has none: no more than are there at one time."""
+        """Keys of ``_unsent`` whose status says that a queue has emptied: no more than there are at one time."""
 
     def next_due_s(self, now_s: float) -> float | None:
         compare_s = self._compare_s()
@@ -102,18 +103,18 @@ class QueueStatuses:
         return compare_s
 
     def _compare_s(self) -> float | None:
-        """When statuses are compared next."""
+        """The time of the next comparison of statuses; None while nothing has changed."""
         state = self._engine.state
         if self._changes != state.changes and not len(state.queues) and not state.cluster.holders:
             return min(self._next_s, self._compared_s + _DRAINED_S)
         return self._next_s if self._dirty or self._changes != state.changes else None
 
     def touch(self) -> None:
-        """Something has changed that the engine does not count."""
+        """Notes a change that the engine does not count."""
         self._dirty = True
 
     def observed(self, resource: Resource, given: KubernetesObject) -> None:
-        """The watch shows this status: later ones are compared with it."""
+        """Notes the status that the watch shows: later ones are compared with it."""
         self._dirty = True
         if isinstance(given, Cohort):
             self._cohorts[CohortName(given.metadata.name)] = given
@@ -137,19 +138,21 @@ class QueueStatuses:
             self._cohorts.pop(CohortName(name), None)
 
     def sampled(self, samples: Mapping[LocalQueueKey, UsageRecord]) -> None:
-        """Past usage, which the status keeps over restarts."""
+        """Notes past usage, which the status keeps over restarts."""
         self._samples |= samples
         self._dirty = self._dirty or bool(samples)
 
     def recorded(self, records: Mapping[QueueName, str], now_s: float) -> None:
-        """Past use of KAI's Queues, which an annotation keeps over restarts: that of the last minutes may be lost."""
+        """Notes past use of KAI's Queues, which an annotation keeps over restarts: use of the last minutes may be
+        lost.
+        """
         history = self._engine.state.queue_history
         if history is not None and now_s >= self._record_s:
             self._records |= records if self._record_s else {}
             self._record_s = now_s + min(_RECORD_EVERY_S, max(_RECORD_SHORTEST_S, history.bucket_s))
 
     def write(self, now_s: float) -> None:
-        """Write what has changed, if it is time, and as much as there is room for."""
+        """Writes what has changed, if it is time, and as much as there is room for."""
         due_s = self._compare_s()
         if due_s is not None and now_s >= due_s:
             self._next_s, self._compared_s = now_s + PERIOD_S, now_s
@@ -171,7 +174,7 @@ class QueueStatuses:
                 self._put(_annotation(KAI_QUEUES, name, QUEUE_USAGE, text, slot="usage"))
 
     def _write_emptied(self) -> None:
-        """Nothing is pending: these hold up nobody."""
+        """Writes statuses of queues that have emptied: nothing is pending, so they delay no admission."""
         for key in sorted(self._emptied, key=lambda key: (key[0] is not CLUSTER_QUEUES, *key[1:])):
             if self._backlog() > _BACKLOG_EMPTIED:
                 return
@@ -206,7 +209,9 @@ class QueueStatuses:
                 self._send(key[0], owner, foreignstatus.status(self._engine, owner, known))
 
     def _mark(self, key: _Key, owner: VolcanoQueue, now_s: float) -> None:
-        """An annotation says by whom the Queue was closed. What the watch does not show in time is written again."""
+        """Writes the annotation that says by whom the Queue was closed. It is written again if the watch does not show
+        it in time.
+        """
         wanted = foreignstatus.mark(self._engine, owner)
         if wanted is None:
             return
@@ -219,7 +224,7 @@ class QueueStatuses:
             self._put(_annotation(VOLCANO_QUEUES, owner.metadata.name, CLOSED_BY_PARENT, wanted, slot="mark"))
 
     def _cluster_queue(self, state: QueueState, now_s: float) -> Json:
-        """What its holders have, as their LocalQueue's status says it where all have one."""
+        """The status of a ClusterQueue. If all holders have one LocalQueue, the totals serve for its status too."""
         queue: ClusterQueue = state.object
         totals = self._totals(state, state.holders.values())
         problems = self._engine.inactive(state.name)
@@ -244,7 +249,7 @@ class QueueStatuses:
         now_s: float,
         of_all: Json | None = None,
     ) -> None:
-        """``of_all``: what all holders of the ClusterQueue have."""
+        """Sends the statuses of LocalQueues. ``of_all``: the totals of all holders of the ClusterQueue."""
         holders: dict[LocalQueueKey, list[Holder]] = {}
         for holder in state.holders.values() if state is not None else ():
             holders.setdefault(holder.local_queue, []).append(holder)
@@ -279,7 +284,9 @@ class QueueStatuses:
         }
 
     def _conditions(self, resource: Resource, queue: ClusterQueue | LocalQueue, active: Condition) -> list[Json]:
-        """Those of the object with this one in its place. The time of a transition stays while its status does."""
+        """The conditions of the object with this one in its place. The time of a transition stays while its status
+        does.
+        """
         key = (resource, queue.metadata.namespace, queue.metadata.name)
         said = (active.status, active.reason, active.message)
         known = self._said.get(key)
@@ -296,7 +303,7 @@ class QueueStatuses:
                 self._send(COHORTS, cohort, {"fairSharing": {"weightedShare": share(node).weighted}})
 
     def _send(self, resource: Resource, given: KubernetesObject, status: Json) -> None:
-        """``status``: the keys that are ours. What others keep beside them stays."""
+        """Notes a status to write. ``status``: the keys that this controller writes. Keys of other writers stay."""
         meta = given.metadata
         key = (resource, meta.namespace, meta.name)
         known = self._written.get(key, {})
@@ -330,14 +337,14 @@ def _annotation(resource: Resource, name: str, key: str, value: str, *, slot: st
 
 
 def _bare(value: Any) -> Any:
-    """Without what is empty: absent and empty are the same. A number is there, also 0."""
+    """The value without empty parts: absent and empty are the same. A number is kept, also 0."""
     if isinstance(value, dict):
         return {key: bare for key, item in value.items() if (bare := _bare(item)) is not None} or None
     return value if isinstance(value, int) else value or None
 
 
 def _without_zeros(value: Any) -> Any:
-    """Of Volcano's and KAI's types, which do not write zeros."""
+    """The value without empty parts and zeros, which Volcano's and KAI's types do not write."""
     if isinstance(value, dict):
         return {key: bare for key, item in value.items() if (bare := _without_zeros(item)) is not None} or None
     return value or None
@@ -354,7 +361,9 @@ def _active(active: bool, problem: Any, message: str, now_s: float) -> Condition
 
 
 def _sampled(sample: UsageRecord) -> Json:
-    """A LocalQueue borrows nothing, so its weighted share is always 0: the schema wants one."""
+    """The fair sharing status of a LocalQueue. It borrows nothing, so its weighted share is always 0; the schema
+    requires one.
+    """
     consumed = {name: str(Quantity(math.floor(amount * NANO + _ROUNDING))) for name, amount in sample.consumed.items()}
     return {
         "weightedShare": 0,

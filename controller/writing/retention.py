@@ -18,7 +18,7 @@ _BY_US = "DeactivatedDueTo"
 
 
 class WorkloadRetention:
-    """``put`` sends a write."""
+    """Deletes Workloads when their time is over. ``put`` sends a write."""
 
     def __init__(self, rules: Retention, ledger: Ledger, put: Callable[[Write[Any]], Any]) -> None:
         self._rules = rules
@@ -57,7 +57,7 @@ class WorkloadRetention:
 
 
 def deletion_s(workload: Workload, rules: Retention) -> float | None:
-    """Seconds since 1970 at which it may be deleted; None for one that stays."""
+    """Seconds since 1970 at which the workload may be deleted; None for one that stays."""
     conditions = workload.status.conditions
     finished = find_condition(conditions, reasons.FINISHED)
     if finished is not None and finished.status == "True":

@@ -1,6 +1,6 @@
 """Writes of Workloads, one at a time for each, every one tied to the version it was made from.
 
-``after`` says what the workload should become; the write's outcome comes back through ``then``. After a conflict the
+``after`` is the workload as it should become; the write's outcome comes back through ``then``. After a conflict the
 object is read anew before ``then`` is called: a write whose answer was lost may have been stored, and only the API
 server knows. Until then the write counts as under way.
 """
@@ -47,7 +47,7 @@ class _Answer(msgspec.Struct, frozen=True):
 def stamped_write(
     verb: Verb, resource: Resource, meta: Json, body: Any, *, subresource: str | None = None, foreground: bool = False
 ) -> Write[Stamped]:
-    """A write of the namespaced object with this metadata, of whose answer the version is read."""
+    """A write of the namespaced object with this metadata, whose answer tells the version."""
     return Write(
         verb=verb,
         resource=resource,
@@ -63,18 +63,18 @@ def stamped_write(
 class Result(Enum):
     WRITTEN = auto()
     UNCHANGED = auto()
-    """There was nothing to write."""
+    """Nothing had to be written."""
     LOST = auto()
     """Another client wrote first; the ledger holds what it wrote."""
     REFUSED = auto()
-    """The API server does not accept it."""
+    """The API server refused the write."""
     GONE = auto()
     ABANDONED = auto()
     """This replica may not lead any more: nothing was sent."""
 
 
 Then = Callable[[Result, str], None]
-"""The result, and why in one line where it is not WRITTEN."""
+"""Called with the result, and the reason in one line unless it is WRITTEN."""
 
 
 _AGAIN_S = 1.0
@@ -83,8 +83,8 @@ _read_workload = reader(Workload)
 
 
 class WorkloadWrites:
-    """``changed`` is called with the states before and after each write, or reading after a conflict; ``freed`` at the
-    end of every write, after ``then``.
+    """Writes Workloads. ``changed`` is called with the states before and after each write, or reading after a conflict;
+    ``freed`` at the end of every write, after ``then``.
 
     ``kept.writing`` is True from ``_begin`` to the outcome, and only here is it set: at most one write of a Workload is
     under way, whose body names the version in the ledger. So a write is either stored on top of what the ledger holds,
@@ -112,7 +112,7 @@ class WorkloadWrites:
         self._may_update = True
 
     def status(self, kept: Kept, after: Workload, then: Then) -> None:
-        """Write ``after.status`` in place of what the ledger holds. Nothing of it may be under way.
+        """Writes ``after.status`` in place of what the ledger holds. No write of the workload may be under way.
 
         A status that is known as a whole is put: that costs the API server a sixth less than a patch, for which it
         makes a text of the whole object.
@@ -124,7 +124,7 @@ class WorkloadWrites:
             self._begin(kept, after, Verb.MERGE_PATCH, status_patch(before, after), "status", then)
 
     def spec(self, kept: Kept, after: Workload, changes: Json, then: Then) -> None:
-        """Write a merge patch of everything but the status."""
+        """Writes a merge patch of everything but the status."""
         meta = kept.workload.metadata
         patch = {**changes, "metadata": {**changes.get("metadata", {}), **_identity(meta.uid, meta.resource_version)}}
         self._begin(kept, after, Verb.MERGE_PATCH, patch, None, then)
@@ -192,7 +192,7 @@ class WorkloadWrites:
                 then(Result.REFUSED, why)
 
     async def _read(self, kept: Kept, key: WorkloadKey, why: str, then: Then) -> None:
-        """After a conflict: read what is there now, for as long as it takes. Until then the outcome is not known."""
+        """Reads the workload after a conflict, for as long as it takes. Until then the outcome is not known."""
         namespace, _, name = key.partition("/")
         found: Workload | None = None
         while True:
@@ -221,8 +221,8 @@ class WorkloadWrites:
 
 
 def _stored(answer: _Answer | Stamped | None, after: Workload) -> tuple[str, bool]:
-    """The version that was stored, and whether it is ``after`` and has no more: a webhook may have added something, and
-    another writer what is not read.
+    """The version that was stored, and whether it equals ``after``: a webhook may have added something, and another
+    writer a field that is not read.
     """
     if not isinstance(answer, _Answer):
         return ("" if answer is None else answer.metadata.resource_version), False
@@ -235,7 +235,9 @@ def _stored(answer: _Answer | Stamped | None, after: Workload) -> tuple[str, boo
 
 
 def _not_allowed(outcome: Outcome[Any]) -> bool:
-    """Whether we lack the right to do this. A webhook that refuses it answers 403 too, with another message."""
+    """Whether this account lacks the right to do this. A webhook that refuses it answers 403 too, with another
+    message.
+    """
     error = outcome.error if isinstance(outcome, Refused) else None
     return isinstance(error, ForbiddenError) and "cannot update resource" in str(error)
 

@@ -1,4 +1,4 @@
-"""The parts of the configuration that the engine decides by: Kueue's sections and ours, as ``EngineConfig``."""
+"""The parts of the configuration that the engine decides by: Kueue's sections and Tessera's, as ``EngineConfig``."""
 
 import difflib
 from typing import Final
@@ -29,7 +29,7 @@ from controller.objects.quantity import Quantity
 from yamlfile import Place
 
 HALF_LIFE_S: Final = 168 * 3600.0
-"""A week. Kueue's default of 0 s keeps no history, so that the feature has no effect."""
+"""The half-life of past use: a week. Kueue's default of 0 s keeps no history, so that the feature has no effect."""
 SAMPLING_INTERVAL_S: Final = 300.0
 READY_TIMEOUT_S: Final = 1800.0
 _GIB: Final = 1 << 30
@@ -37,7 +37,7 @@ READY_TIMEOUT_V1BETA1_S: Final = 300.0
 
 
 def engine_config(found: Found, policy: Policy, *, newest: bool) -> EngineConfig:
-    """``newest``: the file is v1beta2, or there is none. Raises ConfigError."""
+    """The engine's configuration. ``newest``: the file is v1beta2, or there is none. Raises ConfigError."""
     gates = _gates(found)
     strategy = QuotaCheckStrategy.BLOCK_UNDECLARED
     if gates.on("QuotaCheckStrategy"):
@@ -101,7 +101,9 @@ def _admission_fair_sharing(found: Found) -> AdmissionFairSharing | None:
 
 
 def _pods_ready(found: Found, *, newest: bool) -> WaitForPodsReady | None:
-    """On by default in v1beta2; in v1beta1 only with ``enable``, and with that version's defaults."""
+    """The rules about pods' readiness: on by default in v1beta2; in v1beta1 only with ``enable``, and with that
+    version's defaults.
+    """
     section = "waitForPodsReady"
     if not newest and not found.get(f"{section}.enable", False):
         return None
@@ -145,7 +147,7 @@ def _request_rules(found: Found) -> RequestRules:
 
 
 def _honest_units(found: Found) -> HonestUnits | None:
-    """None without the section: a unit's worth cannot be guessed."""
+    """The units of GPUs; None without the section: a unit's worth cannot be guessed."""
     section = "tessera.honestUnits"
     if section not in found:
         return None
@@ -158,7 +160,7 @@ def _honest_units(found: Found) -> HonestUnits | None:
 
 
 def extensions_of(found: Found, policy: Policy) -> Extensions:
-    """Each feature as its key says, else on under ``tessera`` and off under ``kueue``."""
+    """The features beyond Kueue: each as its key says, else on under ``tessera`` and off under ``kueue``."""
     on = policy is Policy.TESSERA
     return Extensions(
         reserve_for_preemptor=found.get("tessera.reserveForPreemptor", on),
@@ -204,7 +206,7 @@ def _consolidation(found: Found, *, on: bool) -> Consolidation | None:
 
 
 def _can_move(found: Found, place: Place, *, on: bool) -> None:
-    """Whether workloads of ClusterQueues can be told to move. Raises ConfigError."""
+    """Checks that workloads of ClusterQueues can be told to move. Raises ConfigError."""
     if not on:
         raise place.error("false under policy: kueue, whose decisions move nothing", "true")
     if not found.get("tessera.reserveForPreemptor", on):

@@ -1,4 +1,4 @@
-"""``resources.deviceClassMappings``: which resources claims of devices count as. Source: KEP 2941 of Kueue."""
+"""``resources.deviceClassMappings``: the resources as which claims of devices count. Source: KEP 2941 of Kueue."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -20,7 +20,7 @@ _GATES: Final[Mapping[Measure, str]] = {
 
 
 def claim_rules(found: Found, policy: Policy, gates: FeatureGates) -> ClaimRules:
-    """Raises ConfigError."""
+    """The rules by which claims of devices count. Raises ConfigError."""
     items = found.items(_PATH)
     if len(items) > _MOST:
         raise found.places[_PATH].error(f"at most {_MOST} mappings", f"{len(items)}")
@@ -36,7 +36,7 @@ def claim_rules(found: Found, policy: Policy, gates: FeatureGates) -> ClaimRules
 
 
 def check_counted(found: Found, path: str) -> None:
-    """A resource that is the configuration's to count. Raises ConfigError."""
+    """Checks that a resource is one that the configuration may count. Raises ConfigError."""
     if found.get(path, "") == PODS:
         raise found.places[path].error(OTHER_THAN_PODS, PODS)
 
@@ -86,7 +86,7 @@ def _check_selector(found: Found, path: str) -> None:
 
 
 def _check_classes(found: Found, items: list[str], mappings: tuple[DeviceClassMapping, ...]) -> None:
-    """A class counts as one thing, unless each of its mappings counts another counter of it."""
+    """Checks that each class counts as one resource, unless each of its mappings counts another counter of it."""
     known: dict[str, list[DeviceClassMapping]] = {}
     for item, mapping in zip(items, mappings, strict=True):
         for name in mapping.classes:

@@ -1,6 +1,6 @@
-"""Gates of Kueue's that may be set and change nothing: ``IDLE`` those that it has, ``GONE`` those that it had.
+"""Gates of Kueue that may be set and change nothing: ``IDLE`` are present gates, ``GONE`` are former ones.
 
-A setting of an idle gate that is not what holds here is named in a warning. A test finds the gates that the code reads:
+A setting of an idle gate that differs from what holds here gets a warning. A test finds the gates that the code reads:
 each gate is in one of these tables or read, never both. Source of ``GONE``: the lists of removed and graduated gates in
 Kueue's documentation, 0.4 to 0.20.
 """
@@ -41,7 +41,7 @@ IDLE: Final[Mapping[str, str]] = {
     "WorkloadValidateResourcesAreNonNegative": "a negative request is always refused",
     "WorkloadValidationForPodSetMetadata": "what labels and annotations a template may have the schema says",
 }
-"""Name -> what holds whatever it is set to."""
+"""Names of gates, and what holds whatever they are set to."""
 
 _ON: Final = "always on"
 _OFF: Final = "gone"
@@ -74,4 +74,4 @@ GONE: Final[Mapping[str, str]] = {
     "TASSkipRecentlyFailedFlavors": _OFF,
     "WorkloadResourceRequestsSummary": _ON,
 }
-"""Name -> what holds in its place."""
+"""Names of former gates, and what holds in their place."""

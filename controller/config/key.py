@@ -1,4 +1,4 @@
-"""One key of the configuration file: how it is read, and what is said of it."""
+"""One key of the configuration file: its parser, and its documentation."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from yamlfile.parsers import Parser
 
 
 class Key(Struct, frozen=True, kw_only=True):
-    """One key. ``default`` and ``meaning`` are shown to users; ``without_effect``: why it has none, else empty.
+    """One key. ``default`` and ``meaning`` are shown to users; ``without_effect``: why it has no effect, else empty.
 
-    ``instead`` is set for keys that v1beta1 alone has: what v1beta2 says in their place.
+    ``instead`` is set for keys that v1beta1 alone has: the text about what replaces them in v1beta2.
     """
 
     path: str

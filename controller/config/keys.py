@@ -1,4 +1,4 @@
-"""Every key of the configuration file: how it is read, what it means here, or why it has no effect.
+"""Every key of the configuration file: its parser, what it means here, or why it has no effect.
 
 ``[]`` in a path stands for each value of a list, ``*`` for each key of a map. ``docs/controller-config*.md`` is made
 from these tables. Kueue's keys: API reference of ``config.kueue.x-k8s.io``, v1beta1 and v1beta2.

@@ -1,4 +1,4 @@
-"""From a configuration file to ControllerConfig. ``parse`` is pure; ``load`` reads the file and nothing else."""
+"""Reads a configuration file into a ControllerConfig. ``parse`` is pure; ``load`` reads the file and nothing else."""
 
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -50,7 +50,7 @@ from yamlfile import ConfigError, Document, Place, YamlKind, parse_text, read_te
 
 T = TypeVar("T")
 HOLD_AT_MOST_S: Final = 30.0
-"""Preemptions under ``policy: tessera`` are held so long at most, where ends take that long to be seen."""
+"""The longest time for which preemptions under ``policy: tessera`` are held, if ends take that long to be seen."""
 
 _SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
     "leader_election": (
@@ -151,7 +151,9 @@ def process_settings(found: Found, policy: Policy) -> dict[str, Any]:
 
 
 def _check_election(found: Found, election: LeaderElection) -> None:
-    """A lease must outlive the renewal's deadline, and that several attempts: client-go's rule."""
+    """Checks that a lease outlives the renewal's deadline, and the deadline several attempts: client-go's rule. Raises
+    ConfigError.
+    """
     for key, value, low, other in (
         ("renewDeadline", election.renew_deadline_s, election.retry_period_s, "retryPeriod"),
         ("leaseDuration", election.lease_duration_s, election.renew_deadline_s, "renewDeadline"),
@@ -212,17 +214,17 @@ def load(file: Path | None) -> ControllerConfig:
 
 
 def default() -> ControllerConfig:
-    """Without a file: Kueue's defaults, and Tessera's policy."""
+    """The configuration without a file: Kueue's defaults, and Tessera's policy."""
     return _build(Found(), Policy.TESSERA, newest=True)
 
 
 def parse(text: str, file: str = "config") -> ControllerConfig:
-    """The configuration that ``text`` is; ``file`` is what messages call it. Raises ConfigError."""
+    """The configuration in ``text``; ``file`` is its name in messages. Raises ConfigError."""
     root = Place(Document(file=file), "", parse_text(text, file))
     newest = _check_version(root)
     block = root.node.entries.get("tessera")
     if block is not None and block.kind is YamlKind.NULL:
-        # An empty block does not say which policy holds, and the two evict different workloads.
+        # An empty block does not tell which policy holds, and the two evict different workloads.
         raise ConfigError(f"{file}:{block.line}", "tessera", "nothing", "a section, e.g. {policy: tessera}")
     found = read(root, KEYS, newest=newest)
     policy = found.get("tessera.policy", Policy.TESSERA if "tessera" in found else Policy.KUEUE)
@@ -276,7 +278,7 @@ def _tiers(found: Found, path: str) -> Tiers:
 
 
 def _injected(found: Found, policy: Policy) -> dict[str, dict[str, str]]:
-    """Without those that request nothing: they are not there."""
+    """Requests by init container; a container that requests nothing is left out."""
     charged = {}
     for container, section in (
         (WAIT_GCS_READY, "tessera.initContainers.kuberay"),
@@ -291,7 +293,7 @@ def _injected(found: Found, policy: Policy) -> dict[str, dict[str, str]]:
 
 
 def _check_version(root: Place) -> bool:
-    """Whether the file is of the newest version. Raises ConfigError for what is no configuration file at all."""
+    """Whether the file is of the newest version. Raises ConfigError for a file that is no configuration at all."""
     if root.node.kind is not YamlKind.MAP:
         raise root.error(f"a section with apiVersion: {API_VERSIONS[0]} and kind: Configuration")
     children = dict(root.children())

@@ -1,4 +1,4 @@
-"""``tessera.page``: who signs people in, and where history is."""
+"""``tessera.page``: how users sign in, and where history is."""
 
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -23,7 +23,7 @@ _OF_PROVIDER: Final = {
 
 
 def oidc_provider(found: Found) -> OidcProvider | None:
-    """None where tokens alone sign in. Raises ConfigError."""
+    """The provider by which users sign in; None if they sign in with tokens alone. Raises ConfigError."""
     if _OIDC not in found:
         return None
     given: dict[str, Any] = {
@@ -43,7 +43,7 @@ def oidc_provider(found: Found) -> OidcProvider | None:
 
 
 def page_prometheus(found: Found) -> PagePrometheus | None:
-    """None where there is no history. Raises ConfigError."""
+    """The Prometheus that has the page's history; None if there is none. Raises ConfigError."""
     if _PROMETHEUS not in found:
         return None
     url, token_file = found.required(_PROMETHEUS, "url"), found.get(f"{_PROMETHEUS}.bearerTokenFile")

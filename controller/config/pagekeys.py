@@ -16,7 +16,9 @@ _IN_HEADERS: Final = frozenset(string.digits + string.ascii_letters + string.pun
 
 
 def _https_url(text: str) -> str:
-    """Without credentials, a query or a fragment: OpenID Connect Discovery 1.0, section 2."""
+    """An https URL without credentials, a query or a fragment: OpenID Connect Discovery 1.0, section 2. Raises
+    Unfit.
+    """
     found: str = HTTP_URL.convert(text)
     if not found.startswith("https://") or "@" in urlsplit(found).netloc or not _IN_HEADERS.issuperset(found):
         raise Unfit
@@ -37,7 +39,8 @@ _CALLBACK: Final = Parser(expected=f"https://HOST{CALLBACK}", convert=_callback_
 _SCOPE: Final = matching(r"[!#-\[\]-~]+", "a scope: a word without blanks")
 
 ALGORITHMS: Final = tuple(f"{family}{bits}" for family in ("RS", "ES", "PS") for bits in (256, 384, 512))
-"""By private keys alone: the API server's list. Neither ``none`` nor what a shared secret signs is ever taken."""
+"""Signature algorithms with private keys, the API server's list. Neither ``none`` nor one with a shared secret is ever
+accepted."""
 
 PAGE: Final[tuple[Key, ...]] = (
     key(f"{_OIDC}.issuerURL", _HTTPS, "none: tokens alone", "the provider that signs people in; `--oidc-issuer-url`"),

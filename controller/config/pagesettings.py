@@ -1,4 +1,4 @@
-"""What the page is told by the configuration: who signs people in, and which Prometheus has the past."""
+"""The page's configuration: how users sign in, and which Prometheus has the past."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,13 +7,12 @@ from typing import Final
 from msgspec import Struct
 
 CALLBACK: Final = "/page/oidc/callback"
-"""The path that a provider sends browsers back to."""
+"""The path to which a provider sends browsers back."""
 
 
 class OidcProvider(Struct, frozen=True, kw_only=True):
-    """A provider that signs people in at the page; its claims become users as by the API server's ``--oidc-*`` flags.
-
-    ``username_prefix`` None is the API server's default. The files are read for each sign-in.
+    """A provider by which users sign in at the page; its claims become users as by the API server's ``--oidc-*``
+    flags.
     """
 
     issuer_url: str
@@ -33,7 +32,7 @@ class OidcProvider(Struct, frozen=True, kw_only=True):
 
 
 class PagePrometheus(Struct, frozen=True, kw_only=True):
-    """The Prometheus that has the page's history. The files are read for each question."""
+    """The Prometheus that has the page's history. The files are read for each query."""
 
     url: str
     token_file: Path | None = None

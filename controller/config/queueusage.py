@@ -1,4 +1,4 @@
-"""``tessera.kai.usage``: whether past use of KAI's Queues counts, of which window, and who is asked for it."""
+"""``tessera.kai.usage``: whether past use of KAI's Queues counts, in which window, and its source."""
 
 from typing import Final
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from controller.engine.model.resources import CPU, ResourceName
 _SECTION: Final = "tessera.kai.usage"
 _SLIDING: Final = "sliding"
 _NEEDED: Final = {"tumbling": "tumblingWindowStartTime", "cron": "cronString"}
-"""What a type of windows cannot do without."""
+"""The key that each type of windows requires."""
 _METRICS: Final = {GPU: "gpu", CPU: "cpu", MEMORY: "memory"}
 _OF_SOURCE: Final = (
     "connectionString",
@@ -26,7 +26,7 @@ _OF_SOURCE: Final = (
 
 
 def queue_usage(found: Found) -> QueueUsage | None:
-    """None where past use does not count. Raises ConfigError."""
+    """The rules about past use; None if it does not count. Raises ConfigError."""
     if _SECTION not in found or not found.get(f"{_SECTION}.enabled", True):
         return None
     usual, type_ = QueueUsage(), found.get(f"{_SECTION}.windowType", _SLIDING)
@@ -47,7 +47,7 @@ def queue_usage(found: Found) -> QueueUsage | None:
 
 
 def usage_source(found: Found) -> UsageSource | None:
-    """None where the controller's own books are all. Raises ConfigError."""
+    """The Prometheus that has past use; None if the controller's own records alone count. Raises ConfigError."""
     asked = f"{_SECTION}.clientType"
     if asked not in found:
         for path in (f"{_SECTION}.{key}" for key in _OF_SOURCE):
@@ -75,7 +75,9 @@ def usage_source(found: Found) -> UsageSource | None:
 
 
 def _check_staleness(found: Found) -> None:
-    """An answer counts until the next one comes: else what is counted would change to and fro. Raises ConfigError."""
+    """Checks that an answer counts until the next one comes: otherwise the amounts would change to and fro. Raises
+    ConfigError.
+    """
     interval, staleness = f"{_SECTION}.fetchInterval", f"{_SECTION}.stalenessPeriod"
     usual = QueueUsage()
     interval_s, stale_s = found.get(interval, usual.interval_s), found.get(staleness, usual.stale_s)

@@ -9,7 +9,7 @@ from yamlfile import Place
 
 
 class _Spec:
-    """One level of the table: a key, or what may stand below it. ``item``: each of a list; ``value``: of a map."""
+    """One level of the table: a key, or the levels below it. ``item``: each of a list; ``value``: each of a map."""
 
     __slots__ = ("children", "item", "key", "value")
 
@@ -20,7 +20,7 @@ class _Spec:
         self.value: _Spec | None = None
 
     def older(self) -> bool:
-        """Whether the older version alone has it."""
+        """Whether the older version alone has the key."""
         if self.key is not None:
             return bool(self.key.instead)
         below = [*self.children.values(), *(spec for spec in (self.item, self.value) if spec is not None)]
@@ -48,7 +48,7 @@ def spec_of(keys: Iterable[Key]) -> _Spec:
 
 
 class Found:
-    """What a file gives, by concrete path (``resources.transformations[0].input``)."""
+    """The values in a file, by concrete path (``resources.transformations[0].input``)."""
 
     def __init__(self) -> None:
         self.places: dict[str, Place] = {}
@@ -65,14 +65,14 @@ class Found:
         return self._values.get(path, default)
 
     def required(self, section: str, key: str) -> Any:
-        """The value of a key that a section cannot do without. Raises ConfigError."""
+        """The value of a key that a section requires. Raises ConfigError."""
         value = self.get(f"{section}.{key}")
         if value is None:
             raise self.places[section].error(f"the key {key}", "none")
         return value
 
     def items(self, path: str) -> list[str]:
-        """The paths of a list's values; empty where there is no list."""
+        """The paths of a list's values; empty if there is no list."""
         return [below for _, below in self._below.get(path, ())]
 
     def values(self, path: str) -> tuple[Any, ...]:
@@ -84,7 +84,7 @@ class Found:
         return {key: self._values[below] for key, below in self._below.get(path, ())}
 
     def note(self, place: Place, why: str) -> None:
-        """Say that what stands at ``place`` has no effect."""
+        """Notes that the value at ``place`` has no effect."""
         self.without_effect.append(WithoutEffect(where=place.where, key=place.path, why=why))
 
     def take(self, place: Place, key: Key) -> None:

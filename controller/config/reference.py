@@ -1,7 +1,7 @@
 """The tables of the pages on the configuration, from those of keys: ``python -m controller.config.reference``.
 
-A page holds ``<!-- table: name -->`` and ``<!-- end -->``; what stands between is rewritten. A test fails when it is
-stale.
+A page holds ``<!-- table: name -->`` and ``<!-- end -->``; the text between them is rewritten. A test fails when a
+table is stale.
 """
 
 import re
@@ -39,7 +39,7 @@ def _unused(keys: Iterable[Key]) -> str:
 
 
 def rewritten(page: str) -> str:
-    """``page`` with each marked table as it should be."""
+    """``page`` with each marked table brought up to date."""
     tables = {
         "kueue": _honoured(KUEUE),
         "unused": _unused(KUEUE),

@@ -1,4 +1,4 @@
-"""What the controller reads: one frozen struct for a configuration file of either version, defaults filled in.
+"""The controller's settings: one frozen struct for a configuration file of either version, defaults filled in.
 
 The defaults are Kueue's (``config.kueue.x-k8s.io/v1beta2``) unless a field says otherwise. Durations are seconds.
 """
@@ -59,29 +59,28 @@ KNOWN_FRAMEWORKS: Final = POD_FRAMEWORKS | {
     "trainer.kubeflow.org/trainjob",
     "workload.codeflare.dev/appwrapper",
 }
-"""All that Kueue has, and Volcano's Jobs."""
+"""All frameworks that Kueue has, and Volcano's Jobs."""
 
 DEFAULT_FRAMEWORKS: Final = (*(kind.framework for kind in JOB_KINDS), *(kind.framework for kind in STAMPED_KINDS))
-"""Where the configuration names none: every kind of job that the API server serves. Pods are queued where it asks for
-them."""
+"""The frameworks if the configuration names none: every kind of job that the API server serves. Pods are queued only if
+it names them."""
 
 MANAGED_FRAMEWORKS: Final = frozenset({POD, VOLCANO_JOB, *DEFAULT_FRAMEWORKS})
-"""Those that this version manages. Volcano's Jobs by name, or with ``tessera.volcano``: Tessera runs them, and so may
-Volcano's controller."""
+"""The frameworks that this version manages. Volcano's Jobs are on only by name, or with ``tessera.volcano``: Tessera
+runs them, and so may Volcano's controller."""
 
 IMPLIED_FRAMEWORKS: Final[Mapping[str, tuple[str, ...]]] = {
     VOLCANO_JOB: (POD,),
     **{kind.framework: (POD,) for kind in STAMPED_KINDS},
 }
 """Job kinds that others need: they are on for the objects of these alone. Pods of a Volcano Job above its minimum are
-queued one by one.
-"""
+queued one by one."""
 
 
 def implied(
     frameworks: Collection[str], implies: Mapping[str, Collection[str] | None] = IMPLIED_FRAMEWORKS
 ) -> frozenset[str]:
-    """Job kinds that are on because those named need them, and are not named themselves."""
+    """Job kinds that are on because the named ones need them, and are not named themselves."""
     needed = {name for framework in frameworks for name in implies.get(framework) or ()}
     return frozenset(needed.difference(frameworks))
 
@@ -94,15 +93,15 @@ class Policy(StrEnum):
 
 
 class Address(Struct, frozen=True):
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
 
 
 class Integrations(Struct, frozen=True, kw_only=True):
-    """``frameworks`` are Kueue's names of job kinds, ``external_frameworks`` ``Kind.version.group`` of kinds that other
-    controllers bring to Kueue's API; ``label_keys_to_copy`` go from a job to its Workload when that is made.
+    """The frameworks. ``frameworks`` are Kueue's names of job kinds, ``external_frameworks`` ``Kind.version.group`` of
+    kinds that other controllers bring to Kueue's API; ``label_keys_to_copy`` are copied from a job to its new Workload.
     """
 
     frameworks: tuple[str, ...] = DEFAULT_FRAMEWORKS
@@ -111,7 +110,7 @@ class Integrations(Struct, frozen=True, kw_only=True):
 
     @property
     def queue_pods(self) -> bool:
-        """Whether pods are queued: all that name a queue, or those of serving kinds alone."""
+        """Whether pods are queued: all that name a queue, or pods of serving kinds alone."""
         return POD in self.frameworks or POD in implied(self.frameworks)
 
     @property
@@ -120,14 +119,14 @@ class Integrations(Struct, frozen=True, kw_only=True):
 
 
 class ClientLimits(Struct, frozen=True, kw_only=True):
-    """Requests a second to the API server, None without a limit, and how many may come at once."""
+    """``qps``: requests a second to the API server, None without a limit. ``burst``: requests at once."""
 
     qps: float | None = 300.0
     burst: int = 500
 
 
 class LeaderElection(Struct, frozen=True, kw_only=True):
-    """``enabled`` is None where neither the file nor its version says so: then the flag decides.
+    """The leases. ``enabled`` is None if neither the file nor its version sets it: then the flag decides.
 
     ``resource_namespace`` None is the controller's own.
     """
@@ -141,7 +140,7 @@ class LeaderElection(Struct, frozen=True, kw_only=True):
 
 
 class Metrics(Struct, frozen=True, kw_only=True):
-    """``address`` None serves none. The default is Tessera's own port: Kueue's 8443 speaks TLS."""
+    """``address`` None turns metrics off. The default is Tessera's own port: Kueue's 8443 speaks TLS."""
 
     address: Address | None = Address("0.0.0.0", 8080)  # noqa: S104 - scraped from outside the pod
     cluster_queue_resources: bool = False
@@ -150,7 +149,7 @@ class Metrics(Struct, frozen=True, kw_only=True):
 
 
 class Health(Struct, frozen=True, kw_only=True):
-    """Probes; ``address`` None serves none. The names are the last part of the path."""
+    """The probes; ``address`` None turns them off. The names are the last part of the path."""
 
     address: Address | None = Address("0.0.0.0", 8081)  # noqa: S104 - the kubelet asks from outside the pod
     readiness: str = "readyz"
@@ -158,19 +157,21 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 class Webhook(Struct, frozen=True, kw_only=True):
-    """``cert_dir`` holds tls.crt and tls.key when the certificates come from elsewhere."""
+    """The webhooks. ``cert_dir`` holds tls.crt and tls.key when the certificates come from elsewhere."""
 
     host: str = ""
     port: int = 9443
     cert_dir: str = "/tmp/k8s-webhook-server/serving-certs"  # noqa: S108 - Kueue's path: cert-manager mounts there
     client_ca: str = ""
-    """PEM: what signs the certificate that the API server shows for admission; empty where it shows none."""
+    """The authority that signs the certificate which the API server shows for admission, in PEM; empty if it shows
+    none."""
 
 
 class Certificates(Struct, frozen=True, kw_only=True):
-    """``internal``: the controller makes and renews its own, kept in ``secret_name``, valid for ``service_name``.
+    """The certificates. ``internal``: the controller makes and renews its own, kept in ``secret_name``, valid for
+    ``service_name``.
 
-    The names are None where the file does not give them: the chart's own are used then.
+    The names are None if the file does not have them: the chart's own are used then.
     """
 
     internal: bool = True
@@ -179,21 +180,25 @@ class Certificates(Struct, frozen=True, kw_only=True):
 
 
 class Tls(Struct, frozen=True, kw_only=True):
-    """``min_version`` is ``1.2`` or the like, empty for the library's; ``ciphers`` are OpenSSL's names, () for all."""
+    """``min_version`` is ``1.2`` or the like, empty for the library's default; ``ciphers`` are OpenSSL's names, () for
+    all.
+    """
 
     min_version: str = ""
     ciphers: tuple[str, ...] = ()
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """When Workloads are deleted; None never, 0 at once."""
+    """The times after which Workloads are deleted; None never, 0 at once."""
 
     after_finished_s: float | None = None
     after_deactivated_s: float | None = None
 
 
 class PendingReports(Struct, frozen=True, kw_only=True):
-    """A pending condition is written after ``after_s`` of waiting, when its reason changes, else every ``every_s``."""
+    """When a pending condition is written: after ``after_s`` of waiting, when its reason changes, else every
+    ``every_s``.
+    """
 
     after_s: float = 5.0
     every_s: float = 60.0
@@ -208,8 +213,8 @@ class OnGpuFailure(StrEnum):
 
 
 class GpuFailureRules(Struct, frozen=True, kw_only=True):
-    """``policy`` applies to pods without the annotation. At most ``budget`` actions in any ``window_s``, 0 for none;
-    after an action a workload is spared for ``cool_down_s``.
+    """The rules about failed GPUs. ``policy`` applies to pods without the annotation. At most ``budget`` actions in any
+    ``window_s``, 0 for none; after an action a workload is spared for ``cool_down_s``.
     """
 
     policy: OnGpuFailure = OnGpuFailure.NOTIFY
@@ -219,11 +224,11 @@ class GpuFailureRules(Struct, frozen=True, kw_only=True):
 
 
 class ForeignSystem(Struct, frozen=True, kw_only=True):
-    """Whether Tessera decides about what is Volcano's, or KAI's. ``enabled`` None: where its Queue is served and nobody
-    holds one of ``leases``, ``namespace/name`` of those that its own schedulers and controllers hold.
+    """Whether Tessera decides for Volcano, or for KAI. ``enabled`` None: if its Queue is served and none of ``leases``
+    is held, which are ``namespace/name`` of the leases of its own schedulers and controllers.
 
-    ``scheduler_names``: by which pods ask for its scheduler. ``keep_scheduler_name``: that scheduler runs and chooses
-    nodes for what is admitted here. ``tiers``: what stands for Volcano's HyperNodes.
+    ``scheduler_names``: the names by which pods ask for its scheduler. ``keep_scheduler_name``: that scheduler runs and
+    chooses nodes for pods that are admitted here. ``tiers``: the levels for Volcano's HyperNodes.
     """
 
     system: System
@@ -240,7 +245,7 @@ class ForeignSystem(Struct, frozen=True, kw_only=True):
         return Adoption(places=not self.keep_scheduler_name, namespaces=self.namespaces, levels=levels)
 
     def binds(self, scheduler_name: str) -> str:
-        """``schedulerName`` of a pod that the controller makes, whose template or job names this one."""
+        """The ``schedulerName`` of a pod that the controller makes, whose template or job names this one."""
         return bound_by(scheduler_name, self.system.value, names=self.scheduler_names, keep=self.keep_scheduler_name)
 
 
@@ -262,16 +267,18 @@ class WithoutEffect(Struct, frozen=True, kw_only=True):
 
 
 class UsageMetrics(Struct, frozen=True, kw_only=True):
-    """Expressions of PromQL: what the Queues have of a resource, by the label ``queue_name``, and what there is."""
+    """Expressions of PromQL: the amount of a resource that each Queue has, by the label ``queue_name``, and the
+    capacity.
+    """
 
     allocated: str
     capacity: str
 
 
 class UsageSource(Struct, frozen=True, kw_only=True):
-    """The Prometheus that is asked for what KAI's Queues had before. ``metrics``: by resource.
+    """The Prometheus that has past use of KAI's Queues. ``metrics``: by resource.
 
-    The files are read for each question: what is in them may change.
+    The files are read for each query: their content may change.
     """
 
     url: str
@@ -283,14 +290,14 @@ class UsageSource(Struct, frozen=True, kw_only=True):
 
 
 class ControllerConfig(Struct, frozen=True, kw_only=True):
-    """The whole configuration. ``namespace`` None is the one the controller runs in."""
+    """The whole configuration. ``namespace`` None is the one that the controller runs in."""
 
     policy: Policy
     engine: EngineConfig
     namespace: str | None = None
     manage_jobs_without_queue_name: bool = False
     managed_namespaces: LabelSelector | None = None
-    """None is the default of ``namespace_selector``."""
+    """The namespaces whose jobs are managed. None is the default of ``namespace_selector``."""
     integrations: Integrations = Integrations()
     client: ClientLimits = ClientLimits()
     leader_election: LeaderElection = LeaderElection()
@@ -303,23 +310,24 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     pending_reports: PendingReports = PendingReports()
     gpu_failures: GpuFailureRules = GpuFailureRules()
     foreign: Mapping[System, ForeignSystem] = {}
-    """Volcano and KAI; one that is not there is off."""
+    """The switches of Volcano and KAI; a system without one is off."""
     usage_source: UsageSource | None = None
-    """Asked for the past use of KAI's Queues; without it the controller's own books count."""
+    """The source of past use of KAI's Queues; without it the controller's own records count."""
     oidc: OidcProvider | None = None
     page_prometheus: PagePrometheus | None = None
     injected: Mapping[str, Mapping[str, str]] = {}
-    """Requests that are charged of init containers which operators put into pods, by their name."""
+    """Requests that are charged for init containers which operators put into pods, by their name."""
     fractions: Fleet = Fleet()
-    """By which KAI's and HAMi's parts of GPUs become percents, where the controller's webhook translates them."""
+    """The fleet by which KAI's and HAMi's parts of GPUs become percents, if the controller's webhook translates
+    them."""
     batch_events_s: float = 0.02
-    """How long events are gathered before the engine decides."""
+    """The time for which events are gathered before the engine decides."""
     hold_evictions_s: float = 0.5
-    """How long preemptions are held back while many decisions are written; 0 not at all."""
+    """The time for which preemptions are held back while many decisions are written; 0 for none."""
     hold_evictions_at_most_s: float = 0.0
-    """How long where ends take long to be seen; no longer than ``hold_evictions_s`` where it is less."""
+    """That time's bound if ends take long to be seen; ``hold_evictions_s`` if this is less."""
     serve_old_workloads: bool = True
-    """Whether v1beta1 of Workload is served; the CRDs' other kinds always are."""
+    """Whether v1beta1 of Workload is served; the CRDs' other kinds always serve it."""
     without_effect: tuple[WithoutEffect, ...] = ()
 
     @property
@@ -329,7 +337,9 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def jobs_grow(self) -> bool:
-        """Whether pods above a job's minimum are let go of and queued: else it would run with its minimum for ever."""
+        """Whether pods above a job's minimum are let go of and queued: otherwise it would run with its minimum for
+        ever.
+        """
         return self.engine.gates.on("TopologyAwareScheduling") and self.integrations.queue_pods
 
     def switch(self, system: System) -> ForeignSystem:
@@ -343,11 +353,13 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def local_queue_metrics(self) -> bool:
-        """Whether LocalQueues have series: what the file says, and the gate."""
+        """Whether LocalQueues have series: by the file, and by the gate."""
         return self.metrics.local_queues and self.engine.gates.on("LocalQueueMetrics")
 
     def namespace_selector(self, own_namespace: str) -> LabelSelector:
-        """Namespaces whose jobs are managed: as the file says, else all but kube-system and the controller's own."""
+        """The selector of namespaces whose jobs are managed: the file's, else all but kube-system and the controller's
+        own.
+        """
         if self.managed_namespaces is not None:
             return self.managed_namespaces
         return all_but("kube-system", self.namespace or own_namespace)

@@ -1,4 +1,4 @@
-"""How single values of the configuration are read: durations, quantities, names, addresses, selectors."""
+"""Parsers of single values of the configuration: durations, quantities, names, addresses, selectors."""
 
 import re
 import ssl
@@ -19,7 +19,7 @@ _MAX_PORT: Final = 65535
 
 
 def duration(*, least_s: float = 0.0, most_s: float = _CENTURY_S) -> Parser:
-    """Go's durations, as text; ``0`` needs no unit."""
+    """A parser of Go's durations, as text; ``0`` needs no unit."""
 
     def convert(text: str) -> float:
         value_s = 0.0 if text == "0" else go_duration(text)
@@ -67,7 +67,7 @@ QUANTITY: Final = Parser(expected="a quantity such as 500m or 1Gi", convert=_qua
 
 
 def matching(pattern: str, expected: str, *, longest: int = 253) -> Parser:
-    """Text that ``pattern`` matches in full."""
+    """A parser of text that ``pattern`` matches in full."""
     compiled = re.compile(pattern, re.ASCII)
 
     def convert(text: str) -> str:
@@ -122,7 +122,7 @@ TIME: Final = Parser(expected="a time such as 2026-01-05T00:00:00Z", convert=_ti
 
 
 def _address(text: str) -> Address | None:
-    """``:8443``, ``host:port``; None for ``0`` and the empty string, which turn a server off."""
+    """An address ``:8443`` or ``host:port``; None for ``0`` and the empty string, which turn a server off."""
     if text in ("", "0"):
         return None
     host, colon, port = plain(text).rpartition(":")
@@ -153,7 +153,7 @@ def _served(text: str) -> bool:
 
 
 SERVED: Final = Parser(expected="served or off", convert=_served, kinds=STRING | BOOL.kinds)
-"""A bare ``off`` is a boolean in YAML, and Helm writes it as ``false``."""
+"""A parser of ``served`` and ``off``. A bare ``off`` is a boolean in YAML, and Helm writes it as ``false``."""
 
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
@@ -190,7 +190,7 @@ def _requirement(place: Place) -> LabelSelectorRequirement:
 
 
 def opaque(_: Place) -> None:
-    """A value of a known key whose content is not read here."""
+    """Accepts a value of a known key whose content is not read here."""
 
 
 Read = Callable[[Place], Any]

@@ -1,1 +1,1 @@
-"""Jobs of every kind as the queue sees them: what they ask for, how they are held, started, stopped, finished."""
+"""The controller of jobs of every kind: their requests, and how they are held, started, stopped and finished."""

@@ -1,4 +1,4 @@
-"""The reconciler's actions, carried out: one write each, answered before the next."""
+"""Carries out the reconciler's actions: one write each, answered before the next."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -37,9 +37,9 @@ from kube.writing.writes import Verb, Write
 class JobActions:
     """``carry_out`` raises ActionFailedError and KubeError. ``tell`` records an Event: about what, type, reason, note.
 
-    ``started`` and ``suspended`` get the kind of a job of which that was written.
-    ``_waiting``: by uid, what was last told of a child that waits for its owner. ``_written`` holds our last patches of
-    jobs that no watch has shown, by the framework of their kind: only ``_patch_job`` adds to it.
+    ``started`` and ``suspended`` get the kind of a job whose start or suspension was written. ``_waiting``: by uid, the
+    last Event of a child that waits for its owner. ``_written`` holds this controller's last patches of jobs that no
+    watch has shown, by the framework of their kind: only ``_patch_job`` adds to it.
     """
 
     def __init__(
@@ -62,15 +62,17 @@ class JobActions:
         self._waiting: dict[str, str] = {}
 
     def behind(self, kind: JobKind, key: ObjectKey, uid: str, resource_version: str) -> bool:
-        """Whether this view of a job is older than our own last write to it: nothing may be decided by it."""
+        """Whether this view of a job is older than this controller's own last write to it: nothing may be decided by
+        it.
+        """
         return self._versions(kind).behind(key, uid, resource_version)
 
     def gone(self, uid: str) -> None:
-        """The job of that uid is."""
+        """Forgets the Events of the job with this uid, which is gone."""
         self._waiting.pop(uid, None)
 
     def forget(self, kind: JobKind, key: ObjectKey) -> None:
-        """The job is gone."""
+        """Forgets the writes of a job that is gone."""
         self._versions(kind).forget(key)
 
     def _versions(self, kind: JobKind) -> WrittenVersions:
@@ -108,7 +110,9 @@ class JobActions:
                 await self._workloads.carry_out(action, job["metadata"].get("namespace", ""), kind.kind, [job])
 
     async def _start(self, kind: JobKind, job: Json, start: StartJob) -> None:
-        """The answer shows what was stored: a job that is not told where to run must neither run nor hold quota."""
+        """Starts the job. The answer shows what was stored: a job that is not told where to run must neither run nor
+        hold quota.
+        """
         for patch in start.patches:
             stored = await self._patch_job(kind, job, patch)
             field = dropped(stored, patch.body) if stored is not None and not patch.subresource else ""
@@ -121,7 +125,7 @@ class JobActions:
             self._started(kind.kind)
 
     async def _patch_job(self, kind: JobKind, job: Json, patch: Patch) -> Json | None:
-        """The job as it is stored now."""
+        """Sends the patch, and returns the job as it is stored then."""
         meta = job["metadata"]
         write = Write(
             verb=Verb.MERGE_PATCH,
@@ -144,9 +148,9 @@ class JobActions:
         return sum(gate in _gates(pod) for pod in await self._pods(kind, job))
 
     async def left_pods(self, kind: JobKind, job: Json) -> dict[str, int]:
-        """Those that have not ended, by the pod set that a start has labelled them with.
+        """The number of the job's pods that have not ended, by the pod set that a start has labelled them with.
 
-        Without those above its minimum, which have quota of their own.
+        Pods above its minimum are left out: they have quota of their own.
         """
         pods = [pod for pod in _going(await self._pods(kind, job)) if not annotations(pod).get(ABOVE_MINIMUM_OF)]
         return dict(Counter(labels(pod).get(names.POD_SET, "") for pod in pods))
@@ -156,7 +160,7 @@ class JobActions:
         return (await self._client.list_all(PODS, dict[str, Any], chosen)).items
 
     async def _ungate(self, kind: JobKind, job: Json, gate: str, counts: dict[str, int]) -> None:
-        """Of each pod set the oldest pods lose the gate until as many as were admitted are without it."""
+        """Removes the gate from the oldest pods of each pod set until as many as were admitted are without it."""
         for pod in pods_to_ungate(await self._pods(kind, job), gate, counts):
             gates = [entry for entry in sequence(pod, "spec", "schedulingGates") if entry.get("name") != gate]
             body = {"metadata": {"uid": pod["metadata"]["uid"]}, "spec": {"schedulingGates": gates or None}}
@@ -191,7 +195,7 @@ def pods_to_ungate(pods: Sequence[Json], gate: str, counts: dict[str, int]) -> l
 
 
 def _going(pods: Sequence[Json]) -> list[Json]:
-    """Those that have not ended."""
+    """The pods that have not ended."""
     return [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
 
 

@@ -1,7 +1,8 @@
-"""Jobs that somebody else made for their owner than the owner's controller: they start within what that is charged for.
+"""Jobs that were made for an owner, but not by its controller: they start within the charge of the owner's workload.
 
-They were created suspended, with the mark ``tessera.dev/awaits-owner``. One that runs, and is no longer within the
-charge because of what the owner's own controller has started since, is suspended again: what is proven goes first.
+Such a job was created suspended, with the mark ``tessera.dev/awaits-owner``. One that runs, and exceeds the charge
+because of what the owner's own controller has started since, is suspended again: children that surely belong to the
+owner go first.
 """
 
 import msgspec
@@ -23,7 +24,7 @@ from controller.words import jobs as words
 
 
 def beside_its_owner(context: Context, charge: Charge) -> list[Action]:
-    """For a child whose owner's workload is admitted. Raises JobError."""
+    """Actions for a child whose owner's workload is admitted. Raises JobError."""
     kind, job = context.kind, context.job
     if kind.finished(job) is not None:
         return []
@@ -54,11 +55,11 @@ def beside_its_owner(context: Context, charge: Charge) -> list[Action]:
 
 
 def _info(given: PodSetInfo, pod_set: JobPodSet) -> PodSetInfo:
-    """What the owner's pod set gets, for one of the child's."""
+    """What a start writes into one of the child's pod sets, from its owner's."""
     return msgspec.structs.replace(given, name=pod_set.name, count=pod_set.count)
 
 
 def _as_workload(context: Context, sets: tuple[JobPodSet, ...]) -> SeenWorkload:
-    """The child's own templates in the form that a start takes them from: it has no workload."""
+    """The child's own templates in the form in which a start takes them: the child has no workload."""
     meta = {"name": context.job["metadata"]["name"], "namespace": context.job["metadata"].get("namespace", "")}
     return SeenWorkload.of({"metadata": meta, "spec": {"podSets": [each.as_json() for each in sets]}})

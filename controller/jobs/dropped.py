@@ -1,18 +1,18 @@
-"""What an API server left out of a patch: it prunes fields that a CRD does not know, without a word."""
+"""Finds fields that an API server left out of a patch: it prunes fields that a CRD does not know, without an error."""
 
 from typing import Any, Final
 
 from controller.jobframework.raw import Json
 
 _SAYS_NOTHING: Final[tuple[Any, ...]] = (None, False, {}, [])
-"""Values that may be left out, as they mean what absence means."""
+"""Values that may be left out, because they mean the same as absence."""
 
 
 def dropped(stored: Json, patch: Json) -> str:
-    """The first field that the merge patch sets and the stored object lacks; empty where it has all.
+    """The first field that the merge patch sets and the stored object lacks; empty if it has all.
 
-    A value that is another one was changed by an admission webhook, on purpose: it counts as there, but for true and
-    false (a job that is held again). A list has each entry of the patch's somewhere: a webhook may add more.
+    A different value was changed by an admission webhook, on purpose: it counts as stored, except for true and false (a
+    job that is suspended again). A list must have each entry of the patch's list somewhere: a webhook may add more.
     """
     return _missing(stored, {key: value for key, value in patch.items() if key != "metadata"}, "") or ""
 
@@ -38,5 +38,5 @@ def _missing(stored: Any, wanted: Any, path: str) -> str | None:
 
 
 def _likely(stored: list[Any], index: int) -> list[Any]:
-    """The entry at the same place first: its gap is the one to tell."""
+    """The entries with the one at the same index first: its missing field is the one to report."""
     return [*stored[index : index + 1], *stored[:index], *stored[index + 1 :]]

@@ -1,8 +1,8 @@
 """Elastic jobs: a running job changes its size without being stopped. A workload of it is called a slice.
 
-More pods are asked for by a new slice that is to replace the one that runs: it must be admitted as a whole, the pods
-wait behind a scheduling gate until then. Fewer pods lower the count of the slice that runs, at once.
-Source: Kueue's KEP 77, "Elastic jobs via workload slices".
+For more pods a new slice is made that is to replace the running one: it must be admitted as a whole, and the pods wait
+behind a scheduling gate until then. For fewer pods the count of the running slice is lowered, at once. Source: Kueue's
+KEP 77, "Elastic jobs via workload slices".
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,9 +22,9 @@ from inventory.words.plural import plural
 class Settled:
     """What becomes of the unfinished slices of a job that has another size now, or still the same.
 
-    ``base``: the one that pods run by, or that holds quota. ``going_on``: the one to ask for the job's size with; None
-    where that takes a new slice. ``resized``: ``going_on`` asks for another size as yet. ``comparable``: the job has
-    the pod sets of its slices; nothing is done otherwise.
+    ``base``: the slice that pods run by, or that holds quota. ``going_on``: the slice that is to request the job's
+    size; None if that takes a new slice. ``resized``: ``going_on`` still requests another size. ``comparable``: the job
+    has the pod sets of its slices; nothing is done otherwise.
     """
 
     base: SeenWorkload | None = None
@@ -36,11 +36,11 @@ class Settled:
 
 
 def settle(live: Iterable[SeenWorkload], asked: Mapping[str, int]) -> Settled:
-    """Of these slices and the pods by pod set that the job asks for. Kueue's function is EnsureWorkloadSlices.
+    """What becomes of these slices if the job requests these pods by pod set. Kueue's function is EnsureWorkloadSlices.
 
-    Fewer pods lower the base at once and leave nothing to wait for. More pods are asked for by the slice that is to
-    replace the base, which follows the job while it holds no quota itself. An evicted base is left alone: its pods
-    stop first.
+    Fewer pods lower the base at once and leave nothing to wait for. More pods are requested by the slice that is to
+    replace the base, which follows the job while it holds no quota itself. An evicted base is left alone: its pods stop
+    first.
     """
     ordered = in_order(live)
     if not ordered:
@@ -73,13 +73,13 @@ def _going_on(
     withdrawn = tuple(other for other in waiting if other is not slice_)
     if slice_.is_reserved and slice_ is base and asked != have and not scaled_down(have, asked):
         return Settled(base=base, replaced=replaced, withdrawn=withdrawn)
-    # A replacement that holds quota takes over first; then it is the base.
+    # A replacement that holds quota replaces the base first; then it is the base.
     resized = asked != have and (slice_ is base or not slice_.is_reserved)
     return Settled(base=base, going_on=slice_, resized=resized, replaced=replaced, withdrawn=withdrawn)
 
 
 def slices(context: Context, live: list[SeenWorkload]) -> tuple[SeenWorkload | None, list[Action]]:
-    """The slice that a running job runs by, and what is to change about its slices. None where it has none."""
+    """The slice that a running job runs by, and the actions that change its slices. None if it has none."""
     asked = context.kind.counts(context.job)
     settled = settle(live, asked)
     base = settled.base
@@ -102,7 +102,9 @@ def resized(slice_: SeenWorkload, asked: dict[str, int]) -> list[Action]:
 
 
 def lowered(context: Context, workload: SeenWorkload) -> list[Action]:
-    """A stopped job asks for fewer pods than its slice holds quota for, and for nothing else: it keeps its quota."""
+    """Actions for a stopped job that requests fewer pods than its slice holds quota for, and no other change: it keeps
+    its quota.
+    """
     asked = context.kind.counts(context.job)
     if not workload.is_reserved or not settle([workload], asked).resized:
         return []
@@ -113,7 +115,7 @@ def lowered(context: Context, workload: SeenWorkload) -> list[Action]:
 
 
 def in_order(live: Iterable[SeenWorkload]) -> list[SeenWorkload]:
-    """Slices from the oldest on; of those of one second the one that replaces another comes after it."""
+    """Slices from the oldest on; of two of the same second the one that replaces the other comes after it."""
     known = {workload.typed.key: workload for workload in live}
 
     def depth(workload: SeenWorkload) -> int:
@@ -135,9 +137,9 @@ def latest_active(live: Iterable[SeenWorkload]) -> SeenWorkload | None:
 
 
 def surviving(live: Iterable[SeenWorkload]) -> tuple[SeenWorkload | None, SeenWorkload | None]:
-    """The slice that holds the quota, and the one to go on with: the newest that is to replace it, else itself.
+    """The slice that holds the quota, and the slice to go on with: the newest that is to replace it, else itself.
 
-    Where none holds quota it is the newest of all. A slice that is being evicted is neither.
+    If none holds quota it is the newest of all. A slice that is being evicted is neither.
     """
     active = [slice_ for slice_ in in_order(live) if slice_.is_live and slice_.eviction is None]
     holder = latest_active(active)
@@ -153,7 +155,7 @@ def surviving(live: Iterable[SeenWorkload]) -> tuple[SeenWorkload | None, SeenWo
 
 
 def may_run(slice_: SeenWorkload) -> bool:
-    """Whether pods may run by it."""
+    """Whether pods may run by the slice."""
     return slice_.is_live and slice_.is_admitted and slice_.eviction is None
 
 
@@ -164,7 +166,7 @@ def granted(slices_: Iterable[SeenWorkload]) -> dict[str, int]:
 
 
 def scaled_down(old: Mapping[str, int], new: Mapping[str, int]) -> bool:
-    """Whether a pod set has fewer pods, and none of them more. A pod set that one of them lacks says nothing."""
+    """Whether a pod set has fewer pods, and no pod set more. A pod set that is in one of the maps only is ignored."""
     both = [(old[name], new[name]) for name in old if name in new]
     return any(after < before for before, after in both) and all(after <= before for before, after in both)
 
@@ -178,7 +180,7 @@ def _created(context: Context, base: SeenWorkload, asked: dict[str, int]) -> lis
 
 
 def ungated(context: Context, workload: SeenWorkload) -> list[Action]:
-    """As many pods as were admitted may be scheduled."""
+    """Actions that ungate as many pods as were admitted."""
     counts = granted([workload])
     if not context.seen.gated_pods or not counts:
         return []

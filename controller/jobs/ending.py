@@ -1,6 +1,7 @@
-"""Pods that a job does not need any more: their quota is given back, and that of those that outlive it is not.
+"""Pods that a job does not need any more: their quota is given back, except for pods that outlive the job.
 
-A job of some kinds ends before its pods: it is over for its status, and its Workload is not while a pod of it may run.
+Jobs of some kinds end before their pods: such a job is over by its status, but its Workload is not while a pod of it
+may run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,10 +16,11 @@ from controller.jobframework.steps import event
 
 
 def awaits_pods(kind: JobKind, job: Json, workloads: Iterable[SeenWorkload], settings: JobSettings) -> bool:
-    """Whether the pods of this job count that it has left behind: ``Observed.left_pods`` is asked for.
+    """Whether pods that this job has left behind count: ``Observed.left_pods`` is needed.
 
-    Also of a job that stops because it is being deleted: its controller may look at it no more, and its status still
-    tell of pods that are long gone. A deletion in the foreground waits for the Workload, as the Workload for the pods.
+    They count also for a job that stops because it is being deleted: its controller may ignore it from then on, and its
+    status still tell of pods that are long gone. A deletion in the foreground waits for the Workload, as the Workload
+    does for the pods.
     """
     if not kind.ends_before_its_pods or not _holders(job, workloads):
         return False
@@ -31,7 +33,7 @@ def awaits_pods(kind: JobKind, job: Json, workloads: Iterable[SeenWorkload], set
 
 
 def outlived(context: Context, left: Mapping[str, int]) -> list[Action]:
-    """The job ended before its pods: these keep their quota, and are taken away where the quota is."""
+    """Actions for a job that ended before its pods: they keep their quota, and are deleted if that is revoked."""
     actions: list[Action] = []
     evicted = False
     for workload in _holders(context.job, context.seen.workloads):
@@ -47,7 +49,9 @@ def outlived(context: Context, left: Mapping[str, int]) -> list[Action]:
 
 
 def reclaimed(context: Context, workload: SeenWorkload, have: Mapping[str, int] | None = None) -> list[Action]:
-    """``have``: pods by pod set that are not needed any more; None: those that the job's status tells."""
+    """Actions that give back quota of pods. ``have``: pods by pod set that are not needed any more; None: those that
+    the job's status tells.
+    """
     if not context.settings.gates.on("ReclaimablePods") or not workload.is_reserved:
         return []
     had = {pod.name: pod.count for pod in workload.typed.status.reclaimable_pods}

@@ -1,7 +1,7 @@
-"""What becomes of JobKinds: their conditions, and the finalizer that keeps one while its objects hold quota.
+"""Writes the conditions of JobKinds, and the finalizer that keeps one while its objects hold quota.
 
-Rights are asked of the API server itself (SelfSubjectAccessReview): the controller writes no roles, so what it may not
-do with a foreign kind is told in the JobKind's status until a ClusterRole allows it.
+Rights are reviewed by the API server itself (SelfSubjectAccessReview): the controller writes no roles, so the JobKind's
+status tells which rights on a foreign kind are missing until a ClusterRole grants them.
 """
 
 import asyncio
@@ -33,16 +33,16 @@ from kube.writing.writes import Outcome, Verb, Write
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0
-"""Between two looks while there are JobKinds: CRDs and roles come without a word."""
+"""Seconds between two rounds while there are JobKinds: CRDs and roles change without an event here."""
 _REVIEWS: Final = Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview")
 _VERBS: Final = ("get", "list", "watch", "patch")
 _OWNED_VERBS: Final = ("list", "watch")
 
 
 class JobKindController:
-    """``hear`` takes changes; ``run`` works until cancelled. ``kinds``: those of this term.
+    """Keeps JobKinds. ``hear`` takes changes; ``run`` works until cancelled. ``kinds``: those of this term.
 
-    ``_granted``: JobKinds, by uid and generation, of which no right is missing.
+    ``_granted``: JobKinds, by uid and generation, for which no right is missing.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class JobKindController:
         return resource in self._feeds and self._feeds[resource].synced
 
     def _holders(self, kind: DeclaredKind) -> int:
-        """Objects with quota."""
+        """The number of the kind's objects that hold quota."""
         about = (api_version(kind), kind.kind)
         return sum(
             workload.status.admission is not None and not is_true(workload.status.conditions, "Finished")
@@ -108,7 +108,7 @@ class JobKindController:
         )
 
     async def _keep(self, given: Json, verdict: Verdict, holders: int) -> bool:
-        """Put the finalizer on or take it off; whether either was to be done."""
+        """Adds or removes the finalizer; returns whether either was to be done."""
         has = given["metadata"].get("finalizers") or []
         if not given["metadata"].get("deletionTimestamp"):
             wanted = RESOURCE_IN_USE in has or verdict.kind is None
@@ -135,7 +135,7 @@ class JobKindController:
         )
 
     async def _missing(self, given: Json, kind: DeclaredKind | None) -> tuple[str, ...]:
-        """What the controller may not do; nothing where the API server does not say."""
+        """The rights that the controller lacks; empty if the API server does not tell."""
         key = (str(given["metadata"].get("uid", "")), int(given["metadata"].get("generation", 0)))
         if kind is None or key in self._granted:
             return ()

@@ -1,4 +1,4 @@
-"""The reconciler of jobs: one job and its workloads as they are, into actions. Pure: same input, same actions.
+"""The reconciler of jobs: it turns one job and its workloads into actions. Pure: same input, same actions.
 
 The order of the questions is Kueue's: is the workload finished, or being deleted? is the job finished? is there a
 workload, and does it match the job? which pods are reclaimable, are all ready? was it evicted? is it to run?
@@ -83,12 +83,14 @@ def reconcile(seen: Observed, settings: JobSettings, cluster: ClusterObjects) ->
 
 
 def is_orphan(workload: Workload) -> bool:
-    """Whether its job has left it: a deletion that keeps what it owned takes the owner from it, and not the label."""
+    """Whether a workload's job was deleted with its dependents orphaned: that removes the owner reference, and not the
+    label.
+    """
     return not workload.metadata.owner_references and bool(workload.metadata.labels.get(names.JOB_UID))
 
 
 def unowned(workload: SeenWorkload, settings: JobSettings) -> list[FinishWorkload | RemoveFinalizer]:
-    """A Workload without a job: nothing runs by it, so it may go; one that its job has left is finished."""
+    """Actions for a Workload without a job: nothing runs by it, so it may be deleted; an orphaned one is finished."""
     if workload.is_terminating:
         return [*remove_finalizers([workload])]
     if is_orphan(workload.typed) and settings.gates.on("FinishOrphanedWorkloads"):
@@ -118,7 +120,7 @@ def _job(context: Context) -> list[Action]:
 
 
 def _unmanaged(context: Context, own: list[SeenWorkload]) -> list[Action]:
-    """A job that left its queue: its pending workloads are withdrawn, one with quota is seen to its end."""
+    """Actions for a job that left its queue: its pending workloads are deleted, one with quota goes on to its end."""
     if any(workload.is_reserved and not workload.is_finished for workload in own):
         return _queued(context, own, prebuilt=bool(prebuilt_mark(context.job)[1]))
     return _withdrawn(own)
@@ -140,9 +142,9 @@ def _withdraw(workload: SeenWorkload) -> list[Action]:
 
 
 def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Action]:
-    """A part of a larger job: that job's workload counts its pods, and both start together.
+    """Actions for a part of a larger job: that job's workload counts its pods, and both start together.
 
-    Its owner's controller starts it, if that made it; else it starts here, as far as that workload goes.
+    If its owner's controller made it, that starts it; else it starts here, within that workload's charge.
     """
     actions = _withdrawn(own)
     admitted, waits = context.cluster.is_admitted(ancestor), awaits_owner(context.job)
@@ -157,7 +159,9 @@ def _child(context: Context, ancestor: str, own: list[SeenWorkload]) -> list[Act
 
 
 def _leaving(context: Context, own: list[SeenWorkload]) -> list[Action]:
-    """The job is being deleted: its quota is released when its pods are gone, and it never starts again."""
+    """Actions for a job that is being deleted: its quota is released when its pods are gone, and it never starts
+    again.
+    """
     outcome = context.kind.finished(context.job)
     if outcome is not None:
         return _done(context, outcome, [workload for workload in own if not workload.is_finished], own)
@@ -177,7 +181,9 @@ def _suspended(context: Context) -> list[Action]:
 
 
 def _hold(context: Context, error: JobError | None = None) -> list[Action]:
-    """For a job that is refused: it is suspended, unless it was admitted before it became wrong and is not evicted."""
+    """Actions for a job that is refused: it is suspended, unless it was admitted before it became wrong and is not
+    evicted.
+    """
     kind, job = context.kind, context.job
     try:
         if kind.finished(job) is not None:
@@ -190,7 +196,7 @@ def _hold(context: Context, error: JobError | None = None) -> list[Action]:
         missing = error is None or isinstance(error, PriorityClassMissingError)
         if missing or prebuilt_mark(job)[1] or not kind.is_stopped(job):
             return []
-        # It cannot start: it must hold no quota.
+        # The job cannot start: it must hold no quota.
         return [action for workload in own for action in _withdraw(workload)]
     except JobError:
         return []
@@ -217,7 +223,7 @@ def _adopted(context: Context, workload: SeenWorkload) -> UpdateWorkload:
 
 
 def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False) -> list[Action]:
-    """A job that is queued itself."""
+    """Actions for a job that is queued itself."""
     live = [workload for workload in own if workload.is_live]
     finished = [workload for workload in own if workload.is_finished and not workload.is_terminating]
     terminating = [workload for workload in own if workload.is_terminating]
@@ -242,7 +248,9 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
 
 
 def _done(context: Context, outcome: Outcome, live: list[SeenWorkload], ended: list[SeenWorkload]) -> list[Action]:
-    """``ended``: those that hold nothing any more, so nothing is to keep them."""
+    """Actions for a job that has ended. ``ended``: workloads that hold nothing any more, so their finalizers are
+    removed.
+    """
     if context.seen.left_pods:
         return outlived(context, context.seen.left_pods)
     actions: list[Action] = []
@@ -253,7 +261,7 @@ def _done(context: Context, outcome: Outcome, live: list[SeenWorkload], ended: l
 
 
 def _deleted_by_others(context: Context, terminating: list[SeenWorkload], live: list[SeenWorkload]) -> list[Action]:
-    """Workloads are being deleted: the job stops, then they lose their finalizers."""
+    """Actions while workloads are being deleted: the job stops, then they lose their finalizers."""
     holder = next((workload for workload in terminating if workload.is_reserved and not workload.is_finished), None)
     if holder is not None and not any(workload.is_admitted for workload in live):
         stopping = _stopping(context, holder, words.workload_being_deleted(holder.name))
@@ -263,7 +271,9 @@ def _deleted_by_others(context: Context, terminating: list[SeenWorkload], live: 
 
 
 def _after_the_end(context: Context, finished: list[SeenWorkload], *, prebuilt: bool) -> list[Action]:
-    """The workload is finished, the job is not: it is stopped, unless the workload has the job's own coming end."""
+    """Actions if the workload is finished and the job is not: it is stopped, unless the workload has the job's own
+    coming end.
+    """
     last = max(finished, key=_age)
     condition = find_condition(last.typed.status.conditions, "Finished")
     reason = "" if condition is None else condition.reason
@@ -295,13 +305,13 @@ def _without_workload(context: Context) -> list[Action]:
 
 
 def _check_rules(context: Context) -> None:
-    """Raises JobError with the first rule of its kind that a job breaks which is to be queued."""
+    """Checks a job that is to be queued by the rules of its kind. Raises JobError with the first that it breaks."""
     for refusal in refused(context.kind.rules, Review(new=context.job, gates=context.settings.gates)):
         raise JobError(f"{refusal.field}: {refusal.sentence}")
 
 
 def _chosen(context: Context, live: list[SeenWorkload]) -> SeenWorkload:
-    """Of several: one that fits, then one that holds quota, then the oldest."""
+    """The workload to keep of several: one that fits, then one that holds quota, then the oldest."""
     return min(live, key=lambda workload: (not context.fits(workload), not workload.is_reserved, _age(workload)))
 
 
@@ -328,7 +338,7 @@ def _mismatch(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> li
 
 
 def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
-    """There is one workload, and it matches the job."""
+    """Actions for a job with one workload that matches it."""
     if context.kind.needs_again(context.job, workload):
         stopping = _stopping(context, workload, words.pods_given_back(workload.name))
         return stopping if stopping or not context.kind.is_stopped(context.job) else _withdraw(workload)
@@ -353,7 +363,7 @@ def _is_held(workload: SeenWorkload) -> bool:
 
 
 def _on_hold(context: Context, workload: SeenWorkload) -> list[Action]:
-    """The job itself says that it must not start: it holds no quota meanwhile, and keeps its workload."""
+    """Actions for a job that says that it must not start: it holds no quota meanwhile, and keeps its workload."""
     stopping = _stopping(context, workload, words.on_hold())
     if stopping or not context.kind.is_stopped(context.job):
         return stopping
@@ -363,7 +373,7 @@ def _on_hold(context: Context, workload: SeenWorkload) -> list[Action]:
 
 
 def _synchronized(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> list[Action]:
-    """Labels of the job that have changed. A value that cannot be read is reported and ignored."""
+    """Actions for labels of the job that have changed. A value that cannot be read is reported and ignored."""
     job = context.job
     try:
         spec = compose.mark_patch(job, workload, context.cluster)
@@ -415,7 +425,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
 
 
 def _stopping(context: Context, workload: SeenWorkload | None, why: str) -> list[Action]:
-    """The next patches of a stop; the event comes with the first, when it stops running."""
+    """Actions with the next patches of a stop; the event comes with the first, when the job stops running."""
     ran = not context.kind.is_suspended(context.job)
     patches = context.kind.stop(context.job, workload)
     if not patches:

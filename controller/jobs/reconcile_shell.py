@@ -53,7 +53,9 @@ from kube.resources import Resource
 
 
 class JobKey(NamedTuple):
-    """``kind`` is the one's name in the configuration; empty for a Workload without a job, and ``name`` is then its."""
+    """A job. ``kind`` is its name in the configuration; empty for a Workload without a job, and ``name`` is then the
+    Workload's.
+    """
 
     kind: str
     namespace: str
@@ -69,8 +71,8 @@ class JobController:
 
     Both indexes of Workloads by owner follow the ledger, and only ``workload`` writes them: ``_by_owner`` by the uid of
     the job that controls them, ``_left`` by its key, then its uid, for what an earlier job of the name has left. Sets
-    and dicts in them are never empty. ``_reads`` has the other objects that a job's pod sets follow from, as of the job
-    last heard of, and ``_readers`` the same the other way round: ``_hear_references`` alone writes both.
+    and dicts in them are never empty. ``_reads`` has the other objects that a job's pod sets follow from, as of its
+    last change, and ``_readers`` is its inverse: ``_hear_references`` alone writes both.
     """
 
     def __init__(  # noqa: PLR0913
@@ -119,18 +121,18 @@ class JobController:
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
         self._prebuilt: dict[WorkloadKey, set[JobKey]] = {}
-        """Jobs by the Workload that they name as made for them."""
+        """Jobs by the prebuilt Workload that they name."""
         self._children: dict[str, set[JobKey]] = {}
-        """Jobs by the uid of what controls them."""
+        """Jobs by the uid of their controller."""
         self._awaiting: set[JobKey] = set()
-        """Those of them with the mark of ``awaits_owner``."""
+        """Jobs in ``_children`` with the mark of ``awaits_owner``."""
         self._reads: dict[JobKey, tuple[_ReadObject, ...]] = {}
         self._readers: dict[_ReadObject, set[JobKey]] = {}
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
     def hear(self, observed: ObjectChange) -> None:
-        """A job, or something that jobs are judged by."""
+        """Takes a change of a job, or of an object that jobs depend on."""
         kind = self._kinds.get(observed.resource)
         if kind is not None or observed.resource in self._externals or observed.resource in self._owned:
             self._hear_owner(observed.change)
@@ -159,7 +161,7 @@ class JobController:
         self._queue.put(key)
 
     def _hear_sibling(self, key: JobKey, job: KeptJob, *, gone: bool) -> None:
-        """Children that start by what their owner is charged for are looked at again beside any other child."""
+        """Enqueues the siblings of a child that start by their owner's charge: they depend on each other."""
         if job.awaits:
             (self._awaiting.discard if gone else self._awaiting.add)(key)
         if self._awaiting:
@@ -186,7 +188,9 @@ class JobController:
             self._reads[key] = found
 
     def _hear_owner(self, change: Change[Any]) -> None:
-        """Whether a job is queued decides about its parts, and another watch may have shown them before."""
+        """Enqueues the parts of a job, because whether it is queued decides about them, and another watch may have
+        shown them before.
+        """
         match change:
             case Added(new=entry):
                 self._enqueue_parts(entry.uid)
@@ -194,7 +198,7 @@ class JobController:
                 self._enqueue_parts(new.uid)
 
     def _enqueue_parts(self, uid: str) -> None:
-        """What the object of that uid controls, and the parts of that."""
+        """Enqueues all jobs below the object with this uid, by controller references."""
         owners, seen = [uid], {uid}
         while owners:
             for child in self._children.get(owners.pop(), ()):
@@ -211,7 +215,7 @@ class JobController:
                     self._queue.put(JobKey(kind.framework, *key))
 
     def workload(self, workload: Workload, gone: bool) -> None:
-        """A Workload came, changed or went: its job is reconciled."""
+        """Takes a Workload that was created, changed or deleted: its job is reconciled."""
         key, meta = WorkloadKey(workload.key), workload.metadata
         for owner in meta.owner_references:
             framework = self._frameworks.get((owner.api_version, owner.kind))
@@ -236,7 +240,7 @@ class JobController:
             self._queue.put(job)
 
     def _of_another(self, workload: Workload, key: WorkloadKey, *, gone: bool) -> None:
-        """A Workload that somebody else made, for an object of a kind that is not followed here."""
+        """Handles a Workload that another controller made, for an object of a kind that is not watched here."""
         for owner in workload.metadata.owner_references:
             of_pods = owner.kind == PODS.kind or (owner.api_version, owner.kind) in self._grouped
             if owner.controller and not of_pods:
@@ -247,7 +251,7 @@ class JobController:
         return any((owner.api_version, owner.kind) == (one.api_version, one.kind) for one in self._externals)
 
     def _is_of_pods(self, workload: Workload) -> bool:
-        """Whether it is to stay until its pods have ended, which were not made by a job."""
+        """Whether the Workload is to stay until its pods have ended, which were not made by a job."""
         owners = workload.metadata.owner_references
         if any((owner.api_version, owner.kind) in self._grouped for owner in owners):
             return True
@@ -295,7 +299,7 @@ class JobController:
             await self._actions.carry_out(kind, job, action)
 
     def is_below(self, child: Json, cluster: ClusterObjects) -> bool:
-        """Whether a job above it is admitted, so that the child may start; ``cluster`` knows its owners."""
+        """Whether a job above the child is admitted, so that the child may start; ``cluster`` knows its owners."""
         try:
             found = ancestor(child, self._settings, cluster)
         except (JobError, NestingTooDeepError):
@@ -303,7 +307,7 @@ class JobController:
         return found is not None and self.is_admitted(found[0].uid)
 
     async def charge_above(self, child: Json, cluster: ClusterObjects) -> Charge | None:
-        """What the job above is charged for, less the child itself; None where there is no such job, or no charge.
+        """The charge of the job above, without the child itself; None if there is no such job, or no charge.
 
         ``cluster`` knows the owners of the child.
         """
@@ -320,7 +324,7 @@ class JobController:
         return [workload for workload in found if workload is not None]
 
     def _jobs_below(self, uid: str) -> list[tuple[JobKind, Json]]:
-        """Jobs that the object of that uid controls."""
+        """Jobs that the object with this uid controls."""
         found = []
         for child in sorted(self._children.get(uid, ())):
             resource = self._resources[child.kind]
@@ -335,12 +339,14 @@ class JobController:
         return self._actions.behind(kind, key, meta.get("uid", ""), meta.get("resourceVersion", ""))
 
     def _is_ours(self, key: JobKey, uid: str) -> bool:
-        """Whether the job is queued here: one of Volcano's only where its switch selects the namespace, or has."""
+        """Whether the job is queued here: a Volcano Job is only if its switch selects the namespace, or did when it
+        started.
+        """
         selector = self._selectors.get(key.kind)
         return selector is None or uid in self._by_owner or is_selected(self._feeds, selector, key.namespace)
 
     async def _observed(self, kind: JobKind, job: Json, uid: str, prebuilt: str) -> Observed:
-        """``prebuilt``: the Workload that was made for it."""
+        """The job with what belongs to it. ``prebuilt``: the name of the Workload that was made for it."""
         keys = set(self._by_owner.get(uid, ()))
         namespace = job["metadata"].get("namespace", "")
         if prebuilt:
@@ -364,7 +370,9 @@ class JobController:
         )
 
     async def _finish_orphans(self, key: JobKey, kind: JobKind, uid: str) -> None:
-        """Workloads that an earlier job of this name left, as the API server confirms: our watch may lag."""
+        """Finishes Workloads that an earlier job of this name left, once the API server confirms it: the watch
+        may lag.
+        """
         found = (
             seen_workload(self._ledger, self._raws, workload)
             for owner_uid, keys in self._left.get(key, {}).items()
@@ -380,7 +388,7 @@ class JobController:
             await self._actions.carry_out(kind, job, action)
 
     async def _exists(self, key: JobKey, known_uid: str) -> bool:
-        """Whether there is a job of that name which our watch does not show yet."""
+        """Whether there is a job of that name which the watch does not show yet."""
         resource = self._resources[key.kind]
         try:
             found = await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
@@ -396,10 +404,10 @@ class JobController:
             await self._workloads.carry_out(action, workload.typed.metadata.namespace, "", ())
 
     def has_workload(self, uid: str) -> bool:
-        """Whether a Workload names the object of that uid as what controls it."""
+        """Whether a Workload names the object with this uid as its controller."""
         return uid in self._by_owner
 
     def is_admitted(self, uid: str) -> bool:
-        """Whether the workload of the job of that uid is."""
+        """Whether the workload of the job with this uid is admitted."""
         kept = (self._ledger.get(key) for key in self._by_owner.get(uid, ()))
         return any(entry is not None and is_true(entry.workload.status.conditions, "Admitted") for entry in kept)

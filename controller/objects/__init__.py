@@ -1,1 +1,3 @@
-"""The API objects the controller reads, as small typed values: JSON in, frozen structs out, the rest left behind."""
+"""The API objects that the controller reads, as small typed values: JSON is decoded into frozen structs, and fields
+that nobody reads are dropped.
+"""

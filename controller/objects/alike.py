@@ -1,4 +1,6 @@
-"""One object for all equal ones, where thousands of objects say the same. Nobody may change what comes from here."""
+"""Interning of equal values, for thousands of objects with the same content. Callers must not change a value from
+here.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -8,11 +10,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _REMEMBERED: Final = 16_384
-"""What is met again after so many others is kept anew."""
+"""The values that are remembered; one that comes again after so many others is kept anew."""
 
 
 def one_dict(given: Mapping[K, V]) -> dict[K, V]:
-    """With the same items in the same order. Values have to be hashable, and equal only where either will do."""
+    """A dict with the same items in the same order, shared. Values have to be hashable, and equal only if either may
+    replace the other.
+    """
     return cast("dict[K, V]", _dict(tuple(given.items())))
 
 

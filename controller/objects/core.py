@@ -1,6 +1,6 @@
 """Kubernetes' own objects that a decision depends on: nodes, pods, limit ranges, namespaces, classes.
 
-Of pod templates as much as scheduling looks at: what is requested, and where pods may run.
+Pod templates have the fields that scheduling reads: what is requested, and where pods may run.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from controller.objects.meta import (
 
 
 class ContainerClaim(Struct, frozen=True, kw_only=True):
-    """Which of its pod's claims a container gets, or one request of it."""
+    """The claim of its pod that a container gets, or one request of it."""
 
     name: str = ""
     request: str = ""
@@ -34,7 +34,7 @@ class ResourceRequirements(Struct, frozen=True, kw_only=True):
 
 
 class Container(Struct, frozen=True, kw_only=True):
-    """``restart_policy`` "Always" on an init container makes it a sidecar."""
+    """A container. ``restart_policy`` "Always" on an init container makes it a sidecar."""
 
     name: str = ""
     image: str = ""
@@ -43,7 +43,9 @@ class Container(Struct, frozen=True, kw_only=True):
 
 
 class Toleration(Struct, frozen=True, kw_only=True):
-    """``operator`` is Equal (also when empty) or Exists; an empty key with Exists tolerates every taint."""
+    """A toleration. ``operator`` is Equal (also when empty) or Exists; an empty key with Exists tolerates every
+    taint.
+    """
 
     key: str = ""
     operator: str = ""
@@ -53,7 +55,7 @@ class Toleration(Struct, frozen=True, kw_only=True):
 
 
 class Taint(Struct, frozen=True, kw_only=True):
-    """``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
+    """A taint. ``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str = ""
     value: str = ""
@@ -61,14 +63,14 @@ class Taint(Struct, frozen=True, kw_only=True):
 
 
 class NodeSelectorTerm(Struct, frozen=True, kw_only=True):
-    """Operators are those of a label selector, Gt and Lt."""
+    """One term. Operators are those of a label selector, Gt and Lt."""
 
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
     match_fields: tuple[LabelSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Struct, frozen=True, kw_only=True):
-    """One of the terms must match."""
+    """A selector that matches if one of its terms does."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -84,7 +86,7 @@ class NodeAffinity(Struct, frozen=True, kw_only=True):
 
 
 class Affinity(Struct, frozen=True, kw_only=True):
-    """Affinity between pods decides nothing here; it is kept as it came, as part of a pod's shape."""
+    """A pod's affinity. Affinity between pods decides nothing here; it is kept unchanged, as part of a pod's shape."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: dict[str, Any] | None = None
@@ -96,7 +98,7 @@ class PodSchedulingGate(Struct, frozen=True, kw_only=True):
 
 
 class PodResourceClaim(Struct, frozen=True, kw_only=True):
-    """A claim of devices: one that is made for each pod from a template, or one by name."""
+    """A claim of devices: made for each pod from a template, or named."""
 
     name: str = ""
     resource_claim_name: str = ""
@@ -104,7 +106,7 @@ class PodResourceClaim(Struct, frozen=True, kw_only=True):
 
 
 class PodSpec(Struct, frozen=True, kw_only=True):
-    """``resources`` are those of the pod as a whole; None where the pod sets none."""
+    """A pod's spec. ``resources`` are those of the pod as a whole; None if it sets none."""
 
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
@@ -160,7 +162,7 @@ class Pod(KubernetesObject, frozen=True, kw_only=True):
 
 
 class LimitRangeItem(Struct, frozen=True, kw_only=True):
-    """``type`` is Container, Pod or PersistentVolumeClaim."""
+    """One item. ``type`` is Container, Pod or PersistentVolumeClaim."""
 
     type: str = ""
     max: Resources = msgspec.field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""JSON into objects. One line of error, with the path of the field, for whatever cannot be read.
+"""Decodes JSON into objects. What cannot be read gets one line of error, with the path of the field.
 
-``null`` means absent, as it does for the API server: the nulls are dropped before the typed reading.
+``null`` means absent, as it does for the API server: nulls are dropped before the typed decoding.
 """
 
 from typing import Any, Final, TypeVar, cast
@@ -58,14 +58,14 @@ class DecodeError(ValueError):
 
 
 class UnknownKindError(DecodeError):
-    """Not a kind the controller reads. Whoever reads manifests of all kinds may pass over it."""
+    """The kind is not one that the controller reads. Readers of manifests of all kinds may skip it."""
 
 
 T = TypeVar("T")
 
 
 def decode_object(given: bytes | str | dict[str, Any]) -> KubernetesObject:
-    """The object of whatever kind it says it is. Raises DecodeError; UnknownKindError for a kind that is not read."""
+    """The object of the kind that it names. Raises DecodeError; UnknownKindError for a kind that is not read."""
     data = _json(given, "object")
     version, kind = data.get("apiVersion"), data.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str):
@@ -113,7 +113,7 @@ def _convert(data: dict[str, Any], type_: type[T]) -> T:
 
 
 def read_custom(type_: type, value: Any) -> Any:
-    """What msgspec cannot read by itself: its ``dec_hook`` for every reader of API objects."""
+    """The ``dec_hook`` of every decoder of API objects, for types that msgspec does not know."""
     if type_ is Quantity:
         return parse_quantity(value)
     raise NotImplementedError(f"no reader for {type_.__name__}")
@@ -126,14 +126,16 @@ def _named(data: dict[str, Any], type_: type) -> str:
 
 
 def _one_line(error: Exception) -> str:
-    """The library writes ``message - at `$.path` ``; a path reads better without its root."""
+    """The library's error in one line. The library writes ``message - at `$.path` ``; a path reads better without its
+    root.
+    """
     return " ".join(str(error).split()).replace("`$.", "`")[:300]
 
 
 class GpuNode(KubernetesObject, frozen=True, kw_only=True):
-    """Named as its node. The status is ``inventory.api.gpunode``'s, ``tessera.dev/v1alpha1``.
+    """A GpuNode, named as its node. The status is ``inventory.api.gpunode``'s, ``tessera.dev/v1alpha1``.
 
-    The agent alone writes it, and what arrives is hostile until it was read: every text and list is bounded, as in the
+    The agent alone writes it, and its content is hostile until it is checked: every text and list is bounded, as in the
     CRD, and two devices of one identifier are refused.
     """
 
@@ -146,7 +148,7 @@ class GpuNode(KubernetesObject, frozen=True, kw_only=True):
 
 
 def read_gpu_node(given: bytes | str | dict[str, Any]) -> GpuNode:
-    """Raises DecodeError: one line with the field, what was found and what is expected."""
+    """The decoded GpuNode. Raises DecodeError: one line with the field, what was found and what is expected."""
     found = decode(given, GpuNode)
     if not found.metadata.name:
         raise DecodeError(f"{KIND}: metadata.name: expected a node's name, found none")

@@ -1,7 +1,7 @@
-"""Dynamic Resource Allocation's objects (``resource.k8s.io/v1``), as much of them as quota and placement count.
+"""Dynamic Resource Allocation's objects (``resource.k8s.io/v1``), with the fields by which quota and placement count.
 
-Configurations change no amount and are not read. Source: KEP 4381; KEP 4815 (counters), KEP 5075 (consumable
-capacity), KEP 4816 (``firstAvailable``), KEP 5004 (``extendedResourceName``), KEP 5055 (taints).
+Configurations change no amount and are not read. Source: KEP 4381; KEP 4815 (counters), KEP 5075 (consumable capacity),
+KEP 4816 (``firstAvailable``), KEP 5004 (``extendedResourceName``), KEP 5055 (taints).
 """
 
 from typing import Final
@@ -29,14 +29,16 @@ class CapacityRequirements(Struct, frozen=True, kw_only=True):
 
 
 class AskedDevices(Struct, frozen=True, kw_only=True):
-    """What one request, or one alternative of it, asks for. ``allocation_mode`` is ExactCount (also empty) or All."""
+    """The devices of one request, or of one alternative of it. ``allocation_mode`` is ExactCount (also empty) or
+    All.
+    """
 
     name: str = ""
     device_class_name: str = ""
     selectors: tuple[DeviceSelector, ...] = ()
     allocation_mode: str = ""
     count: Int64 = 0
-    """0 is not said: 1 under ExactCount."""
+    """The number of devices. 0 means that it is not set: 1 under ExactCount."""
     admin_access: bool = False
     capacity: CapacityRequirements | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -47,7 +49,7 @@ class AskedDevices(Struct, frozen=True, kw_only=True):
 
 
 class DeviceRequest(Struct, frozen=True, kw_only=True):
-    """Either ``exactly``, or the best of ``first_available`` that can be had."""
+    """A request: either ``exactly``, or the best available of ``first_available``."""
 
     name: str = ""
     exactly: AskedDevices | None = None
@@ -55,7 +57,7 @@ class DeviceRequest(Struct, frozen=True, kw_only=True):
 
 
 class DeviceConstraint(Struct, frozen=True, kw_only=True):
-    """What the devices of these requests (of all where none is named) have in common, or each for itself."""
+    """An attribute that the devices of these requests (of all if none is named) share, or in which they all differ."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str = ""
@@ -72,7 +74,7 @@ class ResourceClaimSpec(Struct, frozen=True, kw_only=True):
 
 
 class AllocatedDevice(Struct, frozen=True, kw_only=True):
-    """``request`` is ``main`` or ``main/alternative``."""
+    """A device of a claim. ``request`` is ``main`` or ``main/alternative``."""
 
     request: str = ""
     driver: str = ""
@@ -80,7 +82,7 @@ class AllocatedDevice(Struct, frozen=True, kw_only=True):
     device: str = ""
     admin_access: bool = False
     consumed_capacity: Quantities = msgspec.field(default_factory=dict)
-    """By capacity, of a device that several claims share."""
+    """Amounts by capacity, of a device that several claims share."""
 
 
 class AllocatedDevices(Struct, frozen=True, kw_only=True):
@@ -101,7 +103,7 @@ class ResourceClaim(KubernetesObject, frozen=True, kw_only=True):
 
 
 class ClaimTemplate(Struct, frozen=True, kw_only=True):
-    """What stands in a template: the spec of the claims that are made of it."""
+    """The content of a template: the spec of the claims that are made of it."""
 
     spec: ResourceClaimSpec = ResourceClaimSpec()
 
@@ -126,7 +128,7 @@ class ResourcePool(Struct, frozen=True, kw_only=True):
 
 
 class DeviceAttribute(Struct, frozen=True, kw_only=True):
-    """One of them is set; lists are not read."""
+    """The value of an attribute: one of the fields is set; lists are not read."""
 
     int_: Int64 | None = msgspec.field(default=None, name="int")
     bool_: bool | None = msgspec.field(default=None, name="bool")
@@ -141,7 +143,7 @@ class CapacityRange(Struct, frozen=True, kw_only=True):
 
 
 class CapacityPolicy(Struct, frozen=True, kw_only=True):
-    """How a request of a part of the capacity is rounded, and what none at all takes."""
+    """How a request for a part of the capacity is rounded, and how much a device without a request gets."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
@@ -158,7 +160,7 @@ class Counter(Struct, frozen=True, kw_only=True):
 
 
 class CounterSet(Struct, frozen=True, kw_only=True):
-    """What the devices of a pool have together."""
+    """Counters that the devices of a pool share."""
 
     name: str = ""
     counters: dict[str, Counter] = msgspec.field(default_factory=dict)
@@ -179,7 +181,7 @@ class Device(Struct, frozen=True, kw_only=True):
 
 
 class ResourceSliceSpec(Struct, frozen=True, kw_only=True):
-    """``node_name`` is empty where the devices are not those of one node."""
+    """``node_name`` is empty if the devices are not those of one node."""
 
     driver: str = ""
     pool: ResourcePool = ResourcePool()

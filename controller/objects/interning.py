@@ -1,9 +1,9 @@
-"""Texts that objects have alike are kept once: namespaces, kinds, label values, reasons, messages.
+"""Interns texts that many objects share: namespaces, kinds, label values, reasons, messages.
 
-What a watch reads is a new text each time, also where all hundred thousand objects say the same. Here each is replaced,
-in an object that nobody else has yet, by the one that is equal to it (``sys.intern``: it goes when the last object that
-says it goes). Times are of whole seconds, and so are shared too, as are dicts that many objects have alike; the same
-dict stands for all empty ones. Nobody may change the dicts of an object.
+A watch decodes a new text each time, even if all hundred thousand objects have the same. Here each text of an object
+that is not shared yet is replaced by the interned equal one (``sys.intern``: it is freed with the last object that has
+it). Times are of whole seconds, and so are shared too, as are dicts that many objects have; one dict stands for all
+empty ones. The dicts of an object must not be changed.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,15 +23,15 @@ from controller.objects.workload import Admission, Workload
 
 _NOTHING: Final[dict[str, Any]] = {}
 _UID: Final = 36
-"""Characters of a uid: texts as long are mostly one object's alone, and each that is interned costs 40 bytes more."""
+"""Characters of a uid: texts as long mostly belong to one object alone, and each interned text costs 40 bytes more."""
 
 
 _REMEMBERED: Final = 16_384
-"""Of each kind of values: what is met again after so many others is kept anew."""
+"""The values of each kind that are remembered; one that comes again after so many others is kept anew."""
 
 
 def interned(made: Any) -> Any:
-    """``made``, just decoded and not yet shared. Equal to what it was."""
+    """The object with its texts interned, equal to before. ``made`` was just decoded and is not shared yet."""
     if isinstance(made, KubernetesObject):
         force_setattr(made, "api_version", intern(made.api_version))
         force_setattr(made, "kind", intern(made.kind))
@@ -65,7 +65,9 @@ def _texts(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _amounts(given: dict[str, Quantity]) -> dict[str, Quantity]:
-    """As ``one_dict``; but quantities are equal that are written in different ways, and each stays as it was."""
+    """The amounts as in ``one_dict``, but quantities that are equal and written in different ways are told apart, and
+    stay as written.
+    """
     return _quantities(tuple((name, each.nanos, each.format) for name, each in given.items())) if given else _NOTHING
 
 
@@ -116,7 +118,7 @@ def _admission(admission: Admission) -> None:
 
 
 def _pod(pod: Pod) -> None:
-    """A pod's node may be named by its selector too. A Job's pods have the same labels."""
+    """Interns the texts of a pod. Its node may be named by its selector too. A Job's pods have the same labels."""
     spec = pod.spec
     force_setattr(pod.metadata, "labels", one_dict(pod.metadata.labels))
     force_setattr(spec, "overhead", spec.overhead or _NOTHING)

@@ -1,7 +1,7 @@
 """KAI's queues and pod groups: ``scheduling.run.ai/v2`` Queue, ``scheduling.run.ai/v2alpha2`` PodGroup.
 
-Anybody who may create them writes them, so they are hostile until they are read: a number that no queue can mean is
-refused. Units are KAI's: CPU in thousandths of a core, memory in 10^6 bytes, GPUs in devices, -1 for no bound.
+Any user who may create them writes them, so they are hostile until they are checked: a number that makes no sense for a
+queue is refused. Units are KAI's: CPU in thousandths of a core, memory in 10^6 bytes, GPUs in devices, -1 for no bound.
 """
 
 import math
@@ -17,16 +17,16 @@ KAI_QUEUE: Final = "scheduling.run.ai/v2"
 KAI_POD_GROUP: Final = "scheduling.run.ai/v2alpha2"
 UNBOUNDED: Final = -1.0
 PREEMPTIBLE_BELOW: Final = 100
-"""A pod group that does not say it is preemptible where its priority is below this."""
+"""The priority below which a pod group is preemptible unless it says otherwise."""
 
 Preemptibility = Literal["preemptible", "non-preemptible"]
 MOST_SUBGROUPS: Final = 1024
 DEEPEST_SUBGROUP: Final = 32
-"""Subgroups above one another, it included. Readers recurse on the tree."""
+"""The deepest nesting of subgroups, the subgroup itself included. Readers recurse on the tree."""
 
 
 class KaiQuota(Struct, frozen=True, kw_only=True):
-    """What is absent is 0: no quota, no weight, and a limit that allows nothing at all."""
+    """The quota of one resource. An absent field is 0: no quota, no weight, and a limit that allows nothing at all."""
 
     quota: float = 0.0
     over_quota_weight: float = 0.0
@@ -36,7 +36,7 @@ class KaiQuota(Struct, frozen=True, kw_only=True):
         for name, amount in (("quota", self.quota), ("limit", self.limit)):
             if not (math.isfinite(amount) and (amount >= 0 or amount == UNBOUNDED)):
                 raise ValueError(f"{name}: expected -1 or a number of at least 0, found {amount:g}")
-        # KAI's own default queues carry a weight of -1, which is none.
+        # KAI's own default queues have a weight of -1, which counts as none.
         if not (math.isfinite(self.over_quota_weight) and (self.over_quota_weight >= 0 or self.unweighted)):
             raise ValueError(f"overQuotaWeight: expected a number of at least 0, found {self.over_quota_weight:g}")
 
@@ -52,7 +52,9 @@ class KaiQueueResources(Struct, frozen=True, kw_only=True):
 
 
 class KaiQueueSpec(Struct, frozen=True, kw_only=True):
-    """``preempt_min_runtime`` and ``reclaim_min_runtime`` are durations as Go writes them; None: the parent's."""
+    """A KAI queue's spec. ``preempt_min_runtime`` and ``reclaim_min_runtime`` are durations as Go writes them; None:
+    the parent's.
+    """
 
     display_name: str = ""
     parent_queue: str = ""
@@ -80,14 +82,14 @@ class KaiQueueStatus(Struct, frozen=True, kw_only=True):
 
 
 class KaiQueue(KubernetesObject, frozen=True, kw_only=True):
-    """The kind is Queue; of the cluster."""
+    """A KAI queue. Its kind is Queue; it has no namespace."""
 
     spec: KaiQueueSpec = KaiQueueSpec()
     status: KaiQueueStatus = KaiQueueStatus()
 
 
 class TopologyConstraint(Struct, frozen=True, kw_only=True):
-    """``topology`` names a Topology of kai.scheduler, the levels are labels of nodes."""
+    """A topology constraint. ``topology`` names a Topology of kai.scheduler, the levels are labels of nodes."""
 
     topology: str = ""
     required_topology_level: str = ""
@@ -95,7 +97,7 @@ class TopologyConstraint(Struct, frozen=True, kw_only=True):
 
 
 class SubGroup(Struct, frozen=True, kw_only=True):
-    """A leaf says ``min_member``, a group of groups ``min_sub_group``."""
+    """A subgroup. A leaf sets ``min_member``, a group of groups ``min_sub_group``."""
 
     name: str
     min_member: Int32 | None = None
@@ -124,14 +126,14 @@ class KaiPodGroupStatus(Struct, frozen=True, kw_only=True):
 
 
 class KaiPodGroup(KubernetesObject, frozen=True, kw_only=True):
-    """The kind is PodGroup; of a namespace. ``problems`` says what no gang can be made of."""
+    """A KAI pod group. Its kind is PodGroup; it has a namespace. ``problems`` tells why no gang can be made of it."""
 
     spec: KaiPodGroupSpec = KaiPodGroupSpec()
     status: KaiPodGroupStatus = KaiPodGroupStatus()
 
 
 def problems(group: KaiPodGroup) -> Iterator[str]:
-    """Why the pod group is no gang: one sentence each with field, value found, value expected."""
+    """The reasons why the pod group is no gang: one sentence each with field, value found, value expected."""
     spec = group.spec
     if spec.min_member is not None and spec.min_sub_group is not None:
         yield f"spec.minSubGroup: expected none beside minMember {spec.min_member}, found {spec.min_sub_group}"
@@ -175,7 +177,7 @@ def _of_minimums(sub_group: SubGroup, *, is_leaf: bool) -> Iterator[str]:
 
 
 def _depth(sub_group: SubGroup, names: dict[str, SubGroup]) -> int | None:
-    """The subgroups from it up to the top; None where it is above itself."""
+    """The number of subgroups from this one up to the top; None if it is its own ancestor."""
     above: SubGroup | None = sub_group
     for depth in range(1, len(names) + 1):
         above = names.get(above.parent) if above is not None and above.parent else None

@@ -1,7 +1,7 @@
-"""What every object has: metadata, conditions, label selectors; and the base of all structs.
+"""The parts that every object has: metadata, conditions, label selectors; and the base of all structs.
 
 Field names are the API's in snake case; an absent field has the Go type's zero value, or None where the API
-distinguishes "not set". Fields nobody here reads are skipped, so a newer API server does no harm.
+distinguishes "not set". Fields that nobody reads are skipped, so a newer API server does no harm.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ ZERO_TIME_S = -62135596800.0
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of every API type: immutable, camel case on the wire, zero values left out when written."""
+    """The base of every API type: immutable, camel case on the wire, zero values left out when written."""
 
 
 def written(zero: Callable[[], T]) -> T:
@@ -35,7 +35,9 @@ def written(zero: Callable[[], T]) -> T:
 
 
 class OwnerReference(Struct, frozen=True, kw_only=True):
-    """None is not said, which the API server tells from False: it can be repeated as it was."""
+    """A reference to an owner. None means not set, which the API server tells from False, so that it can be written
+    back unchanged.
+    """
 
     api_version: str = ""
     kind: str = ""
@@ -60,7 +62,7 @@ class ObjectMeta(Struct, frozen=True, kw_only=True):
 
 
 class Condition(Struct, frozen=True, kw_only=True):
-    """``status`` is "True", "False" or "Unknown"."""
+    """A condition. ``status`` is "True", "False" or "Unknown"."""
 
     type: str
     status: str = ""
@@ -74,7 +76,7 @@ SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 class LabelSelectorRequirement(Struct, frozen=True, kw_only=True):
-    """``operator`` is one of SELECTOR_OPERATORS."""
+    """One requirement. ``operator`` is one of SELECTOR_OPERATORS."""
 
     key: str = ""
     operator: str = ""
@@ -82,7 +84,7 @@ class LabelSelectorRequirement(Struct, frozen=True, kw_only=True):
 
 
 class LabelSelector(Struct, frozen=True, kw_only=True):
-    """All parts must match; an empty selector matches everything."""
+    """A label selector. All parts must match; an empty selector matches everything."""
 
     match_labels: dict[str, str] = msgspec.field(default_factory=dict)
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
@@ -116,23 +118,23 @@ class KubernetesObject(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """``namespace/name``; the slash is always there."""
+        """``namespace/name``; the slash is there also without a namespace."""
         return object_key(self.metadata.namespace, self.metadata.name)
 
 
 def object_key(namespace: str, name: str) -> str:
-    """``namespace/name``. Interned: each part of the controller keeps objects by it."""
+    """``namespace/name``, interned: each part of the controller has dicts of objects with this key."""
     return intern(f"{namespace}/{name}")
 
 
 def epoch_s(time: datetime | None) -> float:
-    """Seconds since 1970; absent is Go's zero time."""
+    """The time in seconds since 1970; Go's zero time if it is absent."""
     return ZERO_TIME_S if time is None else _timestamp(time)
 
 
 @lru_cache(16_384)
 def _timestamp(time: datetime) -> float:
-    """Times are of whole seconds: many objects have the same, and keep one number then."""
+    """The time in seconds since 1970, cached: times are of whole seconds, and many objects have the same."""
     return time.timestamp()
 
 
@@ -151,7 +153,7 @@ def is_true(conditions: tuple[Condition, ...], type_: str) -> bool:
 def with_condition(conditions: tuple[Condition, ...], new: Condition) -> tuple[Condition, ...]:
     """``conditions`` with ``new`` in place of the one of its type; the old transition time stays while the status does.
 
-    The order is kept, a new type goes last.
+    The order is kept, and a new type is last.
     """
     old = find_condition(conditions, new.type)
     if old is None:

@@ -1,4 +1,4 @@
-"""Kubernetes quantities, exactly: ``"100m"``, ``"1.5Gi"``, ``"2e3"``, ``4``.
+"""Kubernetes quantities with exact arithmetic: ``"100m"``, ``"1.5Gi"``, ``"2e3"``, ``4``.
 
 A quantity is an integer number of nano-units, because the API defines nano as its finest step and rounds anything finer
 up to it, away from zero. The suffix family is kept, so that a quantity is written as the API server would write it.
@@ -16,7 +16,7 @@ NANO: Final = 10**9
 MILLI_IN_NANO: Final = 10**6
 MAX_INT64: Final = 2**63 - 1
 
-# Longer texts than these are no quantity anybody meant, and big powers of ten would only burn time.
+# A longer text is no quantity that a user meant, and big powers of ten would only burn time.
 _MAX_LENGTH: Final = 128
 _MAX_EXPONENT: Final = 100
 
@@ -45,7 +45,7 @@ class QuantityError(ValueError):
 
 @total_ordering
 class Quantity:
-    """An immutable amount. Equality, order and hash look at the amount alone: ``1Ki`` equals ``1024``."""
+    """An immutable amount. Equality, order and hash compare the amount alone: ``1Ki`` equals ``1024``."""
 
     __slots__ = ("format", "nanos")
 
@@ -88,12 +88,12 @@ class Quantity:
 
     @property
     def value(self) -> int:
-        """Whole units, rounded up away from zero, within int64."""
+        """The amount in whole units, rounded up away from zero, within int64."""
         return _saturated(_away_from_zero(self.nanos, NANO))
 
 
 def parse_quantity(given: object) -> Quantity:
-    """A quantity from its JSON value: a string, or a number as YAML writers leave them.
+    """The quantity in a JSON value: a string, or a number as YAML writers leave them.
 
     Raises QuantityError.
     """

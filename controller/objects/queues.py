@@ -48,7 +48,9 @@ class ResourceFlavor(KubernetesObject, frozen=True, kw_only=True):
 
 
 class ResourceQuota(Struct, frozen=True, kw_only=True):
-    """An absent ``borrowing_limit`` borrows without bound, an absent ``lending_limit`` lends everything."""
+    """The quota of one resource. An absent ``borrowing_limit`` borrows without bound, an absent ``lending_limit`` lends
+    everything.
+    """
 
     name: str
     nominal_quota: Quantity
@@ -88,7 +90,7 @@ class ClusterQueuePreemption(Struct, frozen=True, kw_only=True):
 
 
 class AdmissionCheckStrategyRule(Struct, frozen=True, kw_only=True):
-    """Empty ``on_flavors``: the check holds for every flavor."""
+    """One rule. Empty ``on_flavors``: the check holds for every flavor."""
 
     name: str
     on_flavors: tuple[str, ...] = ()
@@ -116,7 +118,7 @@ class ConcurrentAdmissionPolicy(Struct, frozen=True, kw_only=True):
 
 
 class ClusterQueueSpec(Struct, frozen=True, kw_only=True):
-    """An absent ``namespace_selector`` matches no namespace, an empty one all."""
+    """A ClusterQueue's spec. An absent ``namespace_selector`` matches no namespace, an empty one all."""
 
     resource_groups: tuple[ResourceGroup, ...] = ()
     cohort_name: str = ""
@@ -143,13 +145,15 @@ class FlavorUsage(Struct, frozen=True, kw_only=True):
 
 
 class FairSharingStatus(Struct, frozen=True, kw_only=True):
-    """``weighted_share`` is 2^63-1 where the weight is 0 and something is borrowed."""
+    """``weighted_share`` is 2^63-1 if the weight is 0 and something is borrowed."""
 
     weighted_share: Int64 | None = None
 
 
 class _QueueStatus(Struct, frozen=True, kw_only=True):
-    """None is not said: a count of 0 is, as in Kueue, whose types write these fields always."""
+    """The status of a queue. None means not set: a count of 0 is written, as by Kueue, whose types always write these
+    fields.
+    """
 
     conditions: tuple[Condition, ...] = ()
     flavors_reservation: tuple[FlavorUsage, ...] = ()

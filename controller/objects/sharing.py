@@ -1,9 +1,9 @@
-"""JSON into structs, with parts that many objects have alike decoded and kept once: a hundred thousand workloads of a
-hundred projects have a hundred pod templates, and every node of a model the same links between its GPUs.
+"""Decodes JSON into structs, with parts that many objects share decoded and kept once: a hundred thousand workloads of
+a hundred projects have a hundred pod templates, and every node of a model has the same links between its GPUs.
 
-Parts are found by their JSON text, so that a part which is known costs neither memory nor decoding. They are immutable
-as all of the structs are, and nobody may change the dicts in them: that was so before, because objects are shared
-between the watches, the ledger and the engine.
+Parts are found by their JSON text, so that a known part costs neither memory nor decoding. They are immutable as all
+structs are, and their dicts must not be changed: objects are shared between the watches, the ledger and the engine
+anyway.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from inventory.api.gpunode import Device, GpuNodeStatus
 
 T = TypeVar("T")
 Parts = Mapping[type, frozenset[str]]
-"""By struct the names of those fields that many objects have alike."""
+"""The names of the shared fields, by struct."""
 
 ALIKE: Final[Parts] = {
     Workload: frozenset({"spec"}),
@@ -27,15 +27,15 @@ ALIKE: Final[Parts] = {
     GpuNodeStatus: frozenset({"links", "resources"}),
     Device: frozenset({"offers"}),
 }
-"""What most objects of a cluster have in common with many others."""
+"""The fields that most objects of a cluster share with many others."""
 
 _MOST_BYTES: Final = 8 << 20
-"""Text of the parts that are remembered at once: it is what others write, and no more of it is kept than this."""
+"""The most bytes of the text of remembered parts: users write it, and no more of it is kept."""
 _Make = Callable[[Any], Any]
 
 
 class Remembered:
-    """Values made of JSON texts. Beyond its bytes it forgets all, and what is met again is made again."""
+    """Values made of JSON texts, cached. Beyond its bytes the cache is emptied."""
 
     def __init__(self, make: Callable[[bytes], Any], most_bytes: int = _MOST_BYTES) -> None:
         self._make = make
@@ -44,7 +44,7 @@ class Remembered:
         self._bytes = 0
 
     def of(self, text: bytes) -> Any:
-        """Raises what ``make`` raises."""
+        """The value of the text. Raises what ``make`` raises."""
         found = self._known.get(text)
         if found is not None:
             return found
@@ -59,7 +59,7 @@ class Remembered:
 
 
 class SharingDecoder(Generic[T]):
-    """As ``msgspec.json.Decoder(type_, dec_hook=...)``, and what it makes is equal to what that makes.
+    """A decoder like ``msgspec.json.Decoder(type_, dec_hook=...)``, with equal results.
 
     For each struct from ``type_`` down to one in ``parts`` there is a twin that leaves the named fields as text. Only
     structs that are fields, or elements of a tuple that is one, are followed.
@@ -73,11 +73,11 @@ class SharingDecoder(Generic[T]):
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(twin, dec_hook=dec_hook)
 
     def decode(self, raw: bytes) -> T:
-        """Raises msgspec's errors; the path of one inside a shared part begins there."""
+        """The decoded object. Raises msgspec's errors; the path of one inside a shared part begins there."""
         return cast("T", self._whole(self._decoder.decode(raw)))
 
     def _twin(self, type_: type) -> tuple[type, _Make]:
-        """The struct that is read in its place, and what makes the struct of it."""
+        """The twin that is decoded in place of the struct, and the function that makes the struct of it."""
         if type_ not in self._twins:
             hints = get_type_hints(type_, include_extras=True)
             shared = self._parts.get(type_, frozenset())
@@ -97,7 +97,9 @@ class SharingDecoder(Generic[T]):
         return self._twins[type_]
 
     def _as_text(self, hint: Any) -> tuple[Any, _Make]:
-        """A part in which others lead on shares these too, where it is not known as a whole."""
+        """The type of a field that is left as text, and the function that decodes it. A part that has shared parts
+        itself shares these too, even if it is not known as a whole.
+        """
         twin, make = self._twin(hint) if hint in self._parts else (hint, _as_it_is)
         decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(twin, dec_hook=self._hook)
         known = Remembered(lambda text: make(decoder.decode(text)))
@@ -113,7 +115,7 @@ class SharingDecoder(Generic[T]):
         return self._twin(hint)
 
     def _leads_on(self, hint: Any) -> bool:
-        """Whether a shared part is in it."""
+        """Whether a type contains a shared part."""
         if get_origin(hint) is Annotated:
             return self._leads_on(get_args(hint)[0])
         if get_origin(hint) is tuple:
@@ -131,7 +133,9 @@ def _as_it_is(made: Any) -> Any:
 
 
 def _default(field: Any, *, made: bool) -> Any:
-    """What is not told of and would be made is left out when the struct is, so that its own default stands there."""
+    """The field of a twin. A shared field that is absent is left out when the struct is made, so that the struct's own
+    default applies.
+    """
     name = field.encode_name
     if made and not field.required:
         return msgspec.field(name=name, default=msgspec.UNSET)

@@ -30,7 +30,9 @@ class PodGroupSpec(Struct, frozen=True, kw_only=True):
 
 
 class PodGroupCondition(Struct, frozen=True, kw_only=True):
-    """``type`` is Unschedulable or Scheduled; ``transition_id`` is named after a cycle of Volcano's scheduler."""
+    """A condition. ``type`` is Unschedulable or Scheduled; ``transition_id`` is named after a cycle of Volcano's
+    scheduler.
+    """
 
     type: str = ""
     status: str = ""
@@ -41,7 +43,7 @@ class PodGroupCondition(Struct, frozen=True, kw_only=True):
 
 
 class PodGroupStatus(Struct, frozen=True, kw_only=True):
-    """``phase`` is Pending, Inqueue, Running, Unknown or Completed."""
+    """A PodGroup's status. ``phase`` is Pending, Inqueue, Running, Unknown or Completed."""
 
     phase: str = ""
     conditions: tuple[PodGroupCondition, ...] = ()

@@ -1,7 +1,7 @@
 """Volcano's Job and its Command: ``batch.volcano.sh/v1alpha1`` and ``bus.volcano.sh/v1alpha1``.
 
-Pod templates and volume claims stay JSON, because what is made of them must lose nothing. Values are as they came;
-the defaults that follow from other fields are in ``controller.volcanojobs``.
+Pod templates and volume claims stay JSON, because the objects that are made of them must lose nothing. Values are as
+users wrote them; the defaults that follow from other fields are in ``controller.volcanojobs``.
 """
 
 from typing import Any, Final
@@ -15,7 +15,9 @@ COMMAND_VERSION: Final = "bus.volcano.sh/v1alpha1"
 
 
 class LifecyclePolicy(Struct, frozen=True, kw_only=True):
-    """``event``, ``events`` or ``exit_code`` say when; ``timeout`` is a duration as Go writes it."""
+    """A policy. ``event``, ``events`` or ``exit_code`` say when it applies; ``timeout`` is a duration as Go
+    writes it.
+    """
 
     action: str = ""
     event: str = ""
@@ -25,7 +27,7 @@ class LifecyclePolicy(Struct, frozen=True, kw_only=True):
 
 
 class NetworkTopology(Struct, frozen=True, kw_only=True):
-    """``mode`` is hard or soft."""
+    """A network topology. ``mode`` is hard or soft."""
 
     mode: str = ""
     highest_tier_allowed: Int32 | None = None
@@ -40,7 +42,7 @@ class PartitionPolicy(Struct, frozen=True, kw_only=True):
 
 
 class DependsOn(Struct, frozen=True, kw_only=True):
-    """``iteration`` is any or all; empty means all."""
+    """Tasks that this one depends on. ``iteration`` is any or all; empty means all."""
 
     name: tuple[str, ...] = ()
     iteration: str = ""
@@ -59,7 +61,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
 
 
 class VolumeSpec(Struct, frozen=True, kw_only=True):
-    """``volume_claim`` is the spec of a PersistentVolumeClaim."""
+    """A volume. ``volume_claim`` is the spec of a PersistentVolumeClaim."""
 
     mount_path: str = ""
     volume_claim_name: str = ""
@@ -90,20 +92,20 @@ class JobState(Struct, frozen=True, kw_only=True):
 
 
 class JobCondition(Struct, frozen=True, kw_only=True):
-    """``status`` is a phase that the job was in; ``last_transition_time`` when that began."""
+    """A condition. ``status`` is a phase that the job was in; ``last_transition_time`` when that began."""
 
     status: str = ""
     last_transition_time: Time | None = None
 
 
 class TaskState(Struct, frozen=True, kw_only=True):
-    """Pods of one task by their phase."""
+    """The number of pods of one task by their phase."""
 
     phase: dict[str, Int32] = msgspec.field(default_factory=dict)
 
 
 class VolcanoJobStatus(Struct, frozen=True, kw_only=True):
-    """Counts of pods by phase; ``terminating`` ones are in no other count."""
+    """A job's status. It counts pods by phase; ``terminating`` ones are in no other count."""
 
     state: JobState = JobState()
     min_available: Int32 = 0

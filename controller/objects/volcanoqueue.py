@@ -1,4 +1,4 @@
-"""Volcano's queues: ``scheduling.volcano.sh/v1beta1`` Queue. Nothing is defaulted but what its webhook defaults."""
+"""Volcano's queues: ``scheduling.volcano.sh/v1beta1`` Queue. Defaults are those of its webhook, and no others."""
 
 from typing import Annotated, Final, Literal
 
@@ -26,14 +26,16 @@ class NodeGroups(Struct, frozen=True, kw_only=True):
 
 
 class QueueAffinity(Struct, frozen=True, kw_only=True):
-    """Groups of nodes by the label ``volcano.sh/nodegroup-name``."""
+    """The affinity of a queue to groups of nodes by the label ``volcano.sh/nodegroup-name``."""
 
     node_group_affinity: NodeGroups | None = None
     node_group_anti_affinity: NodeGroups | None = None
 
 
 class VolcanoQueueSpec(Struct, frozen=True, kw_only=True):
-    """An absent capability is no bound, an absent ``deserved`` none, absent ``reclaimable`` is true."""
+    """A Queue's spec. An absent capability is no bound, an absent ``deserved`` is none, an absent ``reclaimable`` is
+    true.
+    """
 
     weight: _Weight = 1
     capability: Resources = msgspec.field(default_factory=dict)
@@ -58,12 +60,12 @@ class VolcanoQueueStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def open(self) -> bool:
-        """A queue that nobody has closed takes jobs."""
+        """Whether the queue admits jobs: its state is Open or empty."""
         return self.state not in ("Closed", "Closing")
 
 
 class VolcanoQueue(KubernetesObject, frozen=True, kw_only=True):
-    """The kind is Queue; of the cluster."""
+    """A Volcano queue. Its kind is Queue; it has no namespace."""
 
     spec: VolcanoQueueSpec = VolcanoQueueSpec()
     status: VolcanoQueueStatus = VolcanoQueueStatus()

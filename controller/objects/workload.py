@@ -1,4 +1,4 @@
-"""The Workload, ``kueue.x-k8s.io/v1beta2``: what a job asks for, and everything that has been decided about it."""
+"""The Workload, ``kueue.x-k8s.io/v1beta2``: what a job requests, and everything that has been decided about it."""
 
 from typing import Annotated, Final, Literal
 
@@ -31,7 +31,7 @@ class PodSetTopologyRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def names_places(self) -> bool:
-        """Whether it says where pods are to be, and not only how their ranks are told."""
+        """Whether the request names a level or slices for its pods, and not only the labels with their ranks."""
         return bool(
             self.required
             or self.preferred
@@ -71,7 +71,7 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True):
 
 
 class LevelRoots(Struct, frozen=True, kw_only=True):
-    """The value of domain i is ``prefix + roots[i] + suffix``."""
+    """The values of domains that share parts: the value of domain i is ``prefix + roots[i] + suffix``."""
 
     prefix: str = ""
     suffix: str = ""
@@ -79,7 +79,9 @@ class LevelRoots(Struct, frozen=True, kw_only=True):
 
 
 class LevelValues(Struct, frozen=True, kw_only=True):
-    """One of the two is set: the value all domains of the slice share, or a value for each."""
+    """The values of a level. One of the two is set: the value that all domains of the slice share, or a value for
+    each.
+    """
 
     universal: str | None = None
     individual: LevelRoots | None = None
@@ -97,7 +99,7 @@ class TopologyAssignmentSlice(Struct, frozen=True, kw_only=True):
 
 
 class TopologyAssignment(Struct, frozen=True, kw_only=True):
-    """Compressed: ``engine.topologyencoding`` reads and writes it."""
+    """A compressed topology assignment: ``engine.topologyencoding`` reads and writes it."""
 
     levels: tuple[str, ...] = ()
     slices: tuple[TopologyAssignmentSlice, ...] = ()
@@ -113,9 +115,9 @@ class PodSetAssignment(Struct, frozen=True, kw_only=True):
 
 
 def admitted_pods(pod_set: PodSet, assignment: PodSetAssignment) -> int:
-    """Pods that run: as many as were admitted of a set that may start with fewer, of any other all.
+    """The number of pods that run: the admitted number of a set that may start with fewer, else all.
 
-    Source: Kueue's expectedRunningPodSets. A set without a minimum is admitted with fewer where pods of it were done
+    Source: Kueue's expectedRunningPodSets. A set without a minimum is admitted with fewer if pods of it were done
     before; a job starts with all of them again.
     """
     return pod_set.count if pod_set.min_count is None or assignment.count is None else assignment.count
@@ -174,7 +176,7 @@ class UnhealthyNode(Struct, frozen=True, kw_only=True):
 
 
 class PreemptionGateState(Struct, frozen=True, kw_only=True):
-    """``position`` is Open or Closed."""
+    """The state of a gate. ``position`` is Open or Closed."""
 
     name: str = ""
     position: str = ""
@@ -197,10 +199,10 @@ class WorkloadStatus(Struct, frozen=True, kw_only=True):
 
 
 NO_STATUS: Final = WorkloadStatus()
-"""The status of an object whose JSON had none: this very one (``is``), which costs no object a byte."""
+"""The status of an object whose JSON had none. It is compared by identity (``is``), and costs no object a byte."""
 
 EMPTY_STATUS: Final = WorkloadStatus()
-"""Equal to it, and never taken for it: there may be more than what is known here."""
+"""An equal status that is never taken for ``NO_STATUS``: the object's status may have fields that are not read here."""
 
 
 class Workload(KubernetesObject, frozen=True, kw_only=True):

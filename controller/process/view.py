@@ -1,4 +1,4 @@
-"""This replica's port for users, from the configuration and the flags."""
+"""The port of this replica for users, from the configuration and the flags."""
 
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -219,7 +219,7 @@ def _with_sign_in(page: PageServer, settings: OidcProvider, seal: Callable[[str]
 
 @dataclass(frozen=True)
 class Acting:
-    """Who leads. ``running``: the term while this replica leads; ``leader``: the holder, in words, while it does
+    """The leadership. ``running``: the term while this replica leads; ``leader``: the holder, in words, while it does
     not.
     """
 

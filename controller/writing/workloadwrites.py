@@ -63,7 +63,7 @@ def stamped_write(
 class Result(Enum):
     WRITTEN = auto()
     UNCHANGED = auto()
-    """Nothing had to be written."""
+    """The write was unnecessary."""
     LOST = auto()
     """Another client wrote first; the ledger holds what it wrote."""
     REFUSED = auto()

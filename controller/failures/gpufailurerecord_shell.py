@@ -1,7 +1,7 @@
-"""The actions that were taken for failed GPUs of late, recorded for the next leader on a Lease of their own.
+"""Recent actions for failed GPUs, recorded for the next leader on a Lease of their own.
 
-A new leader goes on with the budget and the cool-downs as they are. Rejected: to read them off the cluster. A pod that
-was evicted leaves no object, and Events expire after an hour.
+A new leader continues with the budget and the cool-downs. Rejected: to derive them from the cluster. An evicted pod
+leaves no object, and Events expire after an hour.
 """
 
 import asyncio
@@ -33,7 +33,9 @@ class _Lease(msgspec.Struct):
 
 
 class GpuFailureRecord:
-    """``namespace`` is the controller's own. The annotation has one writer, the leader: it is replaced as a whole."""
+    """Reads and writes the record. ``namespace`` is the controller's own. The annotation has one writer, the leader: it
+    is replaced as a whole.
+    """
 
     def __init__(
         self, client: Client, put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"], namespace: str
@@ -44,7 +46,7 @@ class GpuFailureRecord:
         self._warned = False
 
     async def read(self) -> RecentActions:
-        """Raises KubeError. An annotation that cannot be decoded counts as empty."""
+        """The recorded actions. Raises KubeError. An annotation that cannot be decoded counts as empty."""
         try:
             lease = await self._client.get(LEASES, NAME, _Lease, namespace=self._namespace)
         except NotFoundError:
@@ -56,7 +58,9 @@ class GpuFailureRecord:
             return RecentActions()
 
     async def write(self, recent: RecentActions) -> bool:
-        """False where this replica does not lead any more. A record that cannot be written is logged once."""
+        """Writes the record. False if this replica does not lead any more. A record that cannot be written is logged
+        once.
+        """
         annotations = {GPU_FAILURE_ACTIONS: msgspec.json.encode(recent).decode()}
         metadata = {"name": NAME, "namespace": self._namespace, "annotations": annotations}
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}

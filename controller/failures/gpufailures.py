@@ -1,4 +1,4 @@
-"""Which actions are taken on pods that hold a failed GPU. Pure: agents' reports, pods and time in, actions out.
+"""The actions that are taken on pods that hold a failed GPU. Pure: agents' reports, pods and time in, actions out.
 
 A pod's policy is an Event alone, the eviction of the pod, or the requeueing of its workload. Two limits keep broken
 hardware, or a broken agent, from emptying a cluster: a budget of actions in a window of time for the whole cluster, and
@@ -19,8 +19,8 @@ TOGETHER_S: Final = 10.0
 
 
 class RecentActions(Struct, frozen=True, kw_only=True):
-    """What still counts against the limits, in seconds since 1970: when actions were taken, and by gang when the last
-    failure began for which one was.
+    """The actions that still count against the limits, in seconds since 1970: when they were taken, and for each gang
+    when the last failure with an action began.
     """
 
     actions: tuple[float, ...] = ()
@@ -36,7 +36,7 @@ class Victim(Struct, frozen=True, kw_only=True):
 
 
 class GpuFailureAction(Struct, frozen=True, kw_only=True):
-    """``held_back``: why the action, of this ``kind``, is not taken yet; empty where it is."""
+    """One action. ``held_back``: why the action, of this ``kind``, is not taken yet; empty if it is."""
 
     kind: OnGpuFailure
     pod: str
@@ -56,7 +56,9 @@ class Case(Struct, frozen=True, order=True):
 
 
 class _Step(Struct):
-    """``acted``: an action was taken for the case. ``held_back``: one was announced as held back."""
+    """The progress of a case. ``acted``: an action was taken for it. ``held_back``: an action was announced as held
+    back.
+    """
 
     acted: bool = False
     held_back: bool = False
@@ -72,20 +74,22 @@ class GpuFailures:
     def __init__(self, rules: GpuFailureRules) -> None:
         self.rules = rules
         self._cases: dict[Case, str] = {}
-        """Why the device of each failed."""
+        """Why the device of each case failed."""
         self._of_node: dict[str, set[Case]] = {}
         self._steps: dict[Case, _Step] = {}
         self._victims: dict[str, Victim | None] = {}
         self._actions: list[float] = []
-        """When actions were taken, within the window."""
+        """The times at which actions were taken, within the window."""
         self._began: dict[str, float] = {}
-        """By gang: when the last failure began for which an action was taken."""
+        """The time at which the last failure with an action began, by gang."""
         self._due_s: float | None = None
 
     # -- events ------------------------------------------------------------------------------------------------------
 
     def set_node(self, node: str, failed: Mapping[str, str], holders: Sequence[tuple[str, str]]) -> None:
-        """``failed``: why, by device; ``holders``: device and pod. Replaces the node's earlier report."""
+        """Notes a node's report in place of the earlier one. ``failed``: why, by device; ``holders``: device and
+        pod.
+        """
         new = {Case(node, device, pod): failed[device] for device, pod in holders if device in failed}
         for case in self._of_node.get(node, set()) - new.keys():
             self._close(case)
@@ -101,7 +105,7 @@ class GpuFailures:
         self.set_node(node, {}, ())
 
     def set_pod(self, pod: str, victim: Victim | None) -> None:
-        """The pod of a case; None: it is gone or over, although its node's agent still reports it."""
+        """Notes the pod of a case. None: it is gone or over, although its node's agent still reports it."""
         if not any(case.pod == pod for case in self._cases):
             return
         old = self._victims.get(pod)
@@ -111,7 +115,7 @@ class GpuFailures:
         self._victims[pod] = victim
 
     def failed(self, action: GpuFailureAction) -> None:
-        """The action could not be carried out: it is due again, and does not count."""
+        """Notes that the action could not be carried out: it is due again, and does not count."""
         gang = _gang(action.pod, action.victim)
         for case in self._cases:
             victim = self._victims.get(case.pod)
@@ -121,7 +125,7 @@ class GpuFailures:
             self._actions.pop()
 
     def recall(self, recent: RecentActions, now_s: float) -> None:
-        """Count the previous leader's actions. Times after ``now_s``, by its clock, become ``now_s``."""
+        """Counts the previous leader's actions. Times after ``now_s``, by its clock, become ``now_s``."""
         done = sorted([*(min(at_s, now_s) for at_s in recent.actions), *self._actions])
         self._actions = done[max(0, len(done) - self.rules.budget) :]
         for gang, at_s in recent.paid.items():
@@ -136,7 +140,7 @@ class GpuFailures:
         return sorted({case.pod for case in self._cases if case.pod not in self._victims})
 
     def due_actions(self, now_s: float) -> list[GpuFailureAction]:
-        """The actions to take or to announce now, each once. Ask again at ``next_due_s``."""
+        """The actions to take or to announce now, each once. Call again at ``next_due_s``."""
         self._due_s = None
         self._actions = [at_s for at_s in self._actions if at_s > now_s - self.rules.window_s]
         self._began = {
@@ -146,11 +150,11 @@ class GpuFailures:
         return [action for action in found if action is not None]
 
     def next_due_s(self) -> float | None:
-        """When an action that is held back may be taken."""
+        """The time at which an action that is held back may be taken; None if there is none."""
         return self._due_s
 
     def validate(self) -> None:
-        """Recompute the indexes; nothing is kept of what is over."""
+        """Recomputes the indexes. Raises AssertionError, also if something is kept of cases that are over."""
         cases = {case for held in self._of_node.values() for case in held}
         assert cases == self._cases.keys() == self._steps.keys(), "the index of cases by node has drifted"
         assert all(case.node == node for node, held in self._of_node.items() for case in held), "a case of another node"
@@ -189,7 +193,7 @@ class GpuFailures:
         return action
 
     def _may_act_s(self, gang: str, now_s: float) -> float | None:
-        """None: now; else the earliest time."""
+        """The earliest time at which an action for the gang may be taken; None: now."""
         began_s = self._began.get(gang)
         if began_s is not None and now_s > began_s + TOGETHER_S and now_s < began_s + self.rules.cool_down_s:
             return began_s + self.rules.cool_down_s

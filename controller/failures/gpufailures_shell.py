@@ -1,6 +1,6 @@
-"""GPUs that fail under running pods: each pod's policy is carried out.
+"""Carries out each pod's policy when a GPU fails under it.
 
-    GpuNodes -> controller.failures.gpufailures -> pods, read from the API server -> Event, eviction, requeueing
+GpuNodes -> controller.failures.gpufailures -> pods, read from the API server -> Event, eviction, requeueing
 
 A pod is read once it is known to hold a failed GPU: that is rare, and the pods of a cluster are too many to watch.
 """
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 GPU_FAILED: Final = "GpuFailed"
 _TOGETHER_S: Final = 0.2
-"""GPUs of one node often fail together: their reports are gathered for so long."""
+"""The time for which reports are gathered: GPUs of one node often fail together."""
 _AGAIN_S: Final = 1.0
 
 _read_pod = reader(Pod)
@@ -101,7 +101,7 @@ class GpuFailureController:
             await self._act(self.failures.due_actions(self._clock.wall()))
 
     async def _recall(self) -> None:
-        """Read the previous leader's actions: no action is taken before the budget is known."""
+        """Reads the previous leader's actions: no action is taken before the budget is known."""
         while True:
             try:
                 recent = await self._record.read()
@@ -116,7 +116,9 @@ class GpuFailureController:
                 return
 
     async def _act(self, actions: Sequence[GpuFailureAction]) -> None:
-        """Actions that count are recorded before they are taken: a new leader between the two rather takes too few."""
+        """Takes actions. Those that count are recorded first: if a new leader comes in between, it takes too few rather
+        than too many.
+        """
         counting = [planned for planned in actions if not planned.held_back and planned.kind is not OnGpuFailure.NOTIFY]
         for action in actions:
             if action not in counting:
@@ -179,7 +181,7 @@ class GpuFailureController:
         self._tell(_reference(action.pod, action.victim.uid), "Warning", GPU_FAILED, note)
 
     def _evict(self, action: GpuFailureAction, gone: str) -> None:
-        """The condition tells a Job's pod failure policy that the pod is not to blame."""
+        """Evicts the pod. The condition tells a Job's pod failure policy that the pod is not to blame."""
         namespace, _, name = action.pod.partition("/")
         moment = datetime.fromtimestamp(int(self._clock.wall()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {

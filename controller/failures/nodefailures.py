@@ -1,12 +1,12 @@
-"""Which workloads lost a node, judged by nodes, topology assignments and pods. Pure: events in, verdicts out.
+"""Decides which workloads lost a node, by nodes, topology assignments and pods. Pure: events in, verdicts out.
 
-A node that is gone, or that has no condition Ready, is lost at once. One that is not ready, or that repels a workload's
-pods by a taint, is lost to that workload when none of its pods runs there any more: all are over or terminating.
-With the gate TASReplaceNodeDueToNotReadyOverFixedTime half a minute of not being ready is enough. With
+A node that is gone, or that has no condition Ready, is lost at once. A node that is not ready, or that repels a
+workload's pods by a taint, is lost to that workload when none of its pods runs there any more: all are over or
+terminating. With the gate TASReplaceNodeDueToNotReadyOverFixedTime half a minute of not being ready is enough. With
 TASReplaceNodeOnPodTermination off, that time is all that counts, and a taint loses the node at once; a taint that the
 pods tolerate for some time loses it when they go. The first lost node is named in the workload's
-``status.unhealthyNodes``, and the second pass places that domain anew; another one lost before that evicts.
-Source: Kueue's KEP-2724, "Node failures", and its gates' names.
+``status.unhealthyNodes``, and the second pass places that domain anew; another one lost before that evicts. Source:
+Kueue's KEP-2724, "Node failures", and its gates' names.
 """
 
 from collections import Counter
@@ -26,7 +26,9 @@ T = TypeVar("T")
 
 
 class NodeState(Struct, frozen=True, kw_only=True):
-    """``host`` is its host name label; ``ready`` None: it has no condition. ``since_s``: since when, wall clock."""
+    """A node. ``host`` is its host name label; ``ready`` None: it has no condition. ``since_s``: since when, wall
+    clock.
+    """
 
     host: str
     ready: bool | None
@@ -37,28 +39,28 @@ class NodeState(Struct, frozen=True, kw_only=True):
 class PlacedWorkload(Struct, frozen=True, kw_only=True):
     """An admitted workload on nodes: pods by host, the hosts that are named as lost, what its pods tolerate there.
 
-    ``pod_sets``: those that are placed by host. All are empty for a workload without an admission: a pod that waits for
-    a host waits in vain.
+    ``pod_sets``: the pod sets that are placed by host. All fields are empty for a workload without an admission: a pod
+    that waits for a host waits in vain.
     """
 
     pods: Mapping[str, int]
     pod_sets: frozenset[str] = frozenset()
     unhealthy: tuple[str, ...] = ()
     tolerations: Mapping[str, tuple[Toleration, ...]] = {}
-    """By host, where they tolerate anything."""
+    """The tolerations of pods by host, for hosts where they have some."""
 
 
 NOWHERE: Final = PlacedWorkload(pods={})
-"""One for all that wait: a hundred thousand may."""
+"""The shared object of all workloads that wait, of which there may be a hundred thousand."""
 
 
 class PodState(Enum):
     WAITING = auto()
-    """It is assigned to its host, and bound to no node yet."""
+    """The pod is assigned to its host, and bound to no node yet."""
     RUNNING = auto()
-    """It is bound to a node, whether its containers have started or not."""
+    """The pod is bound to a node, whether its containers have started or not."""
     TERMINATING = auto()
-    """It has failed, or is being deleted."""
+    """The pod has failed, or is being deleted."""
     SUCCEEDED = auto()
 
 
@@ -66,11 +68,13 @@ class _Repelled(Enum):
     NOT_READY = auto()
     BY_TAINT = auto()
     AFTER_A_TIME = auto()
-    """By a taint that the pods tolerate for some seconds."""
+    """The node has a taint that the pods tolerate for some seconds."""
 
 
 class PodOnHost(Struct, frozen=True, gc=False):
-    """``placed``: its host was chosen by a topology assignment. ``pod_set`` is empty where it names none."""
+    """A pod on a host. ``placed``: its host was chosen by a topology assignment. ``pod_set`` is empty if it names
+    none.
+    """
 
     workload: WorkloadKey
     host: str
@@ -80,7 +84,8 @@ class PodOnHost(Struct, frozen=True, gc=False):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """``unhealthy`` is what ``status.unhealthyNodes`` must become; ``evict``: several nodes are lost, one is replaced.
+    """The verdict on a workload. ``unhealthy`` is what ``status.unhealthyNodes`` must become; ``evict``: several nodes
+    are lost, one is replaced.
 
     ``stuck``: pods that wait for a lost node, or for one that their workload is not assigned to any more, by
     ``namespace/name``: others take their place once they have failed.
@@ -93,7 +98,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class NodeFailures:
-    """``touch`` has a workload judged again although nothing changed: its verdict could not be written.
+    """The nodes that workloads have lost. ``touch`` has a workload judged again although nothing changed: its verdict
+    could not be written.
 
     Indexes, recomputed by ``validate``: ``_names`` of ``_nodes`` by host, ``_on_host`` of ``_placed`` by host,
     ``_states`` and ``_waiting`` of ``_pods``. ``_dirty`` may name workloads that are gone: they get no verdict.
@@ -106,16 +112,16 @@ class NodeFailures:
         self._by_time = gates.on("TASReplaceNodeDueToNotReadyOverFixedTime") or not self._by_pods
         self._nodes: dict[str, NodeState] = {}
         self._names: dict[str, tuple[str, ...]] = {}
-        """Nodes by host name: nearly always one, and a set of one takes four times as much."""
+        """Names of nodes by host name: nearly always one, and a set of one takes four times the memory."""
         self._placed: dict[WorkloadKey, PlacedWorkload] = {}
         self._on_host: dict[str, tuple[WorkloadKey, ...]] = {}
         self._pods: dict[str, PodOnHost] = {}
         self._states: Counter[tuple[WorkloadKey, str, PodState]] = Counter()
         self._waiting: dict[WorkloadKey, dict[str, set[str]]] = {}
-        """By workload and host, the pods that no node has yet."""
+        """Pods that are bound to no node yet, by workload and host."""
         self._dirty: set[WorkloadKey] = set()
         self._due: dict[str, float] = {}
-        """By host: when it will have been not ready for too long."""
+        """The time at which a host will have been not ready for too long."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -137,7 +143,7 @@ class NodeFailures:
         self._touch_host(old.host)
 
     def set_workload(self, key: WorkloadKey, placed: PlacedWorkload | None) -> None:
-        """None: it is placed on no node, or not any more."""
+        """Notes a workload. None: it is placed on no node, or not any more."""
         old = self._placed.pop(key, None)
         if old == placed:
             if placed is not None:
@@ -153,7 +159,7 @@ class NodeFailures:
                 self._dirty.add(key)
 
     def set_pod(self, name: str, pod: PodOnHost | None) -> None:
-        """``name`` is ``namespace/name``; None: it is gone, or no workload's."""
+        """Notes a pod. ``name`` is ``namespace/name``; None: it is gone, or belongs to no workload."""
         old = self._pods.pop(name, None)
         if pod is not None:
             self._pods[name] = pod
@@ -175,7 +181,7 @@ class NodeFailures:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def verdicts(self, now_s: float) -> list[Verdict]:
-        """Of the workloads that something changed for: what must be written; nothing where all is well."""
+        """The verdicts on workloads with a change; nothing for a workload that has lost no node."""
         for host in [host for host, due_s in self._due.items() if due_s <= now_s]:
             del self._due[host]
             self._touch_host(host)
@@ -192,7 +198,7 @@ class NodeFailures:
         return bool(self._dirty)
 
     def validate(self) -> None:
-        """Recompute the indexes."""
+        """Recomputes the indexes. Raises AssertionError."""
         on_host: dict[str, set[WorkloadKey]] = {}
         for key, placed in self._placed.items():
             for host in placed.pods:
@@ -220,7 +226,7 @@ class NodeFailures:
         placed = self._placed.get(key)
         if placed is None:
             return None
-        # A host that is named and that the workload has left is the second pass' to clear.
+        # A named host that the workload has left is cleared by the second pass.
         lost = [host for host in placed.unhealthy if host not in placed.pods or self._lost(key, placed, host, now_s)]
         lost += sorted(
             host for host in placed.pods if host not in placed.unhealthy and self._lost(key, placed, host, now_s)
@@ -250,13 +256,13 @@ class NodeFailures:
             self._due[host] = due_s
         at_once = not self._by_pods and _Repelled.BY_TAINT in repelled
         going = self._by_pods and any(why is not _Repelled.AFTER_A_TIME for why in repelled)
-        # Pods that tolerate a taint for a time may come to the node: where there are none yet, nothing is lost.
+        # Pods that tolerate a taint for a time may come to the node: while there are none yet, nothing is lost.
         going = going or (_Repelled.AFTER_A_TIME in repelled and bool(self._states[key, host, PodState.TERMINATING]))
         gone = going and not self._states[key, host, PodState.RUNNING]
         return (at_once or gone) and self._needed(key, placed, host)
 
     def _repelled(self, placed: PlacedWorkload, host: str, state: NodeState) -> "_Repelled | None":
-        """Why the workload's pods cannot stay on the node; None where they can."""
+        """Why the workload's pods cannot stay on the node; None if they can."""
         if not state.ready:
             return _Repelled.NOT_READY
         if not self._by_taints:
@@ -305,7 +311,7 @@ def _put(index: dict[str, tuple[T, ...]], host: str, one: T) -> None:
 
 
 def _take(index: dict[str, tuple[T, ...]], host: str, one: T) -> None:
-    """A host of which nothing is left is left out."""
+    """Removes a value from an index; a host without any value is removed too."""
     left = tuple(each for each in index[host] if each != one)
     if left:
         index[host] = left
@@ -314,5 +320,5 @@ def _take(index: dict[str, tuple[T, ...]], host: str, one: T) -> None:
 
 
 def sentence(hosts: Iterable[str]) -> str:
-    """The message of an eviction for these."""
+    """The message of an eviction because of these hosts."""
     return f"Lost {', '.join(hosts)}: only one lost node is replaced at a time"

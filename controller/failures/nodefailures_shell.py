@@ -1,6 +1,6 @@
-"""Lost nodes, written into the status of the workloads that had pods there.
+"""Writes lost nodes into the status of the workloads that had pods there.
 
-    nodes, pods, workloads -> controller.failures.nodefailures -> status.unhealthyNodes | eviction | pods that fail
+nodes, pods, workloads -> controller.failures.nodefailures -> status.unhealthyNodes | eviction | pods that fail
 
 The engine places the lost domain anew as soon as it sees the node named. A pod that was assigned to the node and never
 bound to it would wait for ever: it is marked Failed, so that its controller creates another, which gets the new place.
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 FEATURES: Final = ("TopologyAwareScheduling", "TASFailedNodeReplacement")
 UNHEALTHY_NODE: Final = "UnhealthyNode"
 _MOST_NAMED: Final = 8
-"""As many as the API lets ``status.unhealthyNodes`` have."""
+"""The most hosts that the API allows in ``status.unhealthyNodes``."""
 _TOGETHER_S: Final = 0.05
 _AGAIN_S: Final = 1.0
 
@@ -59,8 +59,8 @@ _AGAIN_S: Final = 1.0
 class NodeFailureController:
     """``hear`` takes changes of nodes and pods, ``workload`` of Workloads; ``run`` works on them until cancelled.
 
-    ``ready``: whether all objects that the watches listed have been heard. ``tell`` records Events. ``let_go``: an
-    eviction of the workload that is held back waits no more.
+    ``ready``: whether all objects that the watches listed have been heard. ``tell`` records Events. ``let_go``:
+    releases an eviction of the workload that is held back.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class NodeFailureController:
             self._event.set()
 
     def reconcile(self) -> None:
-        """Write the verdicts that are due."""
+        """Writes the verdicts that are due."""
         now_s = self._clock.wall()
         for key in [key for key, due_s in self._later.items() if due_s <= now_s]:
             del self._later[key]
@@ -198,7 +198,9 @@ class NodeFailureController:
 
 
 def placed(workload: Workload, tolerations: Callable[[str], tuple[Toleration, ...]]) -> PlacedWorkload | None:
-    """Its topology assignment by host; None where it has none to hosts, or is over. Raises TopologyEncodingError."""
+    """The workload's topology assignment by host; None if it has none to hosts, or is over. Raises
+    TopologyEncodingError.
+    """
     status = workload.status
     if status.admission is None:
         return None if is_true(status.conditions, reasons.FINISHED) else _named(workload, {}, frozenset(), {})
@@ -246,7 +248,7 @@ def _is_by_host(assignment: PodSetAssignment) -> bool:
 
 
 def _of_checks(workload: Workload, pod_set: str) -> Iterator[Toleration]:
-    """What admission checks added to the pod set."""
+    """Tolerations that admission checks added to the pod set."""
     for check in workload.status.admission_checks:
         for update in check.pod_set_updates:
             if update.name == pod_set:
@@ -264,7 +266,7 @@ def node_state(node: Node) -> NodeState:
 
 
 def pod_on_host(pod: Pod) -> PodOnHost | None:
-    """None for a pod of no workload, and for one that has a scheduling gate."""
+    """The pod with its host; None for a pod of no workload, and for one that has a scheduling gate."""
     key, spec = workload_of(pod), pod.spec
     host = spec.node_selector.get(HOSTNAME_LABEL, spec.node_name)
     if key is None or not host:

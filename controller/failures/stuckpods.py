@@ -1,8 +1,8 @@
-"""Pods that hang while they end, on nodes that cannot be reached: when one may be counted as failed. Pure.
+"""Pods that hang while they end, on unreachable nodes: when one may be counted as failed. Pure.
 
-The kubelet of an unreachable node never says that a deleted pod has ended, so it holds its quota, and a Job makes no
-other one. A pod whose owner says by an annotation that no harm comes of two of it at once is marked Failed, a minute
-after it should have ended. Source: Kueue's KEP-6757 and its gate FailureRecoveryPolicy.
+The kubelet of an unreachable node never reports that a deleted pod has ended, so the pod holds its quota, and a Job
+makes no other one. If a pod's owner says by an annotation that two of it at once do no harm, the pod is marked Failed,
+a minute after it should have ended. Source: Kueue's KEP-6757 and its gate FailureRecoveryPolicy.
 """
 
 from datetime import datetime
@@ -24,7 +24,7 @@ _OVER: Final = ("Succeeded", "Failed")
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
-    """At ``due_s`` the pod counts as failed: its ``status`` becomes this, and ``note`` says why."""
+    """The change by which a pod counts as failed at ``due_s``: its ``status`` becomes this, and ``note`` says why."""
 
     due_s: float
     status: Json
@@ -41,14 +41,14 @@ def is_unreachable(node: Node) -> bool:
 
 
 def recovery(pod: Json, node: Node | None) -> Recovery | None:
-    """None for a pod that its kubelet can still end, and for one that has been given up already."""
+    """The change for a pod; None for one that its kubelet can still end, and for one that is marked already."""
     if node is None or not is_candidate(pod) or not is_unreachable(node):
         return None
     status = pod.get("status") or {}
     listed = [condition for condition in status.get("conditions") or () if isinstance(condition, dict)]
     if any(condition.get("type") == CONDITION and condition.get("status") == "True" for condition in listed):
         return None
-    # The API server sets the time by which the pod should have ended: its own grace period is in it.
+    # The API server sets the time by which the pod should have ended, with its own grace period.
     due_s = datetime.fromisoformat(text(pod, "metadata", "deletionTimestamp")).timestamp() + GRACE_S
     name = node.metadata.name
     note = f"Did not end on node {name}, which cannot be reached: given up {GRACE_S:.0f} s after its grace period"

@@ -1,8 +1,8 @@
-"""Pods that hang on unreachable nodes are marked Failed, with the gate FailureRecoveryPolicy on.
+"""Marks pods Failed that hang on unreachable nodes, if the gate FailureRecoveryPolicy is on.
 
-    nodes -> pods of those that cannot be reached, read from the API server -> controller.failures.stuckpods -> status
+nodes -> pods of those that cannot be reached, read from the API server -> controller.failures.stuckpods -> status
 
-A node that cannot be reached is rare: its pods are read now and then while it is so. Rejected: to watch all pods.
+An unreachable node is rare: its pods are read at intervals while it is. Rejected: to watch all pods.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ class StuckPodController:
 
     async def _give_up(self, pod: Json, status: Json, note: str) -> None:
         meta = pod["metadata"]
-        # Tied to the version that was read: conditions are replaced as a whole.
+        # The patch is tied to the version that was read: conditions are replaced as a whole.
         tied = {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]}
         outcome = await self._put(
             Write(

@@ -1,9 +1,9 @@
 """Steps of one workload outside of cycles: checks, stop policies, time limits, back-offs, deactivation, requeuing.
 
-``step`` looks at a workload and says the one next thing that its status (or ``spec.active``) must become, or None;
-``due_s`` says when to ask again if nothing else changes. Each step is written before the next is asked for, and each
-follows from the objects alone, so a restart between any two changes nothing. Order and reasons are those of Kueue's
-workload controller (KEP-349 waitForPodsReady, KEP-993 admission checks, KEP-3125 maximum execution time).
+``step`` returns the one next change of a workload's status (or ``spec.active``), or None; ``due_s`` returns when to
+call it again if nothing else changes. Each step is written before the next is asked for, and each follows from the
+objects alone, so a restart between any two changes nothing. Order and reasons are those of Kueue's workload controller
+(KEP-349 waitForPodsReady, KEP-993 admission checks, KEP-3125 maximum execution time).
 """
 
 import hashlib
@@ -36,19 +36,19 @@ DEACTIVATED = "Deactivated"
 REQUEUING_LIMIT_EXCEEDED = "RequeuingLimitExceeded"
 MAXIMUM_EXECUTION_TIME_EXCEEDED = "MaximumExecutionTimeExceeded"
 
-# Spreads workloads that failed together by a ten-thousandth of their wait, as Kueue does, but by a hash in place of a
-# random number: the same workload in the same round waits the same time.
+# The part of its wait by which each requeue differs, to spread workloads that failed together. Kueue does it by a
+# random number; here it is a hash: the same workload in the same round waits the same time.
 _JITTER = 0.0001
 
 _SKEW_S = 60.0
-"""Clocks of replicas may differ by so much."""
+"""The greatest difference between the clocks of replicas."""
 
 
 class QueuePolicies(msgspec.Struct, frozen=True, kw_only=True):
-    """What the workload's queues ask for. ``checks``: the admission checks that hold for its flavors.
+    """The rules of a workload's queues. ``checks``: the admission checks that hold for its flavors.
 
     ``blocked``: why a workload that is not admitted yet may hold no quota. ``uncounted``: why its claims of devices
-    cannot be counted; empty where they can.
+    cannot be counted; empty if they can.
     """
 
     cluster_queue_stop: StopPolicy = "None"
@@ -59,7 +59,9 @@ class QueuePolicies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """``after`` is the workload as it should be written. ``deactivate``: ``spec.active`` becomes false with it."""
+    """One step. ``after`` is the workload as it should be written. ``deactivate``: ``spec.active`` becomes false with
+    it.
+    """
 
     after: Workload
     events: tuple[Event, ...] = ()
@@ -67,7 +69,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def step(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
-    """The next step of a workload; None when all is as it should be."""
+    """The next step of a workload; None if no rule requires one."""
     if is_true(workload.status.conditions, reasons.FINISHED):
         return None
     for rule in _RULES:
@@ -78,7 +80,7 @@ def step(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s:
 
 
 def queue_policies(engine: Engine, workload: Workload) -> QueuePolicies:
-    """Those of the ClusterQueue that it holds quota of, else of the one that its LocalQueue leads to."""
+    """The rules of the ClusterQueue whose quota the workload holds, else of the one of its LocalQueue."""
     cluster = engine.state.cluster
     local = cluster.local_queues.get(local_queue_of(workload))
     admission = workload.status.admission
@@ -93,7 +95,7 @@ def queue_policies(engine: Engine, workload: Workload) -> QueuePolicies:
         }
         checks = checks_for(queue.object, flavors)
     elif admission is not None:
-        # Its ClusterQueue is gone: what it asked for stays as it is.
+        # Its ClusterQueue is gone: its checks stay as they are.
         checks = tuple(state.name for state in workload.status.admission_checks)
     return QueuePolicies(
         cluster_queue_stop="None" if queue is None else queue.policies.stop,
@@ -110,7 +112,7 @@ def _uncounted(engine: Engine, workload: Workload) -> str:
 
 
 def due_s(workload: Workload, config: EngineConfig) -> float | None:
-    """Seconds since 1970 at which ``step`` may answer differently for the clock alone; None for never."""
+    """Seconds since 1970 at which ``step`` may return another step because of the time alone; None for never."""
     conditions = workload.status.conditions
     if is_true(conditions, reasons.FINISHED):
         return None
@@ -127,7 +129,7 @@ def due_s(workload: Workload, config: EngineConfig) -> float | None:
 
 
 def backoff_s(key: WorkloadKey, count: int, rules: WaitForPodsReady) -> float:
-    """How long the back-off before the ``count``-th requeue is: doubled each time, bounded, a little spread."""
+    """Seconds of the back-off before the ``count``-th requeue: doubled each time, bounded, a little spread."""
     doubled = rules.backoff_base_s * 2.0 ** min(count - 1, 62)
     spread = int.from_bytes(hashlib.sha256(f"{key}/{count}".encode()).digest()[:4]) / 2**32
     return min(doubled * (1.0 + _JITTER * spread), rules.backoff_max_s)
@@ -181,7 +183,7 @@ def _requeue(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: 
         return None if queues.uncounted else Step(after=status.requeued(workload, "ClaimsCounted", counted, now_s))
     state = workload.status.requeue_state
     waits = state is not None and state.requeue_at is not None and epoch_s(state.requeue_at) > now_s
-    # A back-off that begins in the future was set by a clock that has been put back since: hours may be wrong by it.
+    # A back-off that begins in the future was set by a clock that has been put back since: it may be hours too long.
     if waits and epoch_s(requeued.last_transition_time) <= now_s + _SKEW_S:
         return None
     after = status.requeued(workload, "BackoffFinished", "The back-off is over", now_s)
@@ -206,12 +208,14 @@ def _claims(workload: Workload, queues: QueuePolicies, config: EngineConfig, now
 
 
 def _tells_otherwise(requeued: Condition, uncounted: str) -> bool:
-    """Whether it is held back for claims, and for another reason about them."""
+    """Whether the workload is held back for claims, and its condition has another reason about them."""
     return requeued.reason == reasons.INADMISSIBLE and requeued.message != uncounted
 
 
 def _checks(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
-    """The checks of its queue are in its status; a rejected check deactivates the workload, one in Retry evicts it."""
+    """The checks of the workload's queue are written into its status; a rejected check deactivates the workload, one in
+    Retry evicts it.
+    """
     if not _held(workload) or is_true(workload.status.conditions, reasons.EVICTED):
         return None
     states = workload.status.admission_checks
@@ -253,13 +257,13 @@ def _held_up(workload: Workload, queues: QueuePolicies, config: EngineConfig, no
 
 
 def _lost_queue(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
-    """So does a queue that is gone or not active, unless all checks are ready by now."""
+    """A queue that is gone or not active takes the reservation too, unless all checks are ready by now."""
     ready = status.admitted_if_ready(workload, checks=queues.checks, now_s=now_s, gates=config.gates)
     return None if is_true(ready.status.conditions, reasons.ADMITTED) else _unreserved(workload, queues, config, now_s)
 
 
 def _unreserved(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
-    """The job of such a workload was never started: nothing is evicted."""
+    """Releases the quota of a workload whose job was never started: nothing is evicted."""
     conditions, cause = workload.status.conditions, queues.blocked
     if cause is None or not _held(workload) or is_true(conditions, reasons.ADMITTED):
         return None
@@ -317,7 +321,7 @@ def _execution_time(workload: Workload, _: QueuePolicies, __: EngineConfig, now_
 
 
 def _admission(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
-    """All checks are ready: the workload is admitted."""
+    """A workload whose checks are all ready is admitted."""
     conditions = workload.status.conditions
     if not _held(workload) or is_true(conditions, reasons.ADMITTED) or is_true(conditions, reasons.EVICTED):
         return None
@@ -355,7 +359,7 @@ def _held(workload: Workload) -> bool:
 
 
 def _started(conditions: tuple[Condition, ...]) -> bool:
-    """Whether its pods have been ready before: those that are missing now have to recover."""
+    """Whether the workload's pods have been ready before: pods that are missing now have to recover."""
     ready = find_condition(conditions, reasons.PODS_READY)
     return ready is not None and ready.status == "False" and ready.reason == "WaitForRecovery"
 
@@ -377,7 +381,9 @@ def _pods_ready_deadlines(workload: Workload, rules: WaitForPodsReady | None) ->
 
 
 def _stale_deadlines(workload: Workload) -> Iterator[float]:
-    """A gang of which a pod has succeeded is not stale, as with KAI: it is about to end."""
+    """The times at which the workload's gang becomes stale. A gang of which a pod has succeeded is not stale, as with
+    KAI: it is about to end.
+    """
     conditions = workload.status.conditions
     admitted = find_condition(conditions, reasons.ADMITTED)
     lost = _pods_lost(conditions)
@@ -389,7 +395,7 @@ def _stale_deadlines(workload: Workload) -> Iterator[float]:
 
 
 def _pods_lost(conditions: tuple[Condition, ...]) -> Condition | None:
-    """What says that pods are missing which were there: of a pod group, or of a job."""
+    """The condition that says that pods are missing which existed: of a pod group, or of a job."""
     waits = find_condition(conditions, reasons.WAITING_FOR_PODS)
     if waits is not None and (waits.status, waits.reason) == ("True", reasons.PODS_FAILED):
         return waits
@@ -417,7 +423,9 @@ def _evict(
     count: int | None = None,
     hold: bool = False,
 ) -> Step:
-    """``delay_s``: it is requeued after so long; ``hold``: once its queue is not stopped any more."""
+    """The eviction of a workload. ``delay_s``: it is requeued after this time; ``hold``: once its queue is not stopped
+    any more.
+    """
     after = evicted(workload, reason, message, now_s=now_s)
     if delay_s is not None:
         old = workload.status.requeue_state or RequeueState()
@@ -432,7 +440,7 @@ def _evict(
 
 
 def _mark(workload: Workload, reason: str, message: str, event: str | None, now_s: float) -> Step | None:
-    """Mark for deactivation: the next step makes the workload inactive, the one after that evicts it."""
+    """Marks the workload for deactivation: the next step makes it inactive, the one after that evicts it."""
     if is_true(workload.status.conditions, reasons.DEACTIVATION_TARGET):
         return None
     after = deactivation_target(workload, reason, message, now_s)

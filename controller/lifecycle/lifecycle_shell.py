@@ -1,6 +1,6 @@
-"""Steps of single workloads outside of cycles: taken when a workload or its queues change, and when one is due.
+"""Takes steps of single workloads outside of cycles: when a workload or its queues change, and when one is due.
 
-One step is written before the next is asked for: ``reconcile`` does nothing while a write is under way, and is called
+One step is written before the next is computed: ``reconcile`` does nothing while a write is under way, and is called
 again when it is done.
 """
 
@@ -22,7 +22,7 @@ _REFUSED_PAUSE_S: Final = 5.0
 
 
 class LifecycleController:
-    """``stepped`` is called with each step that has been written. ``begin`` comes first."""
+    """Takes steps. ``stepped`` is called with each step that has been written. ``begin`` comes first."""
 
     def __init__(
         self,
@@ -41,13 +41,13 @@ class LifecycleController:
         self._due = DueTimes()
 
     def begin(self, now_s: float) -> None:
-        """The term decides from now on."""
+        """Notes that the term decides from now on."""
         rules = self._config.wait_for_pods_ready
         looking = None if rules is None else msgspec.structs.replace(rules, looks_since_s=now_s)
         self._config = msgspec.structs.replace(self._config, wait_for_pods_ready=looking)
 
     def reconcile(self, key: WorkloadKey, now_s: float) -> None:
-        """Take the workload's next step, or note when there may be one."""
+        """Takes the workload's next step, or notes when there may be one."""
         kept = self._ledger.get(key)
         if kept is None:
             self._due.set(key, None)

@@ -1,4 +1,4 @@
-"""Why a workload is pending: it may not queue, its queues take nothing in, or the last decision on it."""
+"""Why a workload is pending: it may not queue, its queues admit nothing, or the last decision on it."""
 
 from typing import Final, NamedTuple
 
@@ -34,7 +34,7 @@ _BLOCKED: Final = (
     PendingReason.ON_HOLD,
     PendingReason.DEACTIVATED,
 )
-"""Reasons for which a workload is not tried."""
+"""Reasons of workloads that are not tried."""
 
 
 def held_back(workload: Workload, gates: FeatureGates) -> PendingCause | None:
@@ -54,18 +54,18 @@ def held_back(workload: Workload, gates: FeatureGates) -> PendingCause | None:
 
 
 def is_uncounted(workload: Workload) -> bool:
-    """Whether it is held back because its claims of devices cannot be counted."""
+    """Whether the workload is held back because its claims of devices cannot be counted."""
     requeued = find_condition(workload.status.conditions, reasons.REQUEUED)
     return requeued is not None and requeued.status == "False" and requeued.reason == reasons.INADMISSIBLE
 
 
 def gates_of(workload: Workload, gates: FeatureGates) -> str:
-    """The gates that keep it out of the queue, as its annotation lists them; empty for none."""
+    """The gates that keep the workload out of the queue, as its annotation lists them; empty for none."""
     return workload.metadata.annotations.get(ADMISSION_GATED_BY, "") if gates.on("AdmissionGatedBy") else ""
 
 
 def blocked_by_queues(engine: Engine, key: LocalQueueKey) -> PendingCause | None:
-    """What of its queues keeps a workload of this LocalQueue from being tried; None where they take it in."""
+    """Why its queues keep a workload of this LocalQueue from being tried; None if they do not."""
     cluster = engine.state.cluster
     local = cluster.local_queues.get(key)
     if local is None:
@@ -105,10 +105,10 @@ def unreservable(engine: Engine, workload: Workload) -> PendingCause | None:
 
 
 def before_a_try(engine: Engine, workload: Workload) -> PendingCause | None:
-    """What the condition of a workload is to say before it is tried; None where what it says stays.
+    """The cause for the condition of a workload before it is tried; None if the condition stays.
 
-    What kept it from being tried may be over. With the gate UnadmittedWorkloadsExplicitStatus a workload that nothing
-    was said of is told that it waits, or what an earlier try found.
+    The cause that kept it from being tried may be over. With the gate UnadmittedWorkloadsExplicitStatus a workload
+    without a condition gets one that it waits, or the outcome of an earlier try.
     """
     found = blocked(engine, workload)
     if found is not None:
@@ -127,12 +127,12 @@ def before_a_try(engine: Engine, workload: Workload) -> PendingCause | None:
 
 
 def reason_code(reason: PendingReason, gates: FeatureGates) -> str:
-    """The reason as the condition has it."""
+    """The reason as the condition has it, which depends on gates."""
     return reason.value if gates.on("UnadmittedWorkloadsObservability") else reason.coarse
 
 
 def why(engine: Engine, workload: Workload, now_s: float) -> PendingCause:
-    """A workload that could be tried is tried for the question."""
+    """Why the workload is pending. A workload that could be tried is dry-run for the answer."""
     found = blocked(engine, workload)
     pending = engine.explain(WorkloadKey(workload.key), now_s) if found is None else None
     if found is not None or pending is None:
@@ -142,12 +142,12 @@ def why(engine: Engine, workload: Workload, now_s: float) -> PendingCause:
 
 
 def of_decision(pending: Pending) -> PendingCause:
-    """What a decision not to admit says."""
+    """The cause in a decision not to admit."""
     if pending.record.rule is Rule.FITS:
         return PendingCause(PendingReason.PENDING_EVALUATION, words.waits_in_turn())
     return PendingCause(pending.reason, sentence(pending.record))
 
 
 def blocked(engine: Engine, workload: Workload) -> PendingCause | None:
-    """What keeps the workload from being tried at all; None where it is tried."""
+    """Why the workload is not tried at all; None if it is."""
     return held_back(workload, engine.state.config.gates) or blocked_by_queues(engine, local_queue_of(workload))

@@ -1,6 +1,6 @@
-"""The condition QuotaReserved=False of workloads that wait: written with the reason, seldom, where there is room.
+"""The condition QuotaReserved=False of workloads that wait: it is written with the reason, seldom, if there is room.
 
-Admissions go first: these conditions are written only while few other writes wait, and so many a second.
+Admissions go first: these conditions are written only while few other writes wait, and at a bounded rate.
 """
 
 import math
@@ -29,14 +29,14 @@ from controller.writing.pace import Allowance, Pace
 from controller.writing.workloadwrites import Result, WorkloadWrites
 
 _BACKLOG: Final = 4
-"""Conditions of waiting workloads are written while no more writes than these are not done yet."""
+"""Writes under way above which no condition of a waiting workload is written."""
 
 
 class PendingConditions:
-    """``backlog``: how many writes are not done yet. ``publish``: makes Events.
+    """Writes pending conditions. ``backlog``: the number of writes that are not done yet. ``publish``: makes Events.
 
-    Every workload that waits is in ``_schedule``. ``_due`` has those whose condition is due and not written yet, for
-    lack of room; a workload of ``_due`` may have been admitted meanwhile, which ``_write`` finds out.
+    Every workload that waits is in ``_schedule``. ``_due`` has workloads whose condition is due and not written yet,
+    for lack of room; a workload of ``_due`` may have been admitted meanwhile, which ``_write`` checks.
     """
 
     def __init__(
@@ -60,8 +60,8 @@ class PendingConditions:
         self._due: deque[WorkloadKey] = deque()
 
     def arrived(self, workload: Workload, now_s: float) -> None:
-        """It waits from now on, tried or not: a workload of a shape that is known not to fit is never tried itself, and
-        one that is held back may not queue.
+        """Notes that the workload waits from now on, tried or not: a workload of a shape that is known not to fit is
+        never tried itself, and one that is held back may not queue.
         """
         said = _said(workload)
         since_s = epoch_s(workload.metadata.creation_timestamp)
@@ -86,7 +86,7 @@ class PendingConditions:
         return self._schedule.next_due_s()
 
     def write(self, now_s: float) -> None:
-        """Write what is due, as far as there is room."""
+        """Writes conditions that are due, as far as there is room."""
         self._due += self._schedule.due(now_s)
         while self._due and self._allowance.left(now_s) >= 1.0 and self._backlog() <= _BACKLOG:
             self._write(self._due.popleft(), now_s)
@@ -114,8 +114,8 @@ class PendingConditions:
         self._writes.status(kept, cause.put(kept.workload), then)
 
     def _cause(self, key: WorkloadKey, workload: Workload, now_s: float) -> "_Cause | None":
-        """Why it waits: by itself, by its queues, by the last decision on it, or by one made for the question. None for
-        a workload that does not wait.
+        """Why the workload waits: by itself, by its queues, by the last decision on it, or by a dry run. None for a
+        workload that does not wait.
         """
         engine = self._engine
         waiting = engine.state.queues.get(key)
@@ -148,7 +148,7 @@ class PendingConditions:
         return _Cause(pending.reason, sentence(pending.record), partial(put_on, pending))
 
     def _held_back(self, workload: Workload, now_s: float) -> "_Cause | None":
-        """None for a workload that may queue."""
+        """Why the workload may not queue; None for one that may."""
         gates = self._engine.state.config.gates
         held = held_back(workload, gates)
         if held is None or standing(workload, self._engine.state.config) is not WorkloadPhase.HELD_BACK:
@@ -172,13 +172,13 @@ class _Cause(NamedTuple):
 
 
 def put_on(pending: Pending, workload: Workload) -> Workload:
-    """The workload as it is by now, with the status that the decision gives it."""
+    """The workload as it is by now, with the status of the decision."""
     info = msgspec.structs.replace(pending.info, workload=workload)
     return msgspec.structs.replace(pending, info=info).status()
 
 
 def _said(workload: Workload) -> str | None:
-    """The reason that its condition says already; None where it says nothing."""
+    """The reason that the workload's condition has already; None if it has none."""
     condition = find_condition(workload.status.conditions, reasons.QUOTA_RESERVED)
     if condition is None or condition.status != "False" or is_true(workload.status.conditions, reasons.EVICTED):
         return None

@@ -1,6 +1,7 @@
 """The condition PodsReady of a workload: whether, since it was admitted, all its pods were ready at one time.
 
-WaitForStart until they are for the first time, then Started; WaitForRecovery when one is lost, then Recovered.
+Its reason is WaitForStart until they are for the first time, then Started; WaitForRecovery when one is lost, then
+Recovered.
 """
 
 from collections.abc import Callable
@@ -21,9 +22,9 @@ _MESSAGES: dict[PodsReadyReason, str] = {
 
 
 def pods_ready_action(context: Context, workload: SeenWorkload) -> SetPodsReady | None:
-    """Of a job, as its kind says. None where the condition is as it should be, or is not kept.
+    """The action that sets the condition of a job's workload. None if the condition is right, or is not kept.
 
-    It is kept too where it tells that a gang of KAI's runs below its minimum.
+    The condition is kept also for a KAI gang with a time below its minimum, which it tells.
     """
 
     def ready() -> bool:
@@ -34,7 +35,9 @@ def pods_ready_action(context: Context, workload: SeenWorkload) -> SetPodsReady 
 
 
 def pods_ready(workload: SeenWorkload, settings: JobSettings, ready: Callable[[], bool]) -> SetPodsReady | None:
-    """``ready``: whether all pods are, right now; asked only while the workload runs."""
+    """The action that sets the condition. ``ready``: whether all pods are, right now; called only while the workload
+    runs.
+    """
     return _next(workload, ready) if _is_kept(settings) else None
 
 
@@ -46,7 +49,7 @@ def _next(workload: SeenWorkload, ready: Callable[[], bool]) -> SetPodsReady | N
     conditions = workload.typed.status.conditions
     now = find_condition(conditions, "PodsReady")
     if not is_true(conditions, "Admitted") or is_true(conditions, "Evicted"):
-        # Before the first admission there is nothing to say, and a write would only cost.
+        # Before the first admission the condition tells nothing, and a write would only cost.
         reason: PodsReadyReason | None = "WaitForStart" if now is not None else None
     else:
         reason = _reason(now is not None and now.status == "True", "" if now is None else now.reason, ready=ready())

@@ -1,8 +1,9 @@
-"""When a pending workload's condition is written: not for those that wait a moment, not again while it says the same.
+"""Decides when a pending workload's condition is written: not for workloads that wait a moment, not again while it is
+unchanged.
 
-The first time after ``after_s`` of waiting, then when the reason changes (``after_s`` apart, for two reasons may
-alternate), else every ``every_s`` while the workload goes on being tried. Pure; times are handed in. What is due is so
-at whole seconds: of a hundred thousand that wait many are due at one time then, and are kept together.
+The first time is after ``after_s`` of waiting, then when the reason changes (``after_s`` apart, for two reasons may
+alternate), else every ``every_s`` while the workload is still tried. Pure; times are arguments. Times are whole
+seconds: of a hundred thousand waiting workloads many are then due at one time, and share an entry.
 """
 
 import math
@@ -17,7 +18,9 @@ _NEVER: Final = -math.inf
 
 
 class _Waiting(NamedTuple):
-    """``reason`` is that of the last decision; ``written`` what the condition says, since ``written_s``."""
+    """A workload that waits. ``reason`` is that of the last decision; ``written`` is the condition's, since
+    ``written_s``.
+    """
 
     reason: str
     written: str | None
@@ -25,7 +28,7 @@ class _Waiting(NamedTuple):
 
 
 _waiting = lru_cache(16_384)(_Waiting)
-"""One for all that say the same since the same second."""
+"""A cache of ``_Waiting``: one object for all workloads with the same reasons since the same second."""
 
 
 class ReportSchedule:
@@ -35,13 +38,15 @@ class ReportSchedule:
         self._rules = rules
         self._waiting: dict[WorkloadKey, _Waiting] = {}
         self._due = DueTimes()
-        """Of ``_waiting`` alone."""
+        """The due times of workloads in ``_waiting``."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def decided(self, key: WorkloadKey, reason: str, *, since_s: float, said: str | None, now_s: float) -> None:
-        """It was tried and waits on. ``since_s``: when it began to wait; ``said``: what its condition says."""
+        """Notes a decision after which the workload still waits. ``since_s``: when it began to wait; ``said``: the
+        reason in its condition.
+        """
         known = self._waiting.get(key)
         if known is None:
             self._waiting[key] = known = _waiting(reason, said, _NEVER if said is None else _whole(now_s))
@@ -53,24 +58,26 @@ class ReportSchedule:
             self._set(key, self._next(known))
 
     def written(self, key: WorkloadKey, reason: str, now_s: float) -> None:
-        """Its condition says ``reason`` now: not written again before another decision on it."""
+        """Notes that the workload's condition has ``reason`` now: it is not written again before another decision on
+        it.
+        """
         known = self._waiting.get(key)
         if known is not None:
             self._waiting[key] = known = _waiting(known.reason, reason, _whole(now_s))
             self._set(key, None if known.reason == reason else self._next(known))
 
     def failed(self, key: WorkloadKey, now_s: float) -> None:
-        """The write failed: it is due again a while later."""
+        """Notes that the write failed: it is due again a while later."""
         if key in self._waiting:
             self._set(key, now_s + self._rules.after_s)
 
     def forget(self, key: WorkloadKey) -> None:
-        """It waits no more."""
+        """Forgets a workload that does not wait any more."""
         self._waiting.pop(key, None)
         self._set(key, None)
 
     def due(self, now_s: float) -> list[WorkloadKey]:
-        """Workloads whose condition is to be written now, each once: call ``written`` or ``failed`` for each."""
+        """The workloads whose condition is to be written now, each once: call ``written`` or ``failed`` for each."""
         return list(self._due.due(now_s))
 
     def next_due_s(self) -> float | None:
@@ -85,5 +92,5 @@ class ReportSchedule:
 
 
 def _whole(time_s: float) -> float:
-    """The next whole second; infinity as it is."""
+    """The next whole second; infinity stays infinity."""
     return float(math.ceil(time_s)) if math.isfinite(time_s) else time_s

@@ -1,1 +1,1 @@
-"""Pods on their nodes and devices: ungating by topology assignment, device plans and what became of them."""
+"""Pods on their nodes and devices: ungating by topology assignment, device plans and their results."""

@@ -1,6 +1,6 @@
-"""Which GPUs a pod is meant to get: the engine's plan for a node, dealt out to the pods that go there.
+"""Deals the engine's device plan of a node to the pods that go there: which GPUs each pod is meant to get.
 
-The agent of the node prefers what the pod's annotation names; what was really given, it reports.
+The agent of the node prefers the GPUs in the pod's annotation, and reports those that the pod really got.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from inventory.api import deviceplan
 
 
 class DeviceDealer:
-    """Deals out the plan of one workload. ``carried``: by node, what the pods there that may run were given."""
+    """Deals out the plan of one workload. ``carried``: by node, the annotations of the pods there that may run."""
 
     def __init__(self, plan: DevicePlan, workload: WorkloadKey, carried: Iterable[tuple[str, str]]) -> None:
         self._plan = plan
@@ -23,9 +23,10 @@ class DeviceDealer:
                 self._carried.setdefault(node, Counter())[deviceplan.devices(annotation)] += 1
 
     def take(self, pod_set: str, node: str) -> str:
-        """The annotation of the next pod of ``pod_set`` on ``node``; empty where nothing is planned or left.
+        """The annotation of the next pod of ``pod_set`` on ``node``; empty if nothing is planned or left.
 
-        Of what is left, that which shares least with what other pods carry: after drift a plan may overlap with it.
+        Of the devices that are left, the ones are taken that overlap least with other pods' annotations: after drift a
+        plan may overlap with them.
         """
         if not node:
             return ""

@@ -1,7 +1,7 @@
-"""How long after its workload's admission each pod lost its scheduling gate, measured on the pods that watches show.
+"""Measures how long after its workload's admission each pod lost its scheduling gate, on the pods that watches show.
 
-Three gates: plain pods have the admission gate, pods of a topology assignment the topology gate, pods that an elastic
-job adds the gate of elastic jobs.
+There are three gates: plain pods have the admission gate, pods of a topology assignment the topology gate, pods that an
+elastic job adds the gate of elastic jobs.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _ADMISSION: Final = f'"{ADMISSION_GATE}"'.encode()
 _OTHERS: Final = frozenset({TOPOLOGY_GATE, ELASTIC_JOB})
 
 CountRemoval = Callable[[str, str, bool, float], None]
-"""ClusterQueue, gate, whether the pod is one of a group, seconds since the admission."""
+"""Called with ClusterQueue, gate, whether the pod is one of a group, and seconds since the admission."""
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -32,7 +32,9 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class GateRemovals:
-    """``hear`` takes all changes. Each gate is counted by one feed: the admission gate by that of queued pods."""
+    """Counts removals. ``hear`` takes all changes. Each gate is counted by one feed: the admission gate by that of
+    queued pods.
+    """
 
     def __init__(self, ledger: Ledger, clock: Clock, count: CountRemoval) -> None:
         self._ledger = ledger

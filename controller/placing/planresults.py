@@ -1,8 +1,8 @@
-"""Whether pods got the devices that were planned for them: their annotations against the reports of their agents.
+"""Compares the devices that were planned for pods with the reports of their agents.
 
 A pod is judged once, when its agent reports as many devices as were planned. Two pods of one pod set may have swapped
-theirs, which loses nothing. Reports name pods and not their uids: a report from before a pod was replaced by another of
-its name is forgotten.
+devices, which loses nothing. Reports name pods and not their uids: a report from before a pod was replaced by another
+of its name is forgotten.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from msgspec import Struct
 from controller.engine.model.resources import WorkloadKey
 
 DeviceUuids = tuple[str, ...]
-"""UUIDs, sorted; as often as the pod has replicas of each."""
+"""UUIDs, sorted; each as often as the pod has replicas of it."""
 
 
 class PlanOutcome(StrEnum):
@@ -33,7 +33,7 @@ class PlannedPod(Struct, frozen=True, kw_only=True):
 
 
 class PlanResult(Struct, frozen=True, kw_only=True):
-    """``pod`` is ``namespace/name``."""
+    """The result of a pod. ``pod`` is ``namespace/name``."""
 
     kind: PlanOutcome
     pod: str
@@ -47,21 +47,22 @@ _Plan = tuple[WorkloadKey, str, DeviceUuids]
 
 
 class PlanResults:
-    """``_plans`` counts the pods of ``_planned`` by plan. ``_node_of`` is the inverse of ``_held``, except that a pod
-    which was replaced is in no node of it until the next report. ``_judged`` holds pods of ``_planned`` only.
+    """The plans of pods, and their results. ``_plans`` counts the pods of ``_planned`` by plan. ``_node_of`` is the
+    inverse of ``_held``, except that a pod which was replaced is in no node of it until the next report. ``_judged``
+    holds pods of ``_planned`` only.
     """
 
     def __init__(self) -> None:
         self._planned: dict[str, PlannedPod] = {}
         self._plans: Counter[_Plan] = Counter()
-        """Pods by their plan."""
+        """The number of pods by plan."""
         self._held: dict[str, dict[str, DeviceUuids]] = {}
-        """What agents report, by node and pod."""
+        """The devices that agents report, by node and pod."""
         self._node_of: dict[str, str] = {}
         self._judged: set[str] = set()
 
     def set_pod(self, pod: str, planned_pod: PlannedPod | None) -> list[PlanResult]:
-        """None: the pod is gone, or nothing was planned for it."""
+        """Notes a pod and its plan, and returns new results. None: the pod is gone, or nothing was planned for it."""
         old = self._planned.pop(pod, None)
         if old is not None and (planned_pod is None or planned_pod.uid != old.uid):
             self._judged.discard(pod)
@@ -77,7 +78,7 @@ class PlanResults:
         return self._judge(pod)
 
     def set_node(self, node: str, held: Mapping[str, DeviceUuids]) -> list[PlanResult]:
-        """All that the node's pods hold, by pod."""
+        """Notes all devices that the node's pods hold, by pod, and returns new results."""
         for pod in self._held.pop(node, {}):
             if self._node_of.get(pod) == node:
                 del self._node_of[pod]
@@ -87,7 +88,7 @@ class PlanResults:
         return [result for pod in sorted(held) for result in self._judge(pod)]
 
     def validate(self) -> None:
-        """Recompute the indexes; nothing is kept of pods that are gone."""
+        """Recomputes the indexes. Raises AssertionError, also if something is kept of pods that are gone."""
         assert self._judged <= self._planned.keys(), "a pod that is gone was judged"
         assert self._plans == Counter(map(_plan, self._planned.values())), "pods are miscounted by plan"
         assert all(pod in self._held[node] for pod, node in self._node_of.items()), "a pod is on no node"

@@ -1,4 +1,5 @@
-"""The device plans of pods and their results: counted, and an Event where a pod got other devices than planned.
+"""Reports the device plans of pods and their results: they are counted, and an Event tells of a pod with other devices
+than planned.
 
 The engine goes by the agents' reports alone; a drift changes no decision.
 """
@@ -22,7 +23,9 @@ DRIFT: Final = "GpuPlanDrift"
 
 
 class PlanResultReporter:
-    """``count`` gets the kind of each result; ``tell`` records an Event: about what, type, reason, note."""
+    """Reports results. ``count`` gets the kind of each result; ``tell`` records an Event: about what, type, reason,
+    note.
+    """
 
     def __init__(self, count: Callable[[str], None], tell: Callable[[ObjectReference, str, str, str], None]) -> None:
         self.results = PlanResults()
@@ -56,7 +59,7 @@ class PlanResultReporter:
 
 
 def planned_pod(pod: Pod) -> PlannedPod | None:
-    """None where nothing was planned for the pod, or where it is over."""
+    """The pod's plan; None if nothing was planned for it, or if it is over."""
     devices = tuple(sorted(deviceplan.devices(pod.metadata.annotations.get(DEVICES, ""))))
     workload = workload_of(pod)
     if not devices or workload is None or pod.status.phase in ("Succeeded", "Failed"):
@@ -66,7 +69,7 @@ def planned_pod(pod: Pod) -> PlannedPod | None:
 
 
 def held_devices(node: GpuNode) -> dict[str, tuple[str, ...]]:
-    """By pod, the devices that its agent reports."""
+    """The devices that the node's agent reports, by pod."""
     found: dict[str, list[str]] = {}
     for holder in node.status.holders:
         found.setdefault(holder.pod_key, []).append(holder.physical)

@@ -1,4 +1,5 @@
-"""Patches of pods of queued jobs (RFC 6902). Each tests by what it was decided: one of two contrary ones fails.
+"""Patches of pods of queued jobs (RFC 6902). Each tests the state by which it was decided, so that one of two contrary
+patches fails.
 
 They are tied to the pod's uid and gates, not to its version: the scheduler writes the status meanwhile.
 """
@@ -14,7 +15,7 @@ from inventory.api.names import ABOVE_MINIMUM_OF, DEVICES
 
 
 def ungated(pod: Pod, place: Mapping[str, str], devices: str) -> list[Json]:
-    """Without its gate, at its place. ``devices``: those planned for it, empty for none.
+    """The patch that removes the pod's gate and sets its place. ``devices``: those planned for it, empty for none.
 
     The API server lets a pod with a gate gain keys of its node selector, and refuses to change one.
     """
@@ -24,7 +25,7 @@ def ungated(pod: Pod, place: Mapping[str, str], devices: str) -> list[Json]:
     if place and not pod.spec.node_selector:
         body.append({"op": "add", "path": "/spec/nodeSelector", "value": dict(place)})
     else:
-        # "add" replaces a key that is there: one of another value is refused, the same one is no change.
+        # "add" replaces an existing key: another value is refused, the same one is no change.
         body += [{"op": "add", "path": f"/spec/nodeSelector/{_escaped(key)}", "value": place[key]} for key in place]
     if devices:  # the pod has annotations: one of them names its workload
         body.append(_annotated(DEVICES, devices))
@@ -32,7 +33,7 @@ def ungated(pod: Pod, place: Mapping[str, str], devices: str) -> list[Json]:
 
 
 def marked_above(pod: Pod, minimum: str, queue: str) -> list[Json]:
-    """As a pod above the minimum of its job, which is queued by itself from there on.
+    """The patch that marks a pod as above the minimum of its job: it is queued by itself from there on.
 
     ``minimum``: the job's Workload. The pod's own is named at its start.
     """
@@ -46,13 +47,15 @@ def marked_above(pod: Pod, minimum: str, queue: str) -> list[Json]:
 
 
 def taken_back(pod: Pod) -> list[Json]:
-    """Into the minimum. It is still followed as a pod of the queue, which lets go of it (``controller.pods``)."""
+    """The patch that takes the pod back into the minimum. It is still watched as a queued pod, which lets go of it
+    (``controller.pods``).
+    """
     minimum = pod.metadata.annotations[ABOVE_MINIMUM_OF]
     return [*_tied(pod, _gates(pod)), _annotated(ABOVE_MINIMUM_OF, ""), _annotated(names.WORKLOAD, minimum)]
 
 
 def _tied(pod: Pod, gates: list[Json]) -> list[Json]:
-    """A pod of a job that grows has its mark from the beginning, empty for one in the minimum."""
+    """The tests of a patch. A pod of a job that grows has its mark from the beginning, empty for one in the minimum."""
     body: list[Json] = [
         {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
         {"op": "test", "path": "/spec/schedulingGates", "value": gates},

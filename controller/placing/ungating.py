@@ -1,9 +1,9 @@
-"""Which of a workload's pods may be scheduled now, and where: its topology assignment, dealt out to its pods.
+"""Decides which of a workload's pods may be scheduled now, and where: deals its topology assignment to its pods.
 
 Each domain of the assignment has as many places as it counts pods. Where the pods of a set have ranks, the places are
-numbered through in the order of the domains and rank r has place r; otherwise, and where the places taken already
-contradict that (a domain was replaced, and the order is another now), the free places go out in order.
-Source: Kueue's KEP 2724, "Support for ReplicatedJobs, rank-based ordering" and "Node failures".
+numbered through in the order of the domains and rank r has place r; otherwise, and if the places taken already
+contradict that (a domain was replaced, and the order is another now), free places are given in order. Source: Kueue's
+KEP 2724, "Support for ReplicatedJobs, rank-based ordering" and "Node failures".
 """
 
 from collections import Counter
@@ -25,9 +25,10 @@ _GROUP_MEMBERS: Final = 2
 
 
 class Ranks(Struct, frozen=True, kw_only=True):
-    """How a pod's labels give its rank: index, plus sub-group times the pods of one, minus ``offset`` and ``before``.
+    """The labels of a pod that give its rank: index, plus sub-group times the pods of one, minus ``offset`` and
+    ``before``.
 
-    ``before``: pods of the leader's set, where leader and workers are numbered through. An index below that says that
+    ``before``: pods of the leader's set, if leader and workers are numbered through. An index below that means that
     each set is numbered by itself.
     """
 
@@ -39,7 +40,7 @@ class Ranks(Struct, frozen=True, kw_only=True):
 
 
 class PodSetPlaces(Struct, frozen=True, kw_only=True):
-    """One pod set of an admitted workload. ``levels`` and ``domains`` are empty where it is not placed.
+    """One pod set of an admitted workload. ``levels`` and ``domains`` are empty if it is not placed.
 
     ``count`` pods were admitted; ``needed`` of them must exist before the first of a gang loses its gate.
     """
@@ -55,9 +56,9 @@ class PodSetPlaces(Struct, frozen=True, kw_only=True):
 class PlacedPod(Struct, frozen=True, kw_only=True):
     """A pod of a pod set that may run, or that still has its place; other pods are left out.
 
-    ``waits``: it has the gate. A pod without is where its node selector says. ``ended``: it keeps its place because no
-    other pod follows it, and does not count as a running pod of a gang. ``leaves``: it is being deleted. ``age`` orders
-    pods from the oldest on.
+    ``waits``: it has the gate. A pod without it is where its node selector says. ``ended``: it keeps its place because
+    no other pod follows it, and does not count as a running pod of a gang. ``leaves``: it is being deleted. ``age``
+    orders pods from the oldest on.
     """
 
     uid: str
@@ -71,18 +72,19 @@ class PlacedPod(Struct, frozen=True, kw_only=True):
 
 
 class PodPlace(Struct, frozen=True):
-    """The pod ``uid`` loses its gate, with this node selector on top of its own."""
+    """A pod to ungate: ``uid``, and the node selector on top of its own."""
 
     uid: str
     node_selector: Mapping[str, str]
 
 
 def before(workload: Workload) -> dict[str, int]:
-    """How many pods of its leader are numbered before those of a pod set; sets without a leader are left out.
+    """The number of pods of its leader that are numbered before the pods of a pod set; sets without a leader are left
+    out.
 
     The leader is the smaller of the two sets of a group, of equal ones the first. A LeaderWorkerSet numbers its workers
-    from 1 on, and so does an MPIJob whose launcher works. Jobs number the pods of each set from 0 on.
-    Source: Kueue's topology ungater (pkg/controller/tas), where a pod set's rank offset comes from its group.
+    from 1 on, and so does an MPIJob whose launcher works. Jobs number the pods of each set from 0 on. Source: Kueue's
+    topology ungater (pkg/controller/tas), where a pod set's rank offset comes from its group.
     """
     admission = workload.status.admission
     asked = {one.name: one.topology_request for one in workload.spec.pod_sets if one.topology_request is not None}
@@ -114,7 +116,9 @@ def pod_set_places(
     needed: int | None = None,
     before: int = 0,
 ) -> PodSetPlaces:
-    """``offset`` None: the one in the pod set's template. Raises ``topologyencoding.TopologyEncodingError``."""
+    """The places of a pod set. ``offset`` None: the one in its template. Raises
+    ``topologyencoding.TopologyEncodingError``.
+    """
     count = admitted_pods(pod_set, assignment)
     asked, given = pod_set.topology_request, assignment.topology_assignment
     ranks = None
@@ -139,7 +143,7 @@ def pod_set_places(
 def ungated(
     sets: Sequence[PodSetPlaces], pods: Sequence[PlacedPod], unhealthy: frozenset[str] = frozenset(), *, gang: bool
 ) -> tuple[PodPlace, ...]:
-    """The pods to ungate now, each once, in order. The same answer until one of them has lost its gate.
+    """The pods to ungate now, each once, in order. The answer stays the same until one of them has lost its gate.
 
     ``unhealthy``: host names that get no pod. ``gang``: no pod loses its gate before every set has the pods it needs
     and each of these has its place; once one has, the rest follow as they come.
@@ -158,7 +162,7 @@ def ungated(
 
 
 def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:
-    """The pod's number within its set of ``count``; None where its labels name none, or none that exists."""
+    """The pod's number within its set of ``count``; None if its labels name none, or none that exists."""
     index = number(labels.get(ranks.index_label))
     if index is None:
         return None
@@ -173,12 +177,12 @@ def rank(ranks: Ranks, labels: Mapping[str, str], count: int) -> int | None:
 
 
 def _offset(pod_set: PodSet) -> int:
-    """The number of the set's first pod; 0 where the template has none, or none in digits."""
+    """The number of the set's first pod; 0 if the template has none, or none in digits."""
     return number(pod_set.template.metadata.annotations.get(INDEX_OFFSET)) or 0
 
 
 def number(value: str | None) -> int | None:
-    """A label's value in digits; None for any other."""
+    """The number that a label's value has in digits; None for any other value."""
     if value is None or not (value.isascii() and value.isdecimal()) or len(value) > _DIGITS:
         return None
     return int(value)
@@ -194,7 +198,7 @@ def _set(places: PodSetPlaces, pods: Sequence[PlacedPod], unhealthy: frozenset[s
     where: dict[str, int] = {}
     of_values = {domain.values: number for number, domain in enumerate(domains)}
     for pod in gone:
-        # A pod in no domain has lost its place to another one. It is terminating, and takes no other place.
+        # A pod in no domain has lost its place to another pod. It is terminating, and takes no other place.
         number = of_values.get(tuple(pod.node_selector.get(level, "") for level in places.levels))
         if number is not None:
             taken[number] += 1
@@ -215,7 +219,7 @@ def _set(places: PodSetPlaces, pods: Sequence[PlacedPod], unhealthy: frozenset[s
 
 
 def _merged(domains: Sequence[Domain]) -> list[Domain]:
-    """A domain that is listed twice is one."""
+    """The domains, with a domain that is listed twice merged into one."""
     pods: dict[tuple[str, ...], int] = {}
     for domain in domains:
         pods[domain.values] = pods.get(domain.values, 0) + max(domain.pods, 0)
@@ -223,7 +227,7 @@ def _merged(domains: Sequence[Domain]) -> list[Domain]:
 
 
 def _ranked(places: PodSetPlaces, pods: Sequence[PlacedPod], total: int) -> dict[str, int] | None:
-    """Rank by uid; None where one of the pods has none."""
+    """The rank of each pod by uid; None if one of the pods has none."""
     ranks = places.ranks
     if ranks is None:
         return None
@@ -242,7 +246,9 @@ def _by_rank(
     owners: Sequence[int],
     free: list[int],
 ) -> list[tuple[str, int]]:
-    """Of two pods with one rank the second waits until the first has ended: its place is still taken."""
+    """Gives each waiting pod the place of its rank. Of two pods with one rank the second waits until the first has
+    ended: its place is still taken.
+    """
     chosen = []
     for pod in waiting:
         number = numbered[pod.uid]

@@ -1,11 +1,11 @@
 """The topology ungater: pods get the node selectors of their workload's topology assignment and lose their gate.
 
-    pods, workloads -> places by pod (controller.placing.ungating) -> one patch for each pod
+pods, workloads -> places by pod (controller.placing.ungating) -> one patch for each pod
 
-A pod takes its place from the moment that is decided, and not only when the watch shows it: otherwise an older pod that
+A pod takes its place from the moment of the decision, and not only when the watch shows it: otherwise an older pod that
 comes in between would get the same place. Pods of a Job are ungated as they come: each has its place, and a Job that is
-nearly done has fewer pods than were admitted. Plain pods are those of ``controller.pods.reconcile``, and so are pods
-above the minimum of a job that grows: which these are is decided here, with the places of that minimum.
+nearly done has fewer pods than were admitted. Plain pods belong to ``controller.pods.reconcile``, and so do pods above
+the minimum of a job that grows: which pods these are is decided here, with the places of that minimum.
 """
 
 import asyncio
@@ -49,22 +49,23 @@ log = logging.getLogger(__name__)
 
 FEATURE: Final = "TopologyAwareScheduling"
 _TOGETHER_S: Final = 0.02
-"""Changes are gathered for so long: the pods of a gang are created one by one."""
+"""The time for which changes are gathered: the pods of a gang are created one by one."""
 _UNREADY_S: Final = 0.05
 _AT_ONCE: Final = 8
-"""Fewer than stop the core from deciding: a gang of thousands must not hold up admissions."""
+"""Patches in flight at a time. More would keep the engine from deciding: a gang of thousands must not delay
+admissions."""
 _PAUSE_S: Final = 1.0
 _LONGEST_S: Final = 30.0
 _REPLACED_WITHIN_S: Final = 5.0
-"""A place of a minimum is kept so long for the pod that its job's controller makes for one that has ended."""
+"""The time for which a place of a minimum is kept for the pod that its job's controller makes after one has ended."""
 
 
 @dataclass(slots=True)
 class _Assigned:
     """The place of a pod: it counts as ungated there, and its patch is sent again at ``again_s``.
 
-    An answer can be lost, and the watch can lag behind: a patch that was refused may have gone in long ago.
-    ``moves``: it gets no place, but is marked as above the minimum, or taken back into it.
+    An answer can be lost, and the watch can lag behind: a patch that was refused may have been stored long ago.
+    ``moves``: the pod gets no place, but is marked as above the minimum, or taken back into it.
     """
 
     selector: dict[str, str] = field(default_factory=dict)
@@ -105,16 +106,17 @@ class TopologyUngater:
         self._plan = device_plan
         self._began = False
         self._pods: dict[WorkloadKey, dict[str, Pod]] = {}
-        """By workload, then by the pod's own ``namespace/name``: those that run or may run."""
+        """Pods that run or may run, by workload, then by the pod's own ``namespace/name``."""
         self._above: dict[WorkloadKey, dict[str, Pod]] = {}
-        """The same of those that wait above its minimum."""
+        """Pods that wait above a workload's minimum, by workload and name."""
         self._short: dict[WorkloadKey, dict[str, float]] = {}
-        """Since when pod sets of a minimum have had a free place while pods wait above it."""
+        """The time since when pod sets of a minimum have had a free place while pods wait above it."""
         self._of: dict[str, WorkloadKey] = {}
         self._assigned: dict[str, _Assigned] = {}
-        """By uid, while the watch shows the pod with its gate."""
+        """Places by the uid of the pod, while the watch shows the pod with its gate."""
         self._refused: dict[str, _Assigned] = {}
-        """By uid, moves that are decided anew: one that is the same goes on with its pauses, and is told of."""
+        """Refused moves by the uid of the pod. They are decided anew: a move that is the same keeps its pauses, and is
+        reported."""
         self._unsent: dict[str, tuple[WorkloadKey, str]] = {}
         self._sending = 0
         self._dirty: set[WorkloadKey] = set()
@@ -143,7 +145,8 @@ class TopologyUngater:
                 self._leave(entry.object.key, None)
 
     def workload(self, workload: Workload, gone: bool) -> None:
-        """Places that were decided by an earlier state of it, and are not sent yet, are decided anew.
+        """Takes a change of a Workload. Places that were decided by its earlier state, and are not sent yet, are
+        decided anew.
 
         A pod above a minimum that holds no quota may have a free place of that: its own Workload tells.
         """
@@ -169,7 +172,7 @@ class TopologyUngater:
             self._touch(key)
 
     def _leave(self, name: str, now: Pod | None) -> None:
-        """Take the pod out of the indexes; ``now``: its new state, which is put there next."""
+        """Removes the pod from the indexes; ``now``: its new state, which is put there next."""
         key = self._of.pop(name, None)
         if key is None:
             return
@@ -190,7 +193,7 @@ class TopologyUngater:
     # -- work --------------------------------------------------------------------------------------------------------
 
     def reconcile(self) -> None:
-        """Decide for all workloads that something changed for, and send as many patches as may be under way."""
+        """Decides for all workloads with a change, and sends as many patches as may be under way."""
         now_s = self._clock.monotonic()
         while self._again and self._again[0][0] <= now_s:
             self._dirty.add(heapq.heappop(self._again)[1])
@@ -202,7 +205,7 @@ class TopologyUngater:
             try:
                 self._decide(key, now_s)
             except Exception:
-                # One workload that cannot be read must not keep the pods of all others waiting.
+                # A workload that cannot be read must not keep the pods of all others waiting.
                 log.exception("workload %s: its pods could not be ungated", key)
         self._send()
 
@@ -237,7 +240,7 @@ class TopologyUngater:
     def _divide(
         self, key: WorkloadKey, sets: list[PodSetPlaces], seen: list[PlacedPod], now_s: float
     ) -> list[PlacedPod]:
-        """Of the pods of a job that grows those in its minimum; the others are marked."""
+        """The pods in the minimum of a job that grows; the others are marked."""
         own = [pod for pod in seen if self._moves(pod.uid) != "above"]
         above: dict[str, Pod] = {}
         for pod in self._above.get(key, {}).values():
@@ -274,7 +277,7 @@ class TopologyUngater:
         return "" if assigned is None else assigned.moves
 
     def _holds_quota(self, pod: Pod) -> bool:
-        """Whether a pod above the minimum does, by itself: it starts as soon as that is seen."""
+        """Whether a pod above the minimum holds quota by itself: it starts as soon as that is seen."""
         key = workload_of(pod)
         kept = None if key is None else self._ledger.get(key)
         return kept is not None and kept.workload.status.admission is not None
@@ -289,12 +292,12 @@ class TopologyUngater:
         return pod.spec.node_selector.get(HOSTNAME_LABEL, ""), pod.metadata.annotations.get(DEVICES, "")
 
     def _is_open(self, pod: Pod, now_s: float) -> bool:
-        """Whether it waits for a place, or its patch is due again."""
+        """Whether the pod waits for a place, or its patch is due again."""
         assigned = self._assigned.get(pod.metadata.uid)
         return _waits(pod) if assigned is None else assigned.again_s <= now_s
 
     def _retry(self, key: WorkloadKey, sets: list[PodSetPlaces], unhealthy: frozenset[str], now_s: float) -> None:
-        """Pods whose pause is over keep their place, unless the assignment has it no more."""
+        """Sends patches again whose pause is over: their pods keep their place, unless the assignment lacks it now."""
         for name, pod in (*self._pods.get(key, {}).items(), *self._above.get(key, {}).items()):
             uid = pod.metadata.uid
             assigned = self._assigned.get(uid)
@@ -372,10 +375,11 @@ class TopologyUngater:
 
 
 def _workload_of(pod: Pod) -> WorkloadKey | None:
-    """None for pods of no workload, plain pods, and pods that do not run any more and never will.
+    """The workload whose places the pod may take; None for pods of no workload, plain pods, and pods that do not run
+    any more and never will.
 
-    The place of a pod that has ended is free again: a Job creates another pod for it. Of pods above the minimum of a
-    job that grows those count that wait; one that was taken back is of the minimum, even while it is let go of.
+    The place of a pod that has ended is free again: a Job creates another pod for it. Pods above the minimum of a job
+    that grows count while they wait; a pod that was taken back is of the minimum, even while the queue still holds it.
     """
     meta = pod.metadata
     above, name = meta.annotations.get(ABOVE_MINIMUM_OF), meta.annotations.get(names.WORKLOAD)
@@ -402,10 +406,10 @@ def _runs(workload: Workload) -> bool:
 
 
 def _places(workload: Workload, pods: Iterable[Pod], *, every: bool) -> list[PodSetPlaces]:
-    """Those of pod sets with a topology assignment: pods of the others wait.
+    """The places of pod sets with a topology assignment: pods of the others wait.
 
-    ``every``: those of all pod sets, which have as many places as pods were admitted.
-    Raises TopologyEncodingError, and JobError for a number of a first pod that is none.
+    ``every``: the places of all pod sets, which have as many as pods were admitted. Raises TopologyEncodingError, and
+    JobError if the number of a first pod is no number.
     """
     admission = workload.status.admission
     sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
@@ -418,7 +422,7 @@ def _places(workload: Workload, pods: Iterable[Pod], *, every: bool) -> list[Pod
 
 
 def _offsets(pods: Iterable[Pod]) -> dict[str, int]:
-    """By pod set the number of its first pod, where pods say one. Raises JobError."""
+    """The number of the first pod of each pod set, if pods tell one. Raises JobError."""
     found: dict[str, int] = {}
     for pod in pods:
         name, said = pod.metadata.labels.get(names.POD_SET, ""), pod.metadata.annotations.get(INDEX_OFFSET)
@@ -438,7 +442,7 @@ def _is_place(selector: dict[str, str], sets: list[PodSetPlaces]) -> bool:
 
 
 def _without_doubles(one: PodSetPlaces, pods: list[PlacedPod]) -> PodSetPlaces:
-    """Without ranks where two waiting pods share one: the second would wait for ever."""
+    """The places, without ranks if two waiting pods share one: the second would wait for ever."""
     if one.ranks is None:
         return one
     keys = (one.ranks.index_label, one.ranks.sub_group_label)

@@ -1,1 +1,1 @@
-"""What the watches tell: typed copies, the ledger of Workloads, queues of work."""
+"""The state that watches bring: typed copies, the ledger of Workloads, queues of work."""

@@ -1,10 +1,10 @@
 """A new leader waits until its watches show at least all that its predecessor wrote.
 
-A watch may lag behind. Quota of a workload that another process admitted a moment ago would be given away again, and
-so would the node of a pod. Few objects are listed once, by version alone, and the term waits until the watch has
-brought each of them as far. Of many the list takes the API server seconds; there a second watch, which begins where
-the first one is, shows what there is until now: the API server tells a watch how far it is some 2 s before the time
-that it was asked for is over (``timeoutSeconds``), and that is then a second after it began.
+A watch may lag behind. Quota of a workload that another process admitted a moment ago would be given away again, and so
+would the node of a pod. If there are few objects, they are listed once, by version alone, and the term waits until the
+watch has brought each of them as far. If there are many, the list takes the API server seconds; a second watch, which
+begins where the first one is, then shows all changes until now: the API server tells a watch how far it is some 2 s
+before the end of the requested time (``timeoutSeconds``), which is then a second after it began.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _AGAIN_S = 0.5
 _LOOK_S = 0.05
 _MANY = 2_000
-"""Of so many objects the list takes as long as a short watch."""
+"""The number of objects from which a list takes as long as a short watch."""
 _WATCH_S = 3
 _GIVEN_UP_S = 6.0
 
@@ -52,7 +52,7 @@ async def catch_up(
     resource: Resource = WORKLOADS,
     selection: Selection = EVERYTHING,
 ) -> None:
-    """Return when ``followed`` shows every object of ``resource`` at least as it was when this was called."""
+    """Returns when ``followed`` shows every object of ``resource`` at least as it was when this was called."""
     if len(followed) >= _MANY and (newest := await _newest_change(client, followed, resource, selection)) is not None:
         while version_number(followed.resource_version) < newest:
             await sleep(clock, _LOOK_S)
@@ -72,7 +72,7 @@ async def catch_up(
         for key, version in list(behind.items()):
             entry = followed.get(key)
             known = version_number(entry.resource_version) if entry is not None else 0
-            # An object that the watch has passed by may be gone, or be unreadable: it is not waited for.
+            # An object that the watch has passed by may be gone, or be unreadable: it is not awaited.
             if known >= version or version_number(followed.resource_version) >= seen:
                 del behind[key]
         if behind:
@@ -82,8 +82,8 @@ async def catch_up(
 async def _newest_change(
     client: Client, followed: Reflector[object], resource: Resource, selection: Selection
 ) -> int | None:
-    """The version of the last change until now; 0 where there was none since ``followed`` was told anything. None where
-    the API server does not say.
+    """The version of the last change until now; 0 if there was none since ``followed`` was told anything. None if the
+    API server does not tell.
     """
     newest = 0
     try:
@@ -103,10 +103,10 @@ async def _newest_change(
 
 
 async def newest_version(client: Client, resource: Resource) -> str:
-    """Of all objects: no change until now has a later one. Raises KubeError, msgspec.MsgspecError.
+    """The newest version of the resource: no change until now has a later one. Raises KubeError, msgspec.MsgspecError.
 
-    A page by which the API server makes sure that its own copy is as new as the store: without that no watch would
-    tell of this version before the next change.
+    The list of one page makes the API server bring its own copy up to the store: without it no watch would tell of this
+    version before the next change.
     """
     raw = await client.text(resource.path(), params={"limit": "1"})
     return _DECODE(raw).metadata.resource_version

@@ -1,11 +1,11 @@
 """The watches of all kinds: a typed copy of each, and one listener for the changes of all.
 
-A follower keeps the copies warm and has no listener. A replica that begins to lead listens: it gets everything that
-there is as Added, and every change after that.
+A follower keeps the copies warm and has no listener. A replica that begins to lead listens: it gets every existing
+object as Added, and every change after that.
 
-Some kinds may be missing: their CRD comes and goes with the system that brings it. The API server's discovery is asked
-every few seconds while one is. It costs one short request for all of them, needs no right, and unlike a watch of CRDs
-it tells what is served: a CRD is there a while before its kind is.
+Some kinds may be missing: their CRD comes and goes with the system that brings it. While one is, the API server's
+discovery is requested every few seconds. It costs one short request for all of them, needs no right, and unlike a watch
+of CRDs it tells what is served: a CRD exists a while before its kind is served.
 """
 
 import asyncio
@@ -27,13 +27,14 @@ from kube.resources import Resource
 log = logging.getLogger(__name__)
 
 ASK_S: Final = 5.0
-"""Between two questions while a kind is missing."""
+"""Seconds between two requests while a kind is missing."""
 _AGAIN_S: Final = 1.0
-"""After a question without an answer, or while the API server sets up the storage of a kind."""
+"""Seconds after a request without an answer, or while the API server sets up the storage of a kind."""
 _PATIENCE: Final = 10
-"""So many questions in a row a kind by which the engine decides may be served and not be listed, and is waited for."""
+"""The number of requests in a row for which a kind by which the engine decides is awaited that is served and cannot be
+listed."""
 _PATIENCE_AT_START: Final = 60
-"""The same while the API server says that it sets up storage, and of no failure."""
+"""That number while the API server says that it sets up storage, and not that it failed."""
 _NOWHERE: Final = Selection(field_selector="metadata.name=none")
 
 
@@ -45,14 +46,14 @@ class _Readable(Enum):
 
 
 _LATER: Final = {_Readable.NOT_YET: _PATIENCE, _Readable.STARTING: _PATIENCE_AT_START}
-"""Answers after which a kind is asked for again, and for how many it is waited for."""
+"""Answers after which a kind is requested again, and the number of requests for which it is awaited."""
 
 
 class ServedKinds:
-    """``run`` until cancelled. Then ``appears`` returns once a kind is served and may be read.
+    """Tells which kinds are served. ``run`` until cancelled; ``appears`` returns once a kind is served and may be read.
 
-    ``absent`` has those known not to be there, or not read for the first time since they came: nothing waits for them.
-    Only ``_ask`` and ``gone`` add to it, only ``listed`` and ``remove`` take away. A kind that was there at the first
+    ``absent`` has the kinds that are known to be missing, or not listed yet since they came: nothing waits for them.
+    Only ``_ask`` and ``gone`` add to it, only ``listed`` and ``remove`` take away. A kind that was served at the first
     answer is in it only once it is gone, so that a process that starts waits for it.
     """
 
@@ -62,7 +63,8 @@ class ServedKinds:
         self._there = {resource: asyncio.Event() for resource in kinds}
         self._refused: set[Resource] = set()
         self._not_yet: dict[Resource, int] = {}
-        """Kinds that are served and could not be listed, at how many questions in a row; ``_ask`` alone writes it."""
+        """Kinds that are served and could not be listed, with the number of requests in a row; ``_ask`` alone writes
+        it."""
         self._missing = asyncio.Event()
         self.absent: set[Resource] = set()
 
@@ -79,13 +81,13 @@ class ServedKinds:
                 await self._missing.wait()
 
     async def add(self, resource: Resource) -> None:
-        """One more. Returns when it is known whether it is there, or that the API server does not say so now."""
+        """Adds a kind. Returns when it is known whether it is served, or that the API server does not tell now."""
         self._there.setdefault(resource, asyncio.Event())
         self._missing.set()
         await self._ask()
 
     def remove(self, resource: Resource) -> None:
-        """The reverse of ``add``."""
+        """Removes a kind that was added."""
         self._there.pop(resource, None)
         self._refused.discard(resource)
         self.absent.discard(resource)
@@ -94,7 +96,7 @@ class ServedKinds:
         await self._there[resource].wait()
 
     def listed(self, resource: Resource) -> None:
-        """All of its objects are known."""
+        """Notes that all objects of the kind are known."""
         self.absent.discard(resource)
 
     def gone(self, resource: Resource) -> None:
@@ -110,7 +112,7 @@ class ServedKinds:
             candidates = [
                 candidate
                 for candidate in missing
-                # Discovery of groups does not name the core group, which is always there.
+                # Discovery of groups does not name the core group, which is always served.
                 if served is None or not candidate.group or candidate.api_version in served
             ]
             readable = {candidate: await self._is_readable(candidate) for candidate in candidates}
@@ -132,7 +134,9 @@ class ServedKinds:
         return impatient == self._not_yet.keys()
 
     async def _served_versions(self) -> frozenset[str] | None:
-        """None where discovery is closed to this account: then each kind is tried. Raises KubeError."""
+        """The API groups and versions that are served; None if discovery is closed to this account: then each kind is
+        tried. Raises KubeError.
+        """
         try:
             return await self._client.group_versions()
         except ForbiddenError:
@@ -141,8 +145,8 @@ class ServedKinds:
     async def _is_readable(self, resource: Resource) -> _Readable:
         """Whether the kind itself is in its group, and this account may list it.
 
-        A kind that cannot be listed right now, as one whose storage is being set up, is asked for again. If it is of
-        jobs it counts as absent meanwhile: what is decided without them is no harm to them.
+        A kind that cannot be listed right now, as one whose storage is being set up, is requested again. A kind of jobs
+        counts as absent meanwhile: decisions without its jobs do them no harm.
         """
         try:
             await self._client.list_all(resource, dict[str, Any], _NOWHERE)
@@ -166,17 +170,17 @@ FIRST = 10.0
 
 _LOOK_S = 0.02
 
-# Workloads last: what they need (queues, flavors, classes) is known by then, so that nothing is tried twice.
+# Workloads come last: what they need (queues, flavors, classes) is known by then, so that nothing is tried twice.
 ORDER = tuple(sorted(DECIDING, key=lambda resource: resource is WORKLOADS))
 
 
 class Feeds:
-    """``readers``: what makes an object of each kind from its JSON. Open ``running`` and wait for ``synced``.
+    """The watches. ``readers``: the decoders of each kind. Open ``running`` and wait for ``synced``.
 
-    A reflector alone writes the copy of its kind. There is at most one listener, set by the term that runs; of the
-    kinds of ``_introduced`` what it was given and the copies agree, because both change in one call. Kinds of
-    ``may_lack`` are followed while the API server has them, and count as listed while it has not. A kind of NEEDED_BY
-    is followed once ``_wanted`` is set for it, and never stops again.
+    A reflector alone writes the copy of its kind. There is at most one listener, set by the term that runs; for the
+    kinds of ``_introduced`` the changes that it was given and the copies agree, because both change in one call. Kinds
+    of ``may_lack`` are watched while the API server has them, and count as listed while it has not. A kind of NEEDED_BY
+    is watched once ``_wanted`` is set for it, and never stops again.
     """
 
     def __init__(
@@ -192,7 +196,7 @@ class Feeds:
         self._clock = clock
         self._listener: Callable[[ObjectChange], None] | None = None
         self._introduced: set[Resource] = set()
-        """Kinds of which the listener is given all; of the others nothing."""
+        """Kinds whose changes the listener gets; it gets nothing of others."""
         found = readers if readers is not None else {resource: reader(type_) for resource, type_ in TYPES.items()}
         self._reflectors: dict[Resource, Reflector[Any]] = {}
         self._wanted = {resource: asyncio.Event() for resource in NEEDED_BY if resource in found}
@@ -200,7 +204,7 @@ class Feeds:
         self._random = random
         self._noted: dict[Resource, Callable[[], None]] = {}
         self._added: dict[Resource, asyncio.Task[None] | None] = {}
-        """What ``follow`` has added, and what follows it once ``running`` is open."""
+        """Kinds that ``follow`` has added, and the tasks that watch them once ``running`` is open."""
         self._group: asyncio.TaskGroup | None = None
         self.undecodable_seen = 0
         for resource, decode in found.items():
@@ -224,7 +228,7 @@ class Feeds:
         )
 
     async def follow(self, resource: Resource, decode: Decode[Any]) -> None:
-        """Follow a kind more, which may be absent, until ``drop``. Returns when it is known whether it is there."""
+        """Watches one more kind, which may be absent, until ``drop``. Returns when it is known whether it is served."""
         if resource in self._reflectors:
             return
         self._reflectors[resource] = self._reflector(resource, decode)
@@ -235,16 +239,16 @@ class Feeds:
         await self._served.add(resource)
 
     def want(self, resource: Resource) -> None:
-        """Follow a kind of NEEDED_BY from now on, if it has a reader."""
+        """Watches a kind of NEEDED_BY from now on, if it has a reader."""
         if resource in self._wanted:
             self._wanted[resource].set()
 
     def is_served(self, resource: Resource) -> bool:
-        """Whether a kind that may be absent is there, by the last answer."""
+        """Whether a kind that may be absent is served, by the last answer."""
         return resource not in self._served.absent
 
     def drop(self, resource: Resource) -> None:
-        """Follow a kind no longer that ``follow`` has added. No listener may ask for its objects any more."""
+        """Stops the watch of a kind that ``follow`` has added. No listener may read its objects any more."""
         task = self._added.pop(resource)
         if task is not None:
             task.cancel()
@@ -253,7 +257,7 @@ class Feeds:
         del self._reflectors[resource]
 
     def note(self, resource: Resource, call: Callable[[], None]) -> None:
-        """Call it after every change of the kind's objects, whether or not there is a listener."""
+        """Calls ``call`` after every change of the kind's objects, whether or not there is a listener."""
         self._noted[resource] = call
 
     def _start(self, resource: Resource) -> None:
@@ -262,7 +266,7 @@ class Feeds:
             self._added[resource] = self._group.create_task(follow, name=f"follow-{resource.plural}")
 
     async def _follow_added(self) -> None:
-        """Until cancelled, or until one of them fails."""
+        """Watches the added kinds until cancelled, or until one of the watches fails."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             for resource in self._added:
@@ -270,7 +274,7 @@ class Feeds:
             await asyncio.Event().wait()
 
     def _want_for(self, resource: Resource, given: object) -> None:
-        """Follow what this object needs."""
+        """Watches the kinds that this object needs."""
         for later, wanted in self._wanted.items():
             needs = NEEDED_BY[later].get(resource)
             if needs is not None and not wanted.is_set() and needs(given):
@@ -293,7 +297,7 @@ class Feeds:
 
     @asynccontextmanager
     async def running(self) -> Any:
-        """Follow all kinds until the block ends; gives the tasks, so that the caller sees one that failed."""
+        """Watches all kinds until the block ends; yields the tasks, so that the caller sees one that failed."""
         tasks = [
             asyncio.create_task(self._follow(resource, reflector), name=f"follow-{resource.plural}")
             for resource, reflector in self._reflectors.items()
@@ -309,12 +313,12 @@ class Feeds:
             self._group = None
 
     async def synced(self) -> None:
-        """Return when every kind has been listed once."""
+        """Returns when every kind has been listed once."""
         for resource in sorted(self._reflectors, key=lambda resource: resource in self._wanted):
             await self.listed(resource)
 
     async def listed(self, resource: Resource) -> None:
-        """Return when the kind has been listed once, or is known not to be there, or is not wanted."""
+        """Returns when the kind has been listed once, or is known to be missing, or is not wanted."""
         if not self._follows(resource):
             return
         wait = asyncio.ensure_future(self._settled(resource, self._reflectors[resource]))
@@ -338,7 +342,7 @@ class Feeds:
             self._served.gone(resource)
 
     async def _settled(self, resource: Resource, reflector: Reflector[Any]) -> None:
-        """Return when it has been listed, or is known not to be there."""
+        """Returns when the kind has been listed, or is known to be missing."""
         while resource in self._served and not reflector.synced:
             if resource in self._served.absent:
                 return
@@ -355,10 +359,11 @@ class Feeds:
         return self._reflectors[resource].synced or not self._follows(resource)
 
     async def introduce(self, listener: Callable[[ObjectChange], None]) -> None:
-        """Give the listener all objects as Added, those kinds first that others need, each once it has been listed, and
-        from then on every change. Replaces an earlier listener. Returns when every kind has been listed.
+        """Gives the listener all objects as Added, kinds that others need first, each once it has been listed, and from
+        then on every change. Replaces an earlier listener. Returns when every kind has been listed.
 
-        Workloads are most of what there is: they are given as they come, while the server still lists the others' rest.
+        Workloads are most of all objects: they are given as they come, while the server still lists the rest of the
+        others.
         """
         self._listener = listener
         self._introduced.clear()
@@ -371,7 +376,7 @@ class Feeds:
         await self.synced()
 
     def known(self) -> Iterator[ObjectChange]:
-        """Everything that there is now as Added, those kinds first that others need."""
+        """All present objects as Added, kinds that others need first."""
         for resource in self._ordered():
             yield from self._known(resource)
 
@@ -383,7 +388,7 @@ class Feeds:
                 yield ObjectChange(resource, Added(key, entry))
 
     def silence(self) -> None:
-        """Remove the listener."""
+        """Removes the listener."""
         self._listener = None
         self._introduced.clear()
 

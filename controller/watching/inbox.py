@@ -18,8 +18,8 @@ class ObjectChange(NamedTuple):
 
 
 class Inbox:
-    """``put`` never blocks. ``wake`` makes the next ``gather`` return without changes as well. ``batch_s``: how long
-    ``gather`` waits on once there are changes.
+    """The queue of changes. ``put`` never blocks. ``wake`` makes the next ``gather`` return without changes as well.
+    ``batch_s``: the time for which ``gather`` waits on once there are changes.
 
     The feeds put, the core's task alone gathers and takes. Each ``put`` and ``wake`` sets ``_event``, ``gather`` alone
     clears it: it never sleeps on a change that came between two calls.
@@ -42,9 +42,9 @@ class Inbox:
         self._event.set()
 
     async def gather(self, timeout_s: float | None) -> bool:
-        """Wait for changes or ``timeout_s``; then a moment more, so that what comes together is worked on together.
+        """Waits for changes or ``timeout_s``; then a moment more, so that simultaneous changes are worked on together.
 
-        Whether there were changes or a ``wake``.
+        Returns whether there were changes or a ``wake``.
         """
         woken = await self._clock.wait(self._event, timeout_s)
         if woken and (batch_s := self._batch_s()) > 0:
@@ -53,5 +53,5 @@ class Inbox:
         return woken
 
     def take(self, most: int) -> list[ObjectChange]:
-        """Up to ``most`` of what has come, oldest first."""
+        """Takes up to ``most`` changes, the oldest first."""
         return [self._changes.popleft() for _ in range(min(most, len(self._changes)))]

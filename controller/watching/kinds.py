@@ -1,6 +1,6 @@
-"""The kinds that the controller watches and writes, the types that they are read as, and how they are read.
+"""The kinds that the controller watches and writes, the types as which they are decoded, and their decoders.
 
-Of Workloads the JSON itself is kept beside the typed copy.
+The JSON of Workloads is kept beside the typed copy.
 """
 
 import zlib
@@ -57,13 +57,13 @@ RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "Runtim
 NODES: Final = Resource("", "v1", "nodes", "Node")
 GPU_NODES: Final = Resource(GROUP, VERSION, PLURAL, KIND)
 DECLARATIONS: Final = Resource(GROUP, VERSION, jobkind.PLURAL, jobkind.KIND)
-"""JobKinds. Read as JSON: see ``controller.jobkinds.declared``."""
+"""JobKinds. They are read as JSON: see ``controller.jobkinds.declared``."""
 PODS: Final = Resource("", "v1", "pods", "Pod", namespaced=True)
 JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 
 
 class Labelled(Resource, frozen=True):
-    """Those objects of a kind that have a label, followed beside the others; without ``selector`` all of the kind.
+    """The objects of a kind that have a label, watched beside the others; without ``selector`` all of the kind.
 
     ``word`` goes before them in texts.
     """
@@ -73,7 +73,8 @@ class Labelled(Resource, frozen=True):
 
 
 QUEUED_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector="kueue.x-k8s.io/managed=true")
-"""Pods that are or were queued, on their own or in groups. Read as JSON: see ``controller.pods.reconcile_shell``."""
+"""Pods that are or were queued, on their own or in groups. They are read as JSON: see
+``controller.pods.reconcile_shell``."""
 JOINING_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector=f"{JOINING}=true", word="joining")
 """Pods of serving objects that are in no group yet: see ``controller.serving``."""
 VOLCANO_PODS: Final = Labelled(
@@ -87,7 +88,7 @@ DEPLOYMENTS: Final = Labelled(
 REPLICA_SETS: Final = Labelled(
     "apps", "v1", "replicasets", "ReplicaSet", namespaced=True, selector="kueue.x-k8s.io/managed=true"
 )
-"""Those of queued Deployments: their labels are those of the pod template."""
+"""ReplicaSets of queued Deployments: their labels are those of the pod template."""
 POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", namespaced=True)
 KAI_POD_GROUPS: Final = Resource("scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup", namespaced=True)
 POD_GROUPS_OF: Final[dict[System, Resource]] = {System.VOLCANO: POD_GROUPS, System.KAI: KAI_POD_GROUPS}
@@ -109,14 +110,14 @@ TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
     GPU_NODES: GpuNode,
     PODS: Pod,
 }
-"""Everything the engine decides by. Jobs are read as JSON: see ``controller.jobshell.watched``."""
+"""Kinds by which the engine decides. Jobs are read as JSON: see ``controller.jobshell.watched``."""
 
 
 VOLCANO_QUEUES: Final = Labelled("scheduling.volcano.sh", "v1beta1", "queues", "Queue", word="Volcano's")
 KAI_QUEUES: Final = Labelled("scheduling.run.ai", "v2", "queues", "Queue", word="KAI's")
 QUEUES_OF: Final[dict[System, Resource]] = {System.VOLCANO: VOLCANO_QUEUES, System.KAI: KAI_QUEUES}
 FOREIGN_QUEUES: Final[dict[Resource, type[KubernetesObject]]] = {VOLCANO_QUEUES: VolcanoQueue, KAI_QUEUES: KaiQueue}
-"""Followed where Tessera decides for their system: see ``controller.process.foreignsystems``."""
+"""Queues that are watched if Tessera decides for their system: see ``controller.process.foreignsystems``."""
 DEVICE_CLASSES: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass")
 CLAIM_TEMPLATES: Final = Resource(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", namespaced=True
@@ -129,9 +130,10 @@ CLAIM_KINDS: Final[dict[Resource, type[KubernetesObject]]] = {
     DEVICE_CLAIMS: ResourceClaim,
     DEVICE_SLICES: ResourceSlice,
 }
-"""Dynamic Resource Allocation: those are followed that may change what a claim counts as, see ``claim_readers``."""
+"""Kinds of Dynamic Resource Allocation. Those are watched that may change what a claim counts as, see
+``claim_readers``."""
 DECIDING: Final = TYPES | FOREIGN_QUEUES | CLAIM_KINDS
-"""All that the engine is told of, with the types as which it is read."""
+"""All kinds whose objects the engine gets, with the types as which they are decoded."""
 
 
 def _names_claims(given: object) -> bool:
@@ -154,17 +156,16 @@ NEEDED_BY: Final[dict[Resource, dict[Resource, Needs]]] = {
     DEVICE_CLAIMS: _HAS_CLAIMS,
     DEVICE_SLICES: _HAS_CLAIMS,
 }
-"""Kinds that are followed only once there is an object of another kind that needs them. A cluster has many pods, and
-they count only where a Topology places pods on nodes; and as many claims, that count where a Workload names some, or
-where pods may have an extended resource by claim.
-"""
+"""Kinds that are watched only once there is an object of another kind that needs them. A cluster has many pods, and
+they count only if a Topology places pods on nodes; and as many claims, which count if a Workload names some, or if pods
+may have an extended resource by claim."""
 
 IF_SERVED: Final = frozenset({GPU_NODES, *CLAIM_KINDS})
 """Kinds that a cluster may lack: none of their objects exist while their CRD does not."""
 
 
 def claim_readers(rules: ClaimRules) -> dict[Resource, Callable[[bytes], Any]]:
-    """Of what claims of devices are counted by."""
+    """The decoders of the kinds by which claims of devices are counted."""
     if not rules.on:
         return {}
     readers: dict[Resource, Callable[[bytes], Any]] = {CLAIM_TEMPLATES: reader(ResourceClaimTemplate)}
@@ -178,7 +179,9 @@ def claim_readers(rules: ClaimRules) -> dict[Resource, Callable[[bytes], Any]]:
 
 
 def _claim_reader() -> Callable[[bytes], ResourceClaim]:
-    """What was made for one pod counts by its template: of these only whose it is and what it was given is kept."""
+    """A decoder of claims. A claim that was made for one pod counts by its template: of it only its owner and its
+    allocation are kept.
+    """
     read = reader(ResourceClaim)
 
     def kept(raw: bytes) -> ResourceClaim:
@@ -198,15 +201,17 @@ def _claim_reader() -> Callable[[bytes], ResourceClaim]:
 
 
 def _slice_reader() -> Callable[[bytes], ResourceSlice]:
-    """What devices have in common is kept once: a node may publish hundreds that differ in their names alone."""
+    """A decoder of slices. Parts that devices share are kept once: a node may publish hundreds that differ in their
+    names alone.
+    """
     read, thrift = reader(ResourceSlice), Thrift()
     return lambda raw: thrift.kept(read(raw))
 
 
 def is_custom(resource: Resource) -> bool:
-    """Whether a kind of jobs is there only where a CRD is: Kubernetes' own are in groups without a dot.
+    """Whether a kind of jobs exists only if its CRD does: Kubernetes' own are in groups without a dot.
 
-    ``.k8s.io`` at the end of a group says nothing: ``sparkoperator.k8s.io`` has it.
+    A group's end ``.k8s.io`` tells nothing: ``sparkoperator.k8s.io`` has it.
     """
     return "." in resource.group
 
@@ -215,11 +220,12 @@ T = TypeVar("T")
 
 
 def reader(type_: type[T]) -> Callable[[bytes], T]:
-    """JSON into ``type_``: by msgspec where that works, else field by field. Raises DecodeError with the field's path.
+    """A decoder of JSON into ``type_``: by msgspec if that works, else field by field. Raises DecodeError with the
+    field's path.
 
     msgspec alone is three times as fast, and refuses some nulls that the API server reads as absent. Parts that objects
-    of this reader have alike are the same objects, and so are texts. A Workload's status is NO_STATUS only where all of
-    its metadata that another may own is read too.
+    of this decoder share are the same objects, and so are texts. A Workload's status is NO_STATUS only if all of its
+    metadata that another client may own is decoded too.
     """
     fast = SharingDecoder(type_, ALIKE, read_custom)
 
@@ -248,15 +254,15 @@ _THIS_VERSION: Final = f'"{WORKLOADS.api_version}"'.encode()
 
 def has_more(raw: bytes) -> bool:
     """Whether a Workload may have a ``generateName``, or fields whose manager wrote them in another version of the API:
-    there a server before Kubernetes 1.35 compares all of what is put. Its metadata are text enough.
+    a server before Kubernetes 1.35 then compares all of what is put. Its metadata are text enough.
 
-    Searched in the text: decoding them would cost memory for every object, and a false yes costs a patch only.
+    The text is searched: decoding the fields would cost memory for every object, and a false yes costs only a patch.
     """
     return b'"generateName"' in raw or raw.count(_ANY_VERSION) != raw.count(_THIS_VERSION)
 
 
 class _Specified(msgspec.Struct):
-    """What is kept of a Workload's JSON."""
+    """The part of a Workload's JSON that is kept."""
 
     spec: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -265,15 +271,15 @@ _POD_SETS: Final = "podSets"
 
 
 class PackedSpec(msgspec.Struct, frozen=True, gc=False):
-    """The JSON of a Workload's spec: of its pod sets, packed, and of the other fields. All that are alike in one of
-    these have the same object.
+    """The JSON of a Workload's spec: its pod sets, packed, and its other fields. Specs with an equal part share one
+    object for it.
     """
 
     pod_sets: bytes
     rest: bytes
 
     def json(self) -> Json:
-        """``{"spec": ...}``, made anew each time."""
+        """The JSON ``{"spec": ...}``, made anew each time."""
         spec = msgspec.json.decode(self.rest)
         if self.pod_sets:
             spec[_POD_SETS] = msgspec.json.decode(zlib.decompress(self.pod_sets))
@@ -284,11 +290,11 @@ _MOST_SPECS: Final = 16_384
 
 
 class RawWorkloads:
-    """A reader for the watch of Workloads that keeps the JSON of their specs, packed; ``of`` gives the newest.
+    """A decoder for the watch of Workloads that keeps the JSON of their specs, packed; ``of`` returns the newest.
 
     Jobs are restored from it, so it must lose no field that the typed copy lacks. Only ``read`` adds, for followers
-    too; the leader's ``forget`` removes what is deleted. Equal JSON of a spec is read as the same object: by that
-    its packed JSON is found, so that a change of a status costs next to nothing.
+    too; the leader's ``forget`` removes what is deleted. Equal JSON of a spec is decoded as the same object: its packed
+    JSON is found by that, so that a change of a status costs next to nothing.
     """
 
     def __init__(self) -> None:
@@ -297,7 +303,7 @@ class RawWorkloads:
         self._fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._specs: dict[WorkloadKey, PackedSpec] = {}
         self._known = ByIdentity[WorkloadSpec, PackedSpec]()
-        """All are forgotten when there are too many."""
+        """Packed specs by the decoded ones. All are dropped when there are too many."""
         self._packed = Remembered(lambda text: zlib.compress(text, 1))
         self._rests = Remembered(bytes)
 

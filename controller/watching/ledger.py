@@ -1,7 +1,8 @@
-"""What is known beyond the watches: Workloads with our own writes in them, and versions of other objects we wrote.
+"""The state beyond the watches: Workloads with this controller's own writes in them, and versions of other objects that
+it wrote.
 
-A watch shows our own writes a little later than we know them, and never anything older than what we hold: versions of
-one object only grow.
+A watch shows the controller's own writes a little later than it knows them, and never anything older than the ledger
+holds: versions of one object only grow.
 """
 
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ from kube.reading.entries import ObjectKey
 
 
 class Kept(msgspec.Struct, gc=False, eq=False):
-    """One Workload. ``writing``: a write of ours is under way, and no other may be begun. ``whole``: nothing but its
-    spec has parts that ``workload`` lacks, so that its status may be put.
+    """One Workload. ``writing``: a write of this controller is under way, and no other may be begun. ``whole``: only
+    its spec has parts that ``workload`` lacks, so that its status may be put.
     """
 
     workload: Workload
@@ -55,7 +56,7 @@ class Ledger:
         return self._kept.get(key)
 
     def observe(self, workload: Workload) -> Kept | None:
-        """The watch shows this state. None where this or a newer state is known already."""
+        """Notes the state that the watch shows. Returns None if this or a newer state is known already."""
         key = WorkloadKey(workload.key)
         kept = self._kept.get(key)
         if kept is None or kept.uid != workload.metadata.uid:
@@ -67,8 +68,8 @@ class Ledger:
         return kept
 
     def wrote(self, key: WorkloadKey, after: Workload, resource_version: str, *, whole: bool = False) -> Kept | None:
-        """``after`` is stored as this version, ``whole`` where the answer has shown no more than that. None where the
-        watch has shown a newer one, or the object's end.
+        """Notes that ``after`` is stored as this version, ``whole`` if the answer has shown no more than that. Returns
+        None if the watch has shown a newer one, or the object's end.
         """
         kept = self._kept.get(key)
         if kept is None or kept.uid != after.metadata.uid or version_number(resource_version) <= kept.version:
@@ -78,7 +79,7 @@ class Ledger:
         return kept
 
     def forget(self, key: WorkloadKey, uid: str) -> Kept | None:
-        """The object is gone. None where another of the same name has taken its place."""
+        """Forgets an object that is gone. Returns None if another of the same name has taken its place."""
         kept = self._kept.get(key)
         if kept is None or kept.uid != uid:
             return None
@@ -86,9 +87,10 @@ class Ledger:
 
 
 class WrittenVersions:
-    """By object, the uid and version of our last write that no watch has shown: an older view decides nothing.
+    """The uid and version of this controller's last write to each object that no watch has shown: an older view decides
+    nothing.
 
-    For jobs and pods, whose writes are patches: unlike of a Workload, the object that came of one is not known.
+    It is for jobs and pods, whose writes are patches: unlike for a Workload, the patched object is not known.
     """
 
     def __init__(self) -> None:
@@ -98,7 +100,7 @@ class WrittenVersions:
         self._written[key] = (uid, version_number(resource_version))
 
     def behind(self, key: ObjectKey, uid: str, resource_version: str) -> bool:
-        """Whether this view of the object is older than our own last write to it."""
+        """Whether this view of the object is older than this controller's own last write to it."""
         written = self._written.get(key)
         if written is None:
             return False
@@ -108,10 +110,10 @@ class WrittenVersions:
         return False
 
     def forget(self, key: ObjectKey) -> None:
-        """The object is gone."""
+        """Forgets an object that is gone."""
         self._written.pop(key, None)
 
 
 def version_number(resource_version: str) -> int:
-    """Versions of one resource can be compared as numbers (Kubernetes API conventions since 1.35)."""
+    """The version as a number. Versions of one resource can be compared so (Kubernetes API conventions since 1.35)."""
     return int(resource_version) if resource_version.isdigit() else 0

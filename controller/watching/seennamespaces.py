@@ -1,11 +1,13 @@
-"""Names of namespaces, those that are gone too."""
+"""Names of namespaces, including those that are gone."""
 
 from controller.objects.core import Namespace
 from controller.watching.kinds import reader
 
 
 class SeenNamespaces:
-    """A reader for the watch of Namespaces that keeps the name of each it ever saw: stories name some that are gone."""
+    """A decoder for the watch of Namespaces that keeps the name of each it ever saw: stories name some that are
+    gone.
+    """
 
     def __init__(self) -> None:
         self.seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""A work queue of keys: each key is reconciled by one worker at a time, and again after a back-off where that failed.
+"""A work queue of keys: each key is reconciled by one worker at a time, and again after a back-off if that failed.
 
 A key that is put while it is reconciled is reconciled once more afterwards; one that is put twice before is reconciled
 once, as with client-go's work queues.
@@ -26,14 +26,14 @@ class ActionFailedError(Exception):
 
 
 class NotYetError(ActionFailedError):
-    """Nothing went wrong: what is waited for is not there, and nothing tells when it is. It is looked for at a steady
-    pace, since a back-off would find it the later, the longer it took.
+    """Nothing went wrong: the awaited object does not exist, and no event tells when it does. The key is reconciled
+    again at a steady pace, since a back-off would notice it the later, the longer it took.
     """
 
 
 class WorkQueue(Generic[K]):
-    """``reconcile`` may raise ActionFailedError and KubeError; anything else that it raises is logged as a bug, and
-    tried again. ``what`` names the keys in the log. ``run`` until cancelled.
+    """The queue. ``reconcile`` may raise ActionFailedError and KubeError; anything else that it raises is logged as a
+    bug, and tried again. ``what`` names the keys in the log. ``run`` until cancelled.
 
     A key is in ``_waiting`` from ``put`` until a worker takes it, and in ``_busy`` while it is reconciled; it may be in
     both, and workers take none that is busy. A key has a back-off from its first failure to its next success, and in

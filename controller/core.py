@@ -4,9 +4,9 @@
                                     LifecycleController, QueueStatuses, Finalizers, WorkloadRetention -> Writer
 
 A term begins with an empty engine and takes everything from the objects. It may begin before its replica leads: the
-engine follows, nothing is decided, written or told, and whoever listens hears of all objects once it leads. All of it
-runs in one task and never blocks for long: after a slice of work it pauses, so that answers, renewals of the lease and
-probes get their turn.
+engine follows, nothing is decided or written, listeners hear nothing, and they hear of all objects once the replica
+leads. The term runs in one task and never blocks for long: after a slice of work it pauses, so that answers, renewals
+of the lease and probes get their turn.
 """
 
 import asyncio
@@ -66,17 +66,19 @@ from kube.writing.writer import Writer
 log = logging.getLogger(__name__)
 
 _SLICE: Final = 64
-"""So many changes are taken in without a pause."""
+"""Changes that are taken in without a pause."""
 _SLICE_S: Final = 0.02
-"""Cycles go on for so long without a pause."""
+"""The time for which cycles go on without a pause."""
 _AHEAD: Final = 16
-"""Writes that may wait while more is decided: a decision made later knows of the workloads that came meanwhile."""
+"""The number of writes that may wait while more is decided: a decision that is made later knows of workloads that came
+meanwhile."""
 _STEP_S: Final = 30.0
-"""A clock that runs apart from the monotonic one by so much was put: they drift by far less in a term."""
+"""The step against the monotonic clock from which the wall clock counts as set: both drift apart by far less in a
+term."""
 _CHECK_S: Final = 300.0
-"""The engine's sums are checked so often."""
+"""Seconds between two checks of the engine's sums."""
 _PAUSE_S: Final = 0.001
-"""Long enough for the event loop to look at its sockets: a pause of zero would only let other callbacks run."""
+"""A pause long enough for the event loop to poll its sockets: a pause of zero would only let other callbacks run."""
 _LONGEST_S: Final = 30.0
 _QUEUE_KINDS: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, COHORTS, *FOREIGN_QUEUES)
 
@@ -90,25 +92,26 @@ class CoreObserver(Protocol):
     def changed(self, before: Workload | None, after: Workload) -> None: ...
     def events(self, events: tuple[Event, ...]) -> None: ...
     def drifted(self, why: str, *, sound: bool) -> None:
-        """Sums differed from their parts and were made anew. ``sound``: now they agree."""
+        """Notes that sums differed from their parts and were computed anew. ``sound``: they agree now."""
 
 
 class ChangeListener(Protocol):
     """Hears of changes after the engine has taken them in. Must not block or raise."""
 
     def on_workload(self, workload: Workload, gone: bool) -> None:
-        """A Workload came or changed, by the watch or by a write of ours; or it is ``gone``."""
+        """A Workload was created or changed, by the watch or by a write of this controller; or it is ``gone``."""
 
     def on_object(self, observed: ObjectChange) -> None:
-        """An object of another kind came, changed or went."""
+        """An object of another kind was created, changed or deleted."""
 
 
 class Core:
-    """``ledger`` is empty. ``known``: all objects that the watches show now, those first that others need.
+    """The core of a term. ``ledger`` is empty. ``known``: all objects that the watches show now, those first that
+    others need.
 
-    ``engine`` and ``ledger`` are for reading. The core alone puts objects into the engine and makes its cycles; it and
+    ``engine`` and ``ledger`` are for reading. The core alone puts objects into the engine and runs its cycles; it and
     its WorkloadWrites alone write the ledger. The two agree: each new state in the ledger is put into the engine in the
-    same call (``_changed``, ``_gone``). ``loaded`` is set once everything there was at the start has been taken in.
+    same call (``_changed``, ``_gone``). ``loaded`` is set once everything that existed at the start has been taken in.
     """
 
     def __init__(
@@ -136,7 +139,7 @@ class Core:
         self._known = known
         self._listeners: list[ChangeListener] = []
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
-        """A heap of what is to be called later: when by the monotonic clock, a number that breaks ties, and what."""
+        """A heap of callbacks: the time by the monotonic clock, a number that breaks ties, and the callback."""
         self._call_number = 0
         self.hold_times = HoldTimes(config.hold_evictions_s, config.hold_evictions_at_most_s, pace)
         self.decisions = DecisionWriter(
@@ -172,36 +175,40 @@ class Core:
         self._use_sampling_s = config.engine.queue_usage.interval_s if config.engine.queue_usage else None
         self._use_sample_s = 0.0
         self._ahead_s = clock.wall() - clock.monotonic()
-        """How far the clock is ahead of the monotonic one; ``_look_at_clock`` alone writes it."""
+        """The difference between the clock and the monotonic one; ``_look_at_clock`` alone writes it."""
         self._check_s = math.inf
-        """When all of the engine's sums are checked: after what may have been taken in by half."""
+        """The time of the next check of all of the engine's sums: after a change that may have been taken in by
+        half."""
         self._part_s = clock.wall() + _CHECK_S
-        """When the next part of them is, ``_parts`` having been."""
+        """The time of the next check of one part of the sums; ``_parts`` has the parts that are left."""
         self._parts = 0
         self.loaded = asyncio.Event()
         self._may_lead = False
         self._leads = False
-        """Set by ``_follow`` alone, once."""
+        """Whether the core decides; ``_follow`` alone sets it, once."""
         self._untold: deque[ObjectChange] = deque()
-        """What there was when we began to lead, as far as it has not been told."""
+        """Objects that existed when this replica began to lead, and that listeners have not heard of yet."""
         self._to_reconcile: dict[WorkloadKey, None] = {}
         """Workloads that may have a next step, in order: the same changes lead to the same writes."""
         self._uncounted: set[WorkloadKey] = set()
-        """Workloads that are held back because their claims of devices cannot be counted: ``_changed``, ``_gone``."""
+        """Workloads that are held back because their claims of devices cannot be counted; ``_changed`` and ``_gone``
+        write it."""
 
     def subscribe(self, listener: ChangeListener) -> None:
-        """Before ``lead``: a listener hears of all objects that there are then, and of all changes after."""
+        """Adds a listener, before ``lead``: it hears of all objects that exist then, and of all changes after."""
         self._listeners.append(listener)
 
     def decide_for(self, systems: Collection[System]) -> None:
-        """Before ``run``: Queues of these systems are queues, and so are those that each has without an object."""
+        """Mirrors the Queues of these systems, and those that each system has without an object. To be called before
+        ``run``.
+        """
         for system in sorted(systems):
             self.engine.imply(system, self._clock.wall(), self._switch(system).adoption)
 
     # -- the task ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Works until cancelled."""
         try:
             while True:
                 if self.step():
@@ -212,12 +219,14 @@ class Core:
             self.writes.close()
 
     def lead(self) -> None:
-        """Decide from now on, write and tell: once, when all of the first lists are in the inbox."""
+        """Decides and writes from now on, and tells listeners. To be called once, when all of the first lists are in
+        the inbox.
+        """
         self._may_lead = True
         self.inbox.wake()
 
     def step(self) -> bool:
-        """One round without waiting. Whether there is more to do at once."""
+        """Does one round without waiting. Returns whether there is more to do at once."""
         if not self._leads:
             return self._follow()
         worked = self._take_in() | self._decide()
@@ -225,7 +234,9 @@ class Core:
         return worked
 
     def _follow(self) -> bool:
-        """Changes, for the engine alone. Once we lead and all has been heard, all that there is is told."""
+        """Takes in changes, for the engine alone. Once this replica leads and all has been heard, all objects are told
+        to listeners.
+        """
         now_s = self._clock.wall()
         self._hear_some(now_s)
         if len(self.inbox) > 0:
@@ -239,9 +250,9 @@ class Core:
         return True
 
     def _take_in(self) -> bool:
-        """Changes, then the steps of the workloads that they are about. Whether more has come meanwhile.
+        """Takes in changes, then the steps of their workloads. Returns whether more has come meanwhile.
 
-        Changes wait until all that was there before them has been told.
+        Changes wait until listeners have heard of all objects that existed before them.
         """
         now_s = self._clock.wall()
         if self._untold:
@@ -259,13 +270,13 @@ class Core:
             try:
                 self._hear(observed, now_s)
             except Exception:
-                # One object that the engine fails on must not end the term for all others. It may have been taken in
-                # by half: the sums are checked before anything more is decided.
+                # An object that the engine fails on must not end the term for all others. It may have been taken in by
+                # half: the sums are checked before anything more is decided.
                 log.exception("%s %s could not be taken in", observed.resource.kind, observed.change)
                 self._check_s = now_s
 
     def _introduce(self, now_s: float) -> None:
-        """Tell of some of what there was when we began to lead: the engine has it."""
+        """Tells listeners of some of the objects that existed when this replica began to lead: the engine has them."""
         for _ in range(min(_SLICE, len(self._untold))):
             observed = self._untold.popleft()
             try:
@@ -274,9 +285,9 @@ class Core:
                 log.exception("%s %s could not be told", observed.resource.kind, observed.change)
 
     def _decide(self) -> bool:
-        """Cycles for one slice. Whether there is more to decide now."""
+        """Runs cycles for one slice. Returns whether there is more to decide now."""
         if self._untold:
-            # Decisions need the engine alone. Changes that wait are as those that a watch has not brought yet.
+            # Decisions need the engine alone. Changes that wait count as changes that a watch has not brought yet.
             if self._check_s < math.inf:
                 return False
         elif len(self.inbox) > 0:
@@ -303,7 +314,9 @@ class Core:
         return False
 
     def _look_at_clock(self, now_s: float) -> None:
-        """Where the machine's clock was put back, what was due in a while is due for hours: all is looked at anew."""
+        """Enqueues all workloads after the machine's clock was put back: steps that were due soon would otherwise be
+        due in hours.
+        """
         ahead_s = now_s - self._clock.monotonic()
         if abs(ahead_s - self._ahead_s) > _STEP_S:
             log.warning("the clock was put %+.0f s: all workloads are looked at anew", ahead_s - self._ahead_s)
@@ -335,11 +348,12 @@ class Core:
             self.statuses.recorded(self.engine.sample_queues(now_s), now_s)
 
     def _check(self, now_s: float) -> None:
-        """A sum that has drifted is a bug, and nothing more is decided by it: all sums are made anew.
+        """Checks the engine's sums. A sum that has drifted is a bug, and nothing more is decided by it: all sums are
+        computed anew.
 
-        The inbox is empty: everything that the watches show has been taken in, and no older state of it is to come.
-        All parts at once take seconds where a hundred thousand workloads wait, and nothing is decided meanwhile: so
-        each has its turn every ``_CHECK_S``.
+        The inbox is empty: everything that the watches show has been taken in, and no older state of it is to come. All
+        parts at once take seconds if a hundred thousand workloads wait, and nothing is decided meanwhile: so each has
+        its turn every ``_CHECK_S``.
         """
         if now_s < min(self._check_s, self._part_s):
             return
@@ -370,7 +384,9 @@ class Core:
         self._observer.drifted(why, sound=sound)
 
     def _objects(self) -> Iterator[KubernetesObject]:
-        """All that the engine decides by; of Workloads the newest state, for our writes may be ahead of the watch."""
+        """All objects that the engine decides by; the newest state of Workloads, because this controller's writes may
+        be ahead of the watch.
+        """
         for observed in self._known():
             known = observed.resource in DECIDING and observed.resource is not WORKLOADS
             if known and isinstance(observed.change, Added):
@@ -379,7 +395,7 @@ class Core:
             yield kept.workload
 
     def _idle_s(self) -> float:
-        """Seconds until something is due."""
+        """Seconds until the next due time."""
         now_s = self._clock.wall()
         times = [
             self.engine.next_wakeup_s(),
@@ -398,7 +414,7 @@ class Core:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def _hear(self, observed: ObjectChange, now_s: float) -> None:
-        """The engine first, then all others."""
+        """Takes in a change: the engine hears of it first, then all others."""
         resource, change = observed.resource, observed.change
         if resource is WORKLOADS:
             if isinstance(change, Removed):
@@ -416,8 +432,8 @@ class Core:
             self._tell_of(observed, now_s)
 
     def _tell_of(self, observed: ObjectChange, now_s: float, *, all_anew: bool = False) -> None:
-        """An object of any kind, which the engine has. ``all_anew``: every workload is told as well, so that those that
-        it affects need not be looked for.
+        """Tells listeners of an object of any kind, which the engine has. ``all_anew``: every workload is told as well,
+        so that the affected ones need not be searched.
         """
         resource, change = observed.resource, observed.change
         if resource is WORKLOADS:
@@ -484,7 +500,9 @@ class Core:
             self._changed(before, workload)
 
     def _changed(self, before: Workload | None, workload: Workload) -> None:
-        """The ledger has a new state of the workload, by the watch or by a write of ours; the engine gets it here."""
+        """Handles a new state of the workload in the ledger, by the watch or by a write of this controller; the engine
+        gets it here.
+        """
         key, now_s = WorkloadKey(workload.key), self._clock.wall()
         if self._leads:
             self._observer.changed(before, workload)
@@ -535,7 +553,7 @@ class Core:
         self.inbox.wake()
 
     def _freed(self, key: WorkloadKey, result: Result) -> None:
-        """A write of the workload has ended. A step that was refused is not taken again at once."""
+        """Handles the end of a write of the workload. A step that was refused is not taken again at once."""
         if result is Result.REFUSED:
             self.decisions.resume(key)
         else:
@@ -558,7 +576,9 @@ class Core:
 
 
 def _asks(given: KubernetesObject) -> tuple[object, bool, bool]:
-    """The object without what is reported on it. Whether Volcano's queue takes jobs stands in its status."""
+    """The parts of an object that are no report on it. The status of Volcano's queue counts: it tells whether the queue
+    admits jobs.
+    """
     is_open = not isinstance(given, VolcanoQueue) or given.status.open
     if isinstance(given, ResourceClaim):
         return given, False, False  # what it was given counts as well
@@ -566,13 +586,15 @@ def _asks(given: KubernetesObject) -> tuple[object, bool, bool]:
 
 
 def _waits_for_checks(workload: Workload) -> bool:
-    """Whether it holds quota and is not admitted yet: it loses it where its ClusterQueue is not active any more."""
+    """Whether the workload holds quota and is not admitted yet: it loses the quota if its ClusterQueue becomes
+    inactive.
+    """
     conditions = workload.status.conditions
     return is_true(conditions, reasons.QUOTA_RESERVED) and not is_true(conditions, reasons.ADMITTED)
 
 
 def _on_hold(workload: Workload) -> bool:
-    """Whether it is on hold: it may wait for its queue to be started again."""
+    """Whether the Workload has the condition Requeued=False: it may wait for its queue to be started again."""
     return any(
         condition.type == reasons.REQUEUED and condition.status == "False" for condition in workload.status.conditions
     )

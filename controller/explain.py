@@ -1,7 +1,7 @@
 """Explanations as JSON: why a workload is pending, which workloads come before it, what each queue has.
 
-They are read from the engine, with the numbers of the moment: a pending workload is tried for the question. Workloads
-and LocalQueues are named ``NAMESPACE/NAME``: by that ``controller.visibility`` finds what a user may not see.
+They are read from the engine, with the numbers of the moment: a pending workload is dry-run for the answer. Workloads
+and LocalQueues are named ``NAMESPACE/NAME``: ``controller.visibility`` finds by that what a user may not see.
 """
 
 import math
@@ -85,7 +85,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
 
 
 def held_back(evictions: int, left_s: float) -> Json:
-    """Of a pending workload: so many evictions for it that are written after so long."""
+    """The evictions for a pending workload that are held back, and the seconds until they are written."""
     seconds = max(0, math.ceil(left_s))
     said = evictions_held(plural(evictions, "workload"), seconds)
     return {"evictions": evictions, "seconds": seconds, "sentence": said}
@@ -117,7 +117,7 @@ def holders(engine: Engine, queue: ClusterQueueName, fr: FlavorResource, now_s: 
 
 
 def _devices(engine: Engine, workload: Workload) -> list[Json]:
-    """The devices of its pods, node by node, as far as they are known."""
+    """The devices of the workload's pods, node by node, as far as they are known."""
     found = []
     admission = workload.status.admission
     for pod_set_assignment in admission.pod_set_assignments if admission is not None else ():
@@ -131,7 +131,9 @@ def _devices(engine: Engine, workload: Workload) -> list[Json]:
 
 
 def _claims(engine: Engine, workload: Workload) -> list[Json]:
-    """What its claims of devices count as: each claim that is made for a pod, and each by name as a whole."""
+    """The amounts as which the workload's claims of devices count: each claim that is made for a pod, and each named
+    claim as a whole.
+    """
     return [
         {
             "claim": found.name,
@@ -146,7 +148,9 @@ def _claims(engine: Engine, workload: Workload) -> list[Json]:
 
 
 def _could_be_made(engine: Engine, workload: Workload) -> list[Json]:
-    """MIG instances that it requests and that a change of layout could make: the first few places of each profile."""
+    """MIG instances that the workload requests and that a change of layout could make: the first few places of each
+    profile.
+    """
     asked = dict.fromkeys(name for pod_set in workload.spec.pod_sets for name in one_pod(pod_set.template.spec))
     return [
         {"resource": name, "node": slot.node, "gpu": slot.gpu, "starts": list(slot.starts), "migMode": slot.mode}
@@ -223,7 +227,9 @@ def queue_shown(engine: Engine, state: QueueState) -> Json:
 
 
 def in_turn(engine: Engine, name: ClusterQueueName) -> Iterator[tuple[int, int, PendingWorkload]]:
-    """In the order in which they are tried; positions count from 0, in the ClusterQueue and in the LocalQueue."""
+    """Yields the pending workloads of a ClusterQueue in the order in which they are tried, with positions from 0 in the
+    ClusterQueue and in the LocalQueue.
+    """
     queues = engine.state.queues
     places = dict[str, int]()
     for position, pending in enumerate(queues.in_order([*queues.active(name), *queues.parked(name)])):
@@ -233,14 +239,16 @@ def in_turn(engine: Engine, name: ClusterQueueName) -> Iterator[tuple[int, int, 
 
 
 def waiting_row(engine: Engine, turn: tuple[int, int, PendingWorkload]) -> Json:
-    """One that waits in its turn, and why: what keeps it from being tried, else what was found when it was."""
+    """The row of a workload that waits in its turn, and why: what keeps it from being tried, else the outcome of its
+    last try.
+    """
     position, local, pending = turn
     found = last_found(engine.stories, pending)
     record = found_of(found, pending) if found is not None else None
     reason = record.reason.value if record is not None else None
     said = sentence(record) if record is not None and _waits(record) else None
     if (cause := blocked_by_queues(engine, pending.local_queue)) is not None:
-        # What an earlier try found is over: nobody of a stopped queue is tried.
+        # The outcome of an earlier try is over: no workload of a stopped queue is tried.
         reason, said = str(cause.reason), cause.message
     return {
         "workload": pending.key,
@@ -279,5 +287,5 @@ def _queue_name(engine: Engine, workload: Workload) -> str:
 
 
 def _shown(resource: Any, amount: Amount) -> str | None:
-    """A quantity; None for no limit."""
+    """An amount as a quantity; None if it is unlimited."""
     return None if amount >= UNLIMITED else str(quantity_of(resource, amount))

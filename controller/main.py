@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 STOP_WITHIN_S = 1.8
 _LARGE_BYTES: Final = 256 << 10
-"""Pages of lists are larger, and most answers smaller."""
+"""The size of large responses: pages of lists are larger, and most answers smaller."""
 
 
 def main() -> None:
@@ -46,12 +46,12 @@ def main() -> None:
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    # A thread that still hangs (a resolver's, say) is not waited for.
+    # A thread that still hangs (a resolver's, say) is not awaited.
     os._exit(code)
 
 
 def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """The exit code of a controller that was started with ``argv`` (without the program's name) and ``env``."""
+    """Runs a controller with ``argv`` (without the program's name) and ``env``, and returns its exit code."""
     try:
         flags = parse(argv, env)
         config = load(flags.config)
@@ -83,7 +83,7 @@ def run(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _configure_logging(level: str) -> None:
-    """One handler on the root logger, to stderr. ``level`` is debug, info, warning or error."""
+    """Sets up one handler on the root logger, to stderr. ``level`` is debug, info, warning or error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LogfmtFormatter())
     root = logging.getLogger()
@@ -110,7 +110,9 @@ def _check_installation(flags: Flags) -> int:
 
 
 def _asked(flags: Flags, work: Callable[[Client], Awaitable[bool]], otherwise: str) -> int:
-    """The exit code of one thing that is done at the API server; ``otherwise`` where that fails on the way."""
+    """Does one thing at the API server and returns the exit code; ``otherwise`` is the message if that fails on the
+    way.
+    """
 
     async def connected() -> bool:
         async with Client(connect(flags.kubeconfig)) as client:

@@ -1,4 +1,4 @@
-"""Advice without acting: which moves of running workloads would let which waiting ones run, and at which cost."""
+"""Advice without acting: the moves of running workloads that would let waiting ones run, and their cost."""
 
 from typing import Any, Final
 
@@ -17,9 +17,9 @@ _NO_BUDGET: Final = 2**31
 
 
 def unlimited(config: EngineConfig) -> EngineConfig:
-    """As ``config``, but that every queue's workloads may move, at any time and however many."""
+    """``config``, except that every queue's workloads may move, at any time and however many."""
     limits = Consolidation(every_queue=True, minimum_runtime_s=0.0, moves_per_hour=_NO_BUDGET)
-    # What is left for one is kept for it: the next plan must not count on it.
+    # Devices that are freed for one workload are reserved for it: the next plan must not count on them.
     extensions = msgspec.structs.replace(
         config.extensions, consolidation=limits, reserve_for_preemptor=True, no_eviction_cycles=True
     )
@@ -27,8 +27,8 @@ def unlimited(config: EngineConfig) -> EngineConfig:
 
 
 def plans(engine: Engine, now_s: float) -> list[Json]:
-    """One for each workload that would run, each beside those before it. ``engine`` has an ``unlimited`` configuration
-    and all objects; it is of no use afterwards, since what it decides is not written.
+    """A plan for each workload that would run, each on top of those before it. ``engine`` has an ``unlimited``
+    configuration and all objects; it cannot be used afterwards, since its decisions are not written.
     """
     found: dict[WorkloadKey, list[Evicted]] = {}
     helped: dict[WorkloadKey, Holder] = {}

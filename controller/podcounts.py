@@ -1,7 +1,7 @@
-"""How many admitted workloads have pods that run: quota alone does not make a job run. Pure.
+"""The number of admitted workloads with running pods: quota alone does not make a job run. Pure.
 
-The command and the page count here: the command from Workloads and pods that its user may list, the page from what
-the controller holds.
+The command and the page count here: the command from Workloads and pods that its user may list, the page from the
+controller's copies.
 """
 
 from collections import Counter
@@ -22,12 +22,14 @@ class Admitted(msgspec.Struct, frozen=True):
     running: Counter[str]
 
     def without_pods(self, queue: str) -> int:
-        """Admitted workloads of which no pod runs."""
+        """The number of admitted workloads of which no pod runs."""
         return self.all[queue] - self.running[queue]
 
 
 def counted(admitted: Iterable[tuple[WorkloadKey, tuple[str, ...]]], with_pods: AbstractSet[WorkloadKey]) -> Admitted:
-    """``admitted``: each with the names under which it counts. ``with_pods``: workloads of which a pod runs."""
+    """Counts workloads. ``admitted``: each with the names under which it counts. ``with_pods``: workloads of which a
+    pod runs.
+    """
     every, running = Counter[str](), Counter[str]()
     for key, names in admitted:
         runs = key in with_pods

@@ -1,7 +1,7 @@
-"""Why the pods of an admitted Workload do not run: a failed GPU, no node, an image that is not there. Pure.
+"""Why the pods of an admitted Workload do not run: a failed GPU, no node, a missing image. Pure.
 
-The answer has the scheduler's and the kubelet's own sentences, which pods they are about, since when, and what happens
-next. Pods are as the API server has them; GpuNodes as agents wrote them.
+The answer has the scheduler's and the kubelet's own sentences, the pods that they are about, since when, and what
+happens next. Pods are as the API server has them; GpuNodes as agents wrote them.
 """
 
 import re
@@ -34,7 +34,7 @@ _UNSELECTED: Final = re.compile(
 
 
 class FailurePolicy(Struct, frozen=True, kw_only=True):
-    """What the controller's configuration says, as far as it is known. ``ready_s``: waitForPodsReady.timeout."""
+    """The controller's configuration about failures, as far as it is known. ``ready_s``: waitForPodsReady.timeout."""
 
     on_gpu_failure: str | None = None
     ready_s: float | None = None
@@ -46,8 +46,8 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
 
 
 class PodTrouble(Struct, frozen=True, kw_only=True, rename="camel"):
-    """``what``: in the words of the scheduler, the kubelet or an agent. It is about ``count`` of ``of`` pods; ``pods``
-    are their names, as far as they have any.
+    """A reason why pods do not run. ``what``: in the words of the scheduler, the kubelet or an agent. It is about
+    ``count`` of ``of`` pods; ``pods`` are their names, as far as they have any.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class PodTrouble(Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def sentence(self) -> str:
-        """``2 of 2 pods find no node: 0/2 nodes are available``."""
+        """The trouble in a sentence: ``2 of 2 pods find no node: 0/2 nodes are available``."""
         them = f"{self.count} of {plural(self.of, 'pod')}"
         one = self.count == 1
         verb = {
@@ -73,14 +73,14 @@ class PodTrouble(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 _SETTLED_S: Final = 60.0
-"""So long a job may take to make its pods."""
+"""The time that a job may take to make its pods."""
 
 
 def pods_shown(
     workload: Workload, pods: Sequence[Json], nodes: Iterable[GpuNode], policy: FailurePolicy, now: datetime
 ) -> Json | None:
-    """How many pods are ``running`` and ``succeeded`` ``of`` how many, and what keeps the others. None where the
-    Workload holds no quota. ``pods``: its own.
+    """The number of pods that are ``running`` and ``succeeded``, ``of`` all, and the troubles of the others. None if
+    the Workload holds no quota. ``pods``: its own.
     """
     admission = workload.status.admission
     if admission is None:
@@ -108,8 +108,8 @@ def in_phase(pods: Iterable[Json], phase: str) -> int:
 def troubles(
     pods: Sequence[Json], expected: int, nodes: Iterable[GpuNode], policy: FailurePolicy, *, settled: bool
 ) -> tuple[PodTrouble, ...]:
-    """``pods``: of one Workload that holds quota; ``expected``: how many it asks for. Failed GPUs come first.
-    ``settled``: its job has had the time to make its pods.
+    """The troubles of pods; failed GPUs come first. ``pods``: of one Workload that holds quota; ``expected``: the
+    number that it requests. ``settled``: its job has had the time to make its pods.
     """
     there = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _OVER]
     of = max(expected, len(pods))
@@ -159,7 +159,9 @@ def _of_pod(pod: Json, lost: dict[str, list[tuple[str, Health]]], policy: Failur
 
 
 def _what_nodes_lack(pod: Json, message: str) -> str:
-    """By the scheduler's sentence: where no node has the labels that the pod selects, room is not what is missing."""
+    """What the nodes lack, by the scheduler's sentence: if no node has the labels that the pod selects, more room would
+    not help.
+    """
     counted = _UNSELECTED.fullmatch(message)
     if counted is None or counted["all"] != counted["those"]:
         return "a node has room"
@@ -201,7 +203,7 @@ def _after_failure(meta: Json, policy: FailurePolicy) -> str:
 
 
 def _failed(nodes: Iterable[GpuNode]) -> Iterator[tuple[str, list[tuple[str, Health]]]]:
-    """By pod, ``NAMESPACE/NAME``, the failed devices that it holds, as people name them, with their health."""
+    """The failed devices that each pod, ``NAMESPACE/NAME``, holds, as people name them, with their health."""
     found: dict[str, list[tuple[str, Health]]] = {}
     for node in nodes:
         lost = dict(of for device in node.status.devices for of in _lost(device))

@@ -1,7 +1,7 @@
 """Conversion between the served versions of ``kueue.x-k8s.io``: raw JSON in, raw JSON out. Pure.
 
-v1beta2 is the hub and what is stored. What v1beta1 cannot say is listed in docs/webhooks.md and, in code, where it is
-dropped: controller/conversion/kinds.py.
+v1beta2 is the hub and the stored version. Fields that v1beta1 lacks are listed in docs/webhooks.md and, in code, where
+they are dropped: controller/conversion/kinds.py.
 """
 
 from controller.conversion.kinds import GROUP, HUB, KINDS, OLD, convert

@@ -1,7 +1,7 @@
 """A podset's topology assignment: ``domains[]`` in v1beta1, ``slices[]`` in v1beta2 (reference: Kueue's TAS KEP 2724).
 
-A slice can name 100,000 domains in a few bytes, so what is written out is bounded: an assignment of a real workload
-stays far below, and one that does not is an error, never a full memory.
+A slice can name 100,000 domains in a few bytes, so the written domains are bounded: an assignment of a real workload
+stays far below, and a larger one is an error, never a full memory.
 """
 
 from typing import Final
@@ -15,13 +15,13 @@ from controller.objects.decode import decode as read
 from controller.objects.workload import TopologyAssignment
 
 MAX_VALUES: Final = 400_000
-"""Domains times levels that are written out for one podset."""
+"""The most values, domains times levels, that are written for one podset."""
 
 _INT32_MAX: Final = 2**31 - 1
 
 
 def to_slices(assignment: Json, path: str) -> None:
-    """v1beta1 to v1beta2, in place."""
+    """Converts an assignment from v1beta1 to v1beta2, in place."""
     levels = texts(assignment, "levels", path)
     domains = [
         _domain(one, f"{path}.domains[{index}]", len(levels))
@@ -30,16 +30,17 @@ def to_slices(assignment: Json, path: str) -> None:
     if len(domains) > MAX_DOMAINS_PER_SLICE:
         raise ConversionError(f"{path}.domains: found {len(domains)}, expected at most {MAX_DOMAINS_PER_SLICE}")
     assignment.pop("domains", None)
-    # Through bytes: to_builtins keeps tuples, and what is raw JSON has lists.
+    # The conversion goes through bytes: to_builtins keeps tuples, and raw JSON has lists.
     assignment["slices"] = msgspec.json.decode(msgspec.json.encode(encode(levels, domains).slices))
 
 
 def to_domains(assignment: Json, path: str) -> None:
-    """v1beta2 to v1beta1, in place."""
+    """Converts an assignment from v1beta2 to v1beta1, in place."""
     try:
         typed = read(assignment, TopologyAssignment)
         most = MAX_VALUES // max(len(typed.levels), 1)
-        # Counted before they are made: a slice makes its columns whole. A negative count is decode's to refuse.
+        # Domains are counted before they are made: a slice makes its columns whole. A negative count is refused by
+        # decode.
         if sum(max(part.domain_count, 0) for part in typed.slices) > most:
             raise ConversionError(f"{path}.slices: expected at most {most} domains of {len(typed.levels)} levels")
         domains = list(decode(typed))

@@ -1,4 +1,4 @@
-"""What differs between v1beta1 and v1beta2 of each kind, upwards to the hub and downwards from it.
+"""The differences between v1beta1 and v1beta2 of each kind, upwards to the hub and downwards from it.
 
 Lost on the way up, because v1beta2 has no such field: AdmissionCheck ``spec.retryDelayMinutes``; ClusterQueue
 ``status.pendingWorkloadsStatus`` and, as for Cohort, ``status.fairSharing.admissionFairSharingStatus``; LocalQueue
@@ -49,11 +49,11 @@ def convert(given: Json, wanted: str) -> Json:
 
 
 def _same(_made: Json) -> None:
-    """Both versions have the same fields."""
+    """The step of a kind whose versions have the same fields."""
 
 
 def _part(made: Json, name: str) -> Json:
-    """``spec`` or ``status``; an empty one outside of the object if it has none."""
+    """The object's ``spec`` or ``status``; an empty one outside of the object if it has none."""
     found = child(made, name, "")
     return {} if found is None else found
 
@@ -77,7 +77,8 @@ def _cluster_queue_up(made: Json) -> None:
 
 
 def _checks_up(spec: Json) -> None:
-    """The plain list joins the strategy as checks of all flavors; a strategy without checks is none at all.
+    """Adds the plain list of checks to the strategy, as checks of all flavors; a strategy without checks is none at
+    all.
 
     Kueue refuses both at once. A stored object must convert, so here the two add up: no check is lost.
     """
@@ -184,7 +185,7 @@ def _multikueue_cluster_up(made: Json) -> None:
     drop(spec, "clusterSource")
     source = {key: spec.pop(key) for key in ("kubeConfig", "clusterProfileRef") if spec.get(key) is not None}
     config = source.get("kubeConfig")
-    # v1beta1 demands the field beside a profile; an empty one says nothing.
+    # v1beta1 requires the field beside a profile; an empty one means none.
     if "clusterProfileRef" in source and isinstance(config, dict) and not config.get("location"):
         del source["kubeConfig"]
     if source:
@@ -213,16 +214,16 @@ KINDS: Final[dict[str, tuple[Step, Step]]] = {
     "Topology": (_same, _same),
     "Workload": (_workload_up, _workload_down),
     "WorkloadPriorityClass": (_same, _same),
-    # Kueue's own, converted where its CRDs are installed.
+    # Kueue's own kinds, converted if its CRDs are installed.
     "MultiKueueCluster": (_multikueue_cluster_up, _multikueue_cluster_down),
     "MultiKueueConfig": (_same, _multikueue_config_down),
     "ProvisioningRequestConfig": (_same, _same),
 }
-"""Kind to its ways up and down; each changes an object of the caller's own."""
+"""The steps up and down of each kind; each step changes an object of the caller's own."""
 
 
 def expected_object(value: Any, path: str) -> Json:
-    """``value`` if it is an object."""
+    """``value`` if it is an object. Raises ConversionError."""
     if not isinstance(value, dict):
         raise ConversionError(f"{path}: found {kind_of(value)}, expected object")
     return value

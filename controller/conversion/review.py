@@ -1,4 +1,4 @@
-"""The webhook's body: a ConversionReview (apiextensions.k8s.io/v1) in, its answer out. Bytes to bytes, never a crash.
+"""The webhook's bodies: a ConversionReview (apiextensions.k8s.io/v1) in, its answer out. Bytes to bytes, never a crash.
 
 One object that cannot be converted fails its whole request: the API server takes all or nothing.
 """
@@ -22,7 +22,9 @@ class _Request(msgspec.Struct, rename={"wanted": "desiredAPIVersion"}):
 
 
 class _Review(msgspec.Struct, rename="camel"):
-    """A review as the API server writes it. Its objects are read one by one: together they take ten times as much."""
+    """A review as the API server writes it. Its objects are decoded one by one: together they take ten times as much
+    memory.
+    """
 
     api_version: Literal["apiextensions.k8s.io/v1"]
     kind: Literal["ConversionReview"]
@@ -36,7 +38,7 @@ def answer(body: bytes) -> bytes:
         try:
             review = msgspec.json.decode(body, type=_Review).request
         except (msgspec.MsgspecError, UnicodeError):
-            # No review: what is wrong with it is said below.
+            # The body is no review: the message below says what is wrong with it.
             request = _request(body)
             uid = text(request, "uid", ".request")
             wanted = text(request, "desiredAPIVersion", ".request")
@@ -82,7 +84,7 @@ def _converted(objects: Any, wanted: str) -> list[msgspec.Raw]:
 
 
 def _named(given: Any, path: str) -> str:
-    """Kind, namespace and name for the message; its index in the request where it has none."""
+    """The object's kind, namespace and name for the message; its index in the request if it has none."""
     metadata = given.get("metadata") if isinstance(given, dict) else None
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         return path

@@ -1,4 +1,4 @@
-"""Editing JSON without touching what was handed in: every object and list on the way is copied before it is changed.
+"""Edits JSON without changing the argument: every object and list on the way is copied before it is changed.
 
 ``null`` reads as absent, as it does for the API server. A value of another type than the schema's is a ConversionError
 that names the field.
@@ -21,7 +21,9 @@ def kind_of(value: Any) -> str:
 
 
 def child(parent: Json, key: str, path: str) -> Json | None:
-    """A copy of the object ``parent[key]``, put in its place; None if there is none. ``parent`` is the caller's own."""
+    """A copy of the object ``parent[key]``, which replaces it there; None if there is none. ``parent`` is the caller's
+    own.
+    """
     found = parent.get(key)
     if found is None:
         return None
@@ -32,7 +34,7 @@ def child(parent: Json, key: str, path: str) -> Json | None:
 
 
 def children(parent: Json, key: str, path: str) -> list[Json]:
-    """Copies of the objects in the list ``parent[key]``, put in its place; none if there is no list."""
+    """Copies of the objects in the list ``parent[key]``, which replace them there; empty if there is no list."""
     found = parent.get(key)
     if found is None:
         return []
@@ -66,14 +68,14 @@ def texts(parent: Json, key: str, path: str) -> list[str]:
 
 
 def drop(parent: Json | None, *keys: str) -> None:
-    """Without these fields."""
+    """Removes these fields."""
     if parent is not None:
         for key in keys:
             parent.pop(key, None)
 
 
 def rename(parent: Json | None, old: str, new: str) -> None:
-    """``old`` becomes ``new``. A ``new`` that is there already is no field of the object's version: it is dropped."""
+    """Renames ``old`` to ``new``. An existing ``new`` is no field of the object's version: it is dropped."""
     if parent is None:
         return
     parent.pop(new, None)

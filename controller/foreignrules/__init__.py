@@ -1,1 +1,1 @@
-"""What Volcano's and KAI's objects may say, and what they say where nothing is written. Pure."""
+"""Rules about Volcano's and KAI's objects, and defaults of their fields. Pure."""

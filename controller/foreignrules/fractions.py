@@ -1,7 +1,8 @@
-"""Parts of GPUs as KAI's annotations and HAMi's resources ask for them, translated into percents: in Python and in CEL.
+"""Translates parts of GPUs, as KAI's annotations and HAMi's resources request them, into percents: in Python and in
+CEL.
 
-The API server translates with MutatingAdmissionPolicies where it has them, else it asks the controller's webhook. In
-CEL ``POD`` stands for the pod or the template, ``BASE`` for the path to it, ``STEP`` for the granularity of the fleet.
+The API server translates with MutatingAdmissionPolicies if it has them, else it calls the controller's webhook. In CEL
+``POD`` stands for the pod or the template, ``BASE`` for the path to it, ``STEP`` for the granularity of the fleet.
 """
 
 import re
@@ -24,29 +25,32 @@ _GPU: Final = "nvidia.com/gpu"
 _CORES, _MEMORY, _MEMORY_PERCENT = "nvidia.com/gpucores", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
 HAMI: Final = (_CORES, _MEMORY, _MEMORY_PERCENT)
 _GONE: Final = (_GPU, *HAMI)
-"""What a container asks for no more once it asks for percents in place of HAMi's resources."""
+"""Resources that are removed from a container when it requests percents in place of HAMi's resources."""
 MOST_CONTAINERS: Final = 16
-"""Containers that are looked at."""
+"""The number of containers that are translated."""
 
 WHOLE: Final = "^([1-9]|[1-5][0-9]|6[0-4])$"
 """A number of GPUs, as a pattern for Python and for RE2."""
 _PART: Final = r"^(0?\.[0-9]+|1(\.0*)?)$"
 _MIB: Final = "^[1-9][0-9]{0,7}$"
 _NO_REQUEST: Final = 0.999999
-"""Parts are rounded up to a whole percent; what binary fractions add below a millionth is no request."""
+"""The fraction of a percent that counts as one: parts are rounded up to a whole percent, and a rounding error of binary
+fractions below a millionth is no request."""
 
 
 class Fleet(Struct, frozen=True, kw_only=True):
-    """``granularity``: percents are multiples of it. ``memory_mib``: of one GPU, by the label of its product."""
+    """The GPUs of a fleet. ``granularity``: percents are multiples of it. ``memory_mib``: of one GPU, by the label of
+    its product.
+    """
 
     granularity: int = 1
     memory_mib: Mapping[str, int] = {}
 
 
 def translation(pod: Json, fleet: Fleet, base: str = "") -> list[Json]:
-    """The JSON patch (RFC 6902) for a pod, or a template at the path ``base``; empty where no part is asked for.
+    """The JSON patch (RFC 6902) for a pod, or a template at the path ``base``; empty if no part is requested.
 
-    Raises JobError for what is no pod.
+    Raises JobError for an object that is no pod.
     """
     notes = strings(pod, "metadata", "annotations")
     (containers, limits), (inits, of_inits) = (_with_limits(pod, key, MOST_CONTAINERS) for key in _LISTS)
@@ -77,12 +81,12 @@ def translation(pod: Json, fleet: Fleet, base: str = "") -> list[Json]:
 
 
 def refusal(pod: Json) -> str:
-    """Why the API server refuses a pod after its translation, as the chart's policies say it; empty where it does not.
+    """Why the API server refuses a pod after its translation, as the chart's policies say it; empty if it does not.
 
-    Beside what cannot be translated: a part beside whole GPUs of any container, ``nvidia.com/gpu: 0`` as well, and a
-    part said twice, as KAI's webhook has it (``ValidateGpuRequests`` of its binder and admission).
+    The reasons are requests that cannot be translated, a part beside whole GPUs of any container, ``nvidia.com/gpu: 0``
+    as well, and a part requested twice, as in KAI's webhook (``ValidateGpuRequests`` of its binder and admission).
 
-    Raises JobError for what is no pod.
+    Raises JobError for an object that is no pod.
     """
     notes, (own, inits) = strings(pod, "metadata", "annotations"), (_with_limits(pod, key) for key in _LISTS)
     containers, limits = [*own[0], *inits[0]], [*own[1], *inits[1]]
@@ -137,7 +141,7 @@ def _shares(limits: Json) -> bool:
 
 
 def _memory_mib(product: str, fleet: Fleet) -> int:
-    """Of the GPU that an amount of memory is a part of; 0 where that is not known."""
+    """The memory in MiB of the GPU that an amount of memory is a part of; 0 if it is not known."""
     if not product and len(fleet.memory_mib) == 1:
         (only,) = fleet.memory_mib.values()
         return only
@@ -145,7 +149,7 @@ def _memory_mib(product: str, fleet: Fleet) -> int:
 
 
 def _of_annotations(notes: Mapping[str, str], memory_mib: int) -> int:
-    """Percents of each GPU."""
+    """The percents of each GPU that annotations request."""
     if _is(_PART, notes.get(FRACTION, "")):
         return int(float(notes[FRACTION]) * 100.0 + _NO_REQUEST)
     if _is(_MIB, notes.get(MEMORY, "")) and memory_mib > 0:
@@ -154,7 +158,9 @@ def _of_annotations(notes: Mapping[str, str], memory_mib: int) -> int:
 
 
 def _of_resources(limits: Json, memory_mib: int) -> int:
-    """The larger of cores and memory; 0 for a share of several GPUs, and of a GPU that is not known."""
+    """The percents that resources request: the larger of cores and memory; 0 for a share of several GPUs, and of an
+    unknown GPU.
+    """
     if not _shares(limits) or _integer(limits, _GPU, "1") != 1 or (_MEMORY in limits and memory_mib == 0):
         return 0
     memory = _parts(_integer(limits, _MEMORY, "0"), memory_mib) if _MEMORY in limits else 0
@@ -191,10 +197,10 @@ def _asking(at: str, limits: Json, requests: Json, percents: int, *, replaces: b
 _SPREAD: Final = cel.pointer("metadata", "annotations", GPU_PERCENT_DEVICES)
 
 
-# The same in CEL.
+# The same translation in CEL.
 
 SHARES: Final = f"{listed(HAMI)}.exists(k, k in l)"
-"""Whether limits ``l`` have a resource of HAMi's."""
+"""Whether limits ``l`` have a resource of HAMi, in CEL."""
 ASKS: Final = (
     f"{listed((FRACTION, MEMORY))}.exists(k, k in POD.?metadata.?annotations.orValue({{}})) || "
     f"POD.spec.containers.exists(c, [c.?resources.?limits.orValue({{}})].exists(l, {SHARES}))"
@@ -251,7 +257,7 @@ VARIABLES: Final = {
     ),
     "part": "(variables.kai + STEP - 1) / STEP * STEP * variables.gpus",
 }
-"""Each uses those before it. ``params.data``: MiB of one GPU by its product, as texts."""
+"""Variables in CEL; each uses those before it. ``params.data``: MiB of one GPU by its product, as texts."""
 
 _AT: Final = "'BASE/spec/{0}/' + string(i) + '/resources{1}'"
 _NAMES: Final = ("limits", "requests")
@@ -263,7 +269,7 @@ def _removed(name: str) -> str:
 
 
 def _asked(key: str, resources: tuple[str, str], percents: str) -> str:
-    """The operations by which container ``i`` of a list asks for percents; ``resources``: its limits and requests."""
+    """The operations by which container ``i`` of a list requests percents; ``resources``: its limits and requests."""
     parts = [
         f"(size(variables.{of}[i]) == 0 ? [{cel.added(_AT.format(key, f'/{name}'), '{}')}] : [])"
         for name, of in zip(_NAMES, resources, strict=True)
@@ -288,7 +294,7 @@ PATCH: Final = _patch()
 
 
 def in_cel() -> dict[str, Any]:
-    """What the chart makes its policies and its webhook's configuration of."""
+    """The parts of the chart's policies and of its webhook's configuration."""
     variables = [{"name": name, "expression": expression} for name, expression in VARIABLES.items()]
     return {
         "whole": cel.quoted(WHOLE),

@@ -1,7 +1,7 @@
 """Rules about KAI's Queues and PodGroups: ``scheduling.run.ai`` v2 and v2alpha2.
 
-Source: KAI's webhooks of both. What is a warning there is accepted without one. Whether a queue's parent is there, and
-whether subgroups lie in a circle of several, is the controller's.
+Source: KAI's webhooks of both. What is a warning there is accepted without one. The controller checks whether a queue's
+parent exists, and whether several subgroups lie in a circle.
 """
 
 from collections.abc import Iterator
@@ -109,7 +109,9 @@ def _parents_says() -> str:
 
 
 def _minimums(review: Review) -> Iterator[Refusal]:
-    """An inner subgroup that was made with a minimum of pods keeps it: KAI warns of it at a change."""
+    """Refusals of a changed minimum: an inner subgroup that was made with a minimum of pods keeps it. KAI warns of a
+    change.
+    """
     groups = first_items(review.new, "spec", "subGroups")
     parents = {text(group, "parent") for group in groups}
     for index, group in enumerate(groups):

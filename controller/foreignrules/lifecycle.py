@@ -29,7 +29,7 @@ _ALONE: Final = f"expected the event {ANY} alone, found others beside it"
 
 
 class _Policy:
-    """One policy as rules look at it."""
+    """One policy as rules read it."""
 
     def __init__(self, given: Json) -> None:
         single, exits = text(given, "event"), at(given, "exitCode")
@@ -72,9 +72,8 @@ VARIABLES: Final = (
         "variables.policies.map(o, o.items.map(p, p.events + p.exits.map(x, string(x))))",
     ),
 )
-"""In CEL, after ``tasks``: lists of policies with their paths, and of each list the events and exit codes by
-policy. They are not made flat: API servers before Kubernetes 1.35 have no function for it.
-"""
+"""Variables in CEL, after ``tasks``: lists of policies with their paths, and of each list the events and exit codes by
+policy. They are not flattened: API servers before Kubernetes 1.35 have no function for it."""
 
 
 def rules() -> tuple[Rule, ...]:
@@ -117,7 +116,9 @@ def _each(review: Review) -> Iterator[Refusal]:
 
 
 def _each_says(condition: str, *sentence: str) -> str:
-    """``condition`` and ``sentence`` are about ``p``."""
+    """The sentence about the first policy that ``condition`` holds for. ``condition`` and ``sentence`` are about
+    ``p``.
+    """
     path = cel.text("o.path", "'['", "string(k)", "']'")
     said = f"[o.items[k]].map(p, {cel.when(condition, cel.text(path, *sentence))})[0]"
     found = cel.first(f"{cel.places('o.items')}.map(k, {said})")
@@ -125,7 +126,7 @@ def _each_says(condition: str, *sentence: str) -> str:
 
 
 def _created_alone(sentence: str) -> str:
-    """No update changes a policy."""
+    """The sentence, for new objects alone: no update changes a policy."""
     return cel.when("!variables.updated", sentence)
 
 

@@ -1,8 +1,8 @@
-"""The queue of Volcano's or KAI's that a new object is for, in CEL: what the API server itself writes as Kueue's label.
+"""The queue of Volcano or KAI that a new object is for, in CEL: the API server itself writes it as Kueue's label.
 
-As ``controller.jobframework.foreignmarks`` reads it, with two bounds: templates are looked at where the kinds' table
-says that they lie, and no policy sees another object. So what is for the queue of a PodGroup gets no label: a pod is
-held all the same, and the controller reads the queue from its group.
+The rules are those of ``controller.jobframework.foreignmarks``, with two bounds: only templates on the paths of the
+kinds' table are read, and no policy sees another object. So an object for the queue of a PodGroup gets no label: a pod
+is held all the same, and the controller reads the queue from its group.
 """
 
 import re
@@ -24,13 +24,13 @@ from controller.jobrules import cel
 from inventory.api.names import SCHEDULER_NAME
 
 NAMES: Final[dict[System, str]] = {"volcano": "VOLCANO_SCHEDULERS", "kai": "KAI_SCHEDULERS"}
-"""Stands for the list of names by which pods ask for the system's scheduler: each site has its own."""
+"""Placeholders for the list of names by which pods ask for the system's scheduler: each site has its own."""
 
 _WILD: Final = re.compile(r"(.*?)(\[\]|\{\})\.(.*)")
 
 
 def _templates(path: str) -> str:
-    """A list of the templates at ``path``, see ``JobKind.template_paths``."""
+    """The list of the templates at ``path`` in CEL, see ``JobKind.template_paths``."""
     wild = _WILD.fullmatch(path)
     if wild is None:
         above, last = path.rsplit(".", 1)
@@ -46,7 +46,7 @@ def _optional(path: str) -> str:
 
 
 def _marked(templates: Iterable[str]) -> str:
-    """The object, and all templates in it that are of pods."""
+    """The object, and all pod templates in it, in CEL."""
     found = " + ".join(map(_templates, templates))
     return f"[dyn(object)] + ({found}).filter(t, t.?spec.?containers.hasValue())"
 
@@ -56,12 +56,12 @@ _ANNOTATIONS: Final = "t.?metadata.?annotations"
 
 
 def _first(*values: str) -> str:
-    """Of what is marked, in its order, the first of these values that is not empty."""
+    """The first of these values that is not empty, in the marked object and then its templates, in CEL."""
     return f"string(m.map(t, {cel.any_of(*values)}).filter(s, s != '')[?0].orValue(''))"
 
 
 _NAMED: Final = f"string({cel.field('t', 'spec', 'schedulerName')}.orValue(''))"
-"""A text for the compiler too: the API server's takes no list of what is one and what may be one."""
+"""The scheduler's name, as a text for the compiler too: the API server's accepts no list of texts and optionals."""
 _SCHEDULER: Final = cel.any_of(cel.key(_ANNOTATIONS, SCHEDULER_NAME), _NAMED)
 
 
@@ -70,7 +70,7 @@ def _text(*path: str) -> str:
 
 
 _SCHEDULERS: Final = f"[{_text(*SPARK_SCHEDULER)}] + m.map(t, string({_SCHEDULER}))"
-"""Of the object; ``n`` in what follows."""
+"""The schedulers that the object names; ``n`` in what follows."""
 _MARKS: Final[dict[System, tuple[tuple[str, str], ...]]] = {
     "volcano": tuple((key, cel.key(where, key)) for key in VOLCANO_QUEUES for where in (_ANNOTATIONS, _LABELS)),
     "kai": ((KAI_QUEUE, cel.key(_LABELS, KAI_QUEUE)),),
@@ -81,11 +81,13 @@ _ALL_MARKS: Final[dict[System, tuple[tuple[str, str], ...]]] = {
     "volcano": (*_MARKS["volcano"], *((key, cel.key(_ANNOTATIONS, key)) for key in VOLCANO_GROUPS)),
     "kai": _MARKS["kai"],
 }
-"""KAI's group alone is nobody's."""
+"""Keys that mark an object as a system's. KAI's pod-group annotation alone does not."""
 
 
 def _grouped(system: System) -> str:
-    """Whether something in what is marked names a PodGroup of the system. KAI's group alone is nobody's."""
+    """Whether the marked object, or a template, names a PodGroup of the system. KAI's pod-group annotation alone does
+    not count.
+    """
     is_named = f"{cel.any_of(*(cel.key(_ANNOTATIONS, key) for key in _GROUPS[system]))} != ''"
     if system == "kai":
         is_named += f" && ({_SCHEDULER} in {NAMES[system]} || {_LABELS}[?{cel.quoted(KAI_QUEUE)}].hasValue())"
@@ -102,7 +104,7 @@ def _named(system: System) -> str:
 
 
 def _default(system: System) -> str:
-    """Of what names the system's scheduler alone."""
+    """The queue of an object that names only the system's scheduler."""
     if system == "kai":
         return cel.when(_named(system), cel.quoted("default-queue"))
     fallback = cel.quoted("default")
@@ -112,16 +114,16 @@ def _default(system: System) -> str:
 
 
 def _of(kinds: Iterable[JobKind], told: str) -> str:
-    """``told`` of the object's templates ``m`` and its schedulers ``n``."""
+    """``told``, with the object's templates as ``m`` and its schedulers as ``n``."""
     paths = dict.fromkeys(path for kind in kinds for path in kind.template_paths)
     return f"[{_marked(paths)}].map(m, [{_SCHEDULERS}].map(n, {told})[0])[0]"
 
 
 def queue_of(system: System, kinds: Iterable[JobKind]) -> str:
-    """A text, empty where the object is for none of the system's queues, or for that of its PodGroup.
+    """The queue as a text; empty if the object is for none of the system's queues, or for that of its PodGroup.
 
-    Empty too where the object is the other system's, or where nothing says which one's it is (``conflict``).
-    ``kinds``: those that objects may be of.
+    Empty too if the object is the other system's, or if it is not known which one's it is (``conflict``). ``kinds``:
+    the kinds that objects may have.
     """
     other: System = "kai" if system == "volcano" else "volcano"
     own, others = _named(system), _named(other)
@@ -132,7 +134,7 @@ def queue_of(system: System, kinds: Iterable[JobKind]) -> str:
 
 
 def conflict(kinds: Iterable[JobKind]) -> str:
-    """Why nothing says which system's the object is, as ``foreignmarks.conflict`` has it; empty where it is known."""
+    """Why it is not known which system's the object is, as ``foreignmarks.conflict`` has it; empty if it is known."""
     names = [f"n.filter(s, s in {NAMES[system]})[?0].orValue('')" for system in ("volcano", "kai")]
     marks = [_shown(_ALL_MARKS["volcano"]), _shown(_ALL_MARKS["kai"])]
     of_schedulers = cel.text(

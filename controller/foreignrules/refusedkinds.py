@@ -1,4 +1,6 @@
-"""Kinds of Volcano and KAI that have no effect here: none is created, and the sentence says what to write instead."""
+"""Kinds of Volcano and KAI that have no effect here: creating one is refused, and the sentence says what to write
+instead.
+"""
 
 from typing import Final
 
@@ -7,7 +9,7 @@ from controller.objects.meta import Struct
 
 
 class RefusedKind(Struct, frozen=True, kw_only=True):
-    """``group/plural``, of all versions."""
+    """One kind: ``group/plural``, of all versions."""
 
     system: System
     group: str

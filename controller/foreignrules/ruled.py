@@ -12,10 +12,10 @@ System = Literal["volcano", "kai"]
 
 
 class ForeignKind(Struct, frozen=True, kw_only=True):
-    """``variables``: in CEL, what its sentences use, each those before it.
+    """A kind with its rules. ``variables``: in CEL, what its sentences use, each those before it.
 
-    ``defaults``: in CEL, patches of what is created. ``deletions``: rules about an object that is to be deleted; in CEL
-    it is ``oldObject``.
+    ``defaults``: in CEL, patches of new objects. ``deletions``: rules about an object that is to be deleted; in CEL it
+    is ``oldObject``.
     """
 
     system: System
@@ -42,7 +42,7 @@ class ForeignKind(Struct, frozen=True, kw_only=True):
 
 
 def all_sentences(rules: Iterable[Rule]) -> dict[str, str]:
-    """In CEL, by their names, in the order of the rules."""
+    """All sentences in CEL, by their names, in the order of the rules."""
     return {name: said for rule in rules for name, said in rule.says.items()}
 
 
@@ -59,7 +59,7 @@ def deleted(kind: ForeignKind, given: Json) -> tuple[Refusal, ...]:
 
 
 MOST: Final = cel.MOST_PLACES
-"""Items of a list that are looked at: CEL has a budget, and longer lists are nothing that can be queued."""
+"""The number of a list's items that are checked: CEL has a budget, and objects with longer lists cannot be queued."""
 
 
 def first_items(given: Json, *path: str) -> list[Json]:
@@ -67,12 +67,12 @@ def first_items(given: Json, *path: str) -> list[Json]:
 
 
 def bounded(items: str) -> str:
-    """The same in CEL, of an expression for a list."""
+    """The first items of a list, which is an expression, in CEL."""
     return f"{list(range(MOST))}.filter(b, b < size({items})).map(b, {items}[b])"
 
 
 def listed(names: Iterable[str]) -> str:
-    """A literal of CEL."""
+    """A list of texts as a literal of CEL."""
     return f"[{', '.join(map(cel.quoted, names))}]"
 
 
@@ -82,6 +82,6 @@ def place(before: str, index: str, after: str = "") -> str:
 
 
 def duplicates(items: Iterable[Any]) -> list[Any]:
-    """What stands there more than once, in the order of the first."""
+    """The items that occur more than once, in the order of their first occurrence."""
     seen = list(items)
     return [each for place, each in enumerate(seen) if seen.count(each) > 1 and seen.index(each) == place]

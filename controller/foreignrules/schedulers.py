@@ -1,8 +1,8 @@
-"""Which scheduler binds the pods that come with the name of Volcano's or KAI's.
+"""The scheduler that binds pods which name Volcano's or KAI's.
 
 Tessera decides and the default scheduler binds. A pod that names a scheduler which does not run waits for ever, without
-an event. Templates stay as they are written: a change would be one more difference for whoever applies them again, and
-every pod made of one passes by the API server itself.
+an event. Templates stay as they are written: a change would be one more difference for tools that apply them again, and
+every pod made of one passes the API server itself.
 """
 
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from controller.foreignrules.ruled import System
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 SCHEDULERS: Final[dict[System, str]] = {"volcano": "volcano", "kai": "kai-scheduler"}
-"""Names by which their schedulers are known unless a site calls them otherwise."""
+"""The usual names of the systems' schedulers; a site may have others."""
 
 
 def bound_by(
@@ -22,10 +22,10 @@ def bound_by(
     names: Collection[str] = (),
     keep: bool = False,
 ) -> str:
-    """``schedulerName`` of a pod that the controller makes for ``system``.
+    """The ``schedulerName`` of a pod that the controller makes for ``system``.
 
-    ``names``: those of the system's schedulers, where the site has others. ``keep``: the system's scheduler runs and
-    binds what is admitted; a pod that names none is its.
+    ``names``: those of the system's schedulers, if the site has others. ``keep``: the system's scheduler runs and binds
+    what is admitted; it gets a pod that names none.
     """
     own = tuple(names) or (SCHEDULERS[system],)
     if keep:

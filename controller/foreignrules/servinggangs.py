@@ -1,7 +1,7 @@
 """Deployments and StatefulSets whose pods are to start together, by Volcano's annotation on the object.
 
 Volcano's controller makes a PodGroup of them. Here the pods of a Deployment are stamped through its template: they name
-the group and its minimum themselves. A StatefulSet that is queued starts as a whole already: it gets its queue's label.
+the group and its minimum themselves. A queued StatefulSet starts as a whole already: it only gets its queue's label.
 """
 
 from typing import Final
@@ -30,7 +30,7 @@ def is_deployment(owner: Json) -> bool:
 
 
 def stamped(owner: Json, queue: str) -> Json:
-    """A Deployment for this queue with its template as it is to be; the very object where it asks for no gang.
+    """A Deployment for this queue with its stamped template; the very same object if it asks for no gang.
 
     Raises JobError.
     """
@@ -70,4 +70,4 @@ def _patch() -> str:
 
 
 PATCH: Final = _patch()
-"""In CEL, the operations that stamp a Deployment; its policy has the variable ``queue``."""
+"""The operations that stamp a Deployment, in CEL; its policy has the variable ``queue``."""

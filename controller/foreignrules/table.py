@@ -1,4 +1,4 @@
-"""All kinds of Volcano and KAI whose objects are looked at when they are written."""
+"""All kinds of Volcano and KAI whose objects are checked when they are written."""
 
 from typing import Final
 

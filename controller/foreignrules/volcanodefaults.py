@@ -1,4 +1,4 @@
-"""What one of Volcano's Jobs says where nothing is written: in Python, and as patches in CEL.
+"""Defaults of the fields of a Volcano Job: in Python, and as patches in CEL.
 
 Source: Volcano's webhook of Jobs. The queue and the job's maxRetry have their defaults in the CRD.
 """
@@ -12,16 +12,18 @@ from controller.jobrules import cel
 
 PLUGINS: Final = ("svc", "ssh", "env", "pytorch", "tensorflow", "mpi", "ray", "hcclrank")
 PULLED_IN: Final = {"mpi": ("svc", "ssh"), "tensorflow": ("svc",), "pytorch": ("svc",), "ray": ("svc",)}
-"""Plugins that need others."""
+"""Plugins that need others, with those that they need."""
 DEFAULT_TASK: Final = "default"
-"""A task without a name is called so, with its place behind it."""
+"""The name of a task without one, before its index."""
 DEFAULT_QUEUE: Final = "default"
 RETRIES: Final = 3
 _HOST_DNS: Final = "ClusterFirstWithHostNet"
 
 
 def defaulted(job: Json) -> Json:
-    """A job as it is created, or one that came past the policies; itself where nothing is missing. Raises JobError."""
+    """A job with its defaults, for new ones and for those that bypassed the policies; the same object if nothing is
+    missing. Raises JobError.
+    """
     made = copy.deepcopy(job)
     spec = made["spec"] = mapping(made, "spec")
     spec["queue"] = spec.get("queue") or DEFAULT_QUEUE
@@ -41,7 +43,7 @@ def defaulted(job: Json) -> Json:
 
 
 def _minimum(task: Json) -> int:
-    """Of a task in partitions: the pods of the partitions that it needs."""
+    """The minimum of a task. If it has partitions, it is the number of pods of the partitions that it needs."""
     if at(task, "minAvailable") is not None:
         return integer(task, "minAvailable", default=0)
     needed = integer(task, "partitionPolicy", "minPartitions", default=0)
@@ -55,7 +57,7 @@ _MINIMUM: Final = f"{{0}}.?minAvailable.orValue({_OF_REPLICAS})"
 
 
 def _in_tasks(missing: str, field: str, value: str) -> str:
-    """Patches of the tasks where ``missing`` holds of ``t[i]``."""
+    """Patches of the tasks ``t[i]`` for which ``missing`` holds."""
     path = cel.text("'/spec/tasks/'", "string(i)", cel.quoted(f"/{field}"))
     places = f"{cel.places('variables.tasks')}.filter(i, {missing})"
     return f"{places}.map(i, {cel.added(path, value)})"

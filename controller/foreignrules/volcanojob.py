@@ -1,8 +1,8 @@
 """Rules about Volcano's Jobs, ``batch.volcano.sh/v1alpha1``, at creation.
 
-Source: Volcano's webhook of Jobs. Bounds of single numbers and the form of names are in the CRD. What has to look at
-other objects, or in circles, is the controller's: whether the queue is there, open and a leaf, and whether
-``dependsOn`` leads in a circle.
+Source: Volcano's webhook of Jobs. Bounds of single numbers and the form of names are in the CRD. The controller checks
+what depends on other objects, or on circles: whether the queue exists, is open and a leaf, and whether ``dependsOn``
+leads in a circle.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def _rule(name: str, found: Callable[[Json], Iterator[Refusal]], said: str) -> R
 
 
 def _of_tasks(sentence: str) -> str:
-    """``sentence`` is about ``variables.tasks[i]``."""
+    """The first sentence about a task; ``sentence`` is about ``variables.tasks[i]``."""
     return cel.first(f"{cel.places('variables.tasks')}.map(i, {sentence})")
 
 
@@ -88,7 +88,7 @@ def _short_names_says() -> str:
 
 
 def _dependencies(job: Json) -> Iterator[Refusal]:
-    """A circle through several tasks is found by the controller."""
+    """Refusals of dependencies. The controller finds a circle through several tasks."""
     tasks = first_items(job, "spec", "tasks")
     names = [text(task, "name") for task in tasks]
     for index, task in enumerate(tasks):
@@ -123,7 +123,7 @@ def _minimums(job: Json) -> Iterator[Refusal]:
 
 
 def _minimums_rule() -> Rule:
-    """At updates as well."""
+    """The rule about minimums, which holds at updates as well."""
     least, replicas = "object.?spec.?minAvailable.orValue(0)", f"{_TASK}.?replicas.orValue(0)"
     own = f"{_TASK}.?minAvailable.orValue(0)"
     of_job = cel.text(
@@ -245,7 +245,7 @@ def _tiers(job: Json) -> Iterator[Refusal]:
 
 
 def both_tiers(topology: str) -> str:
-    """In CEL; of an optional."""
+    """Whether a network topology, an optional, has both forms of a tier, in CEL."""
     return f"{topology}.?highestTierAllowed.hasValue() && {topology}.?highestTierName.orValue('') != ''"
 
 

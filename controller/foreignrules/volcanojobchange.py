@@ -1,4 +1,4 @@
-"""What of one of Volcano's Jobs may change: minimums, numbers of replicas, the priority class.
+"""The fields of a Volcano Job that may change: minimums, numbers of replicas, the priority class.
 
 Source: Volcano's webhook of Jobs.
 """
@@ -72,7 +72,7 @@ def _same(now: str, was: str, key: str) -> str:
 
 
 def _claims(job: Json) -> list[list[Any]]:
-    """Without the names that the controller has written for claims."""
+    """The volumes of a job, without the names that the controller has written for claims."""
     volumes = first_items(job, "spec", "volumes")
     return [
         [each.get("mountPath"), each.get("volumeClaim"), "volumeClaim" in each or text(each, "volumeClaimName")]

@@ -1,8 +1,8 @@
 """Rules about Volcano's Queues and PodGroups, ``scheduling.volcano.sh/v1beta1``.
 
-Source: Volcano's webhooks of both. What has to look at other queues is the controller's: whether the parent is there
-and no descendant, whether capabilities lie below the parent's, and whether guarantees and deserved amounts of all
-children fit into it. So is whether a queue that is to be deleted has children.
+Source: Volcano's webhooks of both. The controller checks what depends on other queues: whether the parent exists and is
+no descendant, whether capabilities lie below the parent's, and whether guarantees and deserved amounts of all children
+fit into it; and whether a queue that is to be deleted has children.
 """
 
 from collections.abc import Iterator
@@ -41,7 +41,9 @@ def _own_parent_says() -> str:
 
 
 def _guarantee(review: Review) -> Iterator[Refusal]:
-    """Of resources that have both: a queue without a deserved amount has its guarantee alone."""
+    """Refusals of guarantees, for resources that also have a deserved amount: a queue without one has its guarantee
+    alone.
+    """
     deserved, guarantee = mapping(review.new, "spec", "deserved"), mapping(review.new, "spec", "guarantee", "resource")
     for name in sorted(guarantee.keys() & deserved.keys()):
         try:

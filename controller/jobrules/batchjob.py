@@ -35,7 +35,7 @@ _PARALLELISM: Final = f"{cel.field('object', 'spec', 'parallelism')}.orValue(1)"
 _COMPLETIONS: Final = f"{cel.field('object', 'spec', 'completions')}.orValue(1)"
 _MINIMUM, _EQUAL = (annotation_path(key) for key in (names.MIN_PARALLELISM, names.COMPLETIONS_EQUAL_PARALLELISM))
 _LEAST: Final = 2
-"""Pods of a Job that may start with fewer."""
+"""The fewest pods of a Job that may start with fewer."""
 _NOT_ELASTIC: Final = "an elastic job has no minimum of its own"
 _INDEXED: Final = "spec.completionMode must be Indexed, or completions cannot be changed"
 _KEEPS_SIZE: Final = "a Job of partial admission keeps it while it runs"
@@ -167,7 +167,7 @@ def _synchronized_completions_says() -> str:
 
 
 def _resized(review: Review) -> Iterator[Refusal]:
-    """A Job that runs with fewer pods than it asked for keeps its size."""
+    """Refusals of a new size for a Job that runs with fewer pods than it requested."""
     old, new = review.before, review.new
     if old is None or review.was_suspended:
         return

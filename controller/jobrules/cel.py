@@ -1,7 +1,7 @@
 """Pieces of CEL, the language of the API server's admission policies. Pure text.
 
-Every expression here is a sentence: empty where nothing is wrong. Variables of policies are those of ``VARIABLES``,
-those that a kind adds (``suspended``, ``wasSuspended``, ``podSets``), and ``gates``, the feature gates by name.
+Every expression here is a sentence: empty if nothing is wrong. Variables of policies are those of ``VARIABLES``, those
+that a kind adds (``suspended``, ``wasSuspended``, ``podSets``), and ``gates``, the feature gates by name.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _FALSE: Final = "['0', 'f', 'F', 'false', 'FALSE', 'False']"
 SUBDOMAIN: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 _LABEL_NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 MOST_PLACES: Final = 32
-"""Items of a list that are looked at by their place: more pod sets than a Workload has."""
+"""The number of a list's items that are read by their index: more pod sets than a Workload has."""
 
 
 def quoted(text: str) -> str:
@@ -25,22 +25,22 @@ def quoted(text: str) -> str:
 
 
 def shown(value: str) -> str:
-    """A value as it stands in a sentence: quoted and cut, as ``raw.shown`` has it."""
+    """A value for a sentence: quoted and cut, as by ``raw.shown``."""
     return f'"\'" + (size({value}) > {_MOST_SHOWN} ? {value}.substring(0, {_MOST_SHOWN}) : {value}) + "\'"'
 
 
 def text(*parts: str) -> str:
-    """Expressions of text, one after the other."""
+    """The concatenation of expressions of text."""
     return " + ".join(parts)
 
 
 def says(where: str, sentence: str) -> str:
-    """A whole sentence that never differs."""
+    """The literal of a whole sentence that is always the same."""
     return quoted(f"{where}: {sentence}")
 
 
 def when(condition: str, sentence: str, otherwise: str = "''") -> str:
-    """``sentence`` where ``condition`` holds."""
+    """``sentence`` if ``condition`` holds, else ``otherwise``."""
     return f"({condition} ? {sentence} : {otherwise})"
 
 
@@ -54,7 +54,7 @@ def any_of(*sentences: str) -> str:
 
 
 def key(where: str, name: str) -> str:
-    """The value under ``name``, empty where it is absent; ``where`` is a map."""
+    """The value under ``name``, empty if it is absent; ``where`` is a map."""
     return f"{where}[?{quoted(name)}].orValue('')"
 
 
@@ -63,7 +63,7 @@ def has_key(where: str, name: str) -> str:
 
 
 def field(at: str, *path: str) -> str:
-    """An optional: what stands there, if all that is above it does."""
+    """An optional with the value at the path, if all that is above it exists."""
     return at + "".join(f".?{step}" for step in path)
 
 
@@ -94,17 +94,17 @@ def added(path: str, value: str) -> str:
 
 
 def pointer(*steps: str) -> str:
-    """A path of a JSON patch."""
+    """The path of a JSON patch, with its steps escaped."""
     return "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def places(items: str) -> str:
-    """Indexes of a list."""
+    """The indexes of a list."""
     return f"{list(range(MOST_PLACES))}.filter(i, i < size({items}))"
 
 
 def _both(name: str, path: tuple[str, ...], *, empty: str) -> Iterable[tuple[str, str]]:
-    """A variable for the object and one for what it was before."""
+    """Two variables of a field: of the object, and of the object before the change."""
     before = field("oldObject", *path)
     return (
         (name, f"{field('object', *path)}.orValue({empty})"),
@@ -128,4 +128,4 @@ VARIABLES: Final[tuple[tuple[str, str], ...]] = (
         ),
     ),
 )
-"""What every policy of rules declares, in this order."""
+"""The variables that every policy of rules declares, in this order."""

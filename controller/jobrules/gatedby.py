@@ -1,4 +1,6 @@
-"""The annotation that names who must agree before a job queues. Source: Kueue's jobframework/validation.go."""
+"""The annotation that names the controllers that must agree before a job queues. Source: Kueue's
+jobframework/validation.go.
+"""
 
 import re
 from typing import Final
@@ -26,7 +28,7 @@ def _gates(review: Review) -> list[Refusal]:
 
 
 def admission_gates(job: Json, gates: FeatureGates) -> list[Refusal]:
-    """Names of the controllers that must agree before the job queues, by commas, each as ``example.com/name``."""
+    """Refusals of the annotation: it has names of controllers separated by commas, each as ``example.com/name``."""
     found = annotations(job).get(names.ADMISSION_GATED_BY, "")
     if not found or not gates.on("AdmissionGatedBy"):
         return []
@@ -67,7 +69,7 @@ def gate_names(value: str) -> list[str]:
 
 
 def admission_gates_change(old: Json, new: Json, gates: FeatureGates) -> list[Refusal]:
-    """Gates are only ever taken off."""
+    """Refusals of gates that a change adds: gates may only be removed."""
     if not gates.on("AdmissionGatedBy"):
         return []
     before, after = (annotations(job).get(names.ADMISSION_GATED_BY, "") for job in (old, new))

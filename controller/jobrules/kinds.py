@@ -16,18 +16,18 @@ _OLD_QUEUE_COUNTS: Final = "ValidateRayAndSparkJobUpdates"
 
 
 def rules(kind: TemplatedKind) -> tuple[Rule, ...]:
-    """Of jobs that are queued."""
+    """The rules about queued jobs of the kind."""
     return (*common(kind), *kind.rules)
 
 
 def common(kind: TemplatedKind) -> tuple[Rule, ...]:
-    """Of all jobs of the kind."""
+    """The rules about all jobs of the kind."""
     says = topology_says() if kind.pod_sets_in_cel else {}
     return (*marks.rules(kind.kind, kind.group), Rule(refused=partial(_topology, kind=kind), says=says))
 
 
 def created(kind: TemplatedKind, job: Json, gates: FeatureGates, *, manage_all: bool = False) -> list[Refusal]:
-    """``manage_all``: jobs without a queue are managed as well."""
+    """The refusals of a new job. ``manage_all``: jobs without a queue are managed as well."""
     judged = manage_all or _is_judged(kind, job)
     return list(refused(rules(kind) if judged else common(kind), Review(new=job, gates=gates)))
 
@@ -56,12 +56,12 @@ def updated(
 
 
 def _is_judged(kind: TemplatedKind, job: Json) -> bool:
-    """Whether the kind's own rules are about it."""
+    """Whether the kind's own rules apply to the job."""
     return bool(queue_name(job)) or not kind.only_queued_are_judged
 
 
 def _topology(review: Review, kind: TemplatedKind) -> list[Refusal]:
-    """Of all pod sets; nothing of a job whose pod sets cannot be told, which its reconciler refuses."""
+    """Topology refusals of all pod sets; none for a job whose pod sets cannot be read, which its reconciler refuses."""
     job = review.new
     try:
         asking = [

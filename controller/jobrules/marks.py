@@ -1,7 +1,7 @@
 """Rules about the queue's labels and annotations of any job. Source: Kueue's jobframework/validation.go.
 
-A mark may stand in a label or, for some, in an annotation of the same key. Refusals are in the order of the checks;
-a mark that an update leaves as it is was accepted before, and is looked at again only where Kueue does so.
+A mark may stand in a label or, for some, in an annotation of the same key. Refusals are in the order of the checks; a
+mark that an update does not change was accepted before, and is checked again only if Kueue does so.
 """
 
 from functools import cache, partial
@@ -32,7 +32,7 @@ PREBUILT_KINDS: Final = frozenset(
         ("workload.codeflare.dev", "AppWrapper"),
     }
 )
-"""Kinds, each with its group before it, whose jobs may name a Workload that was made for them."""
+"""Kinds, each with its group before it, whose jobs may name a prebuilt Workload."""
 ELASTIC_KINDS: Final = frozenset(
     {("batch", "Job"), ("ray.io", "RayCluster"), ("ray.io", "RayJob"), ("ray.io", "RayService")}
 )
@@ -44,7 +44,9 @@ _NO_CHANGE: Final = "it does not change"
 
 @cache
 def rules(kind: str, group: str) -> tuple[Rule, ...]:
-    """``kind`` is the job's, as in its JSON; ``group`` is that of the API, since kinds of two groups share names."""
+    """The rules about marks. ``kind`` is the job's, as in its JSON; ``group`` is that of the API, since kinds of two
+    groups share names.
+    """
     return (
         queue_name_rule(),
         Rule(refused=partial(_queue_change, kind=kind), says={"queueChange": _queue_change_says(kind)}),
@@ -71,7 +73,7 @@ def updated(
     is_suspended: bool,
     has_default_queue: bool = False,
 ) -> list[Refusal]:
-    """``has_default_queue``: the namespace has a LocalQueue ``default``."""
+    """The refusals of a change. ``has_default_queue``: the namespace has a LocalQueue ``default``."""
     review = Review(
         new=new,
         before=old,
@@ -87,13 +89,13 @@ def updated(
 
 
 def _mark(review: Review, key: str) -> tuple[str | None, str | None]:
-    """The label before and after; before is None for a job that is created."""
+    """The label before and after; before is None for a new job."""
     before = None if review.before is None else labels(review.before).get(key)
     return before, labels(review.new).get(key)
 
 
 def queue_name_rule(*, if_kept: bool = False) -> Rule:
-    """``if_kept``: a name that a change leaves as it is is looked at as well."""
+    """The rule about the queue's name. ``if_kept``: a name that a change leaves as it is is checked as well."""
     return Rule(refused=partial(_queue_name, if_kept=if_kept), says={"queueName": _queue_name_says(if_kept=if_kept)})
 
 
@@ -139,7 +141,7 @@ def queue_change(
 
 
 def _queue_change_says(kind: str) -> str:
-    """Whether the namespace has a default queue is not known here."""
+    """Sentences about a changed queue, in CEL. A policy does not know whether the namespace has a default queue."""
     sentence = cel.text(
         cel.quoted(f"{label_path(names.QUEUE_NAME)}: {_only_suspended(kind)}; found "),
         cel.shown("variables.queue"),
@@ -162,7 +164,7 @@ def prebuilt_rule(kind: str, group: str) -> Rule:
 
 
 def _prebuilt(review: Review, kind: str, *, may: bool) -> list[Refusal]:
-    """An elastic job goes from one Workload to the next while it runs."""
+    """Refusals about the prebuilt Workload. An elastic job may change from one Workload to the next while it runs."""
     path, after = prebuilt_name(review.new, review.gates)
     if review.before is not None and not review.is_suspended and not is_elastic(review.new, review.gates):
         _, before = prebuilt_name(review.before, review.gates)
@@ -176,14 +178,14 @@ def _prebuilt(review: Review, kind: str, *, may: bool) -> list[Refusal]:
 
 
 def prebuilt_name(job: Json, gates: FeatureGates) -> tuple[str, str]:
-    """Where it stands, and the name; empty where there is none."""
+    """The path of the mark that names a prebuilt Workload, and the name; empty if there is none."""
     if gates.on("WorkloadIdentifierAnnotations"):
         return prebuilt_mark(job)
     return label_path(names.PREBUILT_WORKLOAD), labels(job).get(names.PREBUILT_WORKLOAD, "")
 
 
 def marked(key: str, when: str = "") -> tuple[str, str]:
-    """In CEL: where a mark of either form stands and what it says; ``when`` is empty or "Before"."""
+    """The path of a mark of either form and its value, in CEL; ``when`` is empty or "Before"."""
     by_annotation = (
         f"variables.gates.WorkloadIdentifierAnnotations && {cel.key(f'variables.annotations{when}', key)} != ''"
     )
@@ -278,7 +280,7 @@ def _priority_says(kind: str) -> str:
 
 
 def elastic_rule(kind: str, group: str) -> Rule:
-    """Of jobs that are created, and of those that are changed where the mark itself may not change."""
+    """The rule about elastic jobs: for new jobs, and for changed ones if the mark itself may not change."""
     path, off = annotation_path(names.ELASTIC_JOB), "!variables.gates.ElasticJobsViaWorkloadSlices"
     says = {
         "elasticChange": cel.when(

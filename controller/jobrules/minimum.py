@@ -1,4 +1,4 @@
-"""The floor of what serves: a number where the kind can have one, nothing where it has all of its replicas or none."""
+"""The minimum of replicas of a serving object: a number if its kind can have one, none if it starts as a whole."""
 
 from collections.abc import Iterator
 from typing import Final

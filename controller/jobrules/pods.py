@@ -19,7 +19,7 @@ _STAYS_SO: Final = "a group that is not retriable does not become so"
 
 
 def rules() -> tuple[Rule, ...]:
-    """A pod behind a gate counts as suspended."""
+    """The rules about pods. A pod behind a gate counts as suspended."""
     return (
         *marks.rules("Pod", ""),
         Rule(refused=_managed, says={"managed": _managed_says()}),
@@ -33,7 +33,7 @@ def rules() -> tuple[Rule, ...]:
 POD_SETS: Final = "[{}]".format(
     topology.pod_set("''", "'metadata.annotations'", "1", cel.field("object", "metadata", "annotations"))
 )
-"""The pod by itself: how many there are in its group, and in which pod sets, is the controller's to know."""
+"""The pod sets of a pod by itself, in CEL: only the controller knows the pods and pod sets of its group."""
 
 
 def created(pod: Json, gates: FeatureGates) -> list[Refusal]:
@@ -53,7 +53,7 @@ def updated(old: Json, new: Json, gates: FeatureGates, *, has_default_queue: boo
 
 
 def warnings(pod: Json, is_job_kind: bool) -> list[str]:
-    """``is_job_kind``: its controller is a job of a kind that is queued as a whole."""
+    """Warnings about a pod. ``is_job_kind``: its controller is a job of a kind that is queued as a whole."""
     marked = MANAGED in labels(pod) and SUSPENDING_PARENT not in annotations(pod)
     if controller_of(pod) is None or not is_job_kind or not marked:
         return []
@@ -61,7 +61,9 @@ def warnings(pod: Json, is_job_kind: bool) -> list[str]:
 
 
 def group_name(pod: Json, gates: FeatureGates) -> tuple[str, str]:
-    """Where it stands, and the name; empty for a pod in no group. An annotation goes before the label."""
+    """The path of the mark with the group's name, and the name; empty for a pod in no group. An annotation goes before
+    the label.
+    """
     given = annotations(pod).get(GROUP_NAME, "")
     if given and gates.on("WorkloadIdentifierAnnotations"):
         return annotation_path(GROUP_NAME), given
@@ -141,7 +143,7 @@ def _group_says() -> dict[str, str]:
 
 
 def _group_change(review: Review) -> list[Refusal]:
-    """A pod in no group may be given one later."""
+    """Refusals of a changed group. A pod in no group may get one later."""
     if review.before is None:
         return []
     (_, before), (path, after) = (group_name(pod, review.gates) for pod in (review.before, review.new))

@@ -1,4 +1,5 @@
-"""What of a pod template may change while its pods share one workload: all but what quota and places follow from.
+"""The parts of a pod template that may change while its pods share one workload: all but those that quota and places
+follow from.
 
 Source: Kueue's ``ValidateImmutablePodGroupPodSpec``.
 """
@@ -29,18 +30,18 @@ _EMPTY: Final = {
     "topologySpreadConstraints": "[]",
     "resourceClaims": "[]",
 }
-"""In CEL; of all others an empty map."""
+"""The empty value of each field in CEL; an empty map for all other fields."""
 _SENTENCE: Final = "it does not change while the workload is queued"
 
 
 def changed(old: Json, new: Json, path: str) -> list[Refusal]:
-    """``old`` and ``new`` are pod specs; ``path`` is where they stand."""
+    """Refusals of a changed pod spec. ``old`` and ``new`` are pod specs; ``path`` is their path."""
     found = [refusal for key in _CONTAINER_LISTS for refusal in _containers(old, new, key, path)]
     return found + [invalid(f"{path}.{key}", _SENTENCE) for key in _FIXED if _differ(old.get(key), new.get(key))]
 
 
 def says(before: str, after: str, path: str) -> str:
-    """The same in CEL: of two pod specifications, which are expressions; the first field that has changed."""
+    """``changed`` in CEL: the sentence about the first field that differs in two pod specs, which are expressions."""
     found = [_containers_say(before, after, key, path) for key in _CONTAINER_LISTS]
     for key in _FIXED:
         was, now = (f"{each}.?{key}.orValue({_EMPTY.get(key, '{}')})" for each in (before, after))
@@ -78,5 +79,5 @@ def _containers(old: Json, new: Json, key: str, path: str) -> list[Refusal]:
 
 
 def _differ(was: Any, now: Any) -> bool:
-    """Empty and absent are the same."""
+    """Whether two values differ. Empty and absent are the same."""
     return (was or None) != (now or None)

@@ -1,7 +1,7 @@
 """Rules about Deployments, StatefulSets and LeaderWorkerSets, whose pods are queued.
 
-They count as suspended while none of their replicas is ready. Templates that another kind has stamped are that
-kind's. Sources: Kueue's webhooks in pkg/controller/jobs/{deployment,statefulset,leaderworkerset}.
+They count as suspended while none of their replicas is ready. Templates that another kind has stamped belong to that
+kind. Sources: Kueue's webhooks in pkg/controller/jobs/{deployment,statefulset,leaderworkerset}.
 """
 
 from collections.abc import Iterable
@@ -60,7 +60,7 @@ def _queue_rule(kind: str, group: str) -> Rule:
 
 
 def _of_any_job(kind: str, group: str, *, created: bool) -> tuple[Rule, ...]:
-    """``created``: with what is asked of the marks of a job that is created, and of none that is changed."""
+    """The rules about marks for a serving kind. ``created``: with the rules for new jobs alone."""
     by_name = {name: rule for rule in marks.rules(kind, group) for name in rule.says}
     fixed = [by_name[name] for name in (("prebuilt", "execTime") if created else ())]
     return (
@@ -74,7 +74,7 @@ def _of_any_job(kind: str, group: str, *, created: bool) -> tuple[Rule, ...]:
 
 
 def _inelastic(kind: str) -> Rule:
-    """No elastic job is created, and none is made of one that is there."""
+    """The rule against elastic objects: none is created, and no existing one becomes elastic."""
 
     def refused_(review: Review) -> Iterable[Refusal]:
         before, after = (one is not None and marks.is_elastic(one, review.gates) for one in (review.before, review.new))
@@ -96,7 +96,7 @@ def only_created(rule: Rule) -> Rule:
 
 
 def deployment_rules() -> tuple[Rule, ...]:
-    """Its pods have the marks of pods: topology is asked of them."""
+    """The rules about Deployments. Topology is checked on their pods, which have the marks of pods."""
     return (*_of_any_job("Deployment", "apps", created=False), MINIMUM)
 
 
@@ -144,7 +144,9 @@ def statefulset_created(sts: Json, gates: FeatureGates) -> list[Refusal]:
 def statefulset_updated(
     old: Json, new: Json, gates: FeatureGates, *, is_owned: bool = False, workload: Json | None = None
 ) -> list[Refusal]:
-    """``is_owned``: a job above it is queued in its place. ``workload``: its own, where there is one already."""
+    """The refusals of a change. ``is_owned``: a job above it is queued in its place. ``workload``: its own, if it has
+    one already.
+    """
     found = refused(statefulset_rules(), _changed(old, new, gates))
     own = [each for each in found if not (is_owned and each.field.startswith(("spec.template.spec", _REPLICAS)))]
     left = [] if is_owned or any(each.field == _REPLICAS for each in own) else _held_before(old, new, workload)
@@ -152,7 +154,7 @@ def statefulset_updated(
 
 
 def _unless_anothers(rule: Rule) -> Rule:
-    """Of a StatefulSet whose template no other kind has stamped."""
+    """The rule, applied only to StatefulSets whose template no other kind has stamped."""
 
     def asked(review: Review) -> Iterable[Refusal]:
         return () if _is_anothers(review.new) else rule.refused(review)
@@ -163,7 +165,7 @@ def _unless_anothers(rule: Rule) -> Rule:
 
 
 def _is_anothers(sts: Json) -> bool:
-    """Another kind has stamped its template: it makes the workload."""
+    """Whether another kind has stamped the template: it makes the workload."""
     stamp = strings(sts, "spec", "template", "metadata", "annotations").get(SUSPENDING_PARENT, STATEFULSET_PARENT)
     return stamp != STATEFULSET_PARENT
 
@@ -189,7 +191,7 @@ def _template_change(review: Review) -> list[Refusal]:
 
 
 def _scale(review: Review) -> tuple[int, int]:
-    """Replicas before and after; the same where that is nobody's business."""
+    """Replicas before and after; equal numbers if the object is not queued."""
     if review.before is None or not labels(review.new).get(names.QUEUE_NAME):
         return 0, 0
     before, after = (integer(each, "spec", "replicas", default=1) for each in (review.before, review.new))
@@ -197,7 +199,7 @@ def _scale(review: Review) -> tuple[int, int]:
 
 
 def _rescaled(review: Review) -> list[Refusal]:
-    """All replicas or none: their number changes to 0 and, once the old pods and their quota are gone, from 0."""
+    """Refusals of a new number of replicas: it changes to 0 and, once the old pods and their quota are gone, from 0."""
     before, after = _scale(review)
     if after in (before, 0):
         return []
@@ -226,7 +228,7 @@ def _rescaled_says() -> str:
 
 
 def _held_before(old: Json, new: Json, workload: Json | None) -> list[Refusal]:
-    """The quota of before is the controller's to know."""
+    """Refusals of a new size while the former one holds quota. Only the controller knows that."""
     before, after = _scale(Review(new=new, before=old))
     if _is_anothers(new) or workload is None or after in (before, 0) or before > 0:
         return []

@@ -24,27 +24,30 @@ _GIVEN: Final = "p.annotations"
 
 
 def pod_set(name: str, path: str, count: str, annotations: str) -> str:
-    """One pod set; all are expressions. ``annotations`` is an optional."""
+    """One pod set, in CEL; all arguments are expressions. ``annotations`` is an optional."""
     found = {"name": name, "path": path, "count": count, "annotations": f"{annotations}.orValue({{}})"}
     return "{" + ", ".join(f"'{key}': dyn({value})" for key, value in found.items()) + "}"
 
 
 def parallel_pods_in_cel(spec: str) -> str:
-    """Pods that a batch Job of this specification, an optional, runs at a time."""
+    """The number of pods that a batch Job with this specification, an optional, runs at a time, in CEL."""
     parallelism, completions = (f"{spec}.?{key}.orValue({default})" for key, default in _COUNTS)
     return f"({completions} < {parallelism} ? {completions} : {parallelism})"
 
 
 def says() -> Mapping[str, str]:
-    """Of ``variables.podSets``, all that the job has: by the name of a rule, what it says of the first that breaks it.
+    """Sentences by rule about all pod sets of a job, ``variables.podSets``: each is about the first that breaks the
+    rule.
 
-    The rules of ``topologyrequest.topology_refusals``.
+    They are the rules of ``topologyrequest.topology_refusals``.
     """
     return {**says_of_each(), "topologySizes": _of_first(_sizes()), "topologyMembers": _of_first(_members())}
 
 
 def says_of_each() -> Mapping[str, str]:
-    """As ``says``, where neither sizes nor other pod sets are known: the rules of ``topologyrequest.refusals``."""
+    """Sentences as of ``says`` if neither sizes nor other pod sets are known: the rules of
+    ``topologyrequest.refusals``.
+    """
     return {
         "topologyLevels": _of_first(_levels()),
         "topologyLabels": _of_first(_labels()),
@@ -61,7 +64,7 @@ def _of_first(sentence: str) -> str:
 
 
 def elastic_says() -> Mapping[str, str]:
-    """Of an elastic batch Job alone."""
+    """Sentences about elastic batch Jobs alone."""
     sentence = f": an elastic job may not ask for {REQUIRED} or {PREFERRED}: its pods come and go"
     found = [cel.when(_has(key), cel.text("p.path", cel.quoted(f".{key}{sentence}"))) for key in (REQUIRED, PREFERRED)]
     elastic = "variables.elastic && variables.gates.ElasticJobsViaWorkloadSlices"
@@ -78,7 +81,7 @@ def _value(key: str) -> str:
 
 
 def _at(sentence: str, key: str = "") -> str:
-    """A sentence that never differs, about the pod set or one of its annotations."""
+    """A sentence that is always the same, about the pod set or one of its annotations."""
     return cel.text("p.path", cel.quoted(f"{f'[{key}]' if key else ''}: {sentence}"))
 
 
@@ -130,7 +133,9 @@ def _slices() -> str:
 
 
 def _constraints() -> str:
-    """The list within is JSON, which CEL does not read: its sizes are the controller's to look at."""
+    """The sentence about constraints. The list in the annotation is JSON, which CEL does not read: the controller
+    checks its sizes.
+    """
     off = cel.when(
         "!variables.gates.TASMultiLayerTopology",
         _at("the feature gate TASMultiLayerTopology is off", SLICE_CONSTRAINTS),
@@ -173,7 +178,7 @@ def _sizes() -> str:
 
 
 def _members() -> str:
-    """Of a pod set in a group: what is wrong with the group."""
+    """The sentence about the group of a pod set."""
     own = cel.quoted(GROUP_NAME)
     group = f"variables.podSets.filter(q, q.annotations[?{own}] == p.annotations[?{own}])"
     many = cel.text(

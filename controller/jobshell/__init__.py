@@ -1,1 +1,3 @@
-"""What the shells of jobs and of plain pods share: actions about a Workload, and what the watches know besides it."""
+"""Parts that the shells of jobs and of plain pods share: actions about a Workload, and the state of the watches besides
+it.
+"""

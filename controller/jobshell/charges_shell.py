@@ -1,7 +1,7 @@
-"""What runs by a Workload, read from the API: for children that its job's own controller did not make.
+"""Reads from the API what runs by a Workload: for children that its job's own controller did not make.
 
-One child at a time is looked at: between the list of what runs and the write that starts a child, no other starts. In a
-namespace this takes a fifth of the time at most, however many children wait there: each costs a list of its pods.
+One child at a time is reconciled: between the list of what runs and the write that starts a child, no other starts. In
+a namespace this takes a fifth of the time at most, however many children wait there: each costs a list of its pods.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ _BY_OTHERS: Final = frozenset({("sparkoperator.k8s.io", "SparkApplication")})
 """Kinds whose pods are not all made by their own controller."""
 
 _REST: Final = 4
-"""Times as long as a look took."""
+"""The pause after a read, in multiples of its duration."""
 
 Job = tuple[JobKind, Json]
 
 
 class ChargeReader:
-    """``workloads``: of the job of that uid. ``children``: jobs that the object of that uid controls. ``behind``:
-    whether a view of a job is older than our own last write to it.
+    """Reads charges. ``workloads``: those of the job with a uid. ``children``: jobs that the object with a uid
+    controls. ``behind``: whether a view of a job is older than this controller's own last write to it.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class ChargeReader:
         self._now_s = now_s
         self._alone = asyncio.Lock()
         self._rests: dict[str, float] = {}
-        """Until when no child of a namespace is looked at."""
+        """The time until which no child of a namespace is reconciled."""
 
     def rest(self, namespace: str) -> None:
-        """Raises NotYetError while others of the namespace have just been looked at."""
+        """Raises NotYetError while another child of the namespace has just been reconciled."""
         if self._now_s() < self._rests.get(namespace, 0.0):
             raise NotYetError("other children of its namespace have just been looked at")
 
     @asynccontextmanager
     async def alone(self, namespace: str) -> AsyncIterator[None]:
-        """Nothing else starts by a charge until the block ends. Raises NotYetError as ``rest`` does."""
+        """Keeps all other children from starting until the block ends. Raises NotYetError as ``rest`` does."""
         async with self._alone:
             self.rest(namespace)
             began_s = self._now_s()
@@ -75,8 +75,8 @@ class ChargeReader:
                 self._rests[namespace] = ended_s + _REST * (ended_s - began_s)
 
     async def read(self, above: str, *, job: Job | None, child: Json) -> Charge | None:
-        """``above``: the uid of the topmost job, ``job`` itself where it is of a kind that is queued here; ``child``
-        asks, and is not counted. None where no admitted Workload is known.
+        """The charge of a Workload. ``above``: the uid of the topmost job, ``job`` itself if it is of a kind that is
+        queued here; ``child`` is not counted. None if no admitted Workload is known.
         """
         namespace, without = (text(child, "metadata", key) for key in ("namespace", "uid"))
         admitted = [each for each in self._workloads(above) if each.is_admitted and each.is_live and not each.eviction]
@@ -89,14 +89,14 @@ class ChargeReader:
             raise NotYetError("a job beside it has just been written")
         pods = _of_tree(listing.items, {above, *tree}, workload.name, without)
         makers = [each for uid, each in tree.items() if uid != without and not any(self._children(uid))]
-        # A job below it changes nothing of the pods that the job itself is yet to make.
+        # A job below it does not change the number of pods that the job itself is yet to make.
         if job is not None and _makes_its_pods(job[0]):
             makers.append(job)
         makers = [each for each in makers if not _is_its_own(child, *each)]
         return Charge(workload=workload, taken=tuple(self._taken(makers, pods)))
 
     def _tree(self, above: str) -> Iterator[tuple[str, Job]]:
-        """Jobs below, by uid. Nothing owns itself, but a user may write so."""
+        """Jobs below, by uid. No object owns itself, but a user may write so."""
         left, seen = [above], {above}
         while left:
             for kind, job in self._children(left.pop()):
@@ -107,7 +107,7 @@ class ChargeReader:
                     yield uid, (kind, job)
 
     def _taken(self, makers: Collection[Job], pods: list[Json]) -> Iterator[Pods]:
-        """The pods of jobs that make some: as many as each asks for, though they are yet to come, or all there are."""
+        """The pods of jobs that make some: as many as each requests, though they are yet to come, or all that exist."""
         for kind, job in makers:
             uid = text(job, "metadata", "uid")
             own = [pod for pod in pods if _controller_uid(pod) == uid]
@@ -120,7 +120,7 @@ class ChargeReader:
             yield asked(spec, 1, labels(pod).get(POD_SET, ""))
 
     def _asked(self, kind: JobKind, given: Json) -> tuple[JobPodSet, ...]:
-        """The job's pod sets; none where it does not run, or cannot be read: its pods are counted one by one."""
+        """The job's pod sets; empty if it does not run, or cannot be read: its pods are counted one by one."""
         try:
             job = completed(kind, given, self._cluster.look)
             if kind.is_suspended(job) or kind.finished(job) is not None:
@@ -145,7 +145,7 @@ def _makes_its_pods(kind: JobKind) -> bool:
 
 
 def _of_tree(pods: Collection[Json], uids: set[str], workload: str, without: str) -> list[Json]:
-    """Pods that may run by the workload: those that were started by it, and those below its job, pods of pods too."""
+    """Pods that may run by the workload: pods that it started, and pods below its job, pods of pods too."""
     live = [
         pod for pod in pods if without not in (text(pod, "metadata", "uid"), _controller_uid(pod)) and _may_run(pod)
     ]

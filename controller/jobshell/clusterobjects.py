@@ -25,7 +25,7 @@ from kube.reading.entries import ObjectKey
 from kube.resources import Resource
 
 _MIRRORED: Final = {each.metadata.name: each for each in (FLAVOR, UNPLACED)}
-"""Flavors that have no object."""
+"""Flavors that have no object, by name."""
 
 
 def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
@@ -43,7 +43,7 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
 
 
 def is_selected(feeds: Feeds, selector: LabelSelector, namespace: str) -> bool:
-    """Whether the namespace has such labels. One that is not shown yet has none."""
+    """Whether the namespace's labels match. A namespace that the watch does not show yet has none."""
     entry = feeds[NAMESPACES].get(ObjectKey("", namespace))
     return selector.matches({} if entry is None else entry.object.metadata.labels)
 
@@ -58,8 +58,8 @@ def cluster_objects(
     owned: Collection[Resource] = (),
     claim_devices: ClaimDevices = no_claim_devices,
 ) -> ClusterObjects:
-    """``kinds``: those that are queued here, ``externals``: by others; ``owned``: what lies between one that is queued
-    and its pods. ``is_admitted``: see ``ClusterObjects``.
+    """The objects of the cluster for reconcilers. ``kinds``: kinds that are queued here, ``externals``: by others;
+    ``owned``: kinds between a queued object and its pods. ``is_admitted``: see ``ClusterObjects``.
     """
     resources = {(one.api_version, one.kind): one for one in (*kinds, *externals)}
     owners = {(each.api_version, each.kind): each for each in owned} | resources
@@ -112,6 +112,6 @@ def cluster_objects(
 
 def _global_default(feeds: Feeds) -> tuple[str, int] | None:
     found = [class_ for class_ in feeds[POD_CLASSES].objects() if class_.global_default]
-    # Of several the API server takes the one with the lowest value.
+    # The API server takes the one of several with the lowest value.
     lowest = min(found, key=lambda class_: (class_.value, class_.metadata.name), default=None)
     return None if lowest is None else (lowest.metadata.name, lowest.value)

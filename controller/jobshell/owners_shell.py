@@ -1,4 +1,4 @@
-"""The owners above a child, by UID: out of the watches' copies, else read from the API. A name alone proves nothing."""
+"""The owners above a child, by UID: from the watches' copies, else read from the API. A name alone proves nothing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -20,16 +20,18 @@ _REMEMBERED: Final = 1024
 
 @dataclass(frozen=True)
 class Above:
-    """``cluster`` knows the owners that were read, too. ``unread``: the right that is missing, in a sentence."""
+    """The owners above a child. ``cluster`` knows the owners that were read, too. ``unread``: the missing right, in a
+    sentence.
+    """
 
     cluster: ClusterObjects
     unread: str = ""
 
 
 class Owners:
-    """``resources``: kinds that jobs may be above, besides pods: a driver makes executors.
+    """Reads owners. ``resources``: kinds that jobs may be above, besides pods: a driver makes executors.
 
-    ``_read``: what was read of an owner's metadata, by uid. Who owns an object stays as it is.
+    ``_read``: the metadata of owners that were read, by uid. The owners of an object never change.
     """
 
     def __init__(self, client: Client, resources: Iterable[Resource]) -> None:
@@ -38,7 +40,7 @@ class Owners:
         self._read: dict[str, Json] = {}
 
     async def above(self, child: Json, cluster: ClusterObjects) -> Above:
-        """Follow the owners of ``child`` for as long as they are of these kinds."""
+        """Follows the owners of ``child`` for as long as they are of these kinds."""
         namespace, found, current = text(child, "metadata", "namespace"), dict[str, Json](), child
         for _ in range(MAX_DEPTH):
             reference = controller_of(current)

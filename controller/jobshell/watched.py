@@ -31,16 +31,16 @@ KNOWN_KINDS: Final = frozenset(
     {(kind.group, kind.kind) for kind in JOB_KINDS}
     | {(each.group, each.kind) for each in (*SERVING_KINDS, *STAMPED_KINDS)}
 )
-"""Group and kind of all that is queued without a JobKind."""
+"""Group and kind of all objects that are queued without a JobKind."""
 
 
 def resource_of(kind: JobKind) -> Resource:
-    """Where the API server has its objects: all kinds of jobs are namespaced."""
+    """The resource of the kind's objects: all kinds of jobs are namespaced."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True)
 
 
 def job_kinds(frameworks: Collection[str], *, grow: bool = True) -> JobKinds:
-    """Those of the table that the configuration names. ``grow``: see ``ControllerConfig.jobs_grow``."""
+    """The kinds of the table that the configuration names. ``grow``: see ``ControllerConfig.jobs_grow``."""
     named = (kind for kind in JOB_KINDS if kind.framework in frameworks)
     return {resource_of(kind): kind if grow else kind.whole() for kind in named}
 
@@ -50,7 +50,7 @@ ServingKinds = Mapping[Resource, ServingKind]
 
 
 def serving_kinds(frameworks: Collection[str]) -> ServingKinds:
-    """Those of the table that the configuration names."""
+    """The serving kinds of the table that the configuration names."""
     return {
         Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True): kind
         for kind in SERVING_KINDS
@@ -59,17 +59,17 @@ def serving_kinds(frameworks: Collection[str]) -> ServingKinds:
 
 
 def read_resource(kind: ObjectKind) -> Resource:
-    """Where the API server has objects that jobs are read together with."""
+    """The resource of objects that jobs are read together with."""
     return Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=kind.namespaced)
 
 
 def read_kinds(kinds: JobKinds) -> Mapping[ObjectKind, Resource]:
-    """Other objects that jobs of these kinds are read together with, and where the API server has them."""
+    """Other kinds that jobs of these kinds are read together with, and their resources."""
     return {one: read_resource(one) for kind in kinds.values() for one in kind.reads}
 
 
 def owned_kinds(kinds: Iterable[DeclaredKind]) -> tuple[Resource, ...]:
-    """Kinds between the objects of declared kinds and their pods: followed to find the owner above them."""
+    """Kinds between the objects of declared kinds and their pods: they are watched to find the owner above them."""
     found = (owned for kind in kinds for owned in kind.spec.owns)
     return tuple(
         dict.fromkeys(Resource(each.group, each.version, each.plural, each.kind, namespaced=True) for each in found)
@@ -79,8 +79,8 @@ def owned_kinds(kinds: Iterable[DeclaredKind]) -> tuple[Resource, ...]:
 def external_kinds(names: Collection[str]) -> tuple[Resource, ...]:
     """Kinds that other controllers queue, from ``Kind.version.group``: owners whose parts are not queued here.
 
-    Their plurals follow from their kinds as client-go guesses them (``meta.UnsafeGuessKindToResource``): no name of
-    the configuration says more.
+    Their plurals follow from their kinds as client-go guesses them (``meta.UnsafeGuessKindToResource``): the
+    configuration's names do not tell more.
     """
     found = []
     for name in names:
@@ -102,10 +102,10 @@ _ASKED: Final = ("labels", "annotations", "ownerReferences")
 
 
 class KeptJob(msgspec.Struct, frozen=True):
-    """A job, or an object that jobs are read with, packed between two looks at it: a tenth of the memory.
+    """A job, or an object that jobs are read with, packed while it is not used: a tenth of the memory.
 
-    Beside it stands what every change of it is asked for: the name of its ``queue``, the uid of its ``controller``, and
-    the Workload that was made for it; empty where it has none, or none that can be read. ``awaits``: ``awaits_owner``.
+    The fields that every change needs are beside it: the name of its ``queue``, the uid of its ``controller``, and its
+    prebuilt Workload; empty if it has none, or none that can be read. ``awaits``: ``awaits_owner``.
     """
 
     packed: bytes
@@ -124,7 +124,7 @@ class KeptJob(msgspec.Struct, frozen=True):
         given = _PARTS.decode(raw)
         meta = _PARTS.decode(given.get("metadata", _NOTHING))
         meta.pop(_MANAGERS, None)
-        # The rest, most of it, goes into the text as it came.
+        # The rest, most of it, is copied into the text undecoded.
         given["metadata"] = msgspec.Raw(msgspec.json.encode(meta))
         kept = {name: given[name] for name in parts} if parts else given
         return cls._packed(
@@ -133,7 +133,7 @@ class KeptJob(msgspec.Struct, frozen=True):
 
     @classmethod
     def _packed(cls, given: Mapping[str, Any], asked: Json) -> "KeptJob":
-        """``asked``: ``given``, as far as its marks and its owner go."""
+        """The packed object. ``asked``: the marks and owners of ``given``."""
         owner = controller_of(asked)
         return cls(
             zlib.compress(msgspec.json.encode(given), 1),
@@ -145,7 +145,7 @@ class KeptJob(msgspec.Struct, frozen=True):
 
     @property
     def json(self) -> Json:
-        """Made anew each time."""
+        """The object's JSON, made anew each time."""
         found: Json = msgspec.json.decode(zlib.decompress(self.packed))
         return found
 
@@ -155,7 +155,7 @@ def _awaits(job: Json) -> str:
 
 
 def _readable(mark: Callable[[Json], str], job: Json) -> str:
-    """The reconciler refuses a job with a mark that says nothing."""
+    """The mark's value, empty if it cannot be read: the reconciler refuses such a job."""
     try:
         return mark(job)
     except JobError:
@@ -167,25 +167,25 @@ def keep_job(raw: bytes) -> KeptJob:
 
 
 def keep_owner(raw: bytes) -> KeptJob:
-    """Of an object that may own jobs its metadata, which says whether it is queued and what owns it in turn."""
+    """The metadata of an object that may own jobs: they tell whether it is queued and what owns it in turn."""
     return KeptJob.read(raw, "metadata")
 
 
 def read_job(raw: bytes) -> Json:
-    """A job as JSON, less the record of field managers: it is never read, and most of what a job's text holds."""
+    """A job as JSON, less the record of field managers: it is never read, and is most of a job's text."""
     job: Json = msgspec.json.decode(raw)
     job.get("metadata", {}).pop(_MANAGERS, None)
     return job
 
 
 def seen_workload(ledger: Ledger, raws: RawWorkloads, key: WorkloadKey) -> SeenWorkload | None:
-    """The newest state known, with the JSON of its spec."""
+    """The newest known state, with the JSON of its spec; None if it is not known."""
     kept, spec = ledger.get(key), raws.of(key)
     return None if kept is None or spec is None else SeenWorkload(kept.workload, spec.json)
 
 
 def note(index: dict[K, set[V]], key: K, value: V, *, gone: bool) -> None:
-    """Keep an index of sets without empty ones."""
+    """Adds a value to an index of sets, or removes it; empty sets are removed."""
     if not gone:
         index.setdefault(key, set()).add(value)
     elif key in index:

@@ -1,4 +1,4 @@
-"""Actions about a Workload, carried out for jobs and for plain pods: one write each, answered before the next."""
+"""Carries out actions about a Workload, for jobs and for plain pods: one write each, answered before the next."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -44,7 +44,7 @@ class WorkloadActions:
 
     A Workload has one write under way at a time, also of those by the engine's decisions: an action waits until the
     ledger's ``Kept.writing`` is False and the engine assumes nothing of it. ``created`` gets the kind of job of each
-    new Workload, and how long ago the job was created.
+    new Workload, and the age of the job.
     """
 
     def __init__(
@@ -65,7 +65,9 @@ class WorkloadActions:
         self._created = created
 
     async def carry_out(self, action: WorkloadAction, namespace: str, kind: str, objects: Collection[Json]) -> None:
-        """``objects``, of that ``kind``, are those that the Workload is for: ``created`` gets the age of the oldest."""
+        """Carries out an action. ``objects``, of that ``kind``, are those that the Workload is for: ``created`` gets
+        the age of the oldest.
+        """
         match action:
             case CreateWorkload(body=body):
                 await self._create(namespace, body)
@@ -149,12 +151,14 @@ class WorkloadActions:
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
     async def _update(self, namespace: str, name: str, patch: Json) -> None:
-        """``patch`` is tied to the version it was made for: what has changed since is reconciled anew."""
+        """Sends ``patch``, which is tied to the version it was made for: a Workload that has changed since is
+        reconciled anew.
+        """
         key = WorkloadKey(f"{namespace}/{name}")
         kept = await self._free(key, patch["metadata"]["uid"])
         if kept.workload.metadata.resource_version != patch["metadata"]["resourceVersion"]:
             raise ActionFailedError(f"workload {key} has changed meanwhile")
-        # The spec is not known here in full: the watch brings it.
+        # The answer is not the whole spec: the watch brings it.
         write = Write(
             verb=Verb.MERGE_PATCH, resource=WORKLOADS, namespace=namespace, name=name, body=patch, kind=Stamped
         )
@@ -192,7 +196,7 @@ class WorkloadActions:
 
 
 async def written(writer: Writer, write: Write[T]) -> T | None:
-    """The answer to a write that must go in. Raises ActionFailedError where it does not."""
+    """The answer to a write that must be stored. Raises ActionFailedError if it is not."""
     outcome = await writer.put(write)
     if not isinstance(outcome, Written):
         raise ActionFailedError(str(getattr(outcome, "error", outcome)))
@@ -200,12 +204,14 @@ async def written(writer: Writer, write: Write[T]) -> T | None:
 
 
 def _is_new(given: Json) -> bool:
-    """Whether its first Workload is its first: a later generation was resized or changed, and waited for nothing."""
+    """Whether the job's first Workload is its first: an object of a later generation was resized or changed, and waited
+    for nothing.
+    """
     return int(given["metadata"].get("generation") or 1) == 1
 
 
 def _age_s(given: Json, now_s: float) -> float:
-    """How long ago the API server made the object."""
+    """Seconds since the API server created the object."""
     at = msgspec.convert(given["metadata"].get("creationTimestamp"), Time | None)
     return 0.0 if at is None else max(0.0, now_s - epoch_s(at))
 

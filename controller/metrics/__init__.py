@@ -1,1 +1,1 @@
-"""What the controller measures: Kueue's series under Kueue's names, and Tessera's own."""
+"""The controller's metrics: Kueue's series under Kueue's names, and Tessera's own."""

@@ -1,4 +1,4 @@
-"""The page of /metrics: what was counted, and what is read off the engine now."""
+"""The page of /metrics: counters, and gauges that are read from the engine now."""
 
 import math
 import platform
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Acting:
-    """A replica that leads: what decides, all Workloads there are, and the writes and Events of its term.
+    """The state of a replica that leads: its engine, all Workloads, and the writes and Events of its term.
 
     ``declared``: the kinds that JobKinds name.
     """
@@ -60,7 +60,7 @@ class Acting:
 
 
 class Exposition(Collector):
-    """The counted and, from ``read``, the values of gauges, each with the role of this replica.
+    """The counters and, from ``read``, the values of gauges, each with the role of this replica.
 
     ``text`` may be called on another thread: ``read`` is not written any more, and the library's metrics have locks.
     """
@@ -77,12 +77,12 @@ class Exposition(Collector):
             yield metric
 
     def text(self) -> bytes:
-        """In Prometheus' text format, version 0.0.4."""
+        """The page in Prometheus' text format, version 0.0.4."""
         return generate_latest(self)
 
 
 def _families(read: Gauges) -> Iterable[Metric]:
-    """A family without values is left out."""
+    """The families of gauges; one without values is left out."""
     for family in READ:
         if values := read[family.name]:
             metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
@@ -102,11 +102,11 @@ def exposing(
     version: str,
     gpus: GpuCounts | None = None,
 ) -> Parts[Exposition]:
-    """Read off the engine, on the loop; the text is for another thread. The engine may change in the pauses: gauges of
-    one workload are of one moment, those of a hundred thousand are not.
+    """Reads the gauges from the engine, on the loop; the text is made on another thread. The engine may change in the
+    pauses: gauges of one workload are of one moment, those of a hundred thousand are not.
 
-    ``feeds``: None before they run; ``acting``: None on a replica that does not lead.
-    ``skips``: preemptions put off in the last cycle, by ClusterQueue. ``gpus``: what was counted by the last call.
+    ``feeds``: None before they run; ``acting``: None on a replica that does not lead. ``skips``: preemptions put off in
+    the last cycle, by ClusterQueue. ``gpus``: the counts of the last call.
     """
     found: Gauges = {family.name: {} for family in READ}
     runs = (f"python{platform.python_version()}", sys.implementation.name, f"{sys.platform}/{platform.machine()}")
@@ -138,7 +138,7 @@ def _in_parts(every: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def _by_kind(found: Gauges, acting: Acting) -> Parts[list[Workload]]:
-    """Those that ended are returned."""
+    """Counts workloads by kind, and returns those that have ended."""
     ended: list[Workload] = []
     numbers: Counter[Labels] = Counter()
     for part in _in_parts(acting.workloads):
@@ -245,7 +245,7 @@ def _resources(found: Gauges, state: QueueState, cohort: str) -> None:
 
 
 def _waiting(found: Gauges, engine: Engine, *, resources: bool) -> Parts[None]:
-    """Pending workloads by the reason of their last decision, and what they request."""
+    """Gauges of pending workloads by the reason of their last decision, and of their requests."""
     asked: dict[tuple[str, ResourceName], Amount] = {}
     shapes: dict[tuple[str, str], set[str]] = {}
     for part in _in_parts(tuple(engine.state.queues)):
@@ -334,7 +334,7 @@ def _local_holding(found: Gauges, state: QueueState | None, labels: Labels, hold
 
 
 def _finished(found: Gauges, engine: Engine, over: Iterable[Workload], config: ControllerConfig) -> None:
-    """By the ClusterQueue whose quota a workload had, else by that of its LocalQueue."""
+    """Gauges of finished workloads by the ClusterQueue whose quota each had, else by that of its LocalQueue."""
     cluster = engine.state.cluster
     queues = dict.fromkeys(cluster.queues, 0)
     local_queues = dict.fromkeys(cluster.local_queues, 0)

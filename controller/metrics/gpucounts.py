@@ -13,8 +13,8 @@ _PART = 200
 
 
 class GpuCounts:
-    """``_kept``: counts of each node by its name, with the two objects that they were made of: a node is counted anew
-    only when one of these is another.
+    """Counts GPUs. ``_kept``: counts of each node by its name, with the two objects that they were made of: a node is
+    counted anew only when one of these is another object.
     """
 
     def __init__(self) -> None:

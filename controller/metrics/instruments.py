@@ -18,7 +18,8 @@ Series = dict[Labels, list[float]]
 
 
 class Instruments(Collector):
-    """``count`` and ``observe`` take label values in the order of the table; another number of them is a ValueError.
+    """The counters and histograms. ``count`` and ``observe`` take label values in the order of the table; another
+    number of them is a ValueError.
 
     The numbers are kept here, and the library writes the text. A histogram of the library's takes 4 KiB for the labels
     of one LocalQueue, and a fleet has thousands of them.
@@ -48,7 +49,7 @@ class Instruments(Collector):
         numbers[1 + bisect_left(self._bounds[name], value)] += times
 
     def forget(self, **gone: str) -> None:
-        """The object that these labels name is gone: its series go too."""
+        """Removes the series of an object that is gone, which these labels name."""
         for family in self._families.values():
             if gone.keys() <= set(family.labels):
                 places = [(family.labels.index(label), value) for label, value in gone.items()]

@@ -1,4 +1,4 @@
-"""What happens, as counts: decisions, transitions of workloads, writes."""
+"""Counts events: decisions, transitions of workloads, writes."""
 
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
@@ -16,9 +16,9 @@ from kube.writing.writes import Outcome, Write
 
 
 class Counting:
-    """``local_queues``: whether they have series. ``cohorts_above``: the cohorts of a ClusterQueue; None where cohorts
-    have no series. ``creations``: whether it is counted how long jobs wait for their Workload. ``declared``: the kinds
-    that JobKinds name now.
+    """Counts. ``local_queues``: whether they have series. ``cohorts_above``: the cohorts of a ClusterQueue; None if
+    cohorts have no series. ``creations``: whether the time is counted that jobs wait for their Workload. ``declared``:
+    the kinds that JobKinds name now.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Counting:
                 instruments.count("kueue_preemption_target_recomputations_total", name, kind, by=times)
 
     def created(self, job_kind: str, waited_s: float) -> None:
-        """A job of this kind got its Workload so long after it was created."""
+        """Counts that a job of this kind got its Workload ``waited_s`` after it was created."""
         if self._creations:
             self._instruments.observe("kueue_workload_creation_latency_seconds", job_kind, value=max(0.0, waited_s))
 
@@ -77,12 +77,12 @@ class Counting:
         self._instruments.count("tessera_job_suspensions_total", job_kind)
 
     def gate_removed(self, queue: str, gate: str, grouped: bool, waited_s: float) -> None:
-        """A pod's scheduling gate was removed so long after its workload was admitted."""
+        """Counts that a pod's scheduling gate was removed ``waited_s`` after its workload was admitted."""
         group = "true" if grouped else "false"
         self._instruments.observe("kueue_pod_scheduling_gate_removal_seconds", queue, gate, group, value=waited_s)
 
     def gone_cluster_queue(self, name: str) -> None:
-        """It was deleted: the series of a new object of its name start at 0."""
+        """Removes the series of a deleted ClusterQueue: those of a new object of its name start at 0."""
         self._instruments.forget(cluster_queue=name)
         self._instruments.forget(preempting_cluster_queue=name)
         self.skips.pop(ClusterQueueName(name), None)
@@ -94,7 +94,7 @@ class Counting:
         self._instruments.forget(cohort=name)
 
     def drifted(self, *, sound: bool) -> None:
-        """The engine's sums were rebuilt; ``sound``: they agree with their parts since."""
+        """Counts that the engine's sums were rebuilt; ``sound``: they agree with their parts since."""
         self._instruments.count("tessera_drift_total")
         self._instruments.count("tessera_engine_rebuilds_total", "sound" if sound else "unsound")
 
@@ -121,7 +121,7 @@ class Counting:
                 self._instruments.count("kueue_replaced_workload_slices_total", holder.cluster_queue)
 
     def changed(self, before: Workload | None, after: Workload) -> None:
-        """Count conditions that have become True since ``before``; None: the change was not observed."""
+        """Counts conditions that have become True since ``before``; None: the change was not observed."""
         if before is None:
             return
         for type_, told in (
@@ -257,7 +257,7 @@ def _since(condition: Condition, at_s: float) -> float:
 
 
 def _waited(workload: Workload, at_s: float) -> float:
-    """Since its creation, or since it was requeued."""
+    """Seconds since the workload's creation, or since it was requeued."""
     requeued = find_condition(workload.status.conditions, reasons.REQUEUED)
     if requeued is not None and requeued.status == "True":
         return _since(requeued, at_s)

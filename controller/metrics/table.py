@@ -1,4 +1,4 @@
-"""Every series the controller serves, in one table: docs/controller-metrics.md is tested to list the same."""
+"""Every series that the controller serves, in one table: a test compares docs/controller-metrics.md with it."""
 
 from enum import Enum
 from typing import Final
@@ -13,7 +13,9 @@ class Type(Enum):
 
 
 class Family(Struct, frozen=True):
-    """``name`` is the exposed one: counters end in ``_total``. ``buckets`` are seconds, for histograms."""
+    """A family of series. ``name`` is the exposed one: counters end in ``_total``. ``buckets`` are seconds, for
+    histograms.
+    """
 
     name: str
     type: Type
@@ -165,7 +167,7 @@ COUNTED: Final = (
         "Rebuilds of all sums of the engine from the objects: sound, or unsound if they still differ from their parts",
     ),
 )
-"""Counted as things happen."""
+"""Families that are counted when events happen."""
 
 READ: Final = (
     _gauge("kueue_pending_workloads", ("cluster_queue", "status"), "Pending workloads: active or inadmissible"),
@@ -277,8 +279,8 @@ READ: Final = (
     _gauge("tessera_undecodable_objects", ("resource",), "Objects that could not be decoded, and are ignored"),
     _gauge("tessera_events_dropped", (), "Events that were not written, because too many came at once"),
 )
-"""Read off the engine when they are scraped. Followers serve those that need no engine."""
+"""Families that are read from the engine when they are scraped. Followers serve those that need no engine."""
 
 FAMILIES: Final = (*COUNTED, *READ)
 ROLE: Final = "replica_role"
-"""A label that every series has: leader, follower or standalone."""
+"""The label that every series has: leader, follower or standalone."""

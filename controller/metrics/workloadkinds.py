@@ -1,4 +1,4 @@
-"""The kind of job that a Workload is for, as a label's value: a name of the field's own, out of a bounded set."""
+"""The kind of job that a Workload is for, as a label's value: a common name, out of a bounded set."""
 
 from collections.abc import Collection
 from typing import Final
@@ -9,16 +9,17 @@ from controller.objects.workload import Workload
 from controller.servingkinds.table import SERVING_KINDS, STAMPED_KINDS
 
 OTHER: Final = "other"
-"""What no kind here owns: prebuilt Workloads, and those of kinds that are queued from outside."""
+"""The value for owners of no kind here: of prebuilt Workloads, and of kinds that other controllers queue."""
 _POD: Final = "Pod"
 _KNOWN: Final = frozenset((_POD, *(kind.kind for kind in JOB_KINDS), *(kind.kind for kind in SERVING_KINDS)))
 _PARENTS: Final = {kind.framework: kind.kind for kind in STAMPED_KINDS}
 
 
 def job_kind(workload: Workload, declared: Collection[str] = ()) -> str:
-    """``declared``: kinds that JobKinds name. The Workload of a Deployment's pod is the Deployment's.
+    """The kind of a Workload's job. ``declared``: kinds that JobKinds name. The Workload of a Deployment's pod is the
+    Deployment's.
 
-    Owners are written by whoever creates a Workload: kinds that nobody queues share one series.
+    Any creator of a Workload may write its owners: unknown kinds share one series.
     """
     owners = workload.metadata.owner_references
     owner = next((owner for owner in owners if owner.controller), owners[0] if owners else None)

@@ -1,1 +1,1 @@
-"""PodGroups of Volcano and KAI: how pods are grouped by them, and what their status says. Pure."""
+"""PodGroups of Volcano and KAI: how pods are grouped by them, and their status. Pure."""

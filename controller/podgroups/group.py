@@ -1,7 +1,7 @@
-"""PodGroups of Volcano and KAI as their pods are grouped by them: how many, in which queue, in which subgroups. Pure.
+"""PodGroups of Volcano and KAI as groups of pods: how many pods, in which queue, in which subgroups. Pure.
 
-Sources: ``scheduling.volcano.sh/v1beta1`` and ``scheduling.run.ai/v2alpha2``. Where the minimums of Volcano's tasks add
-up to more than the group's own, they do not count, as in Volcano's gang plugin.
+Sources: ``scheduling.volcano.sh/v1beta1`` and ``scheduling.run.ai/v2alpha2``. If the minimums of Volcano's tasks add up
+to more than the group's own, they do not count, as in Volcano's gang plugin.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,8 @@ from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, SUBGROUP
 
 TASK: Final = "volcano.sh/task-spec"
 MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
-"""Of a Deployment or StatefulSet, and of pods that are stamped with it: their group has no object."""
+"""The annotation with the minimum of a Deployment or StatefulSet, and of pods that are stamped with it: their group has
+no object."""
 KAI_SUBGROUP: Final = "kai.scheduler/subgroup-name"
 GROUPS: Final[Mapping[System, str]] = {
     System.VOLCANO: "scheduling.volcano.sh",
@@ -49,7 +50,7 @@ GROUPS: Final[Mapping[System, str]] = {
 """API groups of the two PodGroups."""
 
 STALENESS_S: Final = 60.0
-"""KAI's default: so long a gang may run below its minimum."""
+"""KAI's default for the time that a gang may run below its minimum."""
 
 _MARK: Final = {System.VOLCANO: VOLCANO_GROUPS[0], System.KAI: KAI_GROUP}
 _NO_LEVELS: Final = TopologyConstraint()
@@ -59,11 +60,11 @@ T = TypeVar("T", PodGroup, KaiPodGroup)
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignGroup:
-    """``minimum``: pods that start together. ``groups``: its tree, ``policies`` by which Volcano's comes about,
-    ``spare`` those of its groups that need not be there.
+    """A PodGroup. ``minimum``: pods that start together. ``groups``: its tree, ``policies`` from which Volcano's
+    follows, ``spare`` the groups in it that are optional.
 
-    ``preemptibility`` is KAI's word for it, empty where the priority says. ``staleness_s``: see ``GangShape``.
-    ``part``: the subgroup that this is, where it is one above the minimum of the whole; empty for the whole.
+    ``preemptibility`` is KAI's value for it, empty if the priority decides. ``staleness_s``: see ``GangShape``.
+    ``part``: the name of a subgroup, if this is one above the minimum of the whole; empty for the whole.
     """
 
     system: System
@@ -80,7 +81,7 @@ class ForeignGroup:
     levels: TopologyConstraint = _NO_LEVELS
     staleness_s: float | None = None
     network: NetworkTopology | None = None
-    """Volcano's: levels for all pods together."""
+    """Volcano's network topology: levels for all pods together."""
 
     def subgroup(self, pod: SeenPod) -> str:
         """The leaf that the pod is in; empty for none. Raises JobError."""
@@ -107,7 +108,7 @@ class ForeignGroup:
         return name
 
     def tree(self, leaves: Iterable[str]) -> Tree:
-        """With ``leaves`` in it, which come about by pods."""
+        """The group's tree with ``leaves`` in it, which are known by pods."""
         names = sorted(set(leaves))
         groups = [*self.groups, *(leaf for policy in self.policies for leaf in _leaves(policy.said, names))]
         unique = tuple({group.name: group for group in reversed(groups)}.values())[::-1]
@@ -116,7 +117,9 @@ class ForeignGroup:
         return whole.part(self.part) if self.part else whole
 
     def shape(self, members: Mapping[str, str], tiers: Tiers = ()) -> GangShape:
-        """``members``: by pod set the leaf that its pods are in. ``tiers``: see ``JobSettings``. Raises JobError."""
+        """The shape of the gang. ``members``: by pod set the leaf that its pods are in. ``tiers``: see ``JobSettings``.
+        Raises JobError.
+        """
         found = _with_levels(self.tree(members.values()).shape, self.policies, tiers)
         own = self.levels
         if self.network is not None:
@@ -132,12 +135,12 @@ class ForeignGroup:
         )
 
     def above(self, leaves: Iterable[str], there: Iterable[str]) -> Mapping[str, str]:
-        """By leaf the subgroup that its pods start with as a whole, beside pods of ``there``; empty for none."""
+        """The subgroup with which the pods of each leaf start as a whole, beside pods of ``there``; empty for none."""
         leaves, there = set(leaves), set(there)
         return self.tree(leaves | there).wholes(leaves, there)
 
     def part_of(self, subgroup: str, name: str, leaves: Iterable[str]) -> "ForeignGroup":
-        """The subgroup as a group, called ``name``, of pods of these leaves. Raises JobError where there is none."""
+        """The subgroup as a group, called ``name``, of pods of these leaves. Raises JobError if there is none."""
         group = replace(self, part=subgroup, name=name)
         tree = group.tree(leaves)
         if not tree.shape.groups:
@@ -147,7 +150,9 @@ class ForeignGroup:
 
 
 def read_group(name: GroupName, given: Json | None, minimum: str = "") -> ForeignGroup:
-    """``minimum``: what its pods say, for a group without an object. Raises JobError where it cannot be read."""
+    """The group of an object. ``minimum``: the value in its pods' annotation, for a group without an object. Raises
+    JobError if it cannot be read.
+    """
     if given is None and minimum and name.system is System.VOLCANO:
         found = _minimum(name.name, parsed_integer(minimum, f"metadata.annotations[{MIN_MEMBER}]"))
         return ForeignGroup(system=name.system, name=name.name, minimum=found, queue=DEFAULT_QUEUES[name.system])
@@ -160,21 +165,21 @@ def read_group(name: GroupName, given: Json | None, minimum: str = "") -> Foreig
 
 
 def as_admitted(name: GroupName, workload: SeenWorkload) -> ForeignGroup:
-    """What the workload was made for, where its PodGroup has gone."""
+    """The group that the workload was made for, if its PodGroup is gone."""
     spec = workload.typed.spec
     counts = [pod_set.count if pod_set.min_count is None else pod_set.min_count for pod_set in spec.pod_sets]
     return ForeignGroup(system=name.system, name=name.name, minimum=max(1, sum(counts)), queue=spec.queue_name)
 
 
 def group_queue(name: GroupName, given: Json | None) -> str:
-    """Empty where there is no such group. Raises JobError."""
+    """The queue of a PodGroup; empty if there is no such group. Raises JobError."""
     return "" if given is None else text(given, "spec", "queue") or DEFAULT_QUEUES[name.system]
 
 
 def as_member(pod: SeenPod, group: ForeignGroup) -> SeenPod:
     """The pod as its group completes it: with the group's queue, unless it names one, and its subgroup.
 
-    Nothing of that is written to the pod. Raises JobError.
+    The pod itself is not patched. Raises JobError.
     """
     metadata = mapping(pod.raw, "metadata")
     changed: dict[str, Any] = {}
@@ -186,28 +191,28 @@ def as_member(pod: SeenPod, group: ForeignGroup) -> SeenPod:
 
 
 def in_part(whole: ForeignGroup, name: str, pods: Sequence[SeenPod]) -> ForeignGroup:
-    """The subgroup above the minimum that the pods say they are of, as a group called ``name``. Raises JobError."""
+    """The subgroup above the minimum that the pods name, as a group called ``name``. Raises JobError."""
     return whole.part_of(pods[0].part, name, {whole.subgroup(pod) for pod in pods})
 
 
 def subgroup_of(pod: SeenPod) -> str:
-    """Of a pod from ``as_member``."""
+    """The subgroup of a pod from ``as_member``; empty for none."""
     return pod.annotations.get(SUBGROUP, "")
 
 
 def task_of(pod: SeenPod) -> str:
-    """Of a Volcano task; empty for none."""
+    """The Volcano task of a pod; empty for none."""
     return pod.annotations.get(TASK) or pod.labels.get(TASK, "")
 
 
 def chosen(group: ForeignGroup, pods: Sequence[SeenPod], total: int) -> list[SeenPod]:
-    """With which of ``pods`` the group starts, ``total`` or more, in their order."""
+    """The ``pods`` with which the group starts, ``total`` or more, in their order."""
     leaves = [subgroup_of(pod) for pod in pods]
     return [pods[at] for at in starting(group.tree(leaves), leaves, total)]
 
 
 def lacking(group: ForeignGroup, pods: Iterable[SeenPod]) -> str:
-    """Why these pods are too few for its subgroups; empty where they are not."""
+    """Why these pods are too few for its subgroups; empty if they are not."""
     leaves = [subgroup_of(pod) for pod in pods]
     return lacks(group.tree(leaves), leaves)
 
@@ -216,7 +221,7 @@ def lacking(group: ForeignGroup, pods: Iterable[SeenPod]) -> str:
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """``path``: where it stands. ``least``: how many of its subgroups are needed."""
+    """One policy. ``path``: its path. ``least``: the number of its subgroups that are needed."""
 
     path: str
     said: SubGroupPolicy
@@ -251,7 +256,7 @@ def _of_volcano(name: str, spec: PodGroupSpec) -> ForeignGroup:
 
 
 def _policies(name: str, spec: PodGroupSpec) -> Iterator[Policy]:
-    """Those that say of pods what they are together: the API server gives any other a size of 1."""
+    """The policies that group pods: any other has a size of 1 from the API server."""
     for at, said in enumerate(spec.sub_group_policy):
         if said.name and (said.min_sub_groups > 0 or _size(said) > 1 or said.network_topology is not None):
             path = f"PodGroup {name}: spec.subGroupPolicy[{at}].networkTopology"
@@ -259,7 +264,7 @@ def _policies(name: str, spec: PodGroupSpec) -> Iterator[Policy]:
 
 
 def _problems(spec: PodGroupSpec) -> Iterator[str]:
-    """Why its subgroups are no tree."""
+    """The reasons why the spec's subgroups are no tree."""
     if "" in spec.min_task_member:
         yield "spec.minTaskMember: expected names of tasks, found an empty one"
     names = [policy.name for policy in spec.sub_group_policy if policy.name]
@@ -269,12 +274,12 @@ def _problems(spec: PodGroupSpec) -> Iterator[str]:
 
 
 def _of_policy(policy: Policy) -> int:
-    """Without keys all its pods are of one subgroup: the policy is the leaf."""
+    """The minimum of a policy's subgroup. Without keys all its pods are of one subgroup: the policy is the leaf."""
     return policy.least if policy.said.match_label_keys else _size(policy.said)
 
 
 def _with_levels(shape: GangShape, policies: Sequence[Policy], tiers: Tiers) -> GangShape:
-    """Each subgroup with the level of its policy, the first that it is of. Raises JobError."""
+    """The shape with each subgroup's level, from the first policy that it belongs to. Raises JobError."""
     levels = [(policy.said, _level(policy.said.network_topology, tiers, policy.path)) for policy in policies]
     groups = []
     for group in shape.groups:
@@ -290,7 +295,9 @@ def _is_of(name: str, policy: SubGroupPolicy) -> bool:
 
 
 def _level(topology: NetworkTopology | None, tiers: Tiers, path: str) -> TopologyConstraint:
-    """Without a table of tiers a wish is none. Raises JobError for what is required."""
+    """The levels of a network topology. Without a table of tiers a preference is ignored. Raises JobError for a
+    requirement.
+    """
     if topology is None or (topology.mode == SOFT and not tiers):
         return _NO_LEVELS
     found = asked(topology, tiers, path)
@@ -304,12 +311,12 @@ def _size(policy: SubGroupPolicy) -> int:
 
 
 def _leaf(policy: SubGroupPolicy, own: Mapping[str, str]) -> str:
-    """One for each value of the policy's keys."""
+    """The name of a leaf: there is one for each value of the policy's keys."""
     return "/".join((policy.name, *(own.get(key, "") for key in policy.match_label_keys)))
 
 
 def _leaves(policy: SubGroupPolicy, names: Iterable[str]) -> list[Subgroup]:
-    """Those of ``names`` that are the policy's."""
+    """The ``names`` that are leaves of the policy."""
     own = (name for name in names if name.startswith(f"{policy.name}/"))
     return [Subgroup(name=name, parent=policy.name, minimum=_size(policy)) for name in own]
 
@@ -352,7 +359,9 @@ def _of_kai(name: str, given: KaiPodGroup) -> ForeignGroup:
 
 
 def _staleness_s(name: str, given: KaiPodGroup) -> float:
-    """As the spec says; where its CRD has no such field, as the annotation does."""
+    """The time that the gang may run below its minimum, from the spec; from the annotation if the CRD has no such
+    field.
+    """
     duration, where = given.spec.staleness_grace_period, "spec.stalenessGracePeriod"
     if not duration:
         duration, where = given.metadata.annotations.get(KAI_STALENESS), f"metadata.annotations[{KAI_STALENESS}]"

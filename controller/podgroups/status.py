@@ -1,10 +1,10 @@
-"""The status of a PodGroup of Volcano's or KAI's, as its own scheduler would write it. Pure.
+"""The status of a PodGroup of Volcano or KAI, as its own scheduler would write it. Pure.
 
 Source: volcano-sh/volcano, pkg/scheduler/framework/job_updater.go. A group is Pending while it waits for quota, Inqueue
 while its pods are awaited or start, Running once its minimum is on nodes, Completed when all of those have ended, and
-Unknown while some run and others cannot. Operators make no pods while it is Pending: so it is not for want of pods.
+Unknown while some run and others cannot. A group that lacks pods is not Pending: operators make no pods while it is.
 
-Conditions have no times here: one that is new gets its time when it is written.
+Conditions have no times here: a new one gets its time when it is written.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ _NOT_ENOUGH: Final = {False: "NotEnoughResources", True: "NotEnoughTasks"}
 
 
 class Counts(Struct, frozen=True, kw_only=True):
-    """Pods of a group. ``scheduled``: those that are on a node, or have ended on one."""
+    """The number of pods of a group by phase. ``scheduled``: pods that are on a node, or have ended on one."""
 
     pending: int = 0
     running: int = 0
@@ -37,8 +37,8 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """How far a group has come. ``missing``: why its pods are too few; ``waits``: why they may not start; ``stuck``:
-    why one that may start is on no node. Each is empty where that is not so.
+    """The progress of a group. ``missing``: why its pods are too few; ``waits``: why they may not start; ``stuck``: why
+    one that may start is on no node. Each is empty if that is not so.
     """
 
     minimum: int
@@ -58,7 +58,7 @@ class Standing(Struct, frozen=True, kw_only=True):
 
     @property
     def condition(self) -> Json | None:
-        """Its type, reason and message; None while its pods are on their way to their nodes."""
+        """The condition's type, reason and message; None while the pods are on their way to their nodes."""
         counts, ready = self.counts, self.phase in ("Running", "Completed")
         if ready:
             message = f"{plural(counts.scheduled, 'pod is', 'pods are')} scheduled, of at least {self.minimum}"
@@ -85,7 +85,7 @@ def counts_of(pods: Iterable[SeenPod]) -> Counts:
 
 
 def stuck(pods: Iterable[SeenPod]) -> str:
-    """What the scheduler says of the first pod that it finds no node for, its gates being off."""
+    """The scheduler's message about the first ungated pod for which it finds no node; empty if there is none."""
     for pod in pods:
         said = condition(pod.raw, "PodScheduled")
         if not pod.gates and said.get("status") == "False" and said.get("reason") == UNSCHEDULABLE:
@@ -96,7 +96,7 @@ def stuck(pods: Iterable[SeenPod]) -> str:
 def status_patch(
     system: System, given: Json, standing: Standing, resources: Mapping[str, Mapping[str, str]] | None = None
 ) -> Json:
-    """The merge patch of the PodGroup's ``status``; empty where it says so already.
+    """The merge patch of the PodGroup's ``status``; empty if nothing changes.
 
     ``resources``: KAI's ``resourcesStatus``.
     """
@@ -117,7 +117,7 @@ def status_patch(
 
 
 def stamped(status: Json, now: str) -> Json:
-    """With the time ``now`` on each condition that has none."""
+    """The status with the time ``now`` on each condition that has none."""
     lists = ("conditions", "schedulingConditions")
     timed = {
         key: [each if each.get("lastTransitionTime") else {**each, "lastTransitionTime": now} for each in status[key]]
@@ -128,7 +128,7 @@ def stamped(status: Json, now: str) -> Json:
 
 
 def _conditions(had: Sequence[Any], standing: Standing) -> list[Json]:
-    """One of the two at most; those of other types stay."""
+    """The conditions of the PodGroup: at most one of these two types, and all of other types."""
     others = [each for each in had if isinstance(each, dict) and each.get("type") not in (SCHEDULED, UNSCHEDULABLE)]
     wanted = standing.condition
     return others if wanted is None else [*others, _kept(had, wanted)]
@@ -146,13 +146,13 @@ def _scheduling_conditions(had: Sequence[Any], standing: Standing) -> list[Json]
 
 
 def _kept(had: Sequence[Any], wanted: Json) -> Json:
-    """As it stands there, with its time, where it says the same."""
+    """The existing condition, with its time, if it says the same; else the wanted one."""
     same = (each for each in had if isinstance(each, dict) and {**each, **wanted} == each)
     return next(same, wanted)
 
 
 def _bare(value: Any) -> Any:
-    """Without zero values, which may be left out."""
+    """The value without zero values, which may be left out."""
     if isinstance(value, dict):
         return {key: bare for key, item in value.items() if (bare := _bare(item)) is not None} or None
     return value or None

@@ -1,8 +1,8 @@
 """Subgroups of a group: the pods that it starts with, and what starts as a whole beside those. Pure.
 
-A subgroup is whole or not there: of a leaf the pods of its minimum, of any other as many whole ones below it as it
-needs. Those that the group does not need start and leave as a whole too. Of a leaf that is there, pods above its
-minimum come and go one by one.
+A subgroup is whole or absent: a leaf is whole with the pods of its minimum, any other subgroup with as many whole ones
+below it as it needs. Subgroups that the group does not need start and leave as a whole too. Once a leaf is present,
+pods above its minimum come and go one by one.
 """
 
 from collections import Counter
@@ -18,12 +18,12 @@ from controller.objects.kai import DEEPEST_SUBGROUP
 from inventory.words.plural import plural
 
 NONE: Final = ""
-"""The leaf of a pod that is in none."""
+"""The leaf of a pod that is in no subgroup."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """Of a shape without circles. ``spare``: groups that need not be there."""
+    """The tree of a shape without circles. ``spare``: groups that are optional."""
 
     shape: GangShape
     spare: frozenset[str] = frozenset()
@@ -41,7 +41,7 @@ class Tree:
 
     @cached_property
     def _least(self) -> dict[str, int]:
-        """What ``least`` has found."""
+        """A cache of ``least``."""
         return {}
 
     def is_leaf(self, name: str) -> bool:
@@ -51,13 +51,13 @@ class Tree:
         return [group for group in self._below.get(parent, ()) if group.name not in self.spare]
 
     def needed(self, parent: str) -> int:
-        """How many of the groups right below it; ``parent`` is empty for the top."""
+        """The number of groups right below it that are needed; ``parent`` is empty for the top."""
         group, most = self._groups.get(parent), len(self.required(parent))
         said = self.shape.minimum if group is None else group.minimum
         return min(said, most) if said else most
 
     def least(self, name: str) -> int:
-        """The fewest pods of a whole one; of the whole tree for an empty name."""
+        """The fewest pods of a whole group; of the whole tree for an empty name."""
         if self.is_leaf(name):
             return self._groups[name].minimum
         if name not in self._least:
@@ -78,9 +78,9 @@ class Tree:
         return Tree(shape=GangShape(groups=kept), spare=self.spare - {name})
 
     def wholes(self, leaves: Iterable[str], there: Iterable[str]) -> dict[str, str]:
-        """By leaf what its pods start with as a whole, beside pods of the leaves ``there``.
+        """The subgroup with which the pods of each leaf start as a whole, beside pods of the leaves ``there``.
 
-        Empty where they join one by one: the leaf is there, or nothing of it is needed together.
+        Empty if they join one by one: the leaf is present, or nothing of it is needed together.
         """
         reached = {name for leaf in set(there) for name in self._path(leaf)}
         return {leaf: self._whole(leaf, reached) for leaf in set(leaves)}
@@ -94,17 +94,18 @@ class Tree:
         return found if found and self.least(found) else ""
 
     def _path(self, leaf: str) -> Iterable[str]:
-        """The leaf, and what is above it, upwards."""
+        """The leaf, and the groups above it, upwards."""
         while leaf in self._groups:
             yield leaf
             leaf = self._groups[leaf].parent
 
 
 def starting(tree: Tree, leaves: Sequence[str], total: int) -> list[int]:
-    """Which pods the group starts with, at least ``total`` where there are as many; more where a subgroup is larger.
+    """The indexes of the pods with which the group starts, at least ``total`` if there are as many; more if a subgroup
+    is larger.
 
-    ``leaves``: of each pod its leaf, in the order in which they are taken. Where they are too few for the minimums, the
-    first of each.
+    ``leaves``: the leaf of each pod, in the order in which they are taken. If they are too few for the minimums, the
+    first ``total``.
     """
     own: dict[str, list[int]] = {}
     for at, leaf in enumerate(leaves):
@@ -128,13 +129,13 @@ def starting(tree: Tree, leaves: Sequence[str], total: int) -> list[int]:
 
 
 def _whole_ones(tree: Tree, names: Iterable[str], own: Mapping[str, list[int]]) -> list[list[int]]:
-    """The pods of those of these groups that are whole, those that were first before the others."""
+    """The pods of those of these groups that are whole, the group that was whole first before the others."""
     found = [(max(pods), name, pods) for name in names if (pods := _minimum(tree, name, own))]
     return [pods for _, _, pods in sorted(found)]
 
 
 def _minimum(tree: Tree, name: str, own: Mapping[str, list[int]]) -> list[int] | None:
-    """The pods of a whole one; None while some are missing. Of its subgroups those that were whole first."""
+    """The pods of a whole group; None while some are missing. Of its subgroups those that were whole first."""
     if tree.is_leaf(name):
         least, pods = tree.least(name), own.get(name, [])
         return pods[:least] if len(pods) >= least else None
@@ -150,7 +151,7 @@ def _minimum(tree: Tree, name: str, own: Mapping[str, list[int]]) -> list[int] |
 
 
 def lacking(tree: Tree, leaves: Iterable[str]) -> str:
-    """Why pods of these leaves are too few; empty where they are not."""
+    """Why pods of these leaves are too few; empty if they are not."""
     return _lacking(tree, Counter(leaves), "")
 
 

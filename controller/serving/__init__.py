@@ -1,1 +1,1 @@
-"""Serving kinds, reconciled: their Workloads, and which Workload each of their pods belongs to."""
+"""The controller of serving kinds: their Workloads, and the Workload to which each of their pods belongs."""

@@ -1,7 +1,8 @@
-"""Pods of serving objects get the marks of their group: the Workload that they wait for, and their role in it.
+"""Adoption of serving objects' pods into their group: a pod gets the name of the Workload that it waits for, and its
+role in it.
 
-A pod is created behind the gate without them, as its name does not tell the Workload's. From then on it is a pod of a
-group like any other (``controller.pods``), except that its Workload is not made of it.
+A pod is created behind the gate without these marks, as its name does not tell the Workload's. From then on it is a pod
+of a group like any other (``controller.pods``), except that its Workload is not made of it.
 """
 
 from controller.engine.model.gates import FeatureGates
@@ -19,7 +20,9 @@ from inventory.api.names import JOINING
 def adoption(
     kind: ServingKind, owner: Json, group: ServingGroup, pod: SeenPod, *, workload: str, gates: FeatureGates
 ) -> Json:
-    """The merge patch that makes ``pod`` one of the group's. Raises JobError for a pod that asks for something else."""
+    """The merge patch that makes ``pod`` one of the group's. Raises JobError for a pod with other requests than the
+    group's.
+    """
     role = kind.role(owner, pod.raw)
     check_shape(group, role, pod)
     labels: dict[str, str | None] = {MANAGED: "true", **copied_marks(owner)}
@@ -33,7 +36,7 @@ def adoption(
 
 
 def queue_patch(owner: Json, pod: SeenPod) -> Json | None:
-    """The merge patch that gives an adopted pod the queue of its object; None where it has it."""
+    """The merge patch that gives an adopted pod the queue of its object; None if it has it."""
     queue = queue_name(owner)
     if not queue or queue_name(pod.raw) == queue:
         return None
@@ -41,9 +44,9 @@ def queue_patch(owner: Json, pod: SeenPod) -> Json | None:
 
 
 def check_shape(group: ServingGroup, role: str, pod: SeenPod) -> None:
-    """Raises JobError for a pod that asks for more or less than its pod set is charged for.
+    """Raises JobError for a pod that requests more or less than its pod set is charged for.
 
-    What others add to a pod (containers, defaults of a LimitRange) is not looked at: Workloads are charged with it.
+    Additions to a pod by others (containers, defaults of a LimitRange) are ignored: Workloads are charged with them.
     """
     template = next((each.template for each in group.pod_sets if each.name == role), None)
     if template is None:
@@ -51,7 +54,7 @@ def check_shape(group: ServingGroup, role: str, pod: SeenPod) -> None:
     wanted, found = typed_template(template, role).spec, typed_template({"spec": pod.raw.get("spec") or {}}, "").spec
     for asked, has in zip(_requests(wanted), _requests(found, like=wanted), strict=True):
         differing = sorted(key for key, amount in asked.items() if has.get(key) != amount)
-        # No defaults are added of devices.
+        # A LimitRange adds no defaults of devices.
         differing += sorted(key for key in has if "/" in key and key not in asked)
         if differing:
             key = differing[0]
@@ -62,7 +65,9 @@ def check_shape(group: ServingGroup, role: str, pod: SeenPod) -> None:
 
 
 def _requests(spec: PodSpec, like: PodSpec | None = None) -> list[dict[str, str]]:
-    """Of the containers of ``like``, in its order; of a resource that is only limited, the limit."""
+    """Requests of the pod's containers that ``like`` has too, in its order; the limit for a resource that is only
+    limited.
+    """
     own = {container.name: container.resources for container in (*spec.init_containers, *spec.containers)}
     named = like or spec
     found = [

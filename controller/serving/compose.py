@@ -1,6 +1,7 @@
-"""The Workload of a group of a serving object: the body of a new one, and what has to change in one that is there.
+"""The Workload of a group of a serving object: the body of a new one, and the changes to an existing one.
 
-The object owns it and does not control it: Workloads of groups have as many owners as there are objects to outlive.
+The object owns the Workload and does not control it: Workloads of groups may have several owners, and end with the
+last.
 """
 
 from typing import Any
@@ -49,15 +50,15 @@ def workload_body(
 
 
 def is_above_minimum(owner: Json, group: ServingGroup, settings: JobSettings) -> bool:
-    """Whether the group is one of those that give way first. Groups of the lowest numbers are the minimum: scaled down,
-    an object gives up the others. Raises JobError.
+    """Whether the group is one of those that are reclaimed first. Groups of the lowest numbers are the minimum: an
+    object that is scaled down removes the others. Raises JobError.
     """
     minimum = marks.min_replicas(owner) if settings.keeps_minimum else None
     return minimum is not None and group.index is not None and group.index >= minimum
 
 
 def group_index(workload: Json) -> int | None:
-    """The number of the Workload's group; None where its object has only one, or for what is no number."""
+    """The number of the Workload's group; None if its object has only one, or if it is no number."""
     found = annotations(workload).get(names.COMPONENT_INDEX, "")
     return int(found) if found.isdecimal() else None
 
@@ -68,14 +69,16 @@ def workload_name(kind: ServingKind, owner: Json, group: str, settings: JobSetti
 
 
 def pod_sets(group: ServingGroup, settings: JobSettings) -> tuple[JobPodSet, ...]:
-    """As the Workload asks for them."""
+    """The pod sets that the Workload requests."""
     if settings.gates.on("TopologyAwareScheduling"):
         return group.pod_sets
     return tuple(msgspec.structs.replace(each, topology_request=None) for each in group.pod_sets)
 
 
 def _gang(owner: Json, group: ServingGroup, settings: JobSettings) -> dict[str, str]:
-    """With the levels that KAI's annotations of the object ask for, where the group has none. Raises JobError."""
+    """The annotation with the group's levels, or the levels of KAI's annotations of the object if the group has none.
+    Raises JobError.
+    """
     gang, kais = group.gang, foreignmarks.kai_levels(owner, {})
     if kais is not None and not (gang and gang.required_level):
         gang = msgspec.structs.replace(
@@ -89,8 +92,8 @@ def _gang(owner: Json, group: ServingGroup, settings: JobSettings) -> dict[str, 
 
 
 def asks_for(group: ServingGroup, workload: SeenWorkload) -> bool:
-    """Whether the Workload has the group's pods: as many, of the same shape. Images may differ: a rollout changes
-    them. Raises JobError.
+    """Whether the Workload has the group's pods: as many, of the same shape. Images may differ: a rollout changes them.
+    Raises JobError.
     """
     given = {pod_set.name: pod_set for pod_set in workload.typed.spec.pod_sets}
     if [pod_set.name for pod_set in group.pod_sets] != list(given):
@@ -103,7 +106,7 @@ def asks_for(group: ServingGroup, workload: SeenWorkload) -> bool:
 
 
 def shape(spec: PodSpec) -> PodSpec:
-    """What a scheduler looks at."""
+    """The part of a pod's spec that a scheduler reads."""
     plain = [
         tuple(msgspec.structs.replace(container, image="") for container in containers)
         for containers in (spec.containers, spec.init_containers)
@@ -114,7 +117,7 @@ def shape(spec: PodSpec) -> PodSpec:
 def metadata_patch(
     kind: ServingKind, owner: Json, group: ServingGroup, workload: SeenWorkload, settings: JobSettings
 ) -> Json:
-    """Merge patch of ``metadata``; empty where nothing is missing."""
+    """Merge patch of ``metadata``; empty if nothing is missing."""
     meta = workload.typed.metadata
     patch: dict[str, Any] = {}
     if not owns(owner, workload):
@@ -163,7 +166,9 @@ def _copied(owner: Json, settings: JobSettings) -> dict[str, str]:
 
 
 def _priority(owner: Json, sets: tuple[JobPodSet, ...], settings: JobSettings, cluster: ClusterObjects) -> Json:
-    """By the order of ``jobframework.compose.priority``. Raises PriorityClassMissingError."""
+    """The fields of the priority, by the order of ``jobframework.compose.priority``. Raises
+    PriorityClassMissingError.
+    """
     if label := marks.priority_class(owner):
         return compose.workload_class(label, cluster)
     if (of_kai := foreignmarks.kai_class(owner, cluster.pod_priority)) is not None:

@@ -1,6 +1,6 @@
-"""The shell around the replicas of Deployments: which are above the minimum, and which takes over whose quota.
+"""The shell around the replicas of Deployments: which are above the minimum, and which replica takes over whose quota.
 
-    Deployments, ReplicaSets, their pods, Workloads -> a queue of Deployments -> controller.serving.replicas -> marks
+Deployments, ReplicaSets, their pods, Workloads -> a queue of Deployments -> controller.serving.replicas -> marks
 
 Their Workloads are made, started and stopped one by one in ``controller.pods``.
 """
@@ -41,16 +41,16 @@ from kube.reading.reflector import Added, Changed, Removed
 
 _REVISION: Final = "deployment.kubernetes.io/revision"
 _PACE_S: Final = 0.001
-"""A reconciliation costs about a tenth of this for each pod."""
+"""The pause between two reconciliations for each pod: a reconciliation costs about a tenth of it."""
 _LONGEST_S: Final = 1.0
 _AGAIN_S: Final = 1.0
-"""Until a replica that has room and is not admitted yet is looked at again: another may take the room."""
+"""The time after which a replica that has room and is not admitted yet is checked again: another may take the room."""
 _STUCK: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.HELD_BACK})
 
 
 class Scaled(msgspec.Struct, frozen=True):
-    """A Deployment or ReplicaSet as it is kept. ``owner`` is the uid of what controls it; ``error`` says why its
-    minimum cannot be read.
+    """A Deployment or ReplicaSet in the cache. ``owner`` is the uid of its controller; ``error`` says why its minimum
+    cannot be read.
     """
 
     owner: str
@@ -72,7 +72,9 @@ def read_scaled(raw: bytes) -> Scaled:
 
 
 def may_be_spare(feeds: Feeds) -> Callable[[Json], bool]:
-    """Whether a new pod may be above the minimum of its Deployment; also while the watches do not show that yet."""
+    """Whether a new pod may be above the minimum of its Deployment; true also while the watches do not show that
+    yet.
+    """
 
     def answer(pod: Json) -> bool:
         reference = controller_of(pod)
@@ -92,7 +94,9 @@ def may_be_spare(feeds: Feeds) -> Callable[[Json], bool]:
 
 
 def _deployment_name(replica_set: str) -> str:
-    """A ReplicaSet is named as its Deployment and the hash of its template; its owner's uid tells whether it is."""
+    """The name of a ReplicaSet's Deployment: it is named as that and the hash of its template; its owner's uid tells
+    whether it is one.
+    """
     return replica_set.rpartition("-")[0]
 
 
@@ -157,7 +161,7 @@ class DeploymentController:
                 self._touch(entry.object.owner)
 
     def workload(self, workload: Workload, _gone: bool) -> None:
-        """A Workload came, changed or went: its pod's Deployment is looked at."""
+        """Takes a Workload that was created, changed or deleted: its pod's Deployment is reconciled."""
         for reference in workload.metadata.owner_references:
             if reference.controller and reference.kind == "Pod":
                 entry = self._feeds[QUEUED_PODS].get(ObjectKey(workload.metadata.namespace, reference.name))
@@ -165,14 +169,16 @@ class DeploymentController:
                     self._touch(entry.object.owner)
 
     def _touch(self, replica_set: str) -> None:
-        """By its uid. What is not a Deployment's is not in the watches."""
+        """Reconciles the Deployment of the ReplicaSet with this uid. A ReplicaSet without a queued Deployment is not in
+        the watches.
+        """
         key = self._set_of.get(replica_set)
         entry = None if key is None else self._feeds[REPLICA_SETS].get(key)
         if key is not None and entry is not None:
             self._put(DeploymentKey(key.namespace, _deployment_name(key.name), entry.object.owner))
 
     def _put(self, key: DeploymentKey, least_s: float = 0.0) -> None:
-        """Large ones a moment later: their pods are created and change one by one."""
+        """Enqueues a Deployment, a large one a moment later: its pods are created and change one by one."""
         if key in self._soon:
             return
         pods = sum(len(self._pods.get(uid, ())) for uid in self._uids_of_sets(key))
@@ -225,7 +231,9 @@ class DeploymentController:
         return tried is not None and tried.record.rule in _STUCK
 
     def _replicas(self, key: DeploymentKey) -> dict[str, tuple[Replica, Kept]]:
-        """By the names of their Workloads, those that have one which is not over."""
+        """The replicas of a Deployment by the names of their Workloads; those without a Workload, or with one that is
+        over, are left out.
+        """
         found = {}
         for set_key in self._sets.get(key.uid, ()):
             replica_set = self._feeds[REPLICA_SETS].get(set_key)

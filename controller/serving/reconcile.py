@@ -1,8 +1,8 @@
-"""The reconciler of serving objects: an object, its Workloads and its pods as they are, into actions. Pure.
+"""The reconciler of serving objects: it turns an object, its Workloads and its pods into actions. Pure.
 
-A Workload for each group of pods, made of the object. Pods join it as they come; when they start and stop is decided
-with all other groups of pods, in ``controller.pods``. What is decided here besides is what no pod is left to tell: the
-quota of a group without pods, and the end of its Workload.
+Each group of pods has a Workload, made of the object. Pods join it as they come; ``controller.pods`` decides when they
+start and stop, as for all other groups of pods. This module decides besides what no pod is left to tell: the quota of a
+group without pods, and the end of its Workload.
 
 Quota is given back when no pod of the group can run any more, and not before: a group that is scaled away keeps its
 Workload until its pods have ended.
@@ -41,8 +41,8 @@ _ON_HOLD = "OnHold"
 
 @dataclass(frozen=True, kw_only=True)
 class SeenServing:
-    """``owner`` is None once the object is gone. ``workloads`` are those that name it as an owner, or have the name of
-    one of its groups; ``pods`` those that carry its kind's mark, in groups already or not.
+    """A serving object with what belongs to it. ``owner`` is None once the object is gone. ``workloads`` name it as an
+    owner, or have the name of one of its groups; ``pods`` carry its kind's mark, in groups already or not.
     """
 
     kind: ServingKind
@@ -70,13 +70,13 @@ def reconcile_serving(seen: SeenServing, settings: JobSettings, cluster: Cluster
 
 
 def _left_behind(seen: SeenServing, settings: JobSettings) -> list[PodAction]:
-    """The object is gone: its Workloads go as soon as none of their pods can run."""
+    """Actions once the object is gone: its Workloads are deleted as soon as none of their pods can run."""
     idle = [workload for workload in seen.workloads if not _running(seen, workload)]
     return [*finish_orphans(idle, "The object that the pods belonged to does not exist any more", settings.gates)]
 
 
 def _ended(seen: SeenServing, workloads: tuple[SeenWorkload, ...]) -> list[PodAction]:
-    """Of Workloads that are being deleted, those without running pods."""
+    """Actions that remove the finalizers of Workloads that are being deleted and have no running pods."""
     idle = [workload for workload in workloads if workload.is_terminating and not _running(seen, workload)]
     return [*remove_finalizers(idle)]
 
@@ -107,7 +107,7 @@ class _Reconciliation:
         return [*actions, *self._adopted(groups)]
 
     def _name(self, group: str) -> str:
-        """Of the group's Workload; that of an older version, made without the object's uid, where it is there."""
+        """The name of the group's Workload; that of an older version, made without the object's uid, if it exists."""
         name = compose.workload_name(self.seen.kind, self.owner, group, self.settings)
         older = names.workload_name(self.seen.kind.kind, self.seen.kind.group, group, "")
         there = {workload.name for workload in self.seen.workloads}
@@ -144,12 +144,14 @@ class _Reconciliation:
         return actions
 
     def _moves(self, workload: SeenWorkload) -> bool:
-        """Whether it is to be charged to another queue: with its pods gone, or none of them running yet."""
+        """Whether the workload is to be charged to another queue: with its pods gone, or none of them running yet."""
         queue = queue_name(self.owner)
         return bool(queue) and queue != workload.typed.spec.queue_name and not _running(self.seen, workload)
 
     def _released(self, workload: SeenWorkload) -> list[PodAction]:
-        """The quota of an evicted group without pods. Where there are pods, they tell when it is free."""
+        """Actions that release the quota of an evicted group without pods. If there are pods, they tell when it is
+        free.
+        """
         if workload.eviction is None or not workload.is_reserved or self._pods_of(workload):
             return []
         return [release_quota(workload, workload.eviction)]
@@ -158,7 +160,7 @@ class _Reconciliation:
         return [hold(workload, "It has pods again and waits for quota", on=False)] if is_on_hold(workload) else []
 
     def _spare(self, workload: SeenWorkload) -> list[PodAction]:
-        """The Workload of a group that the object does not have now."""
+        """Actions for the Workload of a group that the object does not have now."""
         idle = not _running(self.seen, workload)
         if workload.is_terminating:
             return _ended(self.seen, (workload,))
@@ -193,7 +195,7 @@ class _Reconciliation:
         return actions
 
     def _joined(self, groups: Mapping[str, ServingGroup], pod: SeenPod) -> Json | None:
-        """The merge patch that the pod needs, None for nothing."""
+        """The merge patch that the pod needs; None for nothing."""
         name = self._name(self.seen.kind.group_name(self.owner, pod.raw))
         group = groups.get(name)
         if pod.group:
@@ -205,6 +207,6 @@ class _Reconciliation:
 
 
 def is_on_hold(workload: SeenWorkload) -> bool:
-    """Whether it waits without quota until it has pods again."""
+    """Whether the workload waits without quota until it has pods again."""
     conditions = (find_condition(workload.typed.status.conditions, type_) for type_ in ("Requeued", "QuotaReserved"))
     return any(found is not None and found.status == "False" and found.reason == _ON_HOLD for found in conditions)

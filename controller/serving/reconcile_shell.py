@@ -40,7 +40,7 @@ _POD_FEEDS: Final = (QUEUED_PODS, JOINING_PODS)
 
 
 class ServingKey(NamedTuple):
-    """``kind`` is the one's name in the configuration."""
+    """A serving object. ``kind`` is its name in the configuration."""
 
     kind: str
     namespace: str
@@ -101,7 +101,7 @@ class ServingController:
                     self._put_all(key.name)
 
     def workload(self, workload: Workload, gone: bool) -> None:
-        """A Workload came, changed or went: its object is reconciled."""
+        """Takes a Workload that was created, changed or deleted: its object is reconciled."""
         meta = workload.metadata
         owners = {(reference.api_version, reference.kind): reference.name for reference in meta.owner_references}
         for kind in self._kinds.values():
@@ -131,7 +131,7 @@ class ServingController:
         self._queue.put(owner)
 
     def _left(self, key: ObjectKey) -> None:
-        """A pod left one of the watches: it is gone, or joined its group and is in the other."""
+        """Handles a pod that left one of the watches: it is gone, or joined its group and is in the other."""
         owner = self._of.get(key)
         if owner is None:
             return
@@ -177,7 +177,7 @@ class ServingController:
         await self._actions.carry_out(about, {pod.name: pod.raw for pod in pods}, actions, made_for=owners)
 
     def _seen_pods(self, key: ServingKey) -> tuple[SeenPod, ...] | None:
-        """None while a watch does not show yet what was written to one of them."""
+        """The object's pods; None while a watch does not show yet what was written to one of them."""
         found = []
         for pod in sorted(self._pods.get(key, ())):
             # A pod that joins is in neither watch for a moment, or in both: the later view counts.
@@ -192,7 +192,7 @@ class ServingController:
         return self._actions.written.behind(key, entry.uid, entry.resource_version)
 
     async def _exists(self, resource: Resource, key: ServingKey) -> bool:
-        """Whether the object is there and our watch does not show it yet."""
+        """Whether the object exists and the watch does not show it yet."""
         try:
             await self._client.get(resource, key.name, dict[str, Any], namespace=key.namespace)
         except NotFoundError:

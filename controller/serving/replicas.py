@@ -1,6 +1,6 @@
 """Replicas that each have a Workload of their own: which are above the minimum, and which takes over whose quota. Pure.
 
-Both are marks on Workloads, so they survive the controller and are seen by everybody:
+Both are marks on Workloads, so they survive the controller and are visible to all:
 
 - ``tessera.dev/above-min-replicas``: the engine counts it as of the lowest priority, so it is reclaimed first. A new
   replica has the mark until it is known to be needed for the minimum; no mark is put on one that keeps the minimum.
@@ -17,10 +17,9 @@ from controller.objects.meta import Struct
 class Replica(Struct, frozen=True, kw_only=True):
     """A pod, or a group of pods, with its Workload. ``name``: the Workload's, without its namespace.
 
-    ``holds``: it has quota and is not evicted. ``waits``: it has none, and its pod is there behind its gate.
-    ``leaves``: its pod is being deleted by somebody else than the queue. ``is_spare``: it has the mark.
-    ``follows``: the Workload whose quota it is to take over, empty for none. ``revision`` grows with each version of
-    the template.
+    ``holds``: it has quota and is not evicted. ``waits``: it has none, and its pod exists behind its gate. ``leaves``:
+    its pod is being deleted, and not by the queue. ``is_spare``: it has the mark. ``follows``: the Workload whose quota
+    it is to take over, empty for none. ``revision`` grows with each version of the template.
     """
 
     name: str
@@ -35,10 +34,10 @@ class Replica(Struct, frozen=True, kw_only=True):
 
 
 def above_minimum(replicas: Iterable[Replica], minimum: int | None) -> frozenset[str]:
-    """Names of those above the minimum; nobody where there is none.
+    """Names of the replicas above the minimum; empty if there is no minimum.
 
-    Those that hold quota keep the minimum before those that wait, those that have kept it so far before others, then
-    the oldest. Replicas that leave count for nothing, and stay as they are.
+    Replicas that hold quota keep the minimum before those that wait, those that have kept it so far before others, then
+    the oldest. Replicas that leave do not count, and stay as they are.
     """
     if minimum is None:
         return frozenset()
@@ -48,8 +47,8 @@ def above_minimum(replicas: Iterable[Replica], minimum: int | None) -> frozenset
 
 
 def changed_marks(replicas: Sequence[Replica], minimum: int | None) -> dict[str, bool]:
-    """Whether it is to have the mark, for each that is marked otherwise. First who loses it: the minimum is kept at all
-    times.
+    """Whether each replica whose mark is wrong is to have it. Replicas that lose it come first: the minimum is kept at
+    all times.
     """
     above = above_minimum(replicas, minimum)
     wrong = [replica for replica in replicas if not replica.leaves and replica.is_spare != (replica.name in above)]
@@ -58,9 +57,10 @@ def changed_marks(replicas: Sequence[Replica], minimum: int | None) -> dict[str,
 
 
 def takeovers(replicas: Sequence[Replica], is_stuck: Callable[[str], bool]) -> dict[str, str]:
-    """By the name of each replica that is to take over quota, whose; empty for one that is to take over nobody's.
+    """The replica whose quota each one is to take over, by name; empty for a replica that is to take over none any
+    more.
 
-    ``is_stuck``: there is no room for it as things are; asked only of those that could take over another's quota.
+    ``is_stuck``: the replica has no room as things are; called only for those that could take over another's quota.
     """
     there = {replica.name: replica for replica in replicas}
     waiting = sorted(

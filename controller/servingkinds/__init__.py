@@ -1,1 +1,1 @@
-"""Kinds that serve: no field holds them back, so their pods wait. One module a kind, and the table of all."""
+"""Serving kinds: no field holds them back, so their pods wait. One module for each kind, and the table of all."""

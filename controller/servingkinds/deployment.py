@@ -7,7 +7,7 @@ from controller.servingkinds.kind import MARKS, Stamp, StampedKind
 
 
 class Deployment(StampedKind):
-    """See ``kind.StampedKind``. Its pods are watched as queued pods from their creation on."""
+    """Deployments, see ``kind.StampedKind``. Their pods are watched as queued pods from their creation on."""
 
     framework = "deployment"
     group = "apps"

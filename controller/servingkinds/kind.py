@@ -1,4 +1,4 @@
-"""What a serving kind declares. No field of such a kind holds it back: its pods are held.
+"""The interface of a serving kind. No field of such a kind holds it back: its pods are held.
 
 A stamp on its pod templates, written when the object is created or changed, puts the pods that are made of them behind
 the gate. The pods of some kinds are then queued one by one; a grouped kind has a Workload for each of its groups of
@@ -27,14 +27,14 @@ from inventory.api.names import PREFIX
 
 Path = tuple[str, ...]
 MARKS: Final = (names.QUEUE_NAME, names.PRIORITY_CLASS)
-"""Labels of an object that its pods carry too."""
+"""Labels of an object that its pods have too."""
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
-    """What the pod template at ``path`` carries while the object is queued, besides ``pod-suspending-parent``.
+    """The marks of the pod template at ``path`` while the object is queued, besides ``pod-suspending-parent``.
 
-    ``copied`` are labels of the object. ``offset_beside``: where there is a template at this path too, whose pod is
-    number 0, and the ranks of both are not counted through, those here begin with 1.
+    ``copied`` are labels of the object. ``offset_beside``: if there is a template at this path too, whose pod is number
+    0, and the ranks of both are not counted through, the ranks here begin with 1.
     """
 
     path: Path
@@ -45,7 +45,8 @@ class Stamp(Struct, frozen=True, kw_only=True):
 
 
 class StampedKind:
-    """``framework`` is its name in ``integrations.frameworks`` and in the mark of its pods.
+    """A kind whose pod templates are stamped. ``framework`` is its name in ``integrations.frameworks`` and in the mark
+    of its pods.
 
     ``waits_unnamed``: with ``manageJobsWithoutQueueName`` objects without a queue wait too.
     """
@@ -63,12 +64,12 @@ class StampedKind:
         return f"{self.group}/{self.version}"
 
     def is_anothers(self, owner: Json) -> bool:
-        """Another kind has stamped its templates: it makes the Workload."""
+        """Whether another kind has stamped its templates: it makes the Workload."""
         found = (strings(owner, *each.path, "metadata", "annotations").get(SUSPENDING_PARENT) for each in self.stamps)
         return any(parent not in (None, self.framework) for parent in found)
 
     def stamped(self, owner: Json, gates: FeatureGates | None = None) -> Json:
-        """The object with its pod templates as they are to be; the very object where nothing is to change."""
+        """The object with its pod templates stamped; the very same object if nothing changes."""
         if self.is_anothers(owner):
             return owner
         for stamp in self.stamps:
@@ -98,8 +99,8 @@ class StampedKind:
 
 
 class ServingGroup(Struct, frozen=True, kw_only=True):
-    """One Workload of an object. ``name`` is what its name is made of, ``index`` its number among several; ``gang``
-    says which of its pods are to be in one domain, None for none.
+    """One group of an object, which has a Workload. ``name`` is the part of the Workload's name, ``index`` its number
+    among several; ``gang`` says which of its pods are to be in one domain, None for none.
     """
 
     name: str
@@ -113,8 +114,8 @@ class ServingGroup(Struct, frozen=True, kw_only=True):
 
 
 class ServingKind(StampedKind, ABC):
-    """``pod_marks`` are annotations that every pod gets with its group. ``running_pods_follow_queue``: whether the
-    queue's label of a pod that runs follows that of the object.
+    """A kind with a Workload for each group of pods. ``pod_marks`` are annotations that every pod gets with its group.
+    ``running_pods_follow_queue``: whether the queue's label of a running pod follows that of the object.
     """
 
     waits_unnamed = True
@@ -123,34 +124,36 @@ class ServingKind(StampedKind, ABC):
 
     @abstractmethod
     def groups(self, owner: Json) -> tuple[ServingGroup, ...]:
-        """Those that the object has now. Raises JobError."""
+        """The groups that the object has now. Raises JobError."""
 
     def first_group(self, owner: Json) -> ServingGroup | None:
-        """Of an object that may say that it has billions of them. Raises JobError."""
+        """The first group of an object, which may claim to have billions of them; None if it has none. Raises
+        JobError.
+        """
         return next(iter(self.groups(owner)), None)
 
     @abstractmethod
     def owner_name(self, pod: Json) -> str:
-        """The object that a pod with the kind's mark belongs to; empty where that cannot be told."""
+        """The name of the object that a pod with the kind's mark belongs to; empty if it is not known."""
 
     @abstractmethod
     def group_name(self, owner: Json, pod: Json) -> str:
-        """``ServingGroup.name`` of the pod's group; empty where it is in none, or not known yet."""
+        """``ServingGroup.name`` of the pod's group; empty if it is in none, or it is not known yet."""
 
     @abstractmethod
     def role(self, owner: Json, pod: Json) -> str:
-        """The name of its pod set."""
+        """The name of the pod's pod set."""
 
     @abstractmethod
     def keeps_workload(self, owner: Json) -> bool:
-        """Whether it has no pods for now and is to queue again under the same Workload later."""
+        """Whether the object has no pods for now and is to queue again under the same Workload later."""
 
     def workload_name(self, owner: Json, group: str) -> str:
         return names.workload_name(self.kind, self.group, group, text(owner, "metadata", "uid"))
 
 
 def copied_marks(owner: Json) -> dict[str, str]:
-    """Labels of the object that its pods carry too."""
+    """Labels of an object that its pods have too."""
     marks = {names.QUEUE_NAME: queue_name(owner), names.PRIORITY_CLASS: priority_class(owner)}
     return {key: value for key, value in marks.items() if value}
 
@@ -158,7 +161,9 @@ def copied_marks(owner: Json) -> dict[str, str]:
 def pod_set(
     owner: Json, path: tuple[str, ...], name: str, count: int, *, metadata: Json, index_label: str | None
 ) -> JobPodSet:
-    """Raises JobError. ``metadata``: what the Workload keeps of the template's labels and annotations."""
+    """The pod set of a template. ``metadata``: the template's labels and annotations that the Workload keeps. Raises
+    JobError.
+    """
     template = {"metadata": metadata, "spec": mapping(owner, *path, "spec")}
     check_requests(template, dotted(path))
     where = (*path, "metadata", "annotations")
@@ -168,6 +173,6 @@ def pod_set(
 
 
 def own_annotations(owner: Json, path: tuple[str, ...]) -> dict[str, str]:
-    """Of a template those by which nodes and devices are chosen."""
+    """The annotations of a template by which nodes and devices are chosen."""
     found = strings(owner, *path, "metadata", "annotations")
     return {key: value for key, value in found.items() if key.startswith(PREFIX)}

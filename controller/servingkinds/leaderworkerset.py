@@ -39,7 +39,7 @@ _LEADER: Final = (*_BASE, "leaderTemplate")
 _WORKER: Final = (*_BASE, "workerTemplate")
 _POLICY: Final = (*_BASE, "subGroupPolicy")
 _MOST_SUBGROUPS: Final = 16
-"""A Workload has 18 pod sets; one is the leader's, and one its own where it is in no subgroup."""
+"""The most subgroups: a Workload has 18 pod sets; one is the leader's, and one its own if it is in no subgroup."""
 _MOST_GROUPS: Final = 100_000
 _MOST_DIGITS: Final = 9
 _SERVING: Final = MappingProxyType({SERVING: "true"})
@@ -96,9 +96,10 @@ def _groups(owner: Json, count: int) -> tuple[ServingGroup, ...]:
 
 
 def _group_count(owner: Json) -> int:
-    """More than asked for while a rollout has groups to spare: scaling down, ``status.replicas`` merely lags behind.
+    """The number of groups: more than requested while a rollout has groups to spare. After scaling down
+    ``status.replicas`` merely lags behind.
 
-    Raises JobError for more than are looked at: each is made at once, and the API takes two billion.
+    Raises JobError above a bound: each group is made at once, and the API allows two billion.
     """
     replicas = integer(owner, "spec", "replicas", default=1)
     there = integer(owner, "status", "replicas", default=0)
@@ -111,12 +112,12 @@ def _group_count(owner: Json) -> int:
 
 
 def _is_above_zero(amount: Any) -> bool:
-    """A number, or a share such as ``25%``."""
+    """Whether the amount, a number or a share such as ``25%``, is above zero."""
     return str(amount if amount is not None else 0).removesuffix("%").strip("0") != ""
 
 
 class _Subgroups(Struct, frozen=True, kw_only=True):
-    """Of a group of ``size`` pods, which are to be on nodes with one value of ``level`` each.
+    """The subgroups of a group of ``size`` pods; each is to be on nodes with one value of ``level``.
 
     ``extra``: the leader is a pod more than its subgroup has; ``excluded``: it is in none.
     """
@@ -149,13 +150,13 @@ class _Subgroups(Struct, frozen=True, kw_only=True):
         return f"subgroup-{number}"
 
     def pod_set(self, rank: int) -> str:
-        """Of a pod that no leader's template made."""
+        """The pod set of a pod that is made of the workers' template."""
         number = self.of(rank)
         return "main" if number is None else self.name(number)
 
 
 def _subgroups(owner: Json) -> _Subgroups | None:
-    """None where it asks for no level of them. Raises JobError."""
+    """The subgroups of an object; None if it requests no level for them. Raises JobError."""
     policy, level = mapping(owner, *_POLICY), annotations(owner).get(SUBGROUP_TOPOLOGY, "")
     if not policy or not level:
         return None
@@ -185,7 +186,7 @@ def _pod_sets(owner: Json) -> tuple[JobPodSet, ...]:
 
 
 def _gang(owner: Json) -> GangShape | None:
-    """None where it asks for no level. Raises JobError."""
+    """The levels of a group; None if the object requests none. Raises JobError."""
     level, subgroups = annotations(owner).get(TOPOLOGY, ""), _subgroups(owner)
     if subgroups is None:
         return GangShape(required_level=level, exclusive=True) if level else None
@@ -214,5 +215,7 @@ def _set(
 
 
 def _is_kept(key: str) -> bool:
-    """What the set's controller writes tells its groups apart, except for the set's name."""
+    """Whether a label is kept. The labels that the set's controller writes tell its groups apart, except for the set's
+    name.
+    """
     return key == NAME or not key.startswith(_PREFIX)

@@ -12,4 +12,4 @@ SERVING_KINDS: Final[tuple[ServingKind, ...]] = (StatefulSet(), LeaderWorkerSet(
 STAMPED_KINDS: Final[tuple[StampedKind, ...]] = (Deployment(), *SERVING_KINDS)
 
 SERVING_PARENTS: Final = frozenset(kind.framework for kind in SERVING_KINDS)
-"""What the mark of pods says that wait for a group."""
+"""The values of the mark of pods that wait for a group."""

@@ -26,7 +26,7 @@ class ActionFailedError(Exception):
 
 
 class NotYetError(ActionFailedError):
-    """Nothing went wrong: the awaited object does not exist, and no event tells when it does. The key is reconciled
+    """No failure: the awaited object does not exist, and no event tells when it does. The key is reconciled
     again at a steady pace, since a back-off would notice it the later, the longer it took.
     """
 

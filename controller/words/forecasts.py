@@ -1,4 +1,4 @@
-"""What a forecast says beside its range: what would have to change for a start, and who comes first."""
+"""Sentences of a forecast beside its range: what would have to change for a start, and which workloads come first."""
 
 from inventory.words.catalog import Kind, Place, said
 from inventory.words.plural import plural

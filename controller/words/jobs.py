@@ -1,4 +1,4 @@
-"""What is told of jobs and pods: their Events, and why a Workload of theirs ended."""
+"""Sentences about jobs and pods: their Events, and why a Workload of theirs ended."""
 
 from inventory.words.catalog import Kind, Place, said
 from inventory.words.plural import plural
@@ -121,7 +121,7 @@ def not_of_these_pods(workload: str) -> str:
 
 @_refusal
 def pods_other_than_prebuilt(workload: str) -> str:
-    """``not_of_these_pods``, where the Workload was made by hand."""
+    """``not_of_these_pods``, if the Workload was made by hand."""
     return f"Workload {workload} is not one for these pods: they ask for something else. Correct one of the two"
 
 

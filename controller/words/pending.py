@@ -1,4 +1,4 @@
-"""Why a workload holds no quota: the condition QuotaReserved=False, its Event, ``tessera explain``."""
+"""Sentences on why a workload holds no quota: the condition QuotaReserved=False, its Event, ``tessera explain``."""
 
 from inventory.words.catalog import Kind, Place, because, said
 from inventory.words.plural import plural

@@ -1,4 +1,6 @@
-"""Why a queue takes nothing in: the condition Active=False of ClusterQueues and LocalQueues, ``tessera queue``."""
+"""Sentences on why a queue admits nothing: the condition Active=False of ClusterQueues and LocalQueues, ``tessera
+queue``.
+"""
 
 from inventory.words.catalog import Kind, Place, said
 

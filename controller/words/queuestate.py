@@ -1,4 +1,6 @@
-"""Whether a queue lets workloads start, in one word: the same in lists, in ``tessera top`` and on the page."""
+"""The state of a queue in one word, whether it lets workloads start: the same in lists, in ``tessera top`` and on the
+page.
+"""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -10,7 +12,7 @@ _STOPPED: Final = {"Hold": "stopped", "HoldAndDrain": "draining"}
 
 
 def queue_state(stop_policy: str, *, active: bool, nodeless: bool) -> str:
-    """Of a ClusterQueue. ``stop_policy``: its spec.stopPolicy, None where it has none. ``nodeless``: none of its
+    """The state of a ClusterQueue. ``stop_policy``: its spec.stopPolicy, None if it has none. ``nodeless``: none of its
     flavors selects a node.
     """
     if (stopped := _STOPPED.get(stop_policy)) is not None:
@@ -27,5 +29,5 @@ def is_nodeless(flavors: Iterable[str], lacking: Collection[str]) -> bool:
 
 
 def local_queue_state(stop_policy: str, cluster_queue: str | None) -> str:
-    """Of a LocalQueue. ``cluster_queue``: the state of the queue that it leads to, None where that does not exist."""
+    """The state of a LocalQueue. ``cluster_queue``: the state of its ClusterQueue, None if that does not exist."""
     return _STOPPED.get(stop_policy) or cluster_queue or INACTIVE

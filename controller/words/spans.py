@@ -1,4 +1,4 @@
-"""When something starts, in words. The command line reads this without the engine."""
+"""Times of starts, in words. The command line imports this without the engine."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,11 +7,11 @@ _MINUTE_S: Final = 60.0
 _HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400.0
 _SHORT: Final = 10
-"""Below so many hours minutes are told as well, and so many at a time."""
+"""The number of hours, and of days, below which the smaller unit is shown too."""
 
 
 def starts(forecast: Mapping[str, Any] | None) -> str:
-    """``in 12min to 1h40m`` of what ``brief`` made; ``-`` where there is no forecast."""
+    """The range of a forecast from ``brief``: ``in 12min to 1h40m``; ``-`` if there is no forecast."""
     if forecast is None:
         return "-"
     low_s, high_s = forecast["fromSeconds"], forecast["toSeconds"]
@@ -28,7 +28,7 @@ def starts(forecast: Mapping[str, Any] | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Rounded as people speak of it: ``40s``, ``12m``, ``1h40m``, ``15h``, ``3d``."""
+    """A duration, rounded: ``40s``, ``12m``, ``1h40m``, ``15h``, ``3d``."""
     if seconds < _MINUTE_S:
         return f"{round(seconds)}s"
     if seconds < _HOUR_S - _MINUTE_S / 2:

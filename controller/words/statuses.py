@@ -1,4 +1,4 @@
-"""What becomes of a workload: conditions that it is admitted, evicted, held back, finished; and their Events."""
+"""Sentences about a workload's conditions: admitted, evicted, held back, finished; and about their Events."""
 
 from inventory.words.catalog import Kind, Place, because, said
 from inventory.words.plural import plural

@@ -41,7 +41,7 @@ IDLE: Final[Mapping[str, str]] = {
     "WorkloadValidateResourcesAreNonNegative": "a negative request is always refused",
     "WorkloadValidationForPodSetMetadata": "what labels and annotations a template may have the schema says",
 }
-"""Names of gates, and what holds whatever they are set to."""
+"""What holds whatever a gate is set to, by its name."""
 
 _ON: Final = "always on"
 _OFF: Final = "gone"

@@ -325,7 +325,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     hold_evictions_s: float = 0.5
     """The time for which preemptions are held back while many decisions are written; 0 for none."""
     hold_evictions_at_most_s: float = 0.0
-    """That time's bound if ends take long to be seen; ``hold_evictions_s`` if this is less."""
+    """The bound of ``hold_evictions_s`` if ends take long to be seen; ``hold_evictions_s`` itself if the bound is
+    less."""
     serve_old_workloads: bool = True
     """Whether v1beta1 of Workload is served; the CRDs' other kinds always serve it."""
     without_effect: tuple[WithoutEffect, ...] = ()

@@ -28,7 +28,7 @@ _SETS: Final = 4
 """Pod sets that are tried, the first of a workload."""
 _HOLDERS: Final = 200
 _ENDS: Final = 4
-"""Workloads that are named whose ends together would do; nobody can wait for each of more."""
+"""The most workloads that are named whose ends together would do: a user cannot wait for each of more."""
 _NAMED: Final = 3
 """Workloads that start before this one and are named."""
 

@@ -122,7 +122,7 @@ class Forecaster:
         return (yield from _as_decided(model, decided, found))
 
     def of(self, engine: Engine, asked: PendingWorkload, now_s: float) -> Forecast | None:
-        """``of_parts`` without a pause."""
+        """``of_parts``, run to its end without a pause."""
         return finished(self.of_parts(engine, asked, now_s))
 
     def of_parts(

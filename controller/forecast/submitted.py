@@ -154,7 +154,7 @@ def _told() -> Iterator[None]:
 
 
 def _check_size(given: Any) -> None:
-    """Raises NotQueuedError for more values than ``_VALUES``."""
+    """Checks the number of an object's values. Raises NotQueuedError for more than ``_VALUES``."""
     found, left = 0, [given]
     while left:
         value = left.pop()

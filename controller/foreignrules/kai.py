@@ -1,7 +1,7 @@
 """Rules about KAI's Queues and PodGroups: ``scheduling.run.ai`` v2 and v2alpha2.
 
-Source: KAI's webhooks of both. What is a warning there is accepted without one. The controller checks whether a queue's
-parent exists, and whether several subgroups lie in a circle.
+Source: KAI's webhooks of both. An object that gets a warning there is accepted without one. The controller checks
+whether a queue's parent exists, and whether several subgroups lie in a circle.
 """
 
 from collections.abc import Iterator

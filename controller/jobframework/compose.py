@@ -77,8 +77,8 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
     """Whether the job, started, is what the workload's admission (else its spec) says.
 
     While a job runs its templates cannot change, and what its start put in may be older than today's flavors: only
-    counts and requests are compared. What the kind's controller injects is in the workload alone, as it was charged
-    when the job was queued.
+    counts and requests are compared. Init containers that the kind's controller injects are in the workload alone, as
+    it was charged when the job was queued.
     """
     given = workload.typed.spec.pod_sets
     counts, admission = counts_of(given), workload.typed.status.admission

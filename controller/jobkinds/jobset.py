@@ -32,7 +32,7 @@ _POD_SET: Final = pod_set(
 
 
 class JobSet(TemplatedKind):
-    """See ``kind.JobKind``."""
+    """JobSets, see ``kind.JobKind``."""
 
     framework = "jobset.x-k8s.io/jobset"
     group = "jobset.x-k8s.io"

@@ -26,7 +26,7 @@ _WORKER_TEMPLATE: Final = ("spec", _REPLICAS, "Worker", "template")
 
 
 class MPIJob(ReplicaKind):
-    """See ``kind.JobKind``."""
+    """MPIJobs of the MPI operator, see ``kind.JobKind``."""
 
     framework = "kubeflow.org/mpijob"
     version = "v2beta1"

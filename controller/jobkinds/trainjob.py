@@ -49,7 +49,7 @@ _OLD_OVERRIDES: Final = "an older trainer's, which cannot be started with labels
 
 
 class TrainJob(TemplatedKind):
-    """See ``kind.JobKind``."""
+    """TrainJobs, see ``kind.JobKind``."""
 
     framework = "trainer.kubeflow.org/trainjob"
     group = GROUP

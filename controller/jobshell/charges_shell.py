@@ -57,7 +57,9 @@ class ChargeReader:
         """The time until which no child of a namespace is reconciled."""
 
     def rest(self, namespace: str) -> None:
-        """Raises NotYetError while another child of the namespace has just been reconciled."""
+        """Checks that the namespace does not rest. Raises NotYetError while another child of it has just been
+        reconciled.
+        """
         if self._now_s() < self._rests.get(namespace, 0.0):
             raise NotYetError("other children of its namespace have just been looked at")
 

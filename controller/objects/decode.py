@@ -1,4 +1,4 @@
-"""Decodes JSON into objects. What cannot be read gets one line of error, with the path of the field.
+"""Decodes JSON into objects. Invalid JSON gets one line of error, with the path of the field.
 
 ``null`` means absent, as it does for the API server: nulls are dropped before the typed decoding.
 """

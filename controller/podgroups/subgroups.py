@@ -135,7 +135,7 @@ def _whole_ones(tree: Tree, names: Iterable[str], own: Mapping[str, list[int]]) 
 
 
 def _minimum(tree: Tree, name: str, own: Mapping[str, list[int]]) -> list[int] | None:
-    """The pods of a whole group; None while some are missing. Of its subgroups those that were whole first."""
+    """The pods of a whole group; None while some are missing. Subgroups that were whole first are preferred."""
     if tree.is_leaf(name):
         least, pods = tree.least(name), own.get(name, [])
         return pods[:least] if len(pods) >= least else None

@@ -344,7 +344,7 @@ def _model(pods: Sequence[SeenPod]) -> SeenPod:
 
 
 def excess(group: Group, pods: Sequence[SeenPod], counts: Mapping[str, int] | None) -> list[SeenPod]:
-    """Those of ``pods`` that are too many, in the order in which they are to go.
+    """The ``pods`` that are too many, in the order in which they are to go.
 
     ``counts``: pods by role that the workload has, once it can no longer change; a pod of another role is too many.
     Pods without the queue's finalizer go first, then gated pods before pods that run, newer pods before older ones; a

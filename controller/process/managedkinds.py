@@ -57,7 +57,7 @@ class ManagedKinds:
 
     @property
     def declared(self) -> frozenset[str]:
-        """Kinds that JobKinds declare."""
+        """The names of kinds that JobKinds declare."""
         return frozenset(kind.kind for kind in self._in_force.values())
 
     @property

@@ -91,7 +91,7 @@ def unmet(seen: Seen, now_s: float) -> Iterator[str]:
 
 
 async def check_installation(client: Client, namespace: str, clock: Clock) -> bool:
-    """Whether all requirements are met within a minute. Those that are not are logged. Raises KubeError."""
+    """Whether all requirements are met within a minute. Unmet ones are logged. Raises KubeError."""
     until_s = clock.monotonic() + WITHIN_S
     while True:
         seen = await _look(client, namespace)

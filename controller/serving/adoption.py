@@ -44,7 +44,7 @@ def queue_patch(owner: Json, pod: SeenPod) -> Json | None:
 
 
 def check_shape(group: ServingGroup, role: str, pod: SeenPod) -> None:
-    """Raises JobError for a pod that requests more or less than its pod set is charged for.
+    """Checks the requests of a pod. Raises JobError if it requests more or less than its pod set is charged for.
 
     Additions to a pod by others (containers, defaults of a LimitRange) are ignored: Workloads are charged with them.
     """

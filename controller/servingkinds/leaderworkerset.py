@@ -46,7 +46,7 @@ _SERVING: Final = MappingProxyType({SERVING: "true"})
 
 
 class LeaderWorkerSet(ServingKind):
-    """See ``kind.ServingKind``."""
+    """LeaderWorkerSets, see ``kind.ServingKind``."""
 
     framework = "leaderworkerset.x-k8s.io/leaderworkerset"
     group = "leaderworkerset.x-k8s.io"

@@ -20,7 +20,7 @@ _MAIN = "main"
 
 
 class StatefulSet(ServingKind):
-    """See ``kind.ServingKind``."""
+    """StatefulSets, see ``kind.ServingKind``."""
 
     framework = "statefulset"
     group = "apps"

@@ -61,7 +61,7 @@ class Document(msgspec.Struct, frozen=True):
         return Document(self.file, self.number, data, self.path, self.source)
 
     def place(self, path: Path_ = ()) -> str:
-        """``FILE:LINE`` of a field."""
+        """The ``FILE:LINE`` of a field."""
         if self.source is None:
             return f"{self.file}: document {self.number}"
         return f"{self.file}:{self.source.line(self.number, (*self.path, *path))}"

@@ -215,7 +215,7 @@ class _Told(msgspec.Struct):
             return otherwise
 
     def end(self) -> None:
-        """Raises InputError if there was an error."""
+        """Ends the reading. Raises InputError if there was an error."""
         if self.errors:
             raise InputError.of(self.errors)
 
@@ -303,7 +303,7 @@ def _object(
 
 
 def _check_foreign(document: Document) -> None:
-    """Raises InputError for a queue or a PodGroup of Volcano's or KAI's that the API server refuses."""
+    """Checks a queue or a PodGroup of Volcano or KAI. Raises InputError if the API server refuses it."""
     kind = _FOREIGN.get((document.version, document.kind))
     if kind is None:
         return

@@ -232,7 +232,9 @@ class Composer:
         self._base_s = base_s
 
     def check(self, document: Document, namespace_labels: Mapping[str, str]) -> None:
-        """Raises InputError for a job that a cluster refuses by rules of its kind, or whose times cannot be read."""
+        """Checks a job. Raises InputError if a cluster refuses it by rules of its kind, or if its times cannot be
+        read.
+        """
         told: list[str] = []
         if document.kind != "Workload":
             try:

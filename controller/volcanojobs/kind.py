@@ -5,9 +5,9 @@ the job has its placement (``controller.volcanojobs.placement``).
 
 - Its Workload has the pods that start together. Pods above its minimum have Workloads of their own
   (``controller.volcanojobs.gang``), unless the slices of an elastic job are queued.
-- A restart by a policy keeps the quota. So a job with such a policy gives no quota back before its end, or that of the
-  pods that started together; any other gives back that of the pods that have succeeded, and queues anew if a Command
-  runs them again.
+- A restart by a policy keeps the quota. A job with such a policy therefore gives no quota back before its end, or that
+  of the pods that started together; any other gives back that of the pods that have succeeded, and queues anew if a
+  Command runs them again.
 - A job that was aborted is on hold: it queues again when it is resumed.
 """
 

@@ -34,7 +34,8 @@ _PATIENCE: Final = 10
 """The number of requests in a row for which a kind by which the engine decides is awaited that is served and cannot be
 listed."""
 _PATIENCE_AT_START: Final = 60
-"""That number while the API server says that it sets up storage, and not that it failed."""
+"""The number of requests in a row for which such a kind is awaited while the API server says that it sets up storage,
+and not that it failed."""
 _NOWHERE: Final = Selection(field_selector="metadata.name=none")
 
 
@@ -177,10 +178,10 @@ ORDER = tuple(sorted(DECIDING, key=lambda resource: resource is WORKLOADS))
 class Feeds:
     """The watches. ``readers``: the decoders of each kind. Open ``running`` and wait for ``synced``.
 
-    A reflector alone writes the copy of its kind. There is at most one listener, set by the term that runs; for the
-    kinds of ``_introduced`` the changes that it was given and the copies agree, because both change in one call. Kinds
-    of ``may_lack`` are watched while the API server has them, and count as listed while it has not. A kind of NEEDED_BY
-    is watched once ``_wanted`` is set for it, and never stops again.
+    A reflector alone writes the copy of its kind. There is at most one listener, set by the term that runs; the changes
+    that it was given and the copies of ``_introduced`` kinds agree, because both change in one call. Kinds of
+    ``may_lack`` are watched while the API server has them, and count as listed while it has not. A kind of NEEDED_BY is
+    watched once ``_wanted`` is set for it, and never stops again.
     """
 
     def __init__(

@@ -130,7 +130,7 @@ CLAIM_KINDS: Final[dict[Resource, type[KubernetesObject]]] = {
     DEVICE_CLAIMS: ResourceClaim,
     DEVICE_SLICES: ResourceSlice,
 }
-"""Kinds of Dynamic Resource Allocation. Those are watched that may change what a claim counts as, see
+"""The kinds of Dynamic Resource Allocation. A kind is watched if it may change what a claim counts as, see
 ``claim_readers``."""
 DECIDING: Final = TYPES | FOREIGN_QUEUES | CLAIM_KINDS
 """All kinds whose objects the engine gets, with the types as which they are decoded."""

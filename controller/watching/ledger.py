@@ -36,7 +36,7 @@ class Ledger:
     """The newest known state of every Workload, by ``namespace/name``.
 
     The core alone calls ``observe`` and ``forget`` for what the watch shows; WorkloadWrites calls ``wrote``, and
-    ``observe`` for what it reads after a conflict. Of one object (``uid``) the version only grows. Only WorkloadWrites
+    ``observe`` for what it reads after a conflict. The version of one object (``uid``) only grows. Only WorkloadWrites
     sets ``kept.writing``, and only the ledger ``kept.whole``.
     """
 

@@ -1,4 +1,4 @@
-"""One workload on its GPUs, one node with its faults, and GPUs that do nothing: read when somebody asks. Pure."""
+"""One workload on its GPUs, one node with its faults, and idle GPUs: read on request. Pure."""
 
 import re
 from collections import Counter

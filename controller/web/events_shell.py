@@ -30,7 +30,7 @@ ROUND_S: Final = 1.0
 _SHARE: Final = 8
 """A round of x seconds, with the deltas of the one before, is followed by a pause of x times this."""
 _MOST_REST_S: Final = 1.0
-"""After a snapshot its thread rests for as long as the snapshot took, but no longer."""
+"""The longest rest of a snapshot's thread, which rests for as long as the snapshot took."""
 BEAT_S: Final = 15.0
 LOOK_AGAIN_S: Final = 30.0
 """The interval at which a stream reviews anew whether its user is still known, and what the user may see."""

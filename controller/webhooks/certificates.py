@@ -28,7 +28,7 @@ HOUR_S: Final = 3600.0
 DAY_S: Final = 24 * HOUR_S
 
 AUTHORITY_S: Final = 730 * DAY_S
-"""Life of an authority."""
+"""The life of an authority."""
 SUCCEED_S: Final = 180 * DAY_S
 """The rest of an authority's life at which its successor is announced."""
 ANNOUNCED_S: Final = HOUR_S
@@ -169,7 +169,7 @@ def _leaf(issuer: Pair, common_name: str, usage: x509.ObjectIdentifier, names: S
 
 
 def check_pair(pair: Pair) -> None:
-    """Raises CertificateError unless the key belongs to the certificate."""
+    """Checks that the key belongs to the certificate. Raises CertificateError."""
     if _certificate(pair.certificate).public_key() != _key(pair.key).public_key():
         raise CertificateError("the key is not the certificate's")
 

@@ -37,5 +37,5 @@ def load(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
 
 
 def tried(served: Served) -> None:
-    """Raises CertificateError for a certificate that cannot be used: to be called before one in use is replaced."""
+    """Checks a certificate before it replaces the one in use. Raises CertificateError if it cannot be used."""
     load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), served.certificate, served.key)

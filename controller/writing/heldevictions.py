@@ -71,7 +71,7 @@ class HeldEvictions:
         self._monotonic = monotonic
         self._later = later
         self._held: dict[WorkloadKey, _Hold] = {}
-        """Held evictions by preemptor."""
+        """Evictions that are held back, by preemptor."""
         self._again: dict[WorkloadKey, float] = {}
         """Preemptors that wait for the second time, with the seconds that they waited the first time."""
         self._waited: set[WorkloadKey] = set()

@@ -74,7 +74,7 @@ class QueueStatuses:
         self._backlog = backlog
         self._cohorts: dict[CohortName, Cohort] = {}
         self._foreign: dict[_Key, QueueOwner] = {}
-        """Volcano's and KAI's Queues."""
+        """Mirrored Queues of Volcano and KAI."""
         self._written: dict[_Key, Json] = {}
         self._said: dict[_Key, tuple[ClusterQueue | LocalQueue, tuple[str, str, str], list[Json]]] = {}
         """The conditions of a queue, with the object and the condition that they were made of."""

@@ -159,8 +159,8 @@ def variable(name: str, value: object) -> Json:
 
 
 def fits(name: str, size: int) -> None:
-    """Raises JobError for a variable of ``size`` bytes that is too long. The check before a list is made costs nothing,
-    however many pods a job specifies.
+    """Checks the size of a variable. Raises JobError if ``size`` bytes are too many. The check before a list is made
+    costs nothing, however many pods a job specifies.
     """
     if size > LONGEST_VARIABLE:
         raise JobError(f"spec.plugins: expected at most {LONGEST_VARIABLE} bytes of {name}, found {size}: {_FEWER}")

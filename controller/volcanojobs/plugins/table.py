@@ -59,7 +59,8 @@ def writer(job: Json) -> Writer:
 
 
 def check(job: Json) -> None:
-    """Raises JobError for a job of so many pods that the plugins' lists of them are too long for a variable or object.
+    """Checks the number of a job's pods. Raises JobError if the plugins' lists of them are too long for a variable or
+    object.
 
     The sizes of objects are computed before any list is made: this runs beside all other work of the controller.
     """

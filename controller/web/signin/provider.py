@@ -26,7 +26,7 @@ class ProviderError(Exception):
 
 
 class UnknownKeyError(ProviderError):
-    """None of the provider's keys that are known here signed the token."""
+    """The token is signed by none of the provider's keys that are known here."""
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):

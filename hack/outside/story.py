@@ -123,12 +123,24 @@ class _Teller:
             )[0]
             yield from kind(at_s)
             at_s += self._rng.expovariate(1 / _JOBS_EVERY_S)
+        yield from self._swept(lasts_s)
+
+    def _swept(self, at_s: float) -> Iterator[Act]:
+        """Most jobs go: what is left fits, or nearly so, and whoever is not started then was forgotten."""
+        for space, name in self._rng.sample(self._jobs, len(self._jobs) * 3 // 4):
+            yield Act(at_s, "delete", "Job", name, space)
 
     def _job(self, at_s: float) -> Iterator[Act]:
         rng, (space, queue) = self._rng, self._rng.choice(self._locals)
         name, pods = f"job-{len(self._jobs)}", rng.choice([1, 1, 1, 2, 3])
         self._jobs.append((space, name))
         labels = {QUEUE: queue}
+        if rng.random() < 0.5:  # noqa: PLR2004 - a share
+            # Alike in all, so that their order can be judged.
+            notes = {"tessera.dev/runtime": "3s"}
+            pod = {"restartPolicy": "Never", "containers": [_container("main", 1)]}
+            yield self._made(at_s, space, name, 1, {"labels": labels, "annotations": notes}, pod)
+            return
         if rng.random() < 0.4:  # noqa: PLR2004 - a share
             labels[PRIORITY] = rng.choice(tuple(PRIORITIES))
         notes = {"tessera.dev/runtime": f"{rng.choice([1, 2, 3, 5, 8, 600])}s"}
@@ -140,9 +152,12 @@ class _Teller:
                 pod["initContainers"][0]["restartPolicy"] = "Always"
         if pods > 1 and rng.random() < 0.3:  # noqa: PLR2004 - a share
             notes["kueue.x-k8s.io/job-min-parallelism"] = str(rng.randint(1, pods - 1))
+        yield self._made(at_s, space, name, pods, {"labels": labels, "annotations": notes}, pod)
+
+    @staticmethod
+    def _made(at_s: float, space: str, name: str, pods: int, meta: Json, pod: Json) -> Act:
         spec = {"suspend": True, "parallelism": pods, "completions": pods, "template": {"spec": pod}}
-        meta = {"labels": labels, "annotations": notes}
-        yield Act(at_s, "create", "Job", name, space, {"metadata": meta, "spec": spec, "status": {}})
+        return Act(at_s, "create", "Job", name, space, {"metadata": meta, "spec": spec, "status": {}})
 
     def _any_job(self) -> tuple[str, str] | None:
         return self._rng.choice(self._jobs) if self._jobs else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,15 @@ def test_hardware_is_noted_when_it_has_changed(tmp_path: Path) -> None:
     assert found.parents == {"MIG-1": "GPU-0"}
 
 
-async def test_an_agent_that_cannot_start_is_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_that_cannot_start_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodeworld, "fleet", lambda _: "nodes: none\n")
-    async with nodeworld.node(tmp_path / "bad", 1) as found:
+    # A socket's path has 107 bytes at most.
+    with tempfile.TemporaryDirectory(prefix="net-") as folder:
+        await _cannot_start(Path(folder) / "bad")
+
+
+async def _cannot_start(folder: Path) -> None:
+    async with nodeworld.node(folder, 1) as found:
         await found.start(nodeworld.HEALTH)
         with pytest.raises(CannotJudgeError, match=r"the agent ended with \d+: .*fleet.yaml"):
             await found.comes(lambda: False)

@@ -12,7 +12,7 @@ FAST := PYTHONHASHSEED=0 HYPOTHESIS_NO_PLUGINS=1 $(BYTECODE) $(BIN)/pytest -q --
   -m "not e2e and not conformance and not gpu and not bench"
 SHARED_CORPUS := $(or $(TESSERA_SHARED),../shared)/corpus
 
-.PHONY: help setup quick page demo demo-down test lock check lint types fast explore mutants conformance e2e e2e-versions nightly gpu foreign-nvml bench proto crds sbom clean
+.PHONY: help setup quick page demo demo-down test lock check lint types fast explore mutants planted conformance e2e e2e-versions nightly gpu foreign-nvml bench proto crds sbom clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,13 +66,17 @@ fast: setup
 	@test -d $(VENV)/bytecode || $(FAST) --collect-only > /dev/null || true  # compiled once, not by each worker
 	@$(if $(HERE),$(if $(word 2,$(HERE)),$(FAST) -n 4 --dist worksteal $(word 2,$(HERE)),echo "check: no tests mirror $(HERE)"),$(FAST) -n 4 --dist worksteal)
 
-explore: setup ## the properties with fresh seeds for TIME (10m); prints what it found, as it is pinned
+explore: setup ## the properties with fresh seeds for TIME (10m), and histories judged from outside (ONLY=outside: these alone)
 	@echo "explore: properties with fresh seeds, $(or $(TIME),10m)"
-	@$(BIN)/python -m hack.explore $(or $(TIME),10m)
+	@$(BIN)/python -m hack.explore $(or $(TIME),10m) $(ONLY)
 
 mutants: setup ## plants COUNT (100) mistakes drawn by SEED (1), ROOM=engine, IN=folder: only there; do the tests notice?
 	@echo "mutants: $(or $(COUNT),100) planted mistakes, seed $(or $(SEED),1)"
 	@$(BIN)/python -m hack.mutants --count $(or $(COUNT),100) --seed $(or $(SEED),1) $(if $(ROOM),--room $(ROOM)) $(if $(IN),--in $(IN))
+
+planted: setup ## plants realistic faults (all; COUNT drawn by SEED): do nets that do not know the code find them?
+	@echo "planted: $(or $(COUNT),all) faults"
+	@$(BIN)/python -m hack.planted $(if $(COUNT),--count $(COUNT)) --seed $(or $(SEED),1)
 
 conformance: setup ## other systems' own cases (../shared or TESSERA_SHARED; CORPUS=folder: that one's)
 ifdef CORPUS

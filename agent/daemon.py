@@ -29,8 +29,9 @@ from agent.keeping import statefiles
 from agent.keeping.files import identity
 from agent.keeping.statefiles import Checkpoint, Known, LayoutState, StateFiles
 from agent.kubelet.devicefiles import nvml_library
+from agent.kubelet.holders import Holder
 from agent.kubelet.linkscores import LinkScores
-from agent.kubelet.podresources import SOCKET, Holder, HolderWatch, PodResources
+from agent.kubelet.podresources import SOCKET, HolderWatch, PodResources
 from agent.kubelet.podwatch import PodWatch
 from agent.layoutchoice import LayoutChoice
 from agent.mig.node import MigNode

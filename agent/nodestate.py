@@ -13,7 +13,7 @@ from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
 from agent.kubelet.grants import Grants
-from agent.kubelet.podresources import Holder, pod_names, shown
+from agent.kubelet.holders import Holder, pod_names, shown
 from agent.words import node as words
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ClientLookup, ResourceView, no_client
@@ -183,7 +183,7 @@ class NodeState:
     def withheld(self) -> dict[str, str]:
         """By UUID: why no new container gets it, health aside."""
         found = {
-            str(gpu): "its layout is about to change; it waits for the containers on it to end"
+            str(gpu): "its layout is about to change, until the containers on it have ended"
             for gpu in self.advance.withheld
         }
         found.update(self._in_another_shape())
@@ -334,7 +334,9 @@ class NodeState:
                 not offered if device in self._claimed else (unit, REPLICA_MARK in device, resource) in self._offered_as
             )
             if not same:
-                reason = f"a container holds it as {resource}, and it is to be another resource"
+                reason = (
+                    f"a container holds it as {resource} and it is to be another resource, until that one has ended"
+                )
                 found.update(dict.fromkeys({unit} if offered else {unit, str(host.get(unit, unit))}, reason))
         return found
 

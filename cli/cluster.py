@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -24,6 +25,7 @@ from kube.config import ClusterConfig
 from kube.errors import ConfigError, KubeError, NotFoundError, UnavailableError
 from kube.logins import logged_in
 from kube.resources import Resource
+from yamlfile.parsers import HTTP_URL, Unfit
 
 P = ParamSpec("P")
 
@@ -33,6 +35,7 @@ FORECASTS = Resource(VIEW_GROUP, VIEW_VERSION, "forecasts", "Forecast", namespac
 WORKLOAD_VIEWS = Resource(VIEW_GROUP, VIEW_VERSION, "workloadviews", "WorkloadView", namespaced=True)
 TIMEOUT_S = 10.0
 _UNAUTHORIZED = 401
+_PASSWORD = re.compile(r"//[^/]*@")
 
 
 class UnreachableError(Exception):
@@ -77,8 +80,17 @@ def _service(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not re.match(r"https://[^/]", value):
-        raise click.BadParameter(given.bad_server(value))
+    if value is None:
+        return None
+    try:
+        HTTP_URL.convert(value)
+        parts = urlsplit(value)
+        fits = parts.scheme == "https" and parts.username is None
+    except Unfit:
+        fits = False
+    if not fits:
+        # A password in it would stand in the terminal.
+        raise click.BadParameter(given.bad_server(_PASSWORD.sub("//", value)))
     return value
 
 

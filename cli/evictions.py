@@ -25,18 +25,25 @@ def asks(*, yes: bool) -> bool:
     return not yes and on_terminal()
 
 
-def confirm(leaving: Sequence[str], instead: str = "", *, what: str = "workload") -> None:
+def confirm(
+    leaving: Sequence[str],
+    instead: str = "",
+    *,
+    what: str = "workload",
+    fate: str = "would be evicted",
+    question: str = "Evict?",
+) -> None:
     """Ask whether those may go; nothing is asked where nobody would. ``instead``: what would let them run.
 
     Raises click.Abort.
     """
     if not leaving:
         return
-    click.echo(f"{plural(len(leaving), what)} would be evicted:", err=True)
+    click.echo(f"{plural(len(leaving), what)} {fate}:", err=True)
     for line in leaving[:_NAMED]:
         click.echo(f"  {one_line(line)}", err=True)
     if len(leaving) > _NAMED:
         click.echo(f"  and {len(leaving) - _NAMED} more", err=True)
     if instead:
         click.echo(instead, err=True)
-    click.confirm("Evict?", abort=True, err=True)
+    click.confirm(question, abort=True, err=True)

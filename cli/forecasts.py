@@ -16,7 +16,7 @@ def parts(forecast: Json | None) -> Iterator[RenderableType]:
         return
     yield Text("")
     yield Text(f"Likely start: {forecast['starts']}{_moments(forecast)}", style="bold")
-    if forecast["ahead"]:
+    if forecast["ahead"] and forecast.get("never") is None:
         first = ", ".join(row["workload"] for row in forecast["before"])
         more = forecast["ahead"] - len(forecast["before"])
         also = f" and {more} more" if first and more > 0 else ""

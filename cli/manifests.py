@@ -15,6 +15,7 @@ from cli.words import given as say
 from controller.simulation.documents import Document, InputError, judged_values, read, unknown
 from controller.simulation.inputs.quotawords import refused_quotas
 from controller.simulation.inputs.references import almost
+from yamlfile.tree import no_utf8
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _PLACE: Final = re.compile(r"(?P<file>.*?):(?P<line>\d+): ")
@@ -129,8 +130,9 @@ def _files(path: Path) -> list[Path]:
 def _text(file: Path) -> str:
     try:
         raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-        return raw.decode("utf-8-sig")
     except OSError as error:
-        raise InputError(say.unreadable(file, error.strerror or str(error))) from None
-    except UnicodeDecodeError:
-        raise InputError(say.no_utf8(file)) from None
+        raise InputError(say.unreadable(file, (error.strerror or str(error)).lower())) from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as wrong:
+        raise InputError(str(no_utf8(file, raw, wrong.start))) from None

@@ -17,8 +17,10 @@ from cli.console import Json, aside, patience
 from cli.console import show as print_parts
 from cli.durations import Duration
 from cli.kubeapi import kube_options, opened, space_option
-from cli.manifests import WrongInputError, read_documents
+from cli.manifests import WrongInputError, read_documents, warn
 from cli.output import output_option, printed
+from cli.spaces import namespace_told
+from cli.targets import target, unknown_queues
 from cli.words import given as say
 from controller.jobframework import names
 from controller.simulation.documents import Document, InputError
@@ -61,6 +63,7 @@ def submit(
 
     MANIFESTS are files, folders of them, or - for standard input. With --dry-run nothing is created: the API server
     checks each object, and the controller says whether it would start now, else why not, when, and what would let it.
+    A queue that the namespace does not have is a warning, as in tessera simulate.
 
     \b
     Examples:
@@ -81,11 +84,13 @@ def submit(
         async with opened(where) as client:
             one = _Submission(client, Controller(where, where.cluster(), client), dry_run=dry_run)
             rows: list[Json] = []
+            targets = [target(each, namespace, where.cluster().namespace) for each in documents]
+            async with patience(awaited):
+                warn(await unknown_queues(client, targets))
             try:
-                for document in documents:
-                    space = namespace or document.data["metadata"].get("namespace") or where.cluster().namespace
-                    async with patience(awaited):
-                        row, made = await one.sent(document, str(space))
+                for each in targets:
+                    async with patience(awaited), namespace_told(client, each.place, each.namespace):
+                        row, made = await one.sent(each.document, each.namespace)
                     rows.append(row)
                     try:
                         async with patience(awaited):

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from kube.resources import Resource
 
 TIMEOUT_S: Final = 3.0
+_MOST_SPACES: Final = 8
+"""Namespaces that are looked into for one word."""
+_POD_WORDS: Final = ("pod", "pods", "po")
+_WORKLOADS: Final = ("name", "named")
+"""Parameters that may be NAMESPACE/NAME."""
 
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 Json = dict[str, Any]
@@ -57,19 +62,57 @@ def everywhere(plural: str, *others: str) -> Complete:
 
 def workloads(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Workloads and the jobs that they stand for, of a namespace that is named before a slash, by ``-n``, or by the
-    context.
+    context; and NAMESPACE/NAME of the namespaces that begin with what is typed.
     """
-    resource = _resource("workloads")
     space, slash, _bare = incomplete.rpartition("/")
-    if space in ("pod", "pods", "po"):
+    if slash:
+        return _matching((f"{space}/{name}" for name in _jobs(ctx, space)), incomplete)
+    found = _jobs(ctx, _space(ctx, _resource("workloads")))
+    if incomplete and not _given(ctx, "namespace"):
+        namespaces = _matching(map(_name, _read(ctx, _resource("namespaces"), None)), incomplete)
+        found |= {f"{other}/{name}" for other in namespaces[:_MOST_SPACES] for name in _jobs(ctx, other)}
+    return _matching(found, incomplete)
+
+
+def workloads_and_pods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """As ``workloads``, and pod/NAME once the word for a pod is begun."""
+    space, slash, _bare = incomplete.rpartition("/")
+    word = space if slash else "pod"
+    found: list[str] = []
+    if word in _POD_WORDS and incomplete and f"{word}/".startswith(incomplete[: len(word) + 1]):
         pods = _resource("pods")
-        return _matching((f"{space}/{_name(each)}" for each in _read(ctx, pods, _space(ctx, pods))), incomplete)
+        found = [f"{word}/{_name(each)}" for each in _read(ctx, pods, _space(ctx, pods))]
+        if slash:
+            return _matching(found, incomplete)
+    return _matching([*found, *workloads(ctx, param, incomplete)], incomplete)
+
+
+def _jobs(ctx: click.Context, namespace: str | None) -> set[str]:
+    """Workloads and the jobs that they stand for."""
     found: set[str] = set()
-    for each in _read(ctx, resource, space if slash else _space(ctx, resource)):
+    for each in _read(ctx, _resource("workloads"), namespace):
         found.add(_name(each))
         owners = each["metadata"].get("ownerReferences") or []
         found.update(str(owner["name"]) for owner in owners if owner.get("controller"))
-    return _matching((f"{space}{slash}{name}" for name in found), incomplete)
+    return found
+
+
+def kubectls(plural: str) -> Complete:
+    """Names of objects of the kind among kubectl's own words, of which those are read that say where they are."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        from cli.kubectlwords import read
+
+        found = read(tuple(map(str, ctx.params.get(param.name or "") or ())))
+        ctx.params |= {"namespace": found.namespace, "context": found.context, "everywhere": found.everywhere}
+        ctx.params["kubeconfigs"] = (Path(found.kubeconfig),) if found.kubeconfig else None
+        if found.lacks == "namespace":
+            return names("namespaces")(ctx, param, incomplete)
+        if found.lacks == "context":
+            return contexts(ctx, param, incomplete)
+        return [] if found.lacks else names(plural)(ctx, param, incomplete)
+
+    return complete
 
 
 def contexts(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
@@ -121,13 +164,23 @@ def _space(ctx: click.Context, resource: "Resource") -> str | None:
     """Raises nothing: without a cluster there is no namespace, and no name either."""
     if not resource.namespaced or _given(ctx, "everywhere"):
         return None
-    named = _given(ctx, "namespace")
+    named = _given(ctx, "namespace") or _before_slash(ctx)
     if named:
         return str(named)
     try:
         return _cluster(ctx).namespace
     except Exception:  # noqa: BLE001 - see the module: a shell is not told
         return None
+
+
+def _before_slash(ctx: click.Context) -> str:
+    """Of the WORKLOAD that the line names already: what is completed behind it is of its namespace.
+
+    Click leaves arguments in ``args`` where an option before the cursor still lacks its value.
+    """
+    given = next((ctx.params[name] for name in _WORKLOADS if ctx.params.get(name)), ctx.args or "")
+    word = given if isinstance(given, str) else str(given[0])
+    return word.rpartition("/")[0]
 
 
 def _read(ctx: click.Context, resource: "Resource", namespace: str | None) -> list[Json]:

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from controller.config.settings import OnGpuFailure
+from controller.config.settings import ControllerConfig, OnGpuFailure
 from controller.objects.decode import GpuNode
+from controller.objects.meta import find_condition
+from controller.objects.workload import Workload
 from inventory.api.gpunode import Device, Health
 from inventory.api.names import ON_GPU_FAILURE
 from inventory.words.plural import plural
@@ -36,6 +38,11 @@ class FailurePolicy(Struct, frozen=True, kw_only=True):
 
     on_gpu_failure: str | None = None
     ready_s: float | None = None
+
+    @classmethod
+    def of(cls, config: ControllerConfig) -> "FailurePolicy":
+        ready = config.engine.wait_for_pods_ready
+        return cls(on_gpu_failure=config.gpu_failures.policy.value, ready_s=None if ready is None else ready.timeout_s)
 
 
 class PodTrouble(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -63,6 +70,35 @@ class PodTrouble(Struct, frozen=True, kw_only=True, rename="camel"):
             MISSING: "does not exist" if one else "do not exist",
         }.get(self.kind, "does not start" if one else "do not start")
         return f"{them} {verb}: {self.what}"
+
+
+_SETTLED_S: Final = 60.0
+"""So long a job may take to make its pods."""
+
+
+def pods_shown(
+    workload: Workload, pods: Sequence[Json], nodes: Iterable[GpuNode], policy: FailurePolicy, now: datetime
+) -> Json | None:
+    """How many pods are ``running`` and ``succeeded`` ``of`` how many, and what keeps the others. None where the
+    Workload holds no quota. ``pods``: its own.
+    """
+    admission = workload.status.admission
+    if admission is None:
+        return None
+    wanted = sum(each.count for each in workload.spec.pod_sets)
+    expected = sum(each.count or 0 for each in admission.pod_set_assignments) or wanted
+    admitted = find_condition(workload.status.conditions, "Admitted")
+    since = admitted.last_transition_time if admitted is not None and admitted.status == "True" else None
+    settled = since is not None and (now - since).total_seconds() > _SETTLED_S
+    counts = {phase.lower(): in_phase(pods, phase) for phase in ("Running", "Succeeded")}
+    found = troubles(pods, expected, nodes, policy, settled=settled)
+    return {**counts, "of": max(expected, len(pods)), "troubles": [_shown(each, now) for each in found]}
+
+
+def _shown(trouble: PodTrouble, now: datetime) -> Json:
+    since_s = None if trouble.since is None else max(0, int((now - trouble.since).total_seconds()))
+    body: Json = to_builtins(trouble)
+    return {**body, "sentence": trouble.sentence, "sinceSeconds": since_s}
 
 
 def in_phase(pods: Iterable[Json], phase: str) -> int:

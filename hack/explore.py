@@ -1,4 +1,5 @@
-"""The project's properties with fresh seeds, round after round, for a given time: ``make explore``.
+"""The project's properties with fresh seeds, round after round, then a driver from outside (``hack.outside``), each for
+its share of a given time: ``make explore``.
 
 Exits with 1 if something was found: how it fails, and what to add to the test so that it is tried for ever.
 """
@@ -18,6 +19,7 @@ from typing import Final
 import pytest
 
 from hack.exploreplugin import FOUND, UNTIL
+from inventory.words.plural import plural
 from yamlfile.parsers import Unfit, go_duration
 
 LONGEST_SHRINK_S: Final = 400.0
@@ -25,17 +27,31 @@ LONGEST_SHRINK_S: Final = 400.0
 _FINE: Final = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 _TIERS: Final = ("e2e", "conformance", "gpu")
 _WORKERS: Final = 2
+_OUTSIDE: Final = 6
+"""One of so many parts of the time is the driver's from outside, where no paths are given."""
+_STORIES: Final = 16
+"""Of one round of that driver, of each of its processes."""
 
 
 def main(words: Sequence[str], workers: int = _WORKERS) -> int:
-    """``[time [path...]]``: a duration such as ``10m``, and where the properties are. 0 workers: pytest is alone."""
+    """``[time [path...]]``: a duration such as ``10m``, and where the properties are; ``outside`` in their place is the
+    driver from outside alone. 0 workers: pytest is alone.
+    """
     try:
         lasts_s = go_duration(words[0] if words else "10m")
     except Unfit:
         print(f'explore: TIME: found {words[0]!r}, expected a duration such as "10m" or "1h30m"', file=sys.stderr)
         return 2
-    paths = words[1:] or ["tests"]
-    until_s = time.time() + lasts_s
+    paths, end_s = words[1:] or ["tests"], time.time() + lasts_s
+    if paths == ["outside"]:
+        return 1 if _outside(end_s, workers) else 0
+    failed = _properties(paths, end_s - (0 if words[1:] else lasts_s / _OUTSIDE), workers)
+    outside = not words[1:] and _outside(end_s, workers)
+    return 1 if failed or outside else 0
+
+
+def _properties(paths: Sequence[str], until_s: float, workers: int) -> bool:
+    """Whether something was found."""
     found: set[str] = set()
     rounds = 0
     while not rounds or time.time() < until_s:
@@ -45,8 +61,25 @@ def main(words: Sequence[str], workers: int = _WORKERS) -> int:
         print(f"explore: round {rounds} with seed {seed}: {last}", flush=True)
         if code == pytest.ExitCode.NO_TESTS_COLLECTED:
             break
-    print(f"explore: {len(found)} found in {rounds} rounds")
-    return 1 if found else 0
+    print(f"explore: {len(found)} found in {plural(rounds, 'round')}")
+    return bool(found)
+
+
+def _outside(until_s: float, workers: int) -> bool:
+    """Whether something was found. At least one round."""
+    found, stories = False, 0
+    while not stories or time.time() < until_s:
+        seeds = [secrets.randbelow(2**32) for _ in range(max(1, workers))]
+        command = [sys.executable, "-m", "hack.outside", "--stories", str(_STORIES), "--seed"]
+        running = [subprocess.Popen([*command, str(seed)], stdout=subprocess.PIPE, text=True) for seed in seeds]
+        for seed, process in zip(seeds, running, strict=True):
+            printed, _ = process.communicate()
+            stories += _STORIES
+            found = found or process.returncode != 0
+            said = printed.strip() or f"ended with {process.returncode}"
+            print(f"explore: stories from seed {seed}: {said}", flush=True)
+    print(f"explore: {stories} stories from outside")
+    return found
 
 
 def _round(command: Sequence[str], seed: int, until_s: float, paths: Sequence[str], found: set[str]) -> tuple[int, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from deviceplugin.testing import Grant, StandInKubelet
 from hack.show import ROOT, Stopwatch, command, run, say, script, step
+from inventory.words.plural import plural
 
 FLEET = ROOT / "examples/fleets/dgx1.yaml"
 CONFIG = """
@@ -83,7 +84,8 @@ async def _start_agent(folder: Path) -> asyncio.subprocess.Process:
 async def _show(kubelet: StandInKubelet, state_dir: Path) -> None:
     watch = Stopwatch()
     await kubelet.wait_for(lambda: RESOURCE in kubelet.endpoints and bool(kubelet.endpoints[RESOURCE].devices), WAIT_S)
-    say(f"registered with the kubelet and listed {len(kubelet.endpoints[RESOURCE].devices)} GPUs after {watch}")
+    listed = plural(len(kubelet.endpoints[RESOURCE].devices), "GPU")
+    say(f"registered with the kubelet and listed {listed} after {watch}")
     endpoint = kubelet.endpoints[RESOURCE]
 
     step("2. What it found")

@@ -28,6 +28,7 @@ from controller.config.load import parse
 from controller.process.flags import Flags
 from controller.process.process import Process
 from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS
+from inventory.words.plural import plural
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
 from kube.testing import FakeApiServer, eventually
@@ -173,7 +174,8 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     asyncio.run(recorded(given.file, given.minutes, given.seed))
     verdict = judged(given.file)
-    print(f"{verdict.facts} facts, {len(verdict.findings)} findings, {given.file.stat().st_size} bytes")
+    findings = plural(len(verdict.findings), "finding")
+    print(f"{plural(verdict.facts, 'fact')}, {findings}, {given.file.stat().st_size} bytes")
     for each in verdict.findings:
         print(each)
 

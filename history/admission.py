@@ -22,10 +22,12 @@ class Unadmitted(Rule):
 
     name: ClassVar[str] = "ran-without-admission"
     lasts_s: ClassVar[float] = LATE_S
-    kinds: ClassVar[tuple[str, ...]] = ("Pod",)
+    kinds: ClassVar[tuple[str, ...]] = ("Pod", "Workload")
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
-        workloads = unadmitted(self.world, subject)
+        times, workloads = self.world.times.get(subject), unadmitted(self.world, subject)
+        if times is not None and times.unready:
+            yield Wrong((str(subject),), f"it was admitted before its checks were ready: {', '.join(times.unready)}")
         if workloads is not None and not any(self.world.times[each].was_admitted for each in workloads):
             node = api.text(self.world.objects[subject], "spec", "nodeName")
             said = "no Workload of it is admitted" if workloads else "has no Workload"
@@ -72,12 +74,9 @@ class HalfGang(Rule):
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         workload = self.world.objects.get(subject)
-        if (
-            workload is None
-            or not api.is_admitted(workload)
-            or api.is_true(workload, "Evicted")
-            or api.note(workload, _PART)
-        ):
+        if workload is None or not api.is_admitted(workload):
+            return
+        if api.is_true(workload, "Evicted") or api.note(workload, _PART):
             return
         pods = [self.world.objects[each] for each in self.world.pods_of(subject)]
         there = [pod for pod in pods if not api.is_leaving(pod)]

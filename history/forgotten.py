@@ -77,9 +77,8 @@ class Forgotten(Rule):
             yield Wrong((str(subject),), "it waits behind the queue's gate and has no Workload")
         found = [self.world.objects[each] for each in workloads]
         if any(api.is_admitted(each) and not api.is_true(each, "Evicted") for each in found):
-            yield Wrong(
-                api.named([subject, *workloads]), "its Workload is admitted, and it waits behind the queue's gate"
-            )
+            said = "its Workload is admitted, and it waits behind the queue's gate"
+            yield Wrong(api.named([subject, *workloads]), said)
 
     def _workload(self, subject: Key, workload: Json) -> Iterator[Wrong]:
         if api.is_true(workload, "Finished"):
@@ -105,9 +104,9 @@ class Forgotten(Rule):
             body = self.world.objects[job]
             if is_finished(body):
                 yield Wrong(api.named([subject, job]), "its job is over, and it has quota")
-            elif (
-                api.is_admitted(workload) and is_suspended(body) and api.label(body, api.QUEUE) and not runs_away(body)
-            ):
+                continue
+            stopped = is_suspended(body) and not runs_away(body) and api.label(body, api.QUEUE)
+            if api.is_admitted(workload) and stopped:
                 yield Wrong(api.named([subject, job]), "it is admitted, and its job is suspended")
         uids = [api.text(each, "uid") for each in api.owners(workload)]
         if uids and all(each in self.world.gone for each in uids):

@@ -146,6 +146,12 @@ def queue_of(workload: Json) -> str:
     return text(workload, "status", "admission", "clusterQueue")
 
 
+def unready_checks(workload: Json) -> tuple[str, ...]:
+    return tuple(
+        text(each, "name") for each in rows(workload, "status", "admissionChecks") if each.get("state") != "Ready"
+    )
+
+
 def reclaimable(workload: Json) -> dict[str, int]:
     """By pod set, how many of its pods need nothing any more."""
     return {text(each, "name"): whole(each, "count") for each in rows(workload, "status", "reclaimablePods")}

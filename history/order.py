@@ -75,9 +75,8 @@ class OutOfOrder(Rule):
             if body is not None and its is not None and api.waits(body) and (its.waits_s or 0.0) < times.reserved_s:
                 queue = self.world.cluster_queue(workload)
                 objects = (str(other), str(subject), f"ClusterQueue {queue}")
-                yield Wrong(
-                    objects, f"it waits since before {subject.namespace}/{subject.name} was let in, and comes first"
-                )
+                said = f"it waits since before {subject.namespace}/{subject.name} was let in, and comes first"
+                yield Wrong(objects, said)
 
     def _others(self, subject: Key, workload: Json) -> set[Key]:
         place = self._place.get(subject, ("", ""))

@@ -22,7 +22,8 @@ _GROUPED = ("ReplicaSet", "StatefulSet", "LeaderWorkerSet")
 class Times(Struct):
     """Of a Workload, on the record's clock; None: it was so at the first line, or is not so.
 
-    ``waits_s``: since when it waits at its present place in the queue.
+    ``waits_s``: since when it waits at its present place in the queue. ``unready``: admission checks that were
+    listed and not ready when it was admitted.
     """
 
     waits_s: float | None = None
@@ -30,6 +31,7 @@ class Times(Struct):
     admitted_s: float | None = None
     evicted_s: float | None = None
     was_admitted: bool = False
+    unready: tuple[str, ...] = ()
     rank: tuple[Any, ...] = ()
 
 
@@ -130,8 +132,9 @@ class World:
         elif times.reserved_s is None:
             times.reserved_s = now_s if now_s is not None else float("-inf")
         if not api.is_admitted(workload):
-            times.admitted_s = None
+            times.admitted_s, times.unready = None, ()
         elif times.admitted_s is None:
+            times.unready = () if was_there else api.unready_checks(workload)
             times.admitted_s, times.was_admitted = now_s if now_s is not None else float("-inf"), True
         if not api.is_true(workload, "Evicted"):
             times.evicted_s = None

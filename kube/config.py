@@ -128,13 +128,15 @@ def read_text(path: Path, what: str, *, empty: bool = False) -> str:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # a NUL in a path is a ValueError
-        raise ConfigError(f"{path}: {getattr(error, 'strerror', None) or error}, expected {what}") from None
+        found = str(getattr(error, "strerror", None) or error).lower()
+        raise ConfigError(f"{path}: found {found}, expected {what}") from None
     if len(raw) > _MOST_BYTES:
         raise ConfigError(f"{path}: found more than {_MOST_BYTES >> 20} MiB, expected {what}")
     try:
         text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not text, expected {what}") from None
+    except UnicodeDecodeError as wrong:
+        line = raw.count(b"\n", 0, wrong.start) + 1
+        raise ConfigError(f"{path}:{line}: found bytes that are no UTF-8, expected UTF-8 text") from None
     if not empty and not text.strip():
         raise ConfigError(f"{path}: found nothing in it, expected {what}")
     return text

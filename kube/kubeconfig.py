@@ -317,7 +317,9 @@ def _yaml(path: Path, text: str) -> Any:
     # Only here, only for YAML: the agent in a pod never pays for the parser.
     import yaml
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    from yamlfile.words import Placed, not_yaml
+
+    class Loader(Placed, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
         """Dates are texts, as kubectl's reader has them: a context may be called 2026-01-31."""
 
         yaml_implicit_resolvers: Final = {
@@ -344,18 +346,10 @@ def _yaml(path: Path, text: str) -> Any:
         for event in yaml.parse(text, Loader=Loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MOST_LEVELS:
-                raise ConfigError(f"{path}: {_DEEP}")
+                raise ConfigError(f"{path}:{event.start_mark.line + 1 if event.start_mark else 1}: {_DEEP}")
         return yaml.load(text, Loader=Loader)  # noqa: S506 - a safe one
-    # The parser's own errors, and those of numbers that Python does not have.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not readable as YAML or JSON: {_yaml_mistake(error)}") from None
-
-
-def _yaml_mistake(error: Exception) -> str:
-    """What is wrong, with its line where the parser knows it."""
-    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    what = str(problem or error or type(error).__name__).splitlines()[0]
-    return f"{what} in line {mark.line + 1}" if mark is not None else what
+    except yaml.YAMLError as error:
+        raise ConfigError(not_yaml(text, error).told(str(path))) from None
 
 
 def told(place: str, error: str, joint: str = ": ") -> str:

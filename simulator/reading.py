@@ -139,12 +139,16 @@ def read_yaml(path: Path) -> Reader:
     import yaml
 
     from yamlfile.levels import deeply_nested, too_deep
+    from yamlfile.tree import no_utf8
 
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise InputError(f"{path}: cannot be read: {reason}") from error
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: found {str(error.strerror).lower()}, expected a readable file") from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(str(no_utf8(path, content, error.start))) from error
     if (line := too_deep(text)) is not None:
         raise InputError(f"{path}:{line}: {deeply_nested()}")
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -154,8 +158,8 @@ def read_yaml(path: Path) -> Reader:
         value = None if node is None else _Plainer(lines, path).plain(node, ())
     except InputError:
         raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{path}:1: found an anchor that contains itself, expected values") from error
     except yaml.YAMLError as error:
         from yamlfile.words import not_yaml  # for mistakes alone
 
@@ -184,14 +188,21 @@ class _Plainer:
         return self._construct(node)
 
     def _construct(self, node: Any) -> Any:
-        return str(node.value) if node.tag == "tag:yaml.org,2002:str" else self._constructor.construct_object(node)
+        if node.tag == "tag:yaml.org,2002:str":
+            return str(node.value)
+        try:
+            return self._constructor.construct_object(node)
+        except ValueError as wrong:
+            from yamlfile.words import unreadable_value  # for mistakes alone
+
+            raise unreadable_value(node, wrong) from None
 
     def _plain_mapping(self, node: Any, path: KeyPath) -> dict[Any, Any]:
         own = [self._construct(key) for key, _ in node.value if isinstance(key, self._scalar)]
         for i, key in enumerate(own):
             if key in own[:i]:
                 line = node.value[i][0].start_mark.line + 1
-                raise InputError(f"{self._file}:{line}: found the key {key!r} twice")
+                raise InputError(f"{self._file}:{line}: {key}: found the key twice, expected it once")
         self._constructor.flatten_mapping(node)  # merge keys: merged pairs come first, so own ones win
         result = {}
         for key_node, child in node.value:

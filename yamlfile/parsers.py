@@ -163,13 +163,18 @@ def finite(text: str) -> float:
     return value
 
 
+_HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?|[0-9a-f:.]+(%\w+)?", re.ASCII)
+"""A name, or an address of IPv4 or IPv6."""
+
+
 def _http_url(text: str) -> str:
     try:
         parts = urlsplit(text)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        host = parts.hostname or ""
+        usable = parts.scheme in ("http", "https") and _HOST.fullmatch(host) is not None and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or not text.isprintable() or parts.query or parts.fragment:
+    if not usable or not text.isprintable() or " " in text or parts.query or parts.fragment:
         raise Unfit
     return text
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from yamlfile.jsontext import NotJson, looks_like_json, parse_json
-from yamlfile.tree import MAX_BYTES, ConfigError, UnreadableError, YamlNode
+from yamlfile.tree import MAX_BYTES, ConfigError, UnreadableError, YamlNode, no_utf8
 
 
 def parse_text(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
@@ -39,5 +39,4 @@ def read_text(file: Path) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as wrong:
-        line = content.count(b"\n", 0, wrong.start) + 1
-        raise ConfigError(f"{file}:{line}", "", "bytes that are no UTF-8", "UTF-8 text") from None
+        raise no_utf8(file, content, wrong.start) from None

@@ -12,20 +12,28 @@ from msgspec.structs import replace
 
 
 class ConfigError(Exception):
-    """A user's mistake. ``str()`` is the line to show: ``file:line: key.path: found X, expected Y``.
+    """A user's mistake. ``str()`` is the line to show: ``file:line: key.path: found X, expected Y. HINT``.
 
     ``from_file`` tells whether the config file is to blame (then the last good one may stand in) or a flag or an
     environment variable.
     """
 
-    def __init__(self, where: str, key: str, found: str, expected: str, *, from_file: bool = True) -> None:
+    def __init__(
+        self, where: str, key: str, found: str, expected: str, *, hint: str = "", from_file: bool = True
+    ) -> None:
         self.where = where
         self.key = key
         self.found = found
         self.expected = expected
         self.from_file = from_file
         parts = [where, key, f"found {found}, expected {expected}"]
-        super().__init__(": ".join(part for part in parts if part))
+        super().__init__(": ".join(part for part in parts if part) + (f". {hint}" if hint else ""))
+
+
+def no_utf8(file: object, content: bytes, start: int) -> ConfigError:
+    """``start``: of the first byte of ``content`` that is not."""
+    line = content.count(b"\n", 0, start) + 1
+    return ConfigError(f"{file}:{line}", "", "bytes that are no UTF-8", "UTF-8 text")
 
 
 class UnreadableError(ConfigError):

@@ -9,8 +9,11 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
+from yamlfile.tree import ConfigError
+
 _TOKEN: Final = re.compile(r"\S+")
 _INDENTED: Final = re.compile(r"[ \t]*")
+_ALIAS: Final = re.compile(r"\*([^\s,\[\]{}]+)")
 _LONGEST: Final = 40
 _KINDS: Final = {
     "could not find expected ':'": ("no colon behind the key", "KEY: VALUE", "Write the colon and a space"),
@@ -33,8 +36,34 @@ class Why(NamedTuple):
 
     def told(self, file: str) -> str:
         """``FILE:LINE: column N: not valid YAML: found X, expected Y. NEXT STEP``."""
+        return str(self.mistake(file))
+
+    def mistake(self, file: str) -> ConfigError:
+        """The same line, for who reads configuration."""
         place = f"{file}:{self.line}: column {self.column}"
-        return f"{place}: not valid YAML: found {self.found}, expected {self.expected}. {self.hint}"
+        return ConfigError(place, "not valid YAML", self.found, self.expected, hint=self.hint)
+
+
+class Placed:
+    """Before a loader of PyYAML: values that Python cannot hold (a number of 5,000 digits) are told with their place.
+
+    The loader's own ValueError knows none.
+    """
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)  # type: ignore[misc]
+        except ValueError as wrong:
+            raise unreadable_value(node, wrong) from None
+
+
+def unreadable_value(node: yaml.Node, wrong: ValueError) -> yaml.MarkedYAMLError:
+    problem = " ".join(str(wrong).split())[:_LONGEST]
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
+def unknown_alias(name: str, line: int, column: int) -> Why:
+    return Why(line, column, f"the alias *{name}", "an anchor before it", "Write the value in its place")
 
 
 def not_yaml(text: str, wrong: yaml.YAMLError) -> Why:
@@ -49,6 +78,8 @@ def not_yaml(text: str, wrong: yaml.YAMLError) -> Why:
         column = indent[0].index("\t")
         return Why(line + 1, column + 1, "a tab before the text", "spaces", "Indent with spaces")
     problem = str(getattr(wrong, "problem", None) or getattr(wrong, "context", None) or "")
+    if problem.startswith("found undefined alias") and (alias := _ALIAS.match(lines[line], column)):
+        return unknown_alias(alias[1], line + 1, column + 1)
     if problem in _KINDS:
         return Why(line + 1, column + 1, *_KINDS[problem])
     return Why(line + 1, column + 1, *_by_context(wrong, problem, lines, line, column))

@@ -40,15 +40,10 @@ def parse_yaml(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
     build = Builder(file, forgiving=forgiving)
     try:
         return _tree(_events(text), build)
-    except yaml.MarkedYAMLError as wrong:
+    except yaml.YAMLError as wrong:
         from yamlfile.words import not_yaml  # for mistakes alone
 
-        why = not_yaml(text, wrong)
-        found = f"{why.found} in column {why.column}, which is not valid YAML"
-        raise build.error(why.line, found, why.expected) from None
-    except yaml.YAMLError:
-        # A reader's error: a character that YAML forbids. It carries no line.
-        raise build.error(1, "characters that YAML does not allow", "valid YAML or JSON") from None
+        raise not_yaml(text, wrong).mistake(file) from None
 
 
 def _events(text: str) -> Iterator[Event]:
@@ -108,7 +103,10 @@ def _finished(
         # An anchor is known once its node is complete, so an alias inside its own node ends here too.
         node = anchors.get(event.anchor or "")
         if node is None:
-            raise build.error(line, f"the alias *{event.anchor}", "an anchor before it")
+            from yamlfile.words import unknown_alias  # for mistakes alone
+
+            column = event.start_mark.column + 1 if event.start_mark else 1
+            raise unknown_alias(event.anchor or "", line, column).mistake(build.file)
         return node, None
     if isinstance(event, ScalarEvent):
         return _scalar(event, build, line), event.anchor

@@ -12,8 +12,10 @@ from agent.cluster.publisher import EventType, KubePublisher
 from agent.cluster.reporter import Follower, NoCluster
 from agent.config.settings import LabelSettings, Settings
 from agent.hardware.vgpu import VgpuHost, read_vgpu
+from agent.health.endings import ends_when
+from agent.health.settings import HealthSettings
 from agent.health.states import DeviceHealth, Transition
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.nodestate import NodeState
 from agent.process.spread import spread_of
 from agent.words import health as words
@@ -88,6 +90,7 @@ class ApiReporter:
                 holders=holders,
                 problems=node_state.problems,
                 by_claim=node_state.by_claim,
+                withheld=node_state.withheld,
             )
         )
 
@@ -145,12 +148,14 @@ def read_machine_type(path: Path) -> str:
 def health_views(node_state: NodeState) -> dict[str, HealthView]:
     """By UUID of each GPU and MIG instance."""
     views: dict[str, HealthView] = {}
+    health, settings = node_state.health, node_state.choices.health
     for gpu in node_state.node.gpus:
-        views[gpu.uuid] = _view(node_state.health.state(gpu.uuid))
-        views.update((mig.uuid, _view(node_state.health.state(gpu.uuid, mig.uuid))) for mig in gpu.mig_instances)
+        views[gpu.uuid] = view(health.state(gpu.uuid), settings)
+        views.update((mig.uuid, view(health.state(gpu.uuid, mig.uuid), settings)) for mig in gpu.mig_instances)
     return views
 
 
-def _view(health: DeviceHealth) -> HealthView:
+def view(health: DeviceHealth, settings: HealthSettings) -> HealthView:
     reasons = tuple(fault.cause for fault in health.faults)
-    return HealthView(state=health.state.value, reasons=reasons, since_s=health.since_s)
+    until = ends_when(health, settings)
+    return HealthView(state=health.state.value, reasons=reasons, since_s=health.since_s, until=until)

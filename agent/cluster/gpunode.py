@@ -22,6 +22,7 @@ from inventory.api.gpunode import (
     MAX_INSTANCES,
     MAX_PROBLEMS,
     MAX_TEXT,
+    MAX_WITHHELD,
     PLURAL,
     Device,
     Driver,
@@ -35,6 +36,7 @@ from inventory.api.gpunode import (
     Placement,
     ResourceEntry,
     Summary,
+    WithheldEntry,
 )
 from inventory.api.names import GROUP, VERSION
 from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigProfile, NodeInventory
@@ -50,11 +52,15 @@ GPU_NODES = Resource(GROUP, VERSION, PLURAL, KIND)
 
 
 class HealthView(Struct, frozen=True):
-    """What ``build`` is told of one device's health. ``since_s`` is the wall second of the last change of state."""
+    """What ``build`` is told of one device's health. ``since_s`` is the wall second of the last change of state.
+
+    ``until``: what ends a state in which it is not handed out.
+    """
 
     state: str
     reasons: tuple[str, ...] = ()
     since_s: float | None = None
+    until: str = ""
 
 
 class HolderView(Protocol):
@@ -85,10 +91,12 @@ def build(
     holders: Mapping[DeviceId, HolderView] | None = None,
     problems: Sequence[str] | None = None,
     by_claim: Collection[GpuUuid] = (),
+    withheld: Mapping[str, str] | None = None,
 ) -> GpuNode:
     """The object for ``node``: equal inputs give equal objects. ``problems`` None: the layout's.
 
-    ``health`` is by UUID of a GPU or MIG instance; a device that is not in it counts as healthy.
+    ``health`` and ``withheld`` (why no new container gets it, health aside) are by UUID of a GPU or MIG instance; a
+    device that is not in them counts as healthy, and as given out.
     Owner and time of observation are the writer's to add.
     """
     views = health or {}
@@ -114,6 +122,10 @@ def build(
             for resource in layout.resources
         ),
         holders=_holders(holders or {}),
+        withheld=tuple(
+            WithheldEntry(device=device, why=why[:MAX_TEXT])
+            for device, why in sorted((withheld or {}).items())[:MAX_WITHHELD]
+        ),
         problems=tuple(
             problem[:MAX_TEXT] for problem in (layout.problems if problems is None else problems)[:MAX_PROBLEMS]
         ),
@@ -195,6 +207,7 @@ def _health(view: HealthView | None) -> Health | None:
         state=view.state,
         reasons=tuple(reason[:MAX_TEXT] for reason in view.reasons[:32]),
         since=None if view.since_s is None else moment(view.since_s),
+        until=view.until[:MAX_TEXT],
     )
 
 

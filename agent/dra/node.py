@@ -22,7 +22,7 @@ from agent.dra.publishing.slices_shell import SlicePublisher
 from agent.dra.statuses import statuses_of
 from agent.dra.statuses_shell import StatusWriter
 from agent.kubelet.containers import ClaimUse
-from agent.kubelet.podresources import Claimed, Holder
+from agent.kubelet.holders import Claimed, Holder
 from agent.mig.outcomes import Wish
 from agent.mps.specs import DaemonSpec
 from agent.nodestate import NodeState

@@ -15,7 +15,8 @@ import grpc.aio
 
 from agent.config.settings import MigSettings, Settings
 from agent.hardware.monitor import GpuMonitor
-from agent.kubelet.podresources import UNLISTED, PodResources
+from agent.kubelet.holders import UNLISTED
+from agent.kubelet.podresources import PodResources
 from agent.mig.change import MigHardware
 from agent.mig.choice import ANSWER, LABEL, MANAGER, PartedChoice
 from agent.mig.evictor import Evictor
@@ -35,9 +36,8 @@ from kubeletapi import podresources_v1_pb2 as pb
 log = logging.getLogger(__name__)
 
 WHO = "mig"
-RELEASED = "it is released for a reset"
-GOING = "its MIG layout is being changed"
-NEWER = "its MIG layout was changed after the checkpoint was written: NVML is asked first"
+GOING = "its MIG layout is being changed, until that is done"
+NEWER = "its MIG layout was changed after the checkpoint was written, until NVML has been asked"
 HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
 QUIET_WITHIN_S = 12.0
@@ -100,7 +100,8 @@ class MigNode:
         self._journal = Journal(settings.state_dir)
         self._changing: dict[GpuUuid, frozenset[str]] = {}
         self._going: dict[GpuUuid, frozenset[str]] = {}
-        self._released: dict[GpuUuid, None] = {}
+        self._released: dict[GpuUuid, float] = {}
+        """For so many seconds."""
         self._newer_than_checkpoint: frozenset[GpuUuid] = frozenset()
         self.changes: dict[GpuUuid, str] = dict(checkpoint_changes or {})
         """The id of the last entry of the journal that the node state's hardware was read after, by GPU."""
@@ -205,7 +206,7 @@ class MigNode:
         gpu = next((gpu for gpu in self._node_state.node.gpus if gpu.index == index), None)
         if gpu is None:
             raise ValueError(f"gpu: there is no GPU {index} on this node")
-        self._released[gpu.uuid] = None
+        self._released[gpu.uuid] = seconds
         self._show()
         try:
             refused = None if forced else await self._refusal(gpu)
@@ -390,7 +391,7 @@ class MigNode:
             if gpu.uuid in self._newer_than_checkpoint:
                 reasons[gpu.uuid] = NEWER
             if gpu.uuid in self._released:
-                reasons[gpu.uuid] = RELEASED
+                reasons[gpu.uuid] = f"it is released for a reset, until {self._released[gpu.uuid]:g} s are over"
         return reasons
 
     def _withhold_interrupted(self, checkpoint_changes: Mapping[GpuUuid, str] | None) -> None:

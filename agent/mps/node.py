@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from agent.config.settings import Settings
 from agent.health.events import Event, ResetObserved
-from agent.kubelet.podresources import Holder, pod_names, shown
+from agent.kubelet.holders import Holder, pod_names, shown
 from agent.mps.core import DaemonState, Lost
 from agent.mps.runner import MpsDaemons, programs
 from agent.mps.specs import DaemonSpec, daemon_specs
@@ -95,7 +95,11 @@ class MpsNode:
 
     def _withhold(self) -> bool:
         unready = self._daemons.unready()
-        theirs = {device: reason for device, reason in unready.items() if device not in self._by_claim}
+        theirs = {
+            device: f"{reason}, until its MPS daemon is ready"
+            for device, reason in unready.items()
+            if device not in self._by_claim
+        }
         return self._node_state.withhold(WHO, theirs)
 
     def _changed(self) -> None:

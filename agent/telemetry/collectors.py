@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from agent.telemetry.fields import BY_NAME, FIELDS, Field, FieldKind
 from agent.telemetry.legacy import LEGACY
+from inventory.words.plural import plural
 from yamlfile import ConfigError, UnreadableError
 
 MAX_BYTES = 1 << 20
@@ -127,7 +128,7 @@ def _columns(row: list[str] | str, taken: Collection[str]) -> tuple[str, FieldKi
 
 def _bounded(refused: list[str], where: str) -> tuple[str, ...]:
     rest = len(refused) - MOST_TOLD
-    return (*refused[:MOST_TOLD], *([f"{where}: {rest} more lines"] if rest > 0 else []))
+    return (*refused[:MOST_TOLD], *([f"{where}: {plural(rest, 'more line')}"] if rest > 0 else []))
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[str] | str]]:

@@ -4,6 +4,7 @@ The names of XIDs, and what each asks of a person, stand in the table of ``agent
 """
 
 from inventory.words.catalog import Kind, Place, said
+from inventory.words.plural import plural
 
 _note = said(Place.HEALTH, Kind.NOTE)
 _refusal = said(Place.HEALTH, Kind.REFUSAL)
@@ -63,7 +64,7 @@ def removed() -> str:
 
 @_part
 def uncorrected(errors: object) -> str:
-    return f"{errors} uncorrected memory errors since the last reset"
+    return f"{plural(errors, 'uncorrected memory error')} since the last reset"
 
 
 @_part
@@ -144,6 +145,56 @@ def passed_probation(probes: object, seconds: str) -> str:
 @_part
 def no_fault_any_more() -> str:
     return "the configuration no longer counts it as a fault"
+
+
+@_part
+def until_passed(seconds: str, probes: object) -> str:
+    return f"it has done well for {seconds} s and {probes} probes"
+
+
+@_part
+def until_readable() -> str:
+    return "it can be read again"
+
+
+@_part
+def until_back() -> str:
+    return "it is there again"
+
+
+@_part
+def until_remapped() -> str:
+    return "its row remap is done"
+
+
+@_part
+def until_links() -> str:
+    return "its NVLinks are up again"
+
+
+@_part
+def until_no_recovery() -> str:
+    return "the driver asks for no recovery action"
+
+
+@_part
+def until_reset() -> str:
+    return "the GPU is reset or the node rebooted"
+
+
+@_part
+def until_reboot() -> str:
+    return "the node is rebooted"
+
+
+@_part
+def until_replaced() -> str:
+    return "the board is replaced"
+
+
+@_part
+def until_all(ends: tuple[str, ...]) -> str:
+    return " and ".join(ends)
 
 
 def _in_brackets(detail: str) -> str:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 import msgspec
+from rich.text import Text
 
 from agent.config.load import load
 from agent.config.settings import Settings
 from agent.mps.runner import programs
 from agent.report import NodeReport
+from cli.console import show
 from cli.doctor.checks import ERROR, Finding, Patient, examine
 from cli.local import fetch, state_dir_option
 from cli.output import output_option, printed
@@ -50,7 +52,7 @@ def doctor(config: Path | None, kubelet_dir: Path | None, simulate: Path | None,
     else:
         for finding in findings:
             advice = f" ({finding.advice})" if finding.advice else ""
-            click.echo(f"{MARKS[finding.level]}  {finding.check}: {finding.text}{advice}")
+            show(Text(f"{MARKS[finding.level]}  {finding.check}: {finding.text}{advice}"))
     if any(finding.level == ERROR for finding in findings):
         sys.exit(1)
 

@@ -5,16 +5,18 @@ asked for left (capacity of KEP 5075). A tainted one is withheld (KEP 5055).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from cli.console import Json
-from cli.explain.offers import Holding, NodeOffer, Withheld
+from cli.explain.offers import Holding, NodeOffer, Withheld, withheld_by_agent
 from controller.engine.deviceclaims.cel import CelSyntaxError, Selector, compiled
 from controller.engine.deviceclaims.published import as_seen
 from controller.engine.model.taints import untolerated
-from controller.objects.decode import decode
+from controller.objects.core import Taint
+from controller.objects.decode import GpuNode, decode
 from controller.objects.deviceclaims import (
     AskedDevices,
     Device,
@@ -33,23 +35,27 @@ _ALL: Final = "All"
 
 class World(Struct, frozen=True, kw_only=True):
     """What of Dynamic Resource Allocation could be read. ``claims`` as the API server has them, of all namespaces as
-    far as they may be read; ``templates`` of the pod's namespace.
+    far as they may be read; ``templates`` of the pod's namespace. ``agents``: the GpuNodes.
     """
 
     classes: Mapping[str, DeviceClass] = {}
     slices: tuple[ResourceSlice, ...] = ()
     claims: tuple[Json, ...] = ()
     templates: Mapping[str, ResourceClaimTemplate] = {}
+    agents: tuple[GpuNode, ...] = ()
 
 
 class ClaimAsk(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One alternative of one request of a claim. ``problem``: why nothing can be said of nodes, else empty."""
+    """One alternative of one request of a claim. ``selectors`` are its own, beside those of its class. ``problem``: why
+    nothing can be said of nodes, else empty.
+    """
 
     claim: str
     state: str
     request: str
     device_class: str
     count: str
+    selectors: tuple[str, ...] = ()
     nodes: tuple[NodeOffer, ...] = ()
     problem: str = ""
 
@@ -95,6 +101,7 @@ def _of_spec(claim: str, state: str, spec: ResourceClaimSpec, world: World) -> I
                 request=name,
                 device_class=one.device_class_name,
                 count=count,
+                selectors=one.expressions,
                 nodes=nodes,
                 problem=problem,
             )
@@ -109,7 +116,8 @@ def _nodes(one: AskedDevices, world: World) -> tuple[tuple[NodeOffer, ...], str]
     except CelSyntaxError as wrong:
         return (), f"a selector is no CEL: {wrong}"
     held = _held(world)
-    spent = _spent(world, held)
+    by_agent = {uuid: why for each in world.agents for uuid, why in withheld_by_agent(each).items()}
+    taken = _Taken(held, _spent(world, held), by_agent)
     found: dict[str, list[tuple[DeviceName, Device]]] = {}
     for published in _newest(world.slices):
         where = published.spec.node_name or f"pool {published.spec.pool.name}"
@@ -117,32 +125,49 @@ def _nodes(one: AskedDevices, world: World) -> tuple[tuple[NodeOffer, ...], str]
             if _selected(published.spec.driver, device, selectors):
                 key = (published.spec.driver, published.spec.pool.name, device.name)
                 found.setdefault(where, []).append((key, device))
-    return tuple(_offer(where, one, found[where], held, spent) for where in sorted(found)), ""
+    return tuple(_offer(where, one, found[where], taken) for where in sorted(found)), ""
 
 
 def _offer(
     where: str,
     one: AskedDevices,
     devices: list[tuple[DeviceName, Device]],
-    held: Mapping[DeviceName, list[tuple[str, Mapping[str, int]]]],
-    spent: "_Spent",
+    taken: "_Taken",
 ) -> NodeOffer:
     withheld, holders, free = list[Withheld](), dict[str, int](), 0
     for key, device in devices:
-        for pod, _ in held.get(key, ()):
+        for pod, _ in taken.held.get(key, ()):
             holders[pod] = holders.get(pod, 0) + 1
         taint = untolerated(device.taints, one.tolerations)
         if taint is not None:
-            why = taint.key + (f"={taint.value}" if taint.value else "")
-            withheld.append(Withheld(device=device.name, why=f"taint {why}", until="until the taint is gone"))
-        elif _is_free(key, device, one, held, spent):
+            withheld.append(_tainted(device, taint, taken.withheld))
+        elif _is_free(key, device, one, taken.held, taken.spent):
             free += 1
     shown = tuple(Holding(pod=pod, amount=str(count)) for pod, count in sorted(holders.items()))
     return NodeOffer(node=where, offers=len(devices), free=free, holders=shown, withheld=tuple(withheld))
 
 
+def _tainted(device: Device, taint: Taint, by_agent: Mapping[str, Withheld]) -> Withheld:
+    """By what the node's agent tells of its GPU, where it does."""
+    given = (device.attributes.get(name) for name in ("uuid", "parentUUID"))
+    uuids = [each.string or "" for each in given if each is not None]
+    known = next((by_agent[uuid] for uuid in uuids if uuid in by_agent), None)
+    if known is not None:
+        return replace(known, device=f"{device.name} ({known.device})")
+    why = taint.key + (f"={taint.value}" if taint.value else "")
+    return Withheld(device=device.name, why=f"taint {why}", until="until the taint is gone")
+
+
 _Spent = Mapping[tuple[str, str, str, str], int]
 """Each counter's rest, in nanos, by driver, pool, counter set and counter."""
+
+
+class _Taken(NamedTuple):
+    """What claims hold, and what agents withhold, by UUID."""
+
+    held: Mapping[DeviceName, list[tuple[str, Mapping[str, int]]]]
+    spent: _Spent
+    withheld: Mapping[str, Withheld]
 
 
 def _is_free(

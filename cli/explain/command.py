@@ -14,7 +14,7 @@ from cli.explain.running import running
 from cli.kubeapi import MANAGER, named_workload, place
 from cli.output import FOR_PEOPLE, printed, table_option
 from cli.queue.source import COMPUTED, AnswerSource, instead, source
-from cli.suggestions import names, workloads
+from cli.suggestions import names, workloads_and_pods
 from cli.workload.find import find_workload
 from controller.jobframework import names as known
 from controller.objects.decode import decode
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Why a workload waits, in numbers.")
-@click.argument("name", metavar="WORKLOAD", callback=named_workload, shell_complete=workloads)
+@click.argument("name", metavar="WORKLOAD", callback=named_workload, shell_complete=workloads_and_pods)
 @click.option(
     "-n",
     "--namespace",

@@ -10,8 +10,6 @@ from inventory.api.names import GPU_PERCENT
 from inventory.layout.layout import DEFAULT_GPU_RESOURCE, mig_resource_name, shared_name
 
 FOLDER: Final = "examples/layouts"
-SHARES: Final = "gpu-share.tessera.dev"
-"""The DeviceClass of GPUs that are given out by the percent."""
 _MIG: Final = str(mig_resource_name(""))
 
 
@@ -26,7 +24,7 @@ def for_resource(resource: str, nodes: Iterable[GpuNode]) -> Remedy:
     """Where no node offers the resource."""
     known = tuple(nodes)
     if not any(node.status.devices for node in known):
-        return Remedy(sentence="No agent has told of a GPU: see docs/install.md")
+        return no_agent()
     if resource == DEFAULT_GPU_RESOURCE:
         return _layout("mode: whole", "whole.yaml")
     if resource == shared_name(DEFAULT_GPU_RESOURCE):
@@ -38,13 +36,8 @@ def for_resource(resource: str, nodes: Iterable[GpuNode]) -> Remedy:
     return _layout(f"an entry with resource: {resource}", "sizes.yaml")
 
 
-def for_class(name: str, nodes: Iterable[GpuNode]) -> Remedy:
-    """Where no node has a device of the class of a claim."""
-    if not any(node.status.devices for node in nodes):
-        return Remedy(sentence="No agent has told of a GPU: see docs/install.md")
-    if name == SHARES:
-        return _layout("mode: dra and shares", "shares.yaml")
-    return _layout("mode: dra", "claims.yaml")
+def no_agent() -> Remedy:
+    return Remedy(sentence="No agent has told of a GPU: see docs/install.md")
 
 
 def _layout(what: str, file: str) -> Remedy:

@@ -4,7 +4,8 @@ By resource: a node offers what it can allocate, as kube-scheduler counts (reque
 By claim: a node offers the devices of its ResourceSlices that the class and the request select.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
@@ -15,23 +16,26 @@ from controller.engine.model.taints import untolerated
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.quantity import NANO
-from inventory.api.gpunode import Device, Health, Offer
+from inventory.api.gpunode import Health, Offer
 from inventory.api.names import PREFIX
 
 _OURS: Final = ("nvidia.com/", PREFIX)
 _OVER: Final = ("Succeeded", "Failed")
 _UNTIL: Final = {
-    "Probation": "until it has done well for health.probationSeconds",
-    "Unhealthy": "until its fault is over: tessera node health, on the node, says what to do",
+    "Probation": "it has done well for health.probationSeconds",
+    "Unhealthy": "its fault is over",
 }
+"""Where an agent does not say: an older one."""
+_NEXT: Final = "tessera node health, on the node, says what to do"
 
 
-class Withheld(Struct, frozen=True, kw_only=True):
-    """A device that is given to no new pod."""
+class Withheld(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A device that is given to no new pod. ``until`` begins with that word, or is empty where ``why`` says it."""
 
     device: str
     why: str
     until: str
+    since: datetime | None = None
 
 
 class Holding(Struct, frozen=True, kw_only=True):
@@ -73,10 +77,7 @@ def by_resource(
         name = node.metadata.name
         told = gpu_nodes.get(name)
         held = _by_agent(resource, told) if pods is None else _by_requests(resource, name, pods)
-        withheld = tuple(_withheld(resource, told)) if told is not None else ()
-        if not withheld and capacity > offers:
-            lacking = Withheld(device=f"{capacity - offers} of {capacity}", why="the kubelet offers fewer", until="")
-            withheld = (lacking,)
+        withheld = tuple(_withheld(resource, told, capacity - offers))
         free = max(0, offers - sum(held.values()))
         holders = tuple(Holding(pod=key, amount=str(amount)) for key, amount in sorted(held.items()))
         made = NodeOffer(
@@ -116,7 +117,7 @@ def _by_requests(resource: str, node: str, pods: Sequence[Pod]) -> dict[str, int
 def _by_agent(resource: str, node: GpuNode | None) -> dict[str, int]:
     if node is None:
         return {}
-    named = {uuid for uuid, _, offers, _ in _units(node) if any(offer.resource == resource for offer in offers)}
+    named = {uuid for uuid, offers in _units(node) if any(offer.resource == resource for offer in offers)}
     found: dict[str, int] = {}
     for holder in node.status.holders:
         if holder.physical in named:
@@ -124,24 +125,51 @@ def _by_agent(resource: str, node: GpuNode | None) -> dict[str, int]:
     return found
 
 
-def _withheld(resource: str, node: GpuNode) -> Iterable[Withheld]:
-    for _, name, offers, health in _units(node):
-        if health is None or health.handed_out or not any(offer.resource == resource for offer in offers):
-            continue
-        why = ", ".join(health.reasons) or health.state
-        yield Withheld(device=name, why=why, until=_UNTIL.get(health.state, ""))
+def _withheld(resource: str, node: GpuNode | None, fewer: int) -> Iterator[Withheld]:
+    """``fewer``: of so many devices the kubelet offers none; those that no agent tells of are one entry."""
+    if node is not None:
+        known = withheld_by_agent(node)
+        for uuid, offers in _units(node):
+            advertised = sum(offer.replicas for offer in offers if offer.resource == resource)
+            if advertised and uuid in known:
+                fewer -= advertised
+                yield known[uuid]
+    if fewer > 0:
+        until = "until they are: tessera doctor, on the node, says what keeps them"
+        yield Withheld(device=f"{fewer} {resource}", why="the kubelet does not offer them", until=until)
 
 
-def _units(node: GpuNode) -> Iterable[tuple[str, str, tuple[Offer, ...], Health | None]]:
-    """GPUs and instances: UUID, name for people, offers, health."""
+def withheld_by_agent(node: GpuNode) -> dict[str, Withheld]:
+    """By UUID the GPUs and instances that the node's agent gives to no new container, for their health or otherwise."""
+    why = {each.device: each.why for each in node.status.withheld}
+    found: dict[str, Withheld] = {}
     for device in node.status.devices:
-        yield device.uuid, f"GPU {device.index}", device.offers, device.health
-        yield from _instances(device)
+        whole = f"GPU {device.index}"
+        instances = device.mig.instances if device.mig is not None else ()
+        names = [(device.uuid, whole, device.health)]
+        names += [(one.uuid, f"{one.profile} of {whole}", one.health or device.health) for one in instances]
+        for uuid, name, health in names:
+            if health is not None and not health.handed_out:
+                found[uuid] = _ailing(name, health)
+            elif reason := why.get(uuid) or why.get(device.uuid):
+                found[uuid] = Withheld(device=name, why=reason, until="")
+    return found
 
 
-def _instances(device: Device) -> Iterable[tuple[str, str, tuple[Offer, ...], Health | None]]:
-    for one in device.mig.instances if device.mig is not None else ():
-        yield one.uuid, f"{one.profile} of GPU {device.index}", one.offers, one.health or device.health
+def _ailing(name: str, health: Health) -> Withheld:
+    on_probation = health.state == "Probation"
+    why = ", ".join(health.reasons) or ("it is on probation after a fault" if on_probation else health.state)
+    until = health.until or _UNTIL.get(health.state, "its agent gives it out again")
+    next_step = "" if on_probation else f": {_NEXT}"
+    return Withheld(device=name, why=why, until=f"until {until}{next_step}", since=health.since)
+
+
+def _units(node: GpuNode) -> Iterator[tuple[str, tuple[Offer, ...]]]:
+    """GPUs and instances: UUID and offers."""
+    for device in node.status.devices:
+        yield device.uuid, device.offers
+        for one in device.mig.instances if device.mig is not None else ():
+            yield one.uuid, one.offers
 
 
 def described(pod: Json) -> tuple[str, str, str | None]:

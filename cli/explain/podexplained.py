@@ -1,8 +1,8 @@
 """``tessera explain pod/NAME``: of any pod that asks for GPUs, in a queue or in none. Read with the caller's rights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 import msgspec
@@ -17,12 +17,15 @@ from cli.workload.story import time_of
 from controller.engine.model.podrequests import one_pod
 from controller.jobframework.podview import workload_of
 from controller.objects.core import Node, Pod
-from controller.objects.decode import DecodeError, decode
-from controller.objects.deviceclaims import DeviceClass, ResourceClaimTemplate, ResourceSlice
+from controller.objects.decode import DecodeError, GpuNode, decode
+from controller.objects.deviceclaims import DeviceClass, ResourceClaimTemplate, ResourceSlice, expressions
 from controller.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLAIMS, DEVICE_CLASSES, DEVICE_SLICES
 from kube.client import Client, Selection
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, PODS, Resource
+
+if TYPE_CHECKING:
+    from cli.explain.coming import Plans
 
 T = TypeVar("T")
 
@@ -53,20 +56,20 @@ async def explained(client: Client, pod: Json) -> Json:
     typed, space = decode(pod, Pod), str(pod["metadata"]["namespace"])
     agents = await gpu_nodes(client)
     asked = offers.asked(typed, agents)
-    nodes = await _read(client, NODES, _as(Node)) if asked else ()
+    claims_asked = bool((pod.get("spec") or {}).get("resourceClaims"))
+    nodes = await _read(client, NODES, _as(Node)) if asked or claims_asked else ()
     pods = await _read(client, PODS, _asking(frozenset(asked)), note=False) if asked and nodes is not None else None
     by_name = {each.metadata.name: each for each in agents}
+    waits = not typed.spec.node_name and bool(asked or claims_asked)
+    plans = await _plans(client, nodes or (), by_name) if waits else None
     resources = []
     for resource, amount in sorted(asked.items()):
         found = offers.by_resource(resource, typed, nodes or (), by_name, pods)
-        remedy = None if found or nodes is None else layouts.for_resource(resource, agents)
-        resources.append({"resource": resource, "amount": amount, "nodes": found, "layout": remedy})
-    claimed = []
-    if (pod.get("spec") or {}).get("resourceClaims"):
-        for ask in claims.asked(pod, await _claims(client, space)):
-            missing = not ask.nodes and not ask.problem and ask.state != "allocated"
-            remedy = layouts.for_class(ask.device_class, agents) if missing else None
-            claimed.append({**msgspec.to_builtins(ask), "layout": remedy})
+        coming = [*plans.of_resource(resource, {each.node: each.offers for each in found})] if plans else []
+        remedy = None if found or coming or nodes is None else layouts.for_resource(resource, agents)
+        row = {"resource": resource, "amount": amount, "nodes": found, "layout": remedy, "coming": coming}
+        resources.append(row)
+    claimed = await _claimed(client, pod, agents, plans) if claims_asked else []
     phase, sentence, since = offers.described(pod)
     at = time_of(since)
     found_body: dict[str, Any] = {
@@ -85,7 +88,39 @@ async def explained(client: Client, pod: Json) -> Json:
     return body
 
 
-async def _claims(client: Client, namespace: str) -> claims.World:
+async def _claimed(client: Client, pod: Json, agents: tuple[GpuNode, ...], plans: "Plans | None") -> list[Json]:
+    # Imported here, as in _plans: it brings the agent's modules, for which nobody waits before the first answer.
+    from cli.explain.claimlayouts import for_claim
+
+    world = await _claims(client, str(pod["metadata"]["namespace"]), agents)
+    drivers = {each.spec.driver for each in world.slices}
+    claimed: list[Json] = []
+    for ask in claims.asked(pod, world):
+        missing = not ask.nodes and not ask.problem and ask.state != "allocated"
+        coming = [*plans.by_claim()] if plans is not None and missing else []
+        remedy = None
+        if missing and not coming:
+            selectors = expressions(world.classes[ask.device_class].spec.selectors)
+            remedy = for_claim(ask, selectors, agents, sorted(drivers))
+        claimed.append({**msgspec.to_builtins(ask), "layout": remedy, "coming": coming})
+    return claimed
+
+
+async def _plans(client: Client, nodes: tuple[Node, ...], agents: Mapping[str, GpuNode]) -> "Plans":
+    from agent.cluster.gpulayouts import GPU_LAYOUTS, Found, read
+    from cli.explain.coming import Plans
+
+    def decoded(raw: bytes) -> Found | None:
+        try:
+            return read(raw)
+        except msgspec.MsgspecError as wrong:
+            aside(f"passed over: {wrong}")
+            return None
+
+    return Plans(nodes, agents, await _read(client, GPU_LAYOUTS, decoded) or ())
+
+
+async def _claims(client: Client, namespace: str, agents: tuple[GpuNode, ...]) -> claims.World:
     classes = await _read(client, DEVICE_CLASSES, _as(DeviceClass)) or ()
     slices = await _read(client, DEVICE_SLICES, _as(ResourceSlice)) or ()
     templates = await _read(client, CLAIM_TEMPLATES, _as(ResourceClaimTemplate), namespace) or ()
@@ -97,6 +132,7 @@ async def _claims(client: Client, namespace: str) -> claims.World:
         slices=slices,
         claims=made,
         templates={each.metadata.name: each for each in templates},
+        agents=agents,
     )
 
 

@@ -1,6 +1,9 @@
 """The explanation of one pod, for people."""
 
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -8,6 +11,7 @@ from rich.text import Text
 from cli.console import Json, ago, titled
 from cli.explain.layouts import Remedy, how
 from cli.table import less, prose
+from cli.workload.story import time_of
 from inventory.words.plural import plural
 
 _HOLDERS = 10
@@ -24,26 +28,58 @@ def parts(body: Json) -> Iterator[RenderableType]:
         yield Text(f"It is held by {', '.join(body['gates'])}: it is scheduled once its gates are lifted")
     if not body["resources"] and not body["claims"]:
         yield Text("It asks for no GPU, neither by resource nor by claim.")
-    for each in body["resources"]:
+    told: set[str] = set()
+    asks = [(f"{each['amount']} {each['resource']}", each) for each in body["resources"]]
+    asks += [(_of_claim(each), each) for each in body["claims"]]
+    for whats, ask in _alike(asks):
         yield Text("")
-        yield from _offers(f"{each['amount']} {each['resource']}", each)
-    for each in body["claims"]:
-        yield Text("")
-        yield from _claim(each)
+        if ask.get("problem"):
+            yield from (Text(what, style="yellow") for what in whats)
+        else:
+            yield from _once(_offers(" and for ".join(whats), ask), told)
 
 
-def _claim(ask: Json) -> Iterator[RenderableType]:
+def _of_claim(ask: Json) -> str:
     if ask["problem"]:
-        yield Text(f"{ask['claim']} ({ask['state']}): {ask['problem']}", style="yellow")
-        return
-    what = f"{ask['count']} of DeviceClass {ask['deviceClass']} by {ask['claim']} ({ask['state']})"
-    yield from _offers(what, ask)
+        return f"{ask['claim']} ({ask['state']}): {ask['problem']}"
+    return f"{ask['count']} of DeviceClass {ask['deviceClass']} by {ask['claim']} ({ask['state']})"
+
+
+def _alike(asks: list[tuple[str, Json]]) -> Iterator[tuple[list[str], Json]]:
+    """What is answered alike is answered once: requests of one class have the same nodes and the same layout."""
+    groups: list[tuple[list[str], Json]] = []
+    for what, ask in asks:
+        alike = next((whats for whats, first in groups if _answer(first) == _answer(ask)), None)
+        if alike is None:
+            groups.append(([what], ask))
+        else:
+            alike.append(what)
+    for whats, ask in groups:
+        counted = Counter(whats)
+        problem = bool(ask.get("problem"))
+        yield [what if count == 1 or problem else f"{count} times {what}" for what, count in counted.items()], ask
+
+
+def _answer(ask: Json) -> list[Any]:
+    return [bool(ask.get("problem")), *(ask[key] for key in ("nodes", "layout", "coming"))]
+
+
+def _once(parts: Iterator[RenderableType], told: set[str]) -> Iterator[RenderableType]:
+    """Without sentences that stand above already; tables are whole."""
+    for part in parts:
+        if isinstance(part, Text):
+            if part.plain in told:
+                continue
+            told.add(part.plain)
+        yield part
 
 
 def _offers(what: str, ask: Json) -> Iterator[RenderableType]:
-    nodes, remedy = ask["nodes"], ask["layout"]
+    nodes, remedy, coming = ask["nodes"], ask["layout"], ask["coming"]
     if not nodes:
-        yield Text(f"It asks for {what}: no node offers it." if remedy is not None else f"It asks for {what}.")
+        unoffered = remedy is not None or coming
+        yield Text(f"It asks for {what}: no node offers it." if unoffered else f"It asks for {what}.")
+    yield from (Text(each["sentence"], style="yellow") for each in coming)
     if remedy is not None:
         yield from _layout(Remedy(**remedy))
     if not nodes:
@@ -64,8 +100,10 @@ def _offers(what: str, ask: Json) -> Iterator[RenderableType]:
     yield made
     for each in nodes:
         for one in each["withheld"]:
+            since = time_of(one["since"])
+            for_s = f" (for {ago((datetime.now(UTC) - since).total_seconds())})" if since is not None else ""
             until = f", {one['until']}" if one["until"] else ""
-            yield Text(f"{one['device']} of {each['node']} is withheld: {one['why']}{until}", style="yellow")
+            yield Text(f"{one['device']} of {each['node']} is withheld: {one['why']}{for_s}{until}", style="yellow")
 
 
 def _layout(remedy: Remedy) -> Iterator[Text]:

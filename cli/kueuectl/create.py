@@ -12,6 +12,7 @@ from cli.kueuectl import bodies
 from cli.kueuectl.kinds import Kinds
 from cli.meant import meant
 from cli.output import output_option, printed
+from cli.spaces import namespace_told
 from cli.suggestions import names
 from cli.words import queues as say
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
@@ -180,7 +181,8 @@ async def _made(where: Where, resource: Resource, body: Json, dry_run: str, outp
     if dry_run != "client":
         async with opened(where) as client:
             space = body["metadata"].get("namespace")
-            made = await client.create(resource, body, Json, namespace=space, dry_run=dry_run == "server")
+            async with namespace_told(client, "--namespace", space or ""):
+                made = await client.create(resource, body, Json, namespace=space, dry_run=dry_run == "server")
     if output != "text":
         printed(made, output)
         return

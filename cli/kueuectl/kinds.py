@@ -4,9 +4,11 @@ from typing import Final
 
 import click
 
-from cli.kueuectl.passthrough import ALIASES, PLURALS, hand_over
+from cli.evictions import asks
+from cli.kubectlwords import read
+from cli.kueuectl.passthrough import ALIASES, PLURALS, YES, hand_over
 from cli.nearest import NearestGroup
-from cli.suggestions import names
+from cli.suggestions import kubectls
 
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -37,13 +39,20 @@ def _passing(verb: str, kind: str) -> click.Command:
         nargs=-1,
         type=click.UNPROCESSED,
         metavar="[KUBECTL'S WORDS]...",
-        shell_complete=names(PLURALS[kind]),
+        shell_complete=kubectls(PLURALS[kind]),
     )
     def command(rest: tuple[str, ...]) -> None:
-        hand_over(verb, kind, rest)
+        words = tuple(word for word in rest if word not in YES)
+        if asks(yes=words != rest):
+            from cli.cluster import run
+            from cli.kueuectl.affected import ask_before_delete
+
+            run(ask_before_delete(kind, read(rest)))
+        hand_over(verb, kind, words)
 
     command.help = (
         f"{verb.capitalize()} {PLURALS[kind]}, as kubectl does: all that follows is its own.\n\n"
+        "On a terminal it is told who would be affected, and asked; --yes passes.\n\n"
         f"\b\nExample:\n  tessera {verb} {kind} research\n"
     )
     return command

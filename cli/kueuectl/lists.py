@@ -60,7 +60,7 @@ def _selectable(command: Callable[..., None]) -> Callable[..., None]:
 @kube_options
 @list_option
 def cluster_queues(where: Where, active: str, selector: str | None, field_selector: str | None, output: str) -> None:
-    """ClusterQueues with their cohort, and how many workloads wait and run.
+    """ClusterQueues with their cohort, and how many workloads wait and are admitted.
 
     \b
     Examples:
@@ -108,7 +108,7 @@ def _counts(queue: Json) -> tuple[str, str]:
 @kube_options
 @list_option
 def local_queues(where: Where, output: str, **given: Any) -> None:
-    """LocalQueues with the ClusterQueue that they lead to, and how many workloads wait and run.
+    """LocalQueues with the ClusterQueue that they lead to, and how many workloads wait and are admitted.
 
     \b
     Examples:

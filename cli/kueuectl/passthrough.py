@@ -7,7 +7,9 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-from cli.suggestions import names
+from cli.evictions import asks
+from cli.kubectlwords import read
+from cli.suggestions import kubectls
 from cli.words import queues, servers
 
 # Named here and not in controller.watching.kinds: kubectl does the work, and nothing of the controller is loaded.
@@ -27,6 +29,8 @@ ALIASES: Final = {
     "kwl": "workload",
     "pod": "pods",
 }
+YES: Final = ("-y", "--yes")
+"""Ours, among kubectl's words."""
 VERBS: Final = {
     "get": "Show objects, as kubectl does.",
     "describe": "Describe objects, as kubectl does.",
@@ -48,10 +52,18 @@ def hand_over(verb: str, kind: str, rest: tuple[str, ...]) -> None:
     raise SystemExit(subprocess.call([kubectl, *words(verb, kind, rest)]))
 
 
+def _ask(kind: str, rest: tuple[str, ...]) -> None:
+    """A patch may evict as ``tessera stop`` does."""
+    from cli.cluster import run
+    from cli.kueuectl.affected import ask_before_patch
+
+    run(ask_before_patch(kind, read(rest)))
+
+
 def _objects(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the kind that was given, in the context's namespace: kubectl's own options are not read here."""
+    """Names of the kind that was given."""
     kind = ALIASES.get(str(ctx.params.get("kind")), str(ctx.params.get("kind")))
-    return names(PLURALS[kind])(ctx, param, incomplete) if kind in PLURALS else []
+    return kubectls(PLURALS[kind])(ctx, param, incomplete) if kind in PLURALS else []
 
 
 class KindName(click.ParamType[str]):
@@ -77,7 +89,10 @@ def _passing(verb: str) -> click.Command:
     @click.argument("kind", type=KindName())
     @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[KUBECTL'S WORDS]...", shell_complete=_objects)
     def command(kind: str, rest: tuple[str, ...]) -> None:
-        hand_over(verb, kind, rest)
+        words = tuple(word for word in rest if word not in YES)
+        if verb == "patch" and asks(yes=words != rest):
+            _ask(kind, words)
+        hand_over(verb, kind, words if verb == "patch" else rest)
 
     more = {"patch": " -p '{\"spec\": {}}' --type merge"}.get(verb, "")
     command.help = (

@@ -111,6 +111,8 @@ for _group in (stop, resume):
 def delete() -> None:
     """Delete workloads (wl) with the jobs that they stand for; other kinds as kubectl deletes them.
 
+    On a terminal it is told who would be affected, and asked.
+
     \b
     Examples:
       tessera delete workload bert -n team-a            with its job; it asks before

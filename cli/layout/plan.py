@@ -27,6 +27,7 @@ from inventory.devices import (
 )
 from inventory.layout.change import in_the_way, wanted_modes
 from inventory.layout.entries import (
+    Dra,
     Enforcement,
     Fractional,
     GpuLayoutSpec,
@@ -48,6 +49,7 @@ from inventory.layout.sharing import LayoutSpec, SharingMode
 from inventory.mig import plan as migplan
 from inventory.mig.parts import Part
 from inventory.mig.plan import Compute, DoesNotFit, Existing, InTheWay
+from inventory.words.plural import plural
 
 
 class GpuChange(Struct, frozen=True, rename="camel"):
@@ -182,8 +184,10 @@ def _described(gpu: Gpu, mode: GpuMode | None) -> str:
             f"{client.memory_mib or '-'} MiB/{client.threads or '-'} %" for client in mode.clients
         )
     if isinstance(mode, Fractional):
-        shared = f", one daemon for {len(mode.together)} GPUs" if mode.together else ""
+        shared = f", one daemon for {plural(len(mode.together), 'GPU')}" if mode.together else ""
         return f"fractional by {mode.granularity}{shared}"
+    if isinstance(mode, Dra):
+        return LayoutMode.DRA.value  # cut or not: that is its claims'
     if gpu.mig_enabled:
         profiles = Counter(mig.profile for mig in gpu.mig_instances)
         shown = ", ".join(f"{count} x {profile}" for profile, count in sorted(profiles.items())) or "no instance"
@@ -205,14 +209,25 @@ _decoder = msgspec.json.Decoder(_Object)
 def seen(raw: bytes) -> Seen:
     """A GpuNode off the wire. Raises msgspec.MsgspecError."""
     found = _decoder.decode(raw)
-    gpus = tuple(_gpu(device) for device in found.status.devices)
-    node = NodeInventory(name=NodeName(str(found.metadata["name"])), gpus=gpus, links=unknown_links(len(gpus)))
+    return seen_of(str(found.metadata["name"]), found.status)
+
+
+def seen_of(name: str, status: GpuNodeStatus) -> Seen:
+    gpus = tuple(_gpu(device) for device in status.devices)
+    major, _, minor = status.driver.cuda.partition(".")
+    node = NodeInventory(
+        name=NodeName(name),
+        driver_version=status.driver.version,
+        cuda_version=(int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else (0, 0),
+        gpus=gpus,
+        links=unknown_links(len(gpus)),
+    )
     together: dict[str, tuple[GpuUuid, ...]] = {}
-    for gpu in found.status.devices:
+    for gpu in status.devices:
         for daemon in {offer.daemon for offer in gpu.offers if offer.daemon}:
             together[daemon] = (*together.get(daemon, ()), GpuUuid(gpu.uuid))
-    modes = {GpuUuid(gpu.uuid): mode for gpu in found.status.devices if (mode := _mode(gpu, together)) is not None}
-    held = {DeviceId(holder.device): f"{holder.namespace}/{holder.pod}" for holder in found.status.holders}
+    modes = {GpuUuid(gpu.uuid): mode for gpu in status.devices if (mode := _mode(gpu, together)) is not None}
+    held = {DeviceId(holder.device): holder.pod_key for holder in status.holders}
     return Seen(node, modes, held)
 
 
@@ -225,6 +240,7 @@ def _gpu(device: Device) -> Gpu:
         minor=-1 if device.minor is None else device.minor,
         product=device.product,
         pci_bus_id=device.pci_bus_id,
+        numa_node=device.numa_node,
         memory_mib=device.memory_mib,
         compute_capability=(int(major), int(minor or 0)),
         mig_capable=mig is not None,
@@ -267,6 +283,8 @@ def _mode(device: Device, together: Mapping[str, tuple[GpuUuid, ...]]) -> GpuMod
     offers = device.offers
     if device.mode == LayoutMode.MIG:
         return _mig_mode(device)
+    if device.mode == LayoutMode.DRA:
+        return Dra()  # of shares no offer tells
     if not offers or device.mode in (LayoutMode.WHOLE, ""):
         named = {ResourceName(offer.resource) for offer in offers} - {DEFAULT_GPU_RESOURCE}
         return Whole(named.pop()) if named else None

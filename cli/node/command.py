@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -10,10 +10,12 @@ from rich.console import RenderableType
 
 from agent.report import NodeReport
 from cli.console import show
+from cli.evictions import asks, confirm, yes_option
 from cli.local import Number, Whole, fetch, state_dir_option
 from cli.node import tables
 from cli.output import FOR_PEOPLE, output_option, printed, printed_json, table_option
 from cli.words import servers as say
+from inventory.layout.layout import physical_id
 
 SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
     "gpus": tables.gpus,
@@ -26,6 +28,9 @@ SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
     "health": tables.health,
     "history": tables.history,
 }
+
+
+_ENDED: Final = "would lose the GPU in a reset"
 
 
 @click.command("release-nvml", short_help="Let the agent close its NVML session for a while.")
@@ -48,10 +53,13 @@ def release_nvml(seconds: float, state_dir: Path, output: str) -> None:
 @click.command()
 @click.option("--gpu", type=Whole(0), required=True, help="Index of the GPU that is to be reset.")
 @click.option("--for", "seconds", type=Number(1, 600), default=60, show_default=True, help="Seconds.")
-@click.option("--force", is_flag=True, help="Though pods are on it: the reset ends what they run.")
+@click.option(
+    "--force", is_flag=True, help="Though pods are on it: the reset ends what they run. On a terminal it asks before."
+)
+@yes_option
 @state_dir_option
 @output_option
-def release(gpu: int, seconds: float, force: bool, state_dir: Path, output: str) -> None:
+def release(gpu: int, seconds: float, force: bool, yes: bool, state_dir: Path, output: str) -> None:
     """Let go of a GPU for a while, so that it can be reset or change its MIG mode.
 
     Refused while pods are on it. New pods do not get it meanwhile, the agent closes its NVML session, an Event tells
@@ -61,9 +69,30 @@ def release(gpu: int, seconds: float, force: bool, state_dir: Path, output: str)
     Example:
       tessera node release --gpu 3 --for 30 && nvidia-smi --gpu-reset -i 3
     """
+    if force and asks(yes=yes):
+        confirm(
+            _holders(fetch(state_dir / "agent.sock", "/v1/node"), gpu), what="pod", fate=_ENDED, question="Release?"
+        )
     words = f"/v1/release?gpu={gpu}&seconds={seconds:g}" + ("&force=true" if force else "")
     said = fetch(state_dir / "agent.sock", words, method="POST").decode().strip()
     _say({"gpu": gpu, "seconds": seconds, "message": said}, output)
+
+
+def _holders(raw: bytes, index: int) -> list[str]:
+    """The pods on a GPU or on one of its MIG instances. Raises click.ClickException."""
+    report = _report(raw)
+    gpu = next((each for each in report.node.gpus if each.index == index), None)
+    units = {gpu.uuid, *(mig.uuid for mig in gpu.mig_instances)} if gpu is not None else set()
+    return sorted(
+        {f"{each.holder.namespace}/{each.holder.pod}" for each in report.holders if physical_id(each.device) in units}
+    )
+
+
+def _report(raw: bytes) -> NodeReport:
+    try:
+        return msgspec.json.decode(raw, type=NodeReport)
+    except msgspec.MsgspecError as wrong:
+        raise click.ClickException(say.strange_agent(str(wrong))) from None
 
 
 def _say(done: dict[str, Any], output: str) -> None:
@@ -108,10 +137,7 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
     if output not in FOR_PEOPLE:
         printed_json(body, output)
         return
-    try:
-        report = msgspec.json.decode(body, type=NodeReport)
-    except msgspec.MsgspecError as wrong:
-        raise click.ClickException(say.strange_agent(str(wrong))) from None
+    report = _report(body)
     shown: list[RenderableType] = [] if sections else [tables.headline(report)]
     shown += [section for section in (SECTIONS[name](report) for name in sections or SECTIONS) if section is not None]
     show(*shown, wide=output == "wide")

@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final
 
+from agent.cluster.apireporter import view
 from agent.cluster.gpunode import HealthView, build
 from agent.cluster.labels import labels
 from agent.cluster.publisher import KubePublisher
@@ -16,6 +17,8 @@ from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from cli.fleetnodes import hardware
 from cli.playground.cluster import GPU, Holder, Machine
+from cli.playground.figures import measured
+from controller.web.fleetrows import Figures
 from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec
@@ -34,6 +37,8 @@ class NodeAgent:
     """One node: ``run`` writes what ``look`` has found; ``happens`` is what the hardware does."""
 
     def __init__(self, fleet: Fleet, spec: NodeSpec, config: ClusterConfig, now_s: float) -> None:
+        self._spec = spec
+        self._begun_s = now_s
         self._node = hardware(fleet, spec)
         self._layout = plan(self._node, LayoutSpec())
         self._health = HealthCore(_PROBATION)
@@ -97,12 +102,14 @@ class NodeAgent:
             self._offered = offered
             server.merge(NODES, self.name, {"status": {"allocatable": {**self._allocatable, **offered}}})
 
+    def figures(self, holders: Mapping[str, Holder], now_s: float) -> dict[str, Figures]:
+        """What its GPUs measure, by UUID; nothing of those that do not answer."""
+        return measured(self._spec, holders.keys(), self._silent, now_s - self._begun_s)
+
     def _views(self) -> dict[str, HealthView]:
         found = {}
         for gpu in self._node.gpus:
-            state = self._health.state(gpu.uuid)
-            reasons = tuple(fault.cause for fault in state.faults)
-            found[str(gpu.uuid)] = HealthView(state=state.state.value, reasons=reasons, since_s=state.since_s)
+            found[str(gpu.uuid)] = view(self._health.state(gpu.uuid), _PROBATION)
         return found
 
     async def run(self) -> None:

@@ -14,6 +14,7 @@ from cli.playground import world as worlds
 from cli.simulate.reading import inputs
 from cli.words import given as say
 from controller.simulation.documents import InputError
+from inventory.words.plural import plural
 from simulator.fleet.fleetfile import load_fleet
 from simulator.reading import InputError as FleetError
 
@@ -43,7 +44,8 @@ def try_command(manifests: tuple[Path, ...], fleet: Path | None, port: int) -> N
 
     async def shown(address: str) -> None:
         nodes, gpus = len(world.fleet.nodes), sum(len(node.gpus) for node in world.fleet.nodes)
-        click.echo(f"A simulated fleet ({nodes} nodes, {gpus} GPUs) and its queues, to look at; Ctrl-C ends it.")
+        size = f"{plural(nodes, 'node')}, {plural(gpus, 'GPU')}"
+        click.echo(f"A simulated fleet ({size}) and its queues, to look at; Ctrl-C ends it.")
         click.echo(address)
 
     async def serving() -> None:

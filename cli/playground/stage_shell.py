@@ -17,6 +17,7 @@ from controller.config.settings import Address
 from controller.process.flags import Flags
 from controller.process.process import Process
 from controller.watching.kinds import GPU_NODES, JOBS, NODES, PODS, TYPES, WORKLOADS
+from controller.web.fleetrows import Figures, FiguresOf
 from kube import brokenpeers
 from kube.client import Client
 from kube.config import ClusterConfig
@@ -31,6 +32,8 @@ _KEPT_CHANGES: Final = 5_000
 _KEPT_EVENTS: Final = 500
 _BOOKMARK_STEPS: Final = 60
 """After so many steps watches hear that the API server is there."""
+_FIGURES_STEPS: Final = 10
+"""After so many steps GPUs are measured again."""
 _CONFIG: Final = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -57,6 +60,8 @@ class Stage:
         self._begun_s = now_s
         self._course = Course(world)
         self._cluster = Cluster()
+        self.figures: FiguresOf = {}
+        """Of all GPUs that answer, by UUID; another object whenever they changed."""
         self.agents = [NodeAgent(world.fleet, spec, server.config, now_s) for spec in world.fleet.nodes]
         for agent in self.agents:
             self._create(NODES, agent.body(), now_s)
@@ -81,10 +86,20 @@ class Stage:
             self._write(write, now_s)
         for agent in self.agents:
             agent.look(self._server, self.holders(agent.name), now_s)
+        if self._steps % _FIGURES_STEPS == 0:
+            self._measure(now_s)
         self._steps += 1
         self._forget()
         if self._steps % _BOOKMARK_STEPS == 0:
             self._server.bookmark()
+
+    def _measure(self, now_s: float) -> None:
+        """In a cluster Prometheus has these figures from the agents."""
+        found: dict[str, Figures] = {}
+        for agent in self.agents:
+            found |= agent.figures(self.holders(agent.name), now_s)
+        if found != self.figures:
+            self.figures = found
 
     def holders(self, node: str) -> dict[str, Holder]:
         """Pods and the GPUs of a node that each has, as its kubelet knows them."""
@@ -158,7 +173,9 @@ async def _served(
         leader_elect=False,
         namespace=_NAMESPACE,
     )
-    process = Process(parse(_CONFIG, "the playground's configuration"), flags, connect=lambda: config)
+    process = Process(
+        parse(_CONFIG, "the playground's configuration"), flags, connect=lambda: config, figures=lambda: stage.figures
+    )
     ended = asyncio.Event()
     controller = asyncio.create_task(process.run(ended), name="controller")
     others = [

@@ -1,19 +1,16 @@
 """Which admitted workloads have pods that run: quota alone does not make a job run."""
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
-
-import msgspec
 
 from cli.cluster import told
 from cli.console import Json, aside
 from cli.workload.rows import state_of
 from controller.engine.model.resources import WorkloadKey
-from controller.jobframework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.decode import DecodeError, decode
 from controller.objects.workload import Workload
+from controller.podcounts import Admitted, counted, with_running_pods
 from controller.watching.kinds import WORKLOADS
 from kube.client import Client, Selection
 from kube.errors import KubeError
@@ -24,13 +21,6 @@ T = TypeVar("T")
 _RUNNING = Selection(field_selector="status.phase=Running")
 
 
-class Admitted(msgspec.Struct, frozen=True):
-    """Admitted workloads by queue (a ClusterQueue's name, or NAMESPACE/NAME), and those of them whose pods run."""
-
-    all: Counter[str]
-    running: Counter[str]
-
-
 async def admitted(client: Client) -> Admitted | None:
     """None, with a note, where workloads or pods may not be read."""
     try:
@@ -39,20 +29,16 @@ async def admitted(client: Client) -> Admitted | None:
     except KubeError as failed:
         aside(f"workloads whose pods run are not counted, but admitted ones: {told(failed)}")
         return None
-    return counted(filter(None, workloads), frozenset(filter(None, running)))
+    return counted(_admitted(filter(None, workloads)), frozenset(filter(None, running)))
 
 
-def counted(workloads: Iterable[Workload], with_pods: frozenset[WorkloadKey]) -> Admitted:
-    """``with_pods``: Workloads of which a pod runs."""
-    every, running = Counter[str](), Counter[str]()
+def _admitted(workloads: Iterable[Workload]) -> Iterator[tuple[WorkloadKey, tuple[str, str]]]:
+    """Each counts for its ClusterQueue, by name, and for its LocalQueue, as ``NAMESPACE/NAME``."""
     for workload in workloads:
         admission = workload.status.admission
-        if admission is None or state_of(workload) != "Admitted":
-            continue
-        for queue in (admission.cluster_queue, f"{workload.metadata.namespace}/{workload.spec.queue_name}"):
-            every[queue] += 1
-            running[queue] += workload.key in with_pods
-    return Admitted(every, running)
+        if admission is not None and state_of(workload) == "Admitted":
+            local_queue = f"{workload.metadata.namespace}/{workload.spec.queue_name}"
+            yield WorkloadKey(workload.key), (admission.cluster_queue, local_queue)
 
 
 def with_running(queues: Iterable[Json], found: Admitted | None) -> list[Json]:
@@ -63,7 +49,7 @@ def with_running(queues: Iterable[Json], found: Admitted | None) -> list[Json]:
         {
             **queue,
             "running": found.running[queue["name"]],
-            "admittedWithoutPods": found.all[queue["name"]] - found.running[queue["name"]],
+            "admittedWithoutPods": found.without_pods(queue["name"]),
         }
         for queue in queues
     ]
@@ -72,7 +58,7 @@ def with_running(queues: Iterable[Json], found: Admitted | None) -> list[Json]:
 def _workload_of(raw: bytes) -> WorkloadKey | None:
     """Of a pod; the pod is not kept, there may be many."""
     pod = _decoded(raw, Pod)
-    return workload_of(pod) if pod is not None and pod.status.phase == "Running" else None
+    return next(iter(with_running_pods((pod,))), None) if pod is not None else None
 
 
 def _decoded(raw: bytes, type_: type[T]) -> T | None:

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from cli.console import Json, console, show, titled
 from cli.table import Column, Table, less, prose
+from controller.words.queuestate import local_queue_state, queue_state
 from controller.words.spans import starts
 from inventory.words.plural import plural
 
@@ -52,8 +53,9 @@ def show_queues(body: Json, *, wide: bool = False) -> None:
     more = (less("reserving", 6), less("share", 7)) if wide else ()
     made = _cluster_queues(body["clusterQueues"], more)
     locals_ = titled("LocalQueues", "queue", less("ClusterQueue", 2), less("state"), "waiting", "running", *more[:1])
+    states = {queue["name"]: _state(queue) for queue in body["clusterQueues"]}
     for local in body["localQueues"]:
-        state = "stopped" if local["stopPolicy"] != "None" else "open"
+        state = local_queue_state(local["stopPolicy"], states.get(local["clusterQueue"]))
         counts = [str(local["pending"]), _running(local), *([str(local["reserving"])] if wide else [])]
         locals_.add_row(local["name"], local["clusterQueue"], state, *counts)
     problems = [
@@ -116,11 +118,7 @@ def _rows(one: Json) -> list[tuple[str, ...]]:
 
 
 def _state(one: Json) -> str:
-    if one["stopPolicy"] != "None":
-        return "draining" if one["stopPolicy"] == "HoldAndDrain" else "stopped"
-    if not one["active"]:
-        return "inactive"
-    return "no nodes" if one.get("nodeless") else "open"
+    return queue_state(one["stopPolicy"], active=one["active"], nodeless=bool(one.get("nodeless")))
 
 
 def _waiting(one: Json) -> str:

@@ -10,6 +10,8 @@ import msgspec
 from cli.console import Json
 from controller.objects.decode import GpuNode
 from controller.objects.quantity import NANO, QuantityError, parse_quantity
+from controller.objects.queues import ResourceFlavor
+from controller.words.queuestate import NO_NODES, OPEN, is_nodeless, queue_state
 from inventory.api.gpunode import HANDED_OUT, Device
 from inventory.gpustates import IN_USE, GpuState, counted, state_of
 
@@ -152,34 +154,44 @@ def _row(node: str, device: Device, held: Mapping[str, set[str]], figures_: Figu
     )
 
 
-def queues(objects: Iterable[Json]) -> tuple[QueueRow, ...]:
-    return tuple(sorted(map(_queue, objects), key=lambda each: each.name))
+def without_nodes(flavors: Iterable[ResourceFlavor], nodes: Collection[Mapping[str, str]]) -> frozenset[str]:
+    """Flavors that select no node, by name; none where no node is known. ``nodes``: the labels of each."""
+    chosen = (each for each in flavors if nodes and not any(map(each.spec.selects, nodes)))
+    return frozenset(flavor.metadata.name for flavor in chosen)
 
 
-def _queue(queue: Json) -> QueueRow:
+def queues(objects: Iterable[Json], nodeless: Collection[str] = ()) -> tuple[QueueRow, ...]:
+    """``nodeless``: names of flavors that select no node."""
+    return tuple(sorted((_queue(each, nodeless) for each in objects), key=lambda each: each.name))
+
+
+def _queue(queue: Json, nodeless: Collection[str]) -> QueueRow:
     spec, status = queue.get("spec") or {}, queue.get("status") or {}
+    flavors = [flavor for group in spec.get("resourceGroups") or [] for flavor in group.get("flavors") or []]
     quota: dict[str, int] = {}
-    for group in spec.get("resourceGroups") or []:
-        for flavor in group.get("flavors") or []:
-            for resource in flavor.get("resources") or []:
-                _add(quota, resource.get("name"), resource.get("nominalQuota"))
+    for flavor in flavors:
+        for resource in flavor.get("resources") or []:
+            _add(quota, resource.get("name"), resource.get("nominalQuota"))
     used: dict[str, int] = {}
     for flavor in status.get("flavorsReservation") or []:
         for resource in flavor.get("resources") or []:
             _add(used, resource.get("name"), resource.get("total"))
     names = sorted({*quota, *used} - _COMMON)
-    conditions = status.get("conditions") or []
-    active = next((each.get("status") for each in conditions if each.get("type") == "Active"), "Unknown")
-    policy = spec.get("stopPolicy") or "None"
-    stopped = {"Hold": "stopped", "HoldAndDrain": "draining"}.get(policy)
     return QueueRow(
         name=str(queue["metadata"]["name"]),
         cohort=str(spec.get("cohortName") or ""),
-        state=stopped or {"True": "open", "False": "inactive"}.get(str(active), "not seen yet"),
+        state=_state(spec, status, nodeless=is_nodeless((flavor.get("name") for flavor in flavors), nodeless)),
         pending=int(status.get("pendingWorkloads") or 0),
         admitted=int(status.get("admittedWorkloads") or 0),
         devices={name: (_whole(used.get(name, 0)), _whole(quota.get(name, 0))) for name in names},
     )
+
+
+def _state(spec: Json, status: Json, *, nodeless: bool) -> str:
+    conditions = status.get("conditions") or []
+    active = next((str(each.get("status")) for each in conditions if each.get("type") == "Active"), "Unknown")
+    state = queue_state(spec.get("stopPolicy") or "None", active=active != "False", nodeless=nodeless)
+    return "not seen yet" if active == "Unknown" and state in (OPEN, NO_NODES) else state
 
 
 def _add(totals: dict[str, int], name: object, amount: object) -> None:

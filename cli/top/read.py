@@ -1,19 +1,23 @@
 """The fleet read once: GpuNodes and ClusterQueues from the API server, figures from the agents through its proxy."""
 
 import asyncio
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 from cli.cluster import told
 from cli.console import Json
-from cli.top.fleet import Figures, Fleet, figures, gpus, queues
+from cli.top.fleet import Figures, Fleet, QueueRow, figures, gpus, queues, without_nodes
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError, GpuNode, decode, read_gpu_node
-from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, NODES
+from controller.objects.queues import ResourceFlavor
+from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES
 from inventory.words.plural import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError
 from kube.resources import PODS
+
+T = TypeVar("T")
 
 AGENTS: Final = "app.kubernetes.io/component=agent"
 PORT_NAME: Final = "metrics"
@@ -42,35 +46,52 @@ async def read(client: Client, *, agents: str, only: frozenset[str], at_most: in
     nodes = [node for node in listed if node is not None and (not only or node.metadata.name in only)]
     names = sorted(node.metadata.name for node in nodes)[:at_most]
     measured = await _measured(client, agents, frozenset(names), notes)
-    try:
-        found = queues((await client.list_all(CLUSTER_QUEUES, Json)).items)
-    except KubeError as failed:
-        notes.append(f"queues are not shown: {told(failed)}")
-        found = ()
+    machines = await _machines(client, notes)
+    found = await _queues(client, machines, notes)
     if len(nodes) > len(names):
         asked = f"figures of {len(names)} of {plural(len(nodes), 'node')}"
         notes.append(f"{asked} are asked for (--at-most)")
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    away = await _away(client, notes)
+    away = frozenset(node.metadata.name for node in machines if not node.takes_pods)
     return Fleet(at=at, gpus=gpus(nodes, measured, away), queues=found, notes=tuple(notes))
 
 
-async def _away(client: Client, notes: list[str]) -> frozenset[str]:
-    """Nodes that take no pods: not ready, or cordoned."""
+async def _queues(client: Client, machines: Iterable[Node], notes: list[str]) -> tuple[QueueRow, ...]:
+    try:
+        found = (await client.list_all(CLUSTER_QUEUES, Json)).items
+    except KubeError as failed:
+        notes.append(f"queues are not shown: {told(failed)}")
+        return ()
+    try:
+        flavors = (await client.list_decoded(FLAVORS, _reader(ResourceFlavor, notes))).items
+    except KubeError as failed:
+        notes.append(f"whether queues have nodes is not known: {told(failed)}")
+        flavors = ()
+    labels = [node.metadata.labels for node in machines]
+    return queues(found, without_nodes(filter(None, flavors), labels))
 
-    def read_node(raw: bytes) -> Node | None:
+
+def _reader(type_: type[T], notes: list[str]) -> Callable[[bytes], T | None]:
+    """What cannot be read is a note."""
+
+    def read_one(raw: bytes) -> T | None:
         try:
-            return decode(raw, Node)
+            return decode(raw, type_)
         except DecodeError as wrong:
             notes.append(f"passed over: {wrong}")
             return None
 
+    return read_one
+
+
+async def _machines(client: Client, notes: list[str]) -> tuple[Node, ...]:
+
     try:
-        nodes = (await client.list_decoded(NODES, read_node)).items
+        nodes = (await client.list_decoded(NODES, _reader(Node, notes))).items
     except KubeError as failed:
         notes.append(f"whether nodes are ready is not known: {told(failed)}")
-        return frozenset()
-    return frozenset(node.metadata.name for node in nodes if node is not None and not node.takes_pods)
+        return ()
+    return tuple(node for node in nodes if node is not None)
 
 
 async def _measured(client: Client, namespace: str, nodes: frozenset[str], notes: list[str]) -> dict[str, Figures]:

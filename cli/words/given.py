@@ -23,7 +23,7 @@ def bad_value(found: str, expected: str) -> str:
 
 @_refusal
 def bad_duration(found: str) -> str:
-    return f'found {found!r}, expected a duration such as "90s" or "2h30m"'
+    return f"found {found!r}, expected a duration such as '90s' or '2h30m'"
 
 
 @_refusal
@@ -114,12 +114,7 @@ def no_job_is_queued() -> str:
 
 @_refusal
 def unreadable(file: object, why: str) -> str:
-    return f"{file}: cannot be read: {why}, expected a file that can"
-
-
-@_refusal
-def no_utf8(file: object) -> str:
-    return f"{file}: found bytes that are no UTF-8, expected YAML or JSON"
+    return f"{file}: found {why}, expected a readable file"
 
 
 @_refusal

@@ -51,6 +51,11 @@ def no_workload(name: str) -> str:
 
 
 @_refusal
+def no_namespace(where: str, found: str) -> str:
+    return f"{where}: found {found!r}, expected a namespace that exists"
+
+
+@_refusal
 def no_pod(name: str, namespace: str) -> str:
     return f"WORKLOAD: found pod/{name}, expected a pod that exists in {namespace} (-n NAMESPACE)"
 

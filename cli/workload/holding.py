@@ -21,8 +21,12 @@ async def holding(client: Client, namespace: str | None, belongs: Callable[[Work
         given = (await client.list_all(WORKLOADS, Json, Selection(namespace=namespace))).items
     except KubeError as failed:
         return [f"those that run, which are not known: {told(failed)}"]
-    now = datetime.now(UTC)
-    return [described(each, now) for each in _typed(given) if holds_quota(each) and belongs(each)]
+    return [described_now(each) for each in _typed(given) if holds_quota(each) and belongs(each)]
+
+
+async def workloads_of(client: Client, namespace: str | None) -> list[Workload]:
+    """Those of a namespace, or of all. Raises KubeError."""
+    return [*_typed((await client.list_all(WORKLOADS, Json, Selection(namespace=namespace))).items)]
 
 
 def _typed(given: Iterable[Json]) -> Iterable[Workload]:
@@ -35,6 +39,10 @@ def _typed(given: Iterable[Json]) -> Iterable[Workload]:
 
 def holds_quota(workload: Workload) -> bool:
     return state_of(workload) in ("Admitted", "QuotaReserved")
+
+
+def described_now(workload: Workload) -> str:
+    return described(workload, datetime.now(UTC))
 
 
 def described(workload: Workload, now: datetime) -> str:

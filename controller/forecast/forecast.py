@@ -284,7 +284,7 @@ def _assumes(tree: Tree, line: Line, experience: Experience, seen: int, gates: G
         found.append(f"Those that do not say run as long as the last {last} of ClusterQueue {line.name}")
     elif not experience.lasted:
         found.append("Nothing has finished yet: what is said is taken to be wrong by a factor of up to 5")
-    checked = f", and {seen} earlier forecasts of the queue" if seen else ""
+    checked = f", and {plural(seen, 'earlier forecast')} of the queue" if seen else ""
     found.append(f"The range allows for workloads that come later as past traces had them{checked}")
     if any(waiting.shape in gates for waiting in line.waiting):
         found.append("Of places and limits those of now count: one that lacks them waits until their holders end")

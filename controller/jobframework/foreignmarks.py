@@ -18,6 +18,7 @@ from controller.jobframework.names import QUEUE_NAME, is_label_key
 from controller.jobframework.podview import KAI_QUEUE, SCHEDULERS, VOLCANO_GROUPS, GroupName, foreign_group
 from controller.jobframework.raw import JobError, Json, annotations, at, labels, mapping, parsed_duration, shown, text
 from inventory.api.names import SCHEDULER_NAME
+from inventory.words.plural import plural
 
 KAI_PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
 KAI_PRIORITY_CLASS: Final = "priorityClassName"
@@ -233,7 +234,7 @@ def smaller_gang(job: Json, pods: int) -> str:
     for where, number in asked.items():
         least = minimum_in(number)
         if least is not None and least < pods:
-            return f"{where}: found {least}; the job starts with all of its {pods} pods"
+            return f"{where}: found {least}; the job starts with all of its {plural(pods, 'pod')}"
     return ""
 
 

@@ -26,6 +26,7 @@ from controller.jobrules import cel, marks, podspec, topology
 from controller.jobrules.fields import forbidden, invalid, label_path
 from controller.jobrules.minimum import MINIMUM, NO_MINIMUM
 from controller.jobrules.topology import pod_set
+from inventory.words.plural import plural
 
 STATEFULSET_PARENT: Final = "statefulset"
 
@@ -203,7 +204,11 @@ def _rescaled(review: Review) -> list[Refusal]:
     if before > 0:
         return [invalid(_REPLICAS, f"{_ALL_OR_NONE}; found {after}, was {before}")]
     left = integer(review.new, "status", "replicas", default=0)
-    return [forbidden(_REPLICAS, f"it is still being scaled down: {left} pods are left")] if left > 0 else []
+    return (
+        [forbidden(_REPLICAS, f"it is still being scaled down: {plural(left, 'pod is', 'pods are')} left")]
+        if left > 0
+        else []
+    )
 
 
 def _rescaled_says() -> str:
@@ -212,7 +217,8 @@ def _rescaled_says() -> str:
     changed = cel.text(
         cel.quoted(f"{_REPLICAS}: {_ALL_OR_NONE}; found "), f"string({after})", "', was '", f"string({before})"
     )
-    going = cel.text(cel.quoted(f"{_REPLICAS}: it is still being scaled down: "), f"string({left})", "' pods are left'")
+    those = cel.when(f"{left} == 1", "' pod is left'", "' pods are left'")
+    going = cel.text(cel.quoted(f"{_REPLICAS}: it is still being scaled down: "), f"string({left})", those)
     found = cel.when(f"{before} > 0", changed, cel.when(f"{left} > 0", going))
     return cel.when(
         "variables.updated && variables.queue != ''", cel.when(f"{after} != {before} && {after} != 0", found)

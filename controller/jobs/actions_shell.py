@@ -26,6 +26,7 @@ from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError, NotYetError
 from controller.writing.workloadwrites import Stamped
 from inventory.api.names import ABOVE_MINIMUM_OF
+from inventory.words.plural import plural
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
 from kube.reading.entries import ObjectKey
@@ -94,7 +95,7 @@ class JobActions:
             case AwaitPods(count=count, patches=patches):
                 for patch in patches:
                     await self._patch_job(kind, job, patch)
-                raise NotYetError(f"{count} of its pods have not ended")
+                raise NotYetError(f"{plural(count, 'of its pods has', 'of its pods have')} not ended")
             case AwaitOwner(message=note):
                 uid = text(job, "metadata", "uid")
                 if self._waiting.get(uid) != note:

@@ -40,7 +40,8 @@ def outlived(context: Context, left: Mapping[str, int]) -> list[Action]:
         ended = {name: count - left.get(name, 0) for name, count in asked.items() if count > left.get(name, 0)}
         actions += reclaimed(context, workload, ended if left.keys() <= asked.keys() else {})
     count = sum(left.values())
-    told = f"The job has ended, and the quota of {count} of its pods is held while they run"
+    those = "it runs" if count == 1 else "they run"
+    told = f"The job has ended, and the quota of {count} of its pods is held while {those}"
     patches = context.kind.taken_away(context.job) if evicted else ()
     return [*actions, event("PodsOutliveJob", told), AwaitPods(count=count, patches=patches)]
 

@@ -3,6 +3,7 @@
 Nothing is defaulted here: an absent policy stays None, because the engine tells "absent" from "Never" in places.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -36,6 +37,10 @@ class ResourceFlavorSpec(Struct, frozen=True, kw_only=True):
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology_name: str | None = None
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is one of the flavor's."""
+        return all(labels.get(name) == value for name, value in self.node_labels.items())
 
 
 class ResourceFlavor(KubernetesObject, frozen=True, kw_only=True):

@@ -68,6 +68,7 @@ from kube.resources import Resource
 
 if TYPE_CHECKING:
     from controller.process.submissions import Submissions
+    from controller.process.view import FiguresNow
     from controller.visibility.service_shell import ViewService
     from controller.webhooks.apart.parent_shell import ServingProcess, Start
 
@@ -89,13 +90,17 @@ class Process:
         clock: Clock | None = None,
         connect: Callable[[], ClusterConfig] | None = None,
         start_webhooks: "Start | None" = None,
+        figures: "FiguresNow | None" = None,
     ) -> None:
-        """``start_webhooks`` starts the process that serves webhooks; one of its own where it is not given."""
+        """``start_webhooks`` starts the process that serves webhooks; one of its own where it is not given.
+        ``figures``: what GPUs measure now, for the page where no Prometheus is configured.
+        """
         self._config = config
         self._flags = flags
         self._clock = clock or SystemClock()
         self._connect = connect or (lambda: load(flags.kubeconfig))
         self._start_webhooks = start_webhooks
+        self._figures = figures
         self._webhook: ServingProcess | None = None
         self._me = Identity(flags.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}")
         self._instruments = Instruments()
@@ -251,6 +256,7 @@ class Process:
             namespace=self._own,
             clock=self._clock,
             acting=Acting(lambda: self._running, lambda: self.leader, self._submissions(), self._spaces),
+            figures=self._figures,
         )
         async with serving as self.view:
             await self.view.run()

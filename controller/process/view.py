@@ -14,10 +14,11 @@ from controller.core import Core
 from controller.engine.model.resources import WorkloadKey
 from controller.forecast.forecast import Forecast
 from controller.forecast.shown import Foretold
-from controller.jobframework.names import WORKLOAD
+from controller.jobframework.podview import workload_of
 from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
+from controller.podtroubles import FailurePolicy
 from controller.process.submissions import Submissions
 from controller.process.term import Running
 from controller.process.webhook import release
@@ -28,17 +29,19 @@ from controller.visibility.routes import Asked, What
 from controller.visibility.server_shell import Leader, ViewServer
 from controller.visibility.service_shell import ViewService
 from controller.watching.feeds import Feeds
-from controller.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, WORKLOADS
+from controller.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, TOPOLOGIES, WORKLOADS
 from controller.watching.seennamespaces import SeenNamespaces
 from controller.web.events_shell import Hub
 from controller.web.fleetrows import FiguresOf
 from controller.web.history.history_shell import History
 from controller.web.live import State
+from controller.web.pods_shell import PodsOfWorkload, RunningPods
 from controller.web.queuerows import forecast_row
 from controller.web.server_shell import Others, PageServer, Source
 from controller.web.session import Seal, Seals
 from controller.web.sight import QueueOf
-from controller.web.whatif.child_shell import Given, WhatIf
+from controller.web.whatif.child_shell import Given
+from controller.web.whatif.parent_shell import WhatIf
 from controller.web.whatif.question import Asked as Change
 from controller.web.whatif.question import Question
 from controller.webhooks.keeper import OwnCertificates, SecretName
@@ -83,6 +86,7 @@ class _Leading:
         self.spaces = spaces
         self.figures = figures
         self._feeds = feeds
+        self._running_pods = RunningPods(feeds)
         self._clock = clock
         self._of: Core | None = None
         self._made_s = 0.0
@@ -137,14 +141,17 @@ class _Leading:
             workload_of=self._workload_of,
             figures=self.figures(),
             forecast_of=Forecasts(running.forecasts.latest(), self._clock.wall()).of,
+            with_pods=self._running_pods.now,
         )
 
     def _workload_of(self, pod: str) -> str | None:
-        """By the pod's annotation, where pods are followed."""
+        """Once pods are followed."""
         namespace, _, name = pod.partition("/")
         found = self._feeds[PODS].get(ObjectKey(namespace, name))
-        workload = found.object.metadata.annotations.get(WORKLOAD) if found is not None else None
-        return f"{namespace}/{workload}" if workload else None
+        return workload_of(found.object) if found is not None else None
+
+    def gpu_nodes(self) -> list[GpuNode]:
+        return list(self._feeds[GPU_NODES].objects())
 
     def workloads(self) -> list[Workload]:
         running = self._running()
@@ -181,9 +188,13 @@ def _given(config: ControllerConfig, asked: Change, submissions: Submissions, no
     return Given(question, asked, submissions.composer() if asked.manifest else None)
 
 
-def _deciding(feeds: Feeds) -> list[KubernetesObject]:
-    """All that the engine is told of, but for Workloads."""
-    kinds = [resource for resource in DECIDING if resource in feeds and resource is not WORKLOADS]
+def _deciding(feeds: Feeds, *, mirrored: bool) -> list[KubernetesObject]:
+    """All that the engine decides by, but for Workloads. Pods count where there are places: where they are followed for
+    the page alone they are left out. ``mirrored``: queues of other systems are decided for, which place pods.
+    """
+    placed = mirrored or next(iter(feeds[TOPOLOGIES].objects()), None) is not None
+    left_out = {WORKLOADS} if placed else {WORKLOADS, PODS}
+    kinds = [resource for resource in DECIDING if resource in feeds and resource not in left_out]
     return [each for resource in kinds for each in feeds[resource].objects()]
 
 
@@ -221,16 +232,17 @@ async def view_service(
     namespace: str,
     clock: Clock,
     acting: Acting,
+    figures: FiguresNow | None = None,
 ) -> AsyncIterator[ViewService]:
-    """To be ``run``."""
+    """To be ``run``. ``figures``: of GPUs where no Prometheus is configured."""
     # A client of its own: what users ask waits for no write, and no write for it.
     async with Client(cluster, timeout_s=_ANSWER_S) as client:
         name = release(config)
         settings = config.page_prometheus
         history = History(settings, clock) if settings is not None else None
         no_figures: FiguresOf = {}
-        figures = history.figures if history is not None else lambda: no_figures
-        leading = _Leading(acting.running, feeds, clock, acting.spaces, figures)
+        measured = history.figures if history is not None else figures or (lambda: no_figures)
+        leading = _Leading(acting.running, feeds, clock, acting.spaces, measured)
 
         async def ask(path: str, user: User, body: bytes | None) -> tuple[int, bytes]:
             return await service.ask_leader(path, user, acting.leader(), server.port, body)
@@ -264,11 +276,12 @@ async def view_service(
             leading.namespaces,
             relay,
             Seals(lambda: service.secrets).of,
+            PodsOfWorkload(client, leading.gpu_nodes, FailurePolicy.of(config), clock).of,
         )
         what_if = WhatIf(
             lambda asked: _given(config, asked, acting.submissions, clock.wall()),
             reviews.may,
-            lambda: _deciding(feeds),
+            lambda: _deciding(feeds, mirrored=bool(acting.submissions.others().adopted)),
             leading.workloads,
         )
         others = Others(what_if=what_if.handle, history=history.of if history is not None else None)

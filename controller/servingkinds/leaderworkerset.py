@@ -24,6 +24,7 @@ from controller.jobframework.podview import SERVING
 from controller.jobframework.raw import JobError, Json, annotations, at, integer, labels, mapping, shown, strings, text
 from controller.objects.meta import Struct
 from controller.servingkinds.kind import MARKS, ServingGroup, ServingKind, Stamp, pod_set
+from inventory.words.plural import plural
 
 _PREFIX: Final = "leaderworkerset.sigs.k8s.io/"
 NAME: Final = f"{_PREFIX}name"
@@ -163,7 +164,8 @@ def _subgroups(owner: Json) -> _Subgroups | None:
     excluded = text(owner, *_POLICY, "subGroupPolicyType") == "LeaderExcluded"
     path = f"{'.'.join(_POLICY)}.subGroupSize"
     if not 0 < each <= size or not (extra or (size % each == 0 and not excluded)):
-        pods = f"the {size - 1} workers" if excluded else f"{size} pods or the {size - 1} workers"
+        workers = f"the {plural(size - 1, 'worker')}"
+        pods = workers if excluded else f"{plural(size, 'pod')} or {workers}"
         raise JobError(f"{path}: expected a number by which {pods} of a group are divided, found {each}")
     found = _Subgroups(size=size, each=each, level=level, extra=extra, excluded=excluded)
     if not 0 < found.count <= _MOST_SUBGROUPS:

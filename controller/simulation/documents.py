@@ -17,7 +17,7 @@ from controller.simulation.problems import field, path_first, shown, steps
 from controller.simulation.sources import Path_, Source
 from controller.simulation.values import Wrong, wrong_values
 from yamlfile.levels import deeply_nested, too_deep
-from yamlfile.words import not_yaml
+from yamlfile.words import Placed, not_yaml
 
 Json = dict[str, Any]
 
@@ -127,7 +127,7 @@ class Reading(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
-class _Loader(_LOADER):  # type: ignore[misc]
+class _Loader(Placed, _LOADER):  # type: ignore[misc]
     """Times stay text, as in JSON, and ``2.0`` is 2, as it is once kubectl has made JSON of it.
 
     ``repeated``: keys that stand twice in one mapping, with their lines.
@@ -193,8 +193,6 @@ def read(text: str, file: str) -> Reading:
         found.warnings.extend(_told_twice(file, *each) for each in loader.repeated)
     except yaml.YAMLError as wrong:
         found.errors.append(not_yaml(text, wrong).told(file))
-    except (ValueError, RecursionError) as wrong:
-        found.errors.append(f"{file}:1: not valid YAML: {' '.join(str(wrong).split())[:200]}")
     return found
 
 

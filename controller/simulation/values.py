@@ -15,6 +15,7 @@ from controller.simulation.fields import POD_SPEC, REQUIREMENTS, typed
 from controller.simulation.problems import listed, meant, nearest, shown
 from controller.simulation.sources import Path_
 from inventory.api.names import GPU_PERCENT
+from inventory.words.plural import plural
 
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 _LIKELY: Final = (*_STANDARD, "nvidia.com/gpu")
@@ -223,7 +224,7 @@ def _amount(where: Path_, name: str, given: Any, amount: Quantity) -> Iterator[W
             path=where,
             found=shown(given),
             expected="a count without a unit, such as 1",
-            hint=f"It asks for {amount.value} devices",
+            hint=f"It asks for {plural(amount.value, 'device')}",
             refused=False,
         )
 

@@ -13,6 +13,7 @@ from controller.web.fleetrows import NONE, FiguresOf, links, node_row
 from controller.web.live import State, levels
 from inventory.api.gpunode import Device
 from inventory.gpustates import IDLE_RATIO, GpuState, offered
+from inventory.words.plural import plural
 
 Json = dict[str, Any]
 _MOST: Final = 1_000
@@ -100,8 +101,10 @@ class Detail:
         }
 
 
-def told(found: Json, gpus: list[Json], job: str | None) -> Json:
-    """``found``: what is answered of a workload without the page; with its GPUs and its job's name it is the page's."""
+def told(found: Json, gpus: list[Json], job: str | None, pods: Json | None = None) -> Json:
+    """``found``: what is answered of a workload without the page; with its GPUs, its job's name and how its pods do it
+    is the page's.
+    """
     forecast = found["forecast"]
     named = {"from": "fromSeconds", "likely": "likelySeconds", "to": "toSeconds"}
     changes = forecast["changes"] if forecast is not None else []
@@ -110,6 +113,7 @@ def told(found: Json, gpus: list[Json], job: str | None) -> Json:
         **found,
         "gpus": gpus,
         "job": job,
+        "pods": pods,
         "forecast": None if forecast is None else {**forecast, **times},
         "change": changes[0]["sentence"] if changes else None,
     }
@@ -145,7 +149,7 @@ def _advice(idle: Iterable[Json]) -> Iterator[Json]:
     """One for each workload that has idle GPUs, the most first."""
     counts = Counter(each["workload"] for each in idle if each["workload"])
     for workload, count in counts.most_common(_MOST_ADVICE):
-        gpus = "1 GPU that does" if count == 1 else f"{count} GPUs that do"
+        gpus = plural(count, "GPU that does", "GPUs that do")
         sentence = f"It holds {gpus} nothing: end it, or ask for fewer."
         yield {"kind": "idle", "sentence": sentence, "workload": workload, "hidden": False}
 
@@ -168,7 +172,8 @@ def _text(name: str) -> str:
 
 _RUNBOOKS: Final = (
     (r"\b(XID|xid) ?\d+", "TesseraGpuXid"),
-    (r"(?i)row remap.*fail|remapping failed", "TesseraGpuRowRemapFailed"),
-    (r"(?i)row remap|remapping", "TesseraGpuRowRemapPending"),
-    (r"(?i)ecc", "TesseraGpuEccUncorrected"),
+    (r"\brow remap failed", "TesseraGpuRowRemapFailed"),
+    (r"\brow remap waits", "TesseraGpuRowRemapPending"),
+    (r"\buncorrected memory errors?\b", "TesseraGpuEccUncorrected"),
+    (r"^NVLink .* down\b", "TesseraNvLinkDown"),
 )

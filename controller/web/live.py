@@ -15,7 +15,7 @@ from controller.engine.model.resources import WorkloadKey
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.web.fleetrows import FiguresOf, node_row
-from controller.web.queuerows import Json, holder_rows, pending_rows, tree_rows
+from controller.web.queuerows import Json, WithPods, holder_rows, pending_rows, tree_rows
 from controller.web.table import Table
 
 TOPICS: Final = ("fleet", "queues", "pending", "workloads")
@@ -26,7 +26,9 @@ _GPUS: Final = "nvidia.com/gpu"
 
 
 class State(NamedTuple):
-    """What a round reads. ``workload_of``: a pod's Workload; ``figures`` are another object whenever they changed."""
+    """What a round reads. ``workload_of``: a pod's Workload; ``figures`` are another object whenever they changed.
+    ``with_pods``: Workloads of which a pod runs, None while pods are not known.
+    """
 
     engine: Engine
     nodes: Callable[[], Mapping[str, Node]]
@@ -34,6 +36,7 @@ class State(NamedTuple):
     workload_of: Callable[[str], str | None]
     figures: FiguresOf
     forecast_of: Callable[[WorkloadKey], Json | None]
+    with_pods: Callable[[], WithPods] = lambda: None
 
 
 class Live:
@@ -71,7 +74,7 @@ class Live:
         return node_row(name, node, found, self.levels, state.workload_of, state.figures)
 
     def _queues(self, state: State, table: Table) -> Iterator[None]:
-        for key, row in tree_rows(state.engine):
+        for key, row in tree_rows(state.engine, state.with_pods()):
             table.take(key, row, lambda row=row: row)  # type: ignore[misc]
         yield
 
@@ -87,7 +90,8 @@ class Live:
                     yield
 
     def _workloads(self, state: State, table: Table) -> Iterator[None]:
-        for count, due in enumerate(holder_rows(state.engine.state.cluster.holders, self.key_of)):
+        rows = holder_rows(state.engine.state.cluster.holders, self.key_of, state.with_pods())
+        for count, due in enumerate(rows):
             table.take(*due)
             if count % _PART == _PART - 1:
                 yield

@@ -6,6 +6,7 @@ Each row comes with what it is made from, so that it is made anew only when that
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -34,12 +35,13 @@ from controller.engine.state.activity import flavors_without_nodes, is_nodeless
 from controller.forecast.forecast import Forecast
 from controller.lifecycle.pendingcause import blocked_by_queues
 from controller.objects.workload import Workload
+from controller.podcounts import Admitted, counted
+from controller.words.queuestate import queue_state
 
 Json = dict[str, Any]
 POSITIONS: Final = 100
 """So many of each queue are told their place: any further one changes with every start."""
 _NODES: Final = 32
-_STATES: Final = {"Hold": "stopped", "HoldAndDrain": "draining"}
 _MILLI: Final = 1000
 
 
@@ -61,11 +63,17 @@ def number(resource: ResourceName, amount: Amount | None) -> float | None:
 # -- queues and cohorts ----------------------------------------------------------------------------------------------
 
 
+WithPods = AbstractSet[WorkloadKey] | None
+"""Workloads of which a pod runs; None while pods are not known."""
+
+
 class _Counts(NamedTuple):
     pending: int = 0
     parked: int = 0
     reserving: int = 0
     admitted: int = 0
+    running: int = 0
+    without_pods: int = 0
 
     def plus(self, other: "_Counts") -> "_Counts":
         return _Counts(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
@@ -79,43 +87,66 @@ class _Sums(NamedTuple):
     used: Mapping[FlavorResource, Amount]
 
 
-def tree_rows(engine: Engine) -> Iterator[tuple[str, Json]]:
+def tree_rows(engine: Engine, with_pods: WithPods = None) -> Iterator[tuple[str, Json]]:
     """Every ClusterQueue and Cohort, the ones above first."""
     queues, seen = engine.state.cluster.queues, set[QuotaNode]()
+    found = None if with_pods is None else _admitted(engine, with_pods)
     for state in queues.values():
         root = state.node.root()
         if root not in seen:
             seen.add(root)
-            *rows, _ = _below(engine, root)
+            *rows, _ = _below(engine, root, found)
             yield from reversed(rows)
     # A Cohort that nothing names yet is a tree of its own.
     for cohort in engine.state.cluster.quota.cohorts.values():
         if cohort.root() not in seen:
             seen.add(cohort.root())
-            *rows, _ = _below(engine, cohort.root())
+            *rows, _ = _below(engine, cohort.root(), found)
             yield from reversed(rows)
 
 
-def _below(engine: Engine, node: QuotaNode) -> Iterator[Any]:
-    """The rows of all that is below, then its own, then its sums."""
+def _admitted(engine: Engine, with_pods: AbstractSet[WorkloadKey]) -> Admitted:
+    """By ClusterQueue."""
+    holders = engine.state.cluster.holders.values()
+    admitted = ((each.key, (str(each.cluster_queue),)) for each in holders if each.admitted and not each.evicted)
+    return counted(admitted, with_pods)
+
+
+def _below(engine: Engine, node: QuotaNode, admitted: Admitted | None) -> Iterator[Any]:
+    """The rows of all that is below, then its own, then its sums. ``admitted``: None while pods are not known."""
     quota = Counter({fr: each.nominal for fr, each in node.spec.quotas.items()} if node.spec is not None else {})
     state = engine.state.cluster.queues.get(ClusterQueueName(node.name)) if node.is_queue else None
     if state is not None:
-        active, parked = engine.state.queues.counts(state.name)
-        admitted = sum(holder.admitted for holder in state.holders.values())
-        counts = _Counts(active + parked, parked, len(state.holders), admitted)
+        counts = _counts(engine, state, admitted)
         used = Counter({fr: cell.usage for fr, cell in node.cells.items()})
     else:
         counts, used = _Counts(), Counter()
         for child in (*node.cohorts.values(), *node.queues.values()):
-            *rows, below = _below(engine, child)
+            *rows, below = _below(engine, child, admitted)
             counts = counts.plus(below.counts)
             quota.update(below.quota)
             used.update(below.used)
             yield from rows
     sums = _Sums(counts, quota, used)
-    yield _name(node), _node_row(engine, node, state, sums)
+    yield _name(node), {**_node_row(engine, node, state, sums), **_running(counts, known=admitted is not None)}
     yield sums
+
+
+def _counts(engine: Engine, state: QueueState, found: Admitted | None) -> _Counts:
+    active, parked = engine.state.queues.counts(state.name)
+    admitted = sum(holder.admitted for holder in state.holders.values())
+    counts = _Counts(active + parked, parked, len(state.holders), admitted)
+    if found is None:
+        return counts
+    return counts._replace(running=found.running[state.name], without_pods=found.without_pods(state.name))
+
+
+def _running(counts: _Counts, *, known: bool) -> Json:
+    """As ``tessera queue list`` counts them; None while pods are not known."""
+    return {
+        "running": counts.running if known else None,
+        "admittedWithoutPods": counts.without_pods if known else None,
+    }
 
 
 def _name(node: QuotaNode) -> str:
@@ -124,10 +155,9 @@ def _name(node: QuotaNode) -> str:
 
 def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, sums: _Sums) -> Json:
     problems = [problem.message for problem in engine.inactive(state.name)] if state is not None else []
-    stopped = _STATES.get(state.policies.stop) if state is not None else None
+    stop_policy = state.policies.stop if state is not None else "None"
     lacking = flavors_without_nodes(state, engine.state.cluster) if state is not None else {}
-    idle = "inactive" if problems or node.in_cycle() else None
-    nodeless = "nodeless" if state is not None and is_nodeless(state, lacking) else None
+    nodeless = state is not None and is_nodeless(state, lacking)
     held, counts = share(node), sums.counts
     return {
         "kind": "queue" if node.is_queue else "cohort",
@@ -135,7 +165,7 @@ def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, sums: _
         "parent": _name(node.parent) if node.parent is not None else None,
         "weight": node.weight,
         "share": None if math.isinf(held.precise) else held.weighted,
-        "state": stopped or idle or nodeless or "open",
+        "state": queue_state(stop_policy, active=not (problems or node.in_cycle()), nodeless=nodeless),
         "problems": [*problems, *lacking.values()],
         "strategy": None if state is None else "StrictFIFO" if state.policies.strict_fifo else "BestEffortFIFO",
         "pending": counts.pending,
@@ -313,12 +343,16 @@ def _sums(amounts: Iterable[tuple[ResourceName, Amount]]) -> dict[str, float | N
 # -- workloads that hold quota ---------------------------------------------------------------------------------------
 
 
-def holder_rows(holders: Mapping[WorkloadKey, Holder], key_of: Callable[[str], str]) -> Iterator[Due]:
+def holder_rows(
+    holders: Mapping[WorkloadKey, Holder], key_of: Callable[[str], str], with_pods: WithPods = None
+) -> Iterator[Due]:
     for holder in list(holders.values()):
-        yield Due(key_of(holder.key), _Same(holder), partial(_holding, holder))
+        runs = None if with_pods is None else holder.key in with_pods
+        yield Due(key_of(holder.key), (_Same(holder), runs), partial(_holding, holder, runs))
 
 
-def _holding(holder: Holder) -> Json:
+def _holding(holder: Holder, runs: bool | None) -> Json:
+    """``runs``: whether one of its pods runs; None while pods are not known."""
     admission = holder.info.workload.status.admission
     nodes: dict[str, None] = {}
     for assigned in admission.pod_set_assignments if admission is not None else ():
@@ -331,6 +365,7 @@ def _holding(holder: Holder) -> Json:
         "localQueue": holder.local_queue,
         "priority": holder.priority,
         "state": "Evicting" if holder.evicted else "Admitted" if holder.admitted else "QuotaReserved",
+        "running": runs,
         "since": holder.reserved_at_s,
         "holds": [
             {"flavor": fr.flavor, "resource": fr.resource, "amount": number(fr.resource, amount)}

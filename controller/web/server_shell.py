@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 
 from controller.engine.model.resources import WorkloadKey
+from controller.objects.workload import Workload
 from controller.visibility.answers import Answers
 from controller.visibility.documents import status
 from controller.visibility.identity import MAX_TOKEN, User, bearer
@@ -42,6 +43,7 @@ from inventory.api.gpunode import PLURAL
 from inventory.api.names import GROUP, VIEW_GROUP, VIEW_VERSION
 from kube.clock import Clock
 from kube.errors import KubeError
+from kube.resources import PODS
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ _PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}")
 @dataclass(frozen=True)
 class Source:
     """What this replica knows. ``answers`` and ``state`` are None while it does not lead; ``namespaces``: those there
-    now. ``relay``: the answer of the replica that leads.
+    now. ``relay``: the answer of the replica that leads. ``pods``: how those of a Workload do.
     """
 
     answers: Callable[[], Answers | None]
@@ -78,6 +80,7 @@ class Source:
     namespaces: Callable[[], list[str]]
     relay: Callable[[web.Request, str, User], Awaitable[web.StreamResponse]]
     seal: Callable[[str], Seal | None]
+    pods: Callable[[Workload], Awaitable[Json | None]] | None = None
 
 
 class _Browser:
@@ -122,6 +125,10 @@ class PageServer:
 
     def owns(self, path: str) -> bool:
         return inner_path(path) is not None
+
+    def state(self) -> State | None:
+        """What rows are made of; None while this replica does not lead."""
+        return self._source.state()
 
     # -- one request -------------------------------------------------------------------------------------------------
 
@@ -198,7 +205,7 @@ class PageServer:
         wanted = "POST" if path == "whatif" else "GET"
         if request.method != wanted:
             raise RefusedError(405, f"method: found {request.method[:20]!r}, expected {wanted}")
-        answers, state = self._source.answers(), self._source.state()
+        answers, state = self._source.answers(), self.state()
         if answers is None or state is None:
             if forwarded:
                 raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
@@ -274,7 +281,15 @@ class PageServer:
         found: Json = (await self._server.shown(answers, asked, user))["status"]
         workload = answers.workload(WorkloadKey(f"{namespace}/{name}"))
         job = job_of(workload) if workload is not None else None
-        return told(found, await _gpus(detail, f"{namespace}/{name}"), job)
+        pods = await self._pods(user, workload) if workload is not None else None
+        return told(found, await _gpus(detail, f"{namespace}/{name}"), job, pods)
+
+    async def _pods(self, user: User, workload: Workload) -> Json | None:
+        """How its pods do, for those who may list pods in its namespace."""
+        if self._source.pods is None or workload.status.admission is None:
+            return None
+        right = Attributes("list", version="v1", resource=PODS.plural, namespace=workload.metadata.namespace)
+        return await self._source.pods(workload) if await self._reviews.may(user, right) else None
 
     async def _seen(self, user: User, answers: Answers, row: Json) -> Json:
         """As the user may see it, who is asked about what it names alone."""
@@ -299,7 +314,7 @@ class PageServer:
         until_s = self._clock.monotonic() + (PROXIED_S if by_others else math.inf)
 
         async def look() -> Looked | None:
-            if self._clock.monotonic() >= until_s or self._source.state() is None:
+            if self._clock.monotonic() >= until_s or self.state() is None:
                 return None
             if not await self._still(request, user):
                 return None

@@ -68,7 +68,8 @@ def warnings_of(found: dict[str, Any]) -> list[str]:
     told = [f"would wait in {queue}: {found['sentence']}" if found["sentence"] else f"would wait in {queue}"]
     forecast = found["forecast"]
     if forecast is not None:
-        behind = f", behind {forecast['ahead']} others" if forecast["ahead"] > 1 else ""
+        waits_for = forecast["ahead"] > 1 and forecast.get("never") is None
+        behind = f", behind {forecast['ahead']} others" if waits_for else ""
         told.append(f"likely start: {forecast['starts']}{behind}")
         told += [_would(change["sentence"]) for change in forecast["changes"][:2]]
     return told

@@ -137,7 +137,8 @@ def no_such_child(owner: str, child: str) -> str:
 
 @_waiting
 def beyond_the_charge(workload: str, count: int, requests: str, left: str) -> str:
-    return f"Workload {workload} has no room for {count} more pods that ask for {requests}: left are {left}"
+    more = plural(count, "more pod that asks", "more pods that ask")
+    return f"Workload {workload} has no room for {more} for {requests}: left are {left}"
 
 
 @_waiting

@@ -25,6 +25,7 @@ from hack.cluster.nodes.node import NodeHost
 from hack.cluster.processes import Identity
 from hack.cluster.programs import images
 from hack.cluster.state import Spec, State
+from inventory.words.plural import plural
 
 _READY_S = 300.0
 _COMPONENT_S = 240.0
@@ -65,7 +66,7 @@ class Startup:
             self._dns()
         self._await_ready(spec)
         self._record(lambda state: dataclasses.replace(state, phase="up"))
-        self._tell(f"ready: {len(spec.nodes) + spec.kwok_nodes} nodes")
+        self._tell(f"ready: {plural(len(spec.nodes) + spec.kwok_nodes, 'node')}")
 
     def _tell(self, what: str) -> None:
         self._say(f"[{time.monotonic() - self._start:5.1f} s] {what}")

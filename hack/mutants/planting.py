@@ -72,17 +72,18 @@ def planted(source: bytes, mutant: Mutant) -> bytes:
 
 
 def _places(tree: ast.Module) -> Iterator[tuple[str, operators.Change]]:
-    for path, function in _functions(tree.body, ()):
+    for path, function in functions(tree.body):
         for node in (*_defaults(function), *function.body):
             yield from ((path, change) for change in _below(node, function))
 
 
-def _functions(
-    body: Iterable[ast.stmt], path: tuple[str, ...]
+def functions(
+    body: Iterable[ast.stmt], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Each with its qualified name, of a module or class; those inside of functions are parts of the outermost."""
     for node in body:
         if isinstance(node, ast.ClassDef):
-            yield from _functions(node.body, (*path, node.name))
+            yield from functions(node.body, (*path, node.name))
         elif isinstance(node, _FUNCTIONS) and not _is_untouched(node.name):
             yield ".".join((*path, node.name)), node
 

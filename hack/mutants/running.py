@@ -14,7 +14,7 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from msgspec import Struct
@@ -59,13 +59,20 @@ def copied(root: Path, names: Sequence[str], target: Path) -> Path:
 
 @contextmanager
 def mutated(copy: Path, mutant: Mutant) -> Generator[None]:
-    path = copy / mutant.module
-    source = path.read_bytes()
-    _write(path, planted(source, mutant))
+    with written(copy, mutant.module, planted((copy / mutant.module).read_bytes(), mutant)):
+        yield
+
+
+@contextmanager
+def written(copy: Path, module: str, source: bytes) -> Generator[None]:
+    """The module is another, for a while."""
+    path = copy / module
+    kept = path.read_bytes()
+    _write(path, source)
     try:
         yield
     finally:
-        _write(path, source)
+        _write(path, kept)
 
 
 def _write(path: Path, source: bytes) -> None:
@@ -95,7 +102,7 @@ def run(copy: Path, tests: Sequence[str], limit_s: float, shared: Path | None = 
     except subprocess.TimeoutExpired:
         hung = True
     finally:
-        _end(process)
+        end(process)
     if hung:
         printed, _ = process.communicate()
     seconds = time.monotonic() - started
@@ -122,7 +129,7 @@ def _environment(copy: Path, shared: Path | None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0", **more}
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def end(process: subprocess.Popen[Any]) -> None:
     """With everything it started: some tests start processes of the product."""
     try:
         os.killpg(process.pid, signal.SIGKILL)

@@ -62,6 +62,11 @@ PARTS: Final = (
         "at least 85 % of 80 mistakes, planted by a seed of the day, are noticed by a test",
     ),
     Part(
+        "planted",
+        ("make", "planted"),
+        "25 realistic faults are each found by a net that does not know the code",
+    ),
+    Part(
         "busy",
         (PYTHON, "-m", "hack.nightly.busy", "--times", "3", "--loops", "4", "make", "check"),
         "the fast tier is green three times in a row beside four busy loops",

@@ -392,7 +392,7 @@ QUEUES = Dashboard(
             stacked=True,
         ),
         graph(
-            "Running",
+            "Admitted",
             "none",
             (f"max by (cluster_queue) (kueue_admitted_active_workloads{{{CQ}}})", "{{cluster_queue}} admitted"),
             (f"max by (cluster_queue) (kueue_reserving_active_workloads{{{CQ}}})", "{{cluster_queue}} with quota"),

@@ -8,7 +8,8 @@ class Fault(Struct, frozen=True):
 
     ``before``: a statement, several in a row, or an expression, that is there exactly once in all functions of this
     qualified name in the product; ``after``: what stands there instead, empty for a statement that is left out.
-    ``nets``: those that find it from outside, as in ``hack.planted.nets``; ``program``: which of its programs runs them.
+    ``nets``: those that find it from outside, as in ``hack.planted.nets``; ``program``: which of its programs runs
+    them.
     """
 
     name: str

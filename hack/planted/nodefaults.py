@@ -100,16 +100,4 @@ for other in self._records.values():
         nets=("kubelet",),
         says="The CDI spec of a claim stays when the claim is given back.",
     ),
-    Fault(
-        name="lost wake-up",
-        function="_Process._follow_config",
-        before="await self._take_up(agent, reporter)",
-        after="""
-await self._take_up(agent, reporter)
-seen = identity(self._path())
-""",
-        program=_NODE,
-        nets=("kubelet",),
-        says="A layout that is written while the agent takes up the one before never comes into force.",
-    ),
 )

@@ -24,6 +24,7 @@ MAX_GPUS: Final = 64
 MAX_INSTANCES: Final = 16
 MAX_HOLDERS: Final = 4096
 MAX_PROBLEMS: Final = 64
+MAX_WITHHELD: Final = 256
 MAX_TEXT: Final = 512
 HANDED_OUT: Final = ("Healthy", "Suspect")
 """States of health in which the agent gives a device to containers; a device without a state is healthy."""
@@ -53,6 +54,7 @@ class Health(Struct, frozen=True, kw_only=True):
     state: Annotated[str, Meta(max_length=32, description="Healthy, Suspect, Unhealthy or Probation.")]
     reasons: Annotated[tuple[Text, ...], Meta(max_length=32, description="The open faults.")] = ()
     since: Annotated[Time | None, Meta(description="When the state last changed.")] = None
+    until: Annotated[Text, Meta(description="Of a device that is not handed out: what ends the state.")] = ""
 
     @property
     def handed_out(self) -> bool:
@@ -137,7 +139,7 @@ class Device(Struct, frozen=True, kw_only=True):
     serial: Word | None = None
     compute_capability: Annotated[str, Meta(max_length=16)] = ""
     clique: Annotated[str, Meta(max_length=253, description="NVLink fabric: cluster UUID, a dot, clique id.")] = ""
-    mode: Annotated[str, Meta(max_length=32, description="whole, timeSlicing, mps, mig or fractional.")] = ""
+    mode: Annotated[str, Meta(max_length=32, description="whole, timeSlicing, mps, mig, fractional or dra.")] = ""
     offers: Annotated[tuple[Offer, ...], Meta(max_length=8)] = ()
     mig: Annotated[Mig | None, Meta(description="Absent where the GPU cannot do MIG.")] = None
     health: Health | None = None
@@ -196,6 +198,13 @@ class HolderEntry(Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.pod}"
 
 
+class WithheldEntry(Struct, frozen=True, kw_only=True):
+    """A GPU or MIG instance that is given to no new container although it is healthy."""
+
+    device: Annotated[Word, Meta(description="UUID of the GPU or of the MIG instance.")]
+    why: Annotated[Text, Meta(description="The reason, and what ends it.")]
+
+
 class Driver(Struct, frozen=True, kw_only=True):
     """Versions of the driver and of the newest CUDA it supports."""
 
@@ -222,6 +231,10 @@ class GpuNodeStatus(Struct, frozen=True, kw_only=True):
     links: Annotated[tuple[LinkEntry, ...], Meta(max_length=MAX_GPUS * (MAX_GPUS - 1) // 2)] = ()
     resources: Annotated[tuple[ResourceEntry, ...], Meta(max_length=64)] = ()
     holders: Annotated[tuple[HolderEntry, ...], Meta(max_length=MAX_HOLDERS)] = ()
+    withheld: Annotated[
+        tuple[WithheldEntry, ...],
+        Meta(max_length=MAX_WITHHELD, description="Devices that no new container is given, their health aside."),
+    ] = ()
     problems: Annotated[
         tuple[Text, ...],
         Meta(max_length=MAX_PROBLEMS, description="What was asked for and could not be, one line each."),

@@ -4,6 +4,7 @@
 """
 
 from inventory.words.catalog import Kind, Place, said
+from inventory.words.plural import plural
 
 _refusal = said(Place.LAYOUT, Kind.REFUSAL)
 _waiting = said(Place.LAYOUT, Kind.WAITING)
@@ -91,7 +92,7 @@ def no_profile(profile: str, known: str) -> str:
 
 @_part
 def no_compute(profile: str, whole: str, slices: object) -> str:
-    return f"{profile}: {whole} has no compute instances of {slices} slices"
+    return f"{profile}: {whole} has no compute instances of {plural(slices, 'slice')}"
 
 
 @_refusal
@@ -135,7 +136,7 @@ def single_mixed(profiles: str) -> str:
 @_refusal
 def list_too_long(resource: str, found: object, fits: object, mib: object) -> str:
     return (
-        f"{resource} is not advertised: found {found} replicas, expected {fits} at most on this node: "
+        f"{resource} is not advertised: found {plural(found, 'replica')}, expected {fits} at most on this node: "
         f"the kubelet takes a list of {mib} MiB. Ask for fewer"
     )
 

@@ -72,6 +72,8 @@ class FakeApiServer:
         """Specs of SubjectAccessReviews."""
         self.users: dict[str, dict[str, Any]] = {}
         """The user that a TokenReview tells of a token; it knows no other."""
+        self.checks_namespaces = False
+        """Whether nothing is created in a namespace of which there is no object, as on a real server."""
         self.token: str | None = None
         """If set, the only bearer token that is let in."""
         self._bookmarks = 0
@@ -198,6 +200,9 @@ class FakeApiServer:
         body = json.loads(raw) if raw else {}
         if _plural(collection) in _REVIEWS:
             return web.json_response({**body, "status": self._reviewed(_plural(collection), body["spec"])})
+        lost = namespace and ("/api/v1/namespaces", "", namespace) not in self.store.objects
+        if self.checks_namespaces and request.method == "POST" and lost:
+            return _status(KubeError(f'namespaces "{namespace}" not found', status=404, reason="NotFound"))
         kept = copy.deepcopy(self.store) if request.query.get("dryRun") == "All" else None
         try:
             answer = self._write(request, (collection, namespace, name or self._name(body["metadata"])), body)

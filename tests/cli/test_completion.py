@@ -12,7 +12,7 @@ import pytest
 from cli.completion import candidates
 from cli.main import COMPLETE_VAR, tessera
 from controller.watching.kinds import WORKLOADS
-from kube.resources import NODES
+from kube.resources import NODES, PODS
 from tests.support.cli.shell import Shell
 
 
@@ -43,11 +43,15 @@ def test_options_and_choices_complete() -> None:
     assert candidates(["--ver"]) == ["--version\tShow the version and exit.", ":4"]
 
 
-SHELLS = [found for found in ("bash", "fish") if shutil.which(found)]
-"""Real ones that are here. zsh completes in a terminal alone: it is asked by the program's own protocol."""
+SHELLS = [found for found in ("bash", "fish", "zsh") if shutil.which(found)]
+"""Real ones that are here. All are asked by the program's own protocol, too."""
 TYPED = {
     "bash": 'source "$1"; COMP_WORDS=($2); [ "${2: -1}" = " " ] && COMP_WORDS+=("");'
     "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _tessera_completion tessera; printf '%s\\n' \"${COMPREPLY[@]}\"",
+    # zsh's builtins of completion work in a terminal alone: functions stand in for them, and print what is added.
+    "zsh": 'compdef() { :; }; shown() { print -rl -- "${(@)${(@P)1}%%:*}"; }; compadd() { shown "${@[-1]}"; };'
+    '_describe() { shown "$3"; };'
+    'source "$1"; words=(${(z)2}); [[ "$2" == *" " ]] && words+=(""); CURRENT=$#words; _tessera_completion; true',
     "fish": 'source $argv[1]; complete --do-complete $argv[2] | string replace -r "\\t.*" ""',
 }
 
@@ -62,6 +66,8 @@ async def cluster(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     shell.scene.server.merge(WORKLOADS, "job-bert-4f1c2", {"metadata": {"ownerReferences": [owner]}}, namespace="team")
     shell.scene.workload("hers", queue="lq-training", namespace="other")
     shell.scene.server.create(NODES, "node-1", {})
+    shell.scene.server.create(PODS, "bert-0", {}, namespace="team")
+    shell.scene.server.create(PODS, "theirs-0", {}, namespace="other")
     return shell
 
 
@@ -84,6 +90,26 @@ async def completed(line: str) -> list[str]:
         ("workload move bert --to ", ["lq-research"]),
         ("workload list -c t", ["training"]),
         ("stop lq ", ["lq-research"]),
+        ("stop lq -n other ", ["lq-training"]),
+        ("resume lq --namespace other ", ["lq-training"]),
+        ("explain ot", ["other/hers"]),
+        ("explain te", ["team/bert", "team/job-bert-4f1c2"]),
+        ("explain -n other h", ["hers"]),
+        ("explain po", ["pod/bert-0"]),
+        ("explain pod", ["pod/bert-0"]),
+        ("explain pods/", ["pods/bert-0"]),
+        ("explain -n other pod/", ["pod/theirs-0"]),
+        ("workload show ot", ["other/hers"]),
+        ("workload show po", []),
+        ("workload move other/hers --to ", ["lq-training"]),
+        ("workload move -n other hers --to ", ["lq-training"]),
+        ("workload move other/hers -n team --to ", ["lq-research"]),
+        ("workload list -q ", ["lq-research"]),
+        ("workload list -n other -q ", ["lq-training"]),
+        ("workload list -A -q ", ["lq-research", "lq-training"]),
+        ("list workload -n other -q ", ["lq-training"]),
+        ("delete workload other/", ["other/hers"]),
+        ("delete workload -n other ", ["hers"]),
         ("stop cq ", ["research", "training"]),
         ("delete workload b", ["bert"]),
         ("create lq jobs -c ", ["research", "training"]),
@@ -101,6 +127,18 @@ async def test_kubectls_verbs_complete_kinds_and_names() -> None:
     assert await completed("describe cl") == ["clusterqueue", "clusterqueues"]
     assert await completed("describe cq re") == ["research"]
     assert await completed("delete cq re") == ["research"]
+    for line in (
+        "get lq -n other ",
+        "delete lq --namespace=other ",
+        "describe lq -nother ",
+        "edit lq -n other -o yaml ",
+    ):
+        assert await completed(line) == ["lq-training"], line
+    assert await completed("get lq ") == ["lq-research"]
+    assert await completed("get lq -A ") == ["lq-research", "lq-training"]
+    assert await completed("get lq -n ") == ["other", "team"]
+    assert await completed("get lq --context ") == ["x"]
+    assert await completed("get lq -o ") == []
 
 
 async def test_names_are_of_the_cluster_that_the_line_names(
@@ -133,7 +171,7 @@ async def test_a_real_shell_completes_commands_and_names(cluster: Shell, tmp_pat
     env = {"PATH": path, "HOME": str(tmp_path), "KUBECONFIG": str(cluster.kubeconfig), "PYTHONPATH": str(Path.cwd())}
 
     async def typed(line: str) -> list[str]:
-        words = [name, "-c", TYPED[name], *([name] if name == "bash" else []), str(script), line]
+        words = [name, "-c", TYPED[name], *([name] if name != "fish" else []), str(script), line]
         pipe = asyncio.subprocess.PIPE
         done = await asyncio.create_subprocess_exec(*words, env=env, stdout=pipe, stderr=pipe)
         told, errors = await done.communicate()
@@ -142,6 +180,9 @@ async def test_a_real_shell_completes_commands_and_names(cluster: Shell, tmp_pat
 
     assert await typed("tessera que") == ["queue"]
     assert await typed("tessera explain -n other ") == ["hers"]
+    assert await typed("tessera explain ot") == ["other/hers"]
+    assert await typed("tessera workload move other/hers --to ") == ["lq-training"]
+    assert await typed("tessera get lq -n other ") == ["lq-training"]
 
 
 @pytest.mark.parametrize("name", ["bash", "fish", "zsh"])

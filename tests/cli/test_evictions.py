@@ -80,6 +80,99 @@ async def test_a_dry_run_is_not_asked_about(team: Shell) -> None:
     assert stopped(team) == NOTHING
 
 
+@pytest.fixture
+def handed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What kubectl is called with."""
+    called: list[list[str]] = []
+
+    def call(words: list[str]) -> int:
+        called.append(words[1:])
+        return 0
+
+    monkeypatch.setattr("subprocess.call", call)
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    return called
+
+
+CQ, LQ = "clusterqueues.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"
+OF_CQ = [
+    ("team/runs, 1 pod, for ", ": it goes on, and the queue stays until it has ended"),
+    ("team/waits, 1 pod", ": it waits, and is not admitted any more"),
+    ("LocalQueue team/lq-cq", ": it leads nowhere then"),
+]
+OF_LQ = [("team/runs, 1 pod, for ", ": it goes on"), OF_CQ[1]]
+DELETING = [
+    ("delete cq cq", OF_CQ, [CQ, "cq"]),
+    ("delete cq cq other", [*OF_CQ, ("LocalQueue team/lq-other", "")], [CQ, "cq", "other"]),
+    ("delete lq lq-cq", OF_LQ, [LQ, "lq-cq"]),
+    ("delete lq -n team --all", OF_LQ, [LQ, "-n", "team", "--all"]),
+    ("delete rf default", [("ClusterQueue cq: it uses", ""), ("ClusterQueue other: it uses", "")], None),
+    ("delete cq -f q.yaml", [("what q.yaml names, which is not looked at", "")], [CQ, "-f", "q.yaml"]),
+]
+
+
+@pytest.mark.parametrize(("words", "lines", "passed"), DELETING)
+async def test_who_would_be_affected_by_a_deletion_is_named_and_only_a_yes_hands_it_to_kubectl(
+    team: Shell, handed: list[list[str]], words: str, lines: list[tuple[str, str]], passed: list[str] | None
+) -> None:
+    refused = (await team.run(*words.split(), code=1, answer="n\n")).stderr.splitlines()
+    assert refused[0] == f"{len(lines)} object{'s' if len(lines) > 1 else ''} would be affected:"
+    for line, (first, last) in zip(refused[1:], lines, strict=False):
+        assert line.startswith(f"  {first}"), line
+        assert line.endswith(last), line
+    assert refused[-2].startswith("Delete? [y/N]")
+    assert handed == []
+    await team.run(*words.split(), answer="y\n")
+    await team.run(*words.split(), "--yes")
+    expected = ["delete", *(passed or ["resourceflavors.kueue.x-k8s.io", "default"])]
+    assert handed == [expected, expected]
+
+
+@pytest.mark.parametrize("words", ["delete cq none", "delete lq lq-other", "delete cq cq --dry-run=server"])
+async def test_a_deletion_that_concerns_nobody_is_not_asked_about(
+    team: Shell, handed: list[list[str]], words: str
+) -> None:
+    assert "affected" not in (await team.run(*words.split())).stderr
+    assert len(handed) == 1
+
+
+async def test_in_a_pipe_a_deletion_is_not_asked_about(
+    team: Shell, handed: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictions, "on_terminal", lambda: False)
+    await team.run("delete", "cq", "cq")
+    assert handed == [["delete", CQ, "cq"]]
+
+
+async def test_a_deletion_whose_users_may_not_be_read_is_asked_about(team: Shell, handed: list[list[str]]) -> None:
+    team.door.forbidden = "workloads"
+    refused = await team.run("delete", "cq", "cq", code=1, answer="n")
+    assert "those that run, which are not known: " in refused.stderr
+    assert handed == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "patch", "asked"),
+    [
+        ("cq", "cq", '{"spec": {"stopPolicy": "HoldAndDrain"}}', True),
+        ("lq", "lq-cq", "spec: {stopPolicy: HoldAndDrain}", True),
+        ("wl", "runs", '{"spec": {"active": false}}', True),
+        ("wl", "waits", '{"spec": {"active": false}}', False),
+        ("cq", "cq", '{"spec": {"stopPolicy": "Hold"}}', False),
+        ("cq", "other", '{"spec": {"stopPolicy": "HoldAndDrain"}}', False),
+    ],
+)
+async def test_a_patch_that_evicts_is_asked_about(
+    team: Shell, handed: list[list[str]], kind: str, name: str, patch: str, asked: bool
+) -> None:
+    words = ("patch", kind, name, "-p", patch, "--type", "merge")
+    refused = await team.run(*words, code=1 if asked else 0, answer="n")
+    assert ("team/runs, 1 pod" in refused.stderr) is asked
+    assert len(handed) == (not asked)
+    await team.run(*words, "-y")
+    assert handed[-1][2:] == list(words[2:])
+
+
 async def test_each_of_the_two_ways_to_stop_a_queue_names_the_other(team: Shell) -> None:
     assert "tessera queue stop cq evicts nobody." in (await team.run("stop", "cq", "cq", code=1, answer="n")).stderr
     told = (await team.run("queue", "stop", "cq")).stderr

@@ -67,7 +67,7 @@ ROWS: Final = {
     "workload list": KINDS,
     "workload raise w --class c": KINDS,
     "advise": "rich simulator",
-    "doctor": "agent grpc",
+    "doctor": "agent grpc rich",
     "node": "agent grpc rich",
     "sim status": "simulator",
 }

@@ -13,7 +13,7 @@ import pytest
 from cli.console import patience
 from cli.submit import state_of
 from controller.config.settings import ControllerConfig
-from controller.watching.kinds import JOBS, WORKLOADS
+from controller.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
 from inventory.api.names import RUNTIME
 from kube.resources import Resource
 from kube.testing import eventually
@@ -142,6 +142,86 @@ async def test_who_waits_for_admission_is_told_how_much_is_not_admitted_yet(
         done = await waits
     assert "1 of 1 not admitted yet, 0 s" in done.stderr
     assert done.stdout.splitlines()[-1].endswith(": Admitted")
+
+
+def spaces(shell: Shell, *names: str) -> None:
+    shell.scene.server.checks_namespaces = True
+    for name in names:
+        shell.scene.server.create(NAMESPACES, name)
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+async def test_a_queue_that_is_not_there_is_a_warning_with_those_of_the_namespace(
+    shell: Shell, tmp_path: Path, dry: tuple[str, ...]
+) -> None:
+    async with busy(shell):
+        shell.scene.server.create(LOCAL_QUEUES, "other", {"spec": {"clusterQueue": "cq"}}, namespace="team")
+        shell.scene.server.create(LOCAL_QUEUES, "theirs", {"spec": {"clusterQueue": "cq"}}, namespace="apart")
+        found = await shell.run("submit", *dry, file(tmp_path, job("one", 1, "lq-cp"), job("two", 1)))
+        (line,) = [line for line in found.stderr.splitlines() if "warning" in line]
+        assert 'Job one: metadata.labels[kueue.x-k8s.io/queue-name]: found "lq-cp", expected a LocalQueue' in line
+        assert "of team: lq-cq, other. Create it, or correct the label. Did you mean lq-cq?" in line
+        assert "Job team/one" in found.stdout
+
+
+async def test_a_queue_that_the_manifests_bring_is_there_and_one_of_a_workload_counts(
+    shell: Shell, tmp_path: Path
+) -> None:
+    async with busy(shell):
+        shell.scene.server.install(LOCAL_QUEUES)
+        queue = {"apiVersion": LOCAL_QUEUES.api_version, "kind": "LocalQueue", "metadata": {"name": "new"}}
+        queue["spec"] = {"clusterQueue": "cq"}
+        workload = {"apiVersion": WORKLOADS.api_version, "kind": "Workload", "metadata": {"name": "w"}}
+        pods = {"name": "main", "count": 1, "template": job("", 1)["spec"]["template"]}
+        workload["spec"] = {"queueName": "nwe", "podSets": [pods]}
+        found = await shell.run("submit", "--dry-run", file(tmp_path, queue, job("one", 1, "new"), workload))
+        (line,) = [line for line in found.stderr.splitlines() if "warning" in line]
+        assert (
+            'Workload w: spec.queueName: found "nwe", expected a LocalQueue of team: lq-cq, new. Create it, or' in line
+        )
+        assert "Did you mean new?" in line
+
+
+async def test_queues_that_may_not_be_read_are_told_to_be_left_out(shell: Shell, tmp_path: Path) -> None:
+    async with busy(shell):
+        shell.door.forbidden = "localqueues"
+        found = await shell.run("submit", "--dry-run", file(tmp_path, job("one", 1, "lq-cp")))
+        assert "note: queues of team are not looked up: " in found.stderr
+        assert "warning" not in found.stderr
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+async def test_a_namespace_that_is_not_there_is_a_line_with_the_nearest(
+    shell: Shell, tmp_path: Path, dry: tuple[str, ...]
+) -> None:
+    async with busy(shell):
+        spaces(shell, "research")
+        given = file(tmp_path, job("one", 1))
+        told = await shell.run("submit", *dry, "-n", "reserch", given, code=1)
+        said = "--namespace: found 'reserch', expected a namespace that exists. Did you mean research?"
+        assert told.stderr == f"Error: {said}\n"
+        own = {**job("two", 1), "metadata": {"name": "two", "namespace": "taem"}}
+        told = await shell.run("submit", *dry, file(tmp_path, own), code=1)
+        said = "Job two: metadata.namespace: found 'taem', expected a namespace that exists. Did you mean team?"
+        assert told.stderr.endswith(f": {said}\n")
+        assert list(shell.scene.server.list_all(JOBS)) == []
+
+
+async def test_a_queue_is_created_in_a_namespace_that_is_there(shell: Shell) -> None:
+    shell.scene.queue()
+    spaces(shell)
+    words = ("create", "localqueue", "jobs", "-c", "cq")
+    told = await shell.run(*words, "-n", "taem", code=1)
+    assert "--namespace: found 'taem', expected a namespace that exists. Did you mean team?" in told.stderr
+    assert (await shell.run(*words, "-n", "team")).exit_code == 0
+
+
+async def test_a_dry_run_says_so_where_no_cluster_answers(shell: Shell, tmp_path: Path) -> None:
+    found = json.loads(shell.kubeconfig.read_text())
+    found["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
+    shell.kubeconfig.write_text(json.dumps(found))
+    told = await shell.run("submit", "--dry-run", file(tmp_path, job("one", 1)), code=1)
+    assert told.stderr.startswith("Error: the API server cannot be reached: ")
 
 
 async def test_what_cannot_be_sent_is_a_line(shell: Shell, tmp_path: Path) -> None:

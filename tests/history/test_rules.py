@@ -57,6 +57,27 @@ def test_a_pod_that_has_quota_and_waits_for_checks_may_not_run() -> None:
     assert end(told, 6)[0][0] == "ran-without-admission"
 
 
+def test_a_workload_is_not_admitted_while_a_check_that_it_lists_is_not_ready() -> None:
+    told = queues()
+    one = job("j")
+    body = admitted(workload(one))
+    body["status"]["admissionChecks"] = [{"name": "c", "state": "Ready"}, {"name": "d", "state": "Pending"}]
+    told.put(one, body)
+    assert end(told, 4) == []
+    assert end(told, 2) == [("ran-without-admission", "it was admitted before its checks were ready: d")]
+
+
+def test_a_check_that_comes_to_an_admitted_workload_is_no_wrong() -> None:
+    told = queues()
+    one = job("j")
+    told.put(one, admitted(workload(one)))
+    body = admitted(workload(one))
+    body["status"]["admissionChecks"] = [{"name": "late", "state": "Pending"}]
+    told.later(1)
+    told.put(body)
+    assert end(told, 20) == []
+
+
 def test_a_label_on_an_owners_owner_counts_and_none_is_nobodys_business() -> None:
     told = queues()
     outer = {"kind": "JobSet", "metadata": meta("set", labels={"kueue.x-k8s.io/queue-name": "lq"}), "spec": {}}

@@ -201,7 +201,7 @@ def test_what_is_wrong_is_told_of_the_file_that_it_stands_in(tmp_path: Path) -> 
     first = saved(tmp_path / "one", {"current-context": "here"})
     second = written(tmp_path, {"client-key": "gone.pem"}, name="two")
     assert refused(first, second) == (
-        f"{tmp_path}/gone.pem: No such file or directory, expected what {second}: users[u].client-key names"
+        f"{tmp_path}/gone.pem: found no such file or directory, expected what {second}: users[u].client-key names"
     )
     assert refused(first, second, context="away").startswith(
         "--context: found 'away', expected one of the contexts: here"
@@ -279,10 +279,10 @@ def test_keys_that_multiply_by_merging_are_bounded(tmp_path: Path) -> None:
         ({"username": "u", "password": "p"}, "users[u].username: not supported here"),
         ({"client-key-data": "%%%"}, "users[u].client-key-data: found other text, expected base64 of PEM text"),
         ({"client-key-data": "YQ"}, "users[u].client-key-data: found other text, expected base64 of PEM text"),
-        ({"client-key": "gone.pem"}, "gone.pem: No such file or directory, expected what "),
+        ({"client-key": "gone.pem"}, "gone.pem: found no such file or directory, expected what "),
         ({"client-key": "empty.pem"}, "empty.pem: found nothing in it, expected what "),
         ({"client-certificate-data": "YQ=="}, "users[u].client-key: found none, expected the key of its"),
-        ({"tokenFile": "gone"}, "gone: No such file or directory, expected the token that "),
+        ({"tokenFile": "gone"}, "gone: found no such file or directory, expected the token that "),
         ({"tokenFile": "a\0b"}, "expected the token that "),
         ({"token": 7}, "users[0].user.token: found int, expected str"),
         ({"token": "a\nb"}, "users[u].token: found a control character in it, expected one line of text"),
@@ -298,7 +298,7 @@ def test_a_user_that_cannot_be_used_says_where(tmp_path: Path, user: Json, said:
 @pytest.mark.parametrize(
     ("cluster", "said"),
     [
-        ({"certificate_authority": "."}, "Is a directory, expected what"),
+        ({"certificate_authority": "."}, "found is a directory, expected what"),
         ({"insecure_skip_tls_verify": "yes"}, "clusters[0].cluster.insecure-skip-tls-verify: found str, expected bool"),
         ({"tls_server_name": ".lab"}, "clusters[c].tls-server-name: found '.lab', expected a host's name"),
         ({"proxy_url": "http://me:hush@a:abc"}, "clusters[c].proxy-url: found 'http://a:abc', expected http"),
@@ -322,18 +322,18 @@ def test_a_cluster_that_cannot_be_used_says_where(tmp_path: Path, cluster: dict[
         ("users: [{user: {}}]", "users[0]: found no name, expected one"),
         ('{"users": [{"name": 7}]}', "users[0].name: found int, expected str"),
         ("contexts: [{name: x}]\ncurrent-context: x", "contexts[x].cluster: found '', expected a cluster with"),
-        ("a: [", "not readable as YAML or JSON: did not find expected node content in line 2"),
-        ("n: " + "9" * 5000, "not readable as YAML or JSON: Exceeds the limit"),
-        ("[" * 300_000, f"found more than {MOST_LEVELS} levels, expected a flatter file"),
-        ("- " * 300_000, f"found more than {MOST_LEVELS} levels, expected a flatter file"),
+        ("a: [", ":1: column 5: not valid YAML: found the end of the text, expected a value, or the closing"),
+        ("n: " + "9" * 5000, f':1: column 4: not valid YAML: found "{"9" * 40}" (Exceeds the limit'),
+        ("[" * 300_000, f":1: found more than {MOST_LEVELS} levels, expected a flatter file"),
+        ("- " * 300_000, f":1: found more than {MOST_LEVELS} levels, expected a flatter file"),
         ('{"a":' * 300_000, f"found more than {MOST_LEVELS} levels, expected a flatter file"),
-        ("{? [a]: b}", "not readable as YAML or JSON: found unhashable key in line 1"),
+        ("{? [a]: b}", ':1: column 4: not valid YAML: found "[a]:" (found unhashable key)'),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_kubeconfig_says_where(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
-    assert refused(path).startswith(f"{path}: {said}")
+    assert refused(path).startswith(f"{path}{said if said.startswith(':') else ': ' + said}")
 
 
 def test_a_name_twice_in_one_file_is_refused_as_kubectl_does(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_a_file_without_an_end_is_given_up() -> None:
 def test_a_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_bytes(b"\xff\xfea")
-    assert refused(path) == f"{path}: not text, expected a kubeconfig file"
+    assert refused(path) == f"{path}:1: found bytes that are no UTF-8, expected UTF-8 text"
 
 
 def test_an_alias_that_stands_for_millions_takes_no_memory(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from controller.engine.claimrooms.asks import ClaimsAsk
 from controller.engine.claimrooms.rooms import ClaimRooms
 from controller.engine.claimrooms.views import State, View
+from inventory.words.plural import plural
 
 
 class Lack(NamedTuple):
@@ -45,7 +46,7 @@ def lack_sentence(rooms: ClaimRooms, nodes: Iterable[tuple[str, ClaimsAsk]], ope
         return ""
     told = [_told(lack, most[lack], nodes_) for lack, nodes_ in found.most_common()]
     told += [f"ResourceClaim {why}" for why in elsewhere]
-    return f"; their claims find no devices on {number} of {open_} open nodes: {', '.join(told)}"
+    return f"; their claims find no devices on {number} of {plural(open_, 'open node')}: {', '.join(told)}"
 
 
 def _lack(rooms: ClaimRooms, ask: ClaimsAsk, node: str, *, empty: bool) -> tuple[Lack, int | None]:

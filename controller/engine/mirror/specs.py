@@ -133,7 +133,7 @@ def _seconds(said: str | None, where: str) -> float | None:
     try:
         return 0.0 if said == "0" else go_duration(said)
     except Unfit:
-        raise QueueSpecError(f'{where}: expected a duration such as "10m", found {said[:40]!r}') from None
+        raise QueueSpecError(f"{where}: expected a duration such as '10m', found {said[:40]!r}") from None
 
 
 def _of_volcano(queue: VolcanoQueue) -> QueueSpec:

@@ -130,7 +130,7 @@ def shares_of(annotations: Mapping[str, str]) -> dict[FlavorResource, Fraction]:
             match = _PERCENT.fullmatch(share)
             if match is None:
                 raise QuotaShareError(
-                    f'{QUOTA_SHARES}: {flavor}/{resource}: expected a share like "50%", found {share[:40]!r}'
+                    f"{QUOTA_SHARES}: {flavor}/{resource}: expected a share like '50%', found {share[:40]!r}"
                 )
             shares[FlavorResource(FlavorName(flavor), ResourceName(resource))] = Fraction(match[1]) / 100
     return shares

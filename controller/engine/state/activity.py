@@ -9,7 +9,7 @@ from controller.engine.model.resources import ClusterQueueName, FlavorName
 from controller.engine.quota.queuestate import QueueState
 from controller.objects.meta import is_true
 from controller.objects.queues import LocalQueue
-from controller.words import pending
+from controller.words import pending, queuestate
 from controller.words import queues as words
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
@@ -53,7 +53,7 @@ def flavors_without_nodes(state: QueueState, cluster: Cluster) -> dict[FlavorNam
 
 def is_nodeless(state: QueueState, lacking: Collection[FlavorName]) -> bool:
     """Whether none of its flavors has a node."""
-    return bool(lacking) and all(flavor in lacking for group in state.groups for flavor in group.flavors)
+    return queuestate.is_nodeless((flavor for group in state.groups for flavor in group.flavors), lacking)
 
 
 def _check_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:

@@ -201,7 +201,7 @@ class Topologies:
 
     def lacks_nodes(self, flavor: FlavorName) -> str:
         known, tree = self._flavors.get(flavor), self.tree(flavor)
-        return lacks_nodes(known.spec.node_labels, self._nodes.facts.values(), tree) if known is not None else ""
+        return lacks_nodes(known.spec, self._nodes.facts.values(), tree) if known is not None else ""
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         return tuple(self.devices.drifts(owner))

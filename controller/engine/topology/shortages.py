@@ -10,6 +10,7 @@ from controller.engine.topology.counts import Counts
 from controller.engine.topology.domainsearch import Shortage
 from controller.engine.topology.nodes import NodeFacts
 from controller.engine.topology.tree import Tree
+from controller.objects.queues import ResourceFlavorSpec
 from controller.words import pending
 from inventory.layout.entries import PERCENT_RESOURCE
 
@@ -23,12 +24,11 @@ _LINKED: Final = {
 }
 
 
-def lacks_nodes(labels: Mapping[str, str], nodes: Collection[NodeFacts], tree: Tree | None) -> str:
+def lacks_nodes(flavor: ResourceFlavorSpec, nodes: Collection[NodeFacts], tree: Tree | None) -> str:
     """Of a flavor, with a tree or without: see ``Placement.lacks_nodes``."""
     if not nodes or (tree is not None and tree.node_count()):
         return ""
-    selected = any(all(node.labels.get(name) == value for name, value in labels.items()) for node in nodes)
-    return "" if selected else no_node(labels)
+    return "" if any(flavor.selects(node.labels) for node in nodes) else no_node(flavor.node_labels)
 
 
 def no_node(labels: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ from controller.jobframework.raw import Json
 from controller.jobkinds.declared.accepting import Verdict
 from controller.objects.meta import Struct
 from inventory.api.names import AGGREGATE_TO_CONTROLLER
+from inventory.words.plural import plural
 
 ACCEPTED: Final = "Accepted"
 ACTIVE: Final = "Active"
@@ -44,7 +45,9 @@ def _active(verdict: Verdict, seen: Seen) -> Json:
     spec = verdict.kind.spec
     named = f"{spec.plural}.{spec.group}"
     if verdict.kind.leaving:
-        held = f"{seen.holders} of its objects hold quota" if seen.holders else "none of its objects holds quota"
+        held = "none of its objects holds quota"
+        if seen.holders:
+            held = f"{plural(seen.holders, 'of its objects holds', 'of its objects hold')} quota"
         return _condition(ACTIVE, False, "Terminating", f"It is being deleted: {held}, and none starts any more")
     if seen.missing:
         missing = ", ".join(seen.missing)

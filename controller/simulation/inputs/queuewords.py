@@ -9,6 +9,7 @@ from controller.simulation.problems import expected_one, nearest, shown
 from controller.simulation.sources import Path_
 
 _DOMAIN, _, _NAME = QUEUE_NAME.partition("/")
+_LABEL: Final = ("metadata", "labels", QUEUE_NAME)
 _TEMPLATES: Final = (("spec", "template"), ("spec", "jobTemplate"))
 _MAPS: Final = ("labels", "annotations")
 
@@ -28,19 +29,27 @@ def no_queue(document: Document, queues: Collection[str], next_step: str = "Writ
     return document.told(path, f"found {found}, expected the label {QUEUE_NAME} with {expected}. {next_step}{meant}")
 
 
-def unknown_queue(document: Document, queues: Mapping[str, Collection[str]]) -> str:
+def queue_of(document: Document) -> tuple[Path_, str]:
+    """The path of the LocalQueue that the object names, and its name; empty where it names none."""
+    data = document.data
+    labels, spec = data["metadata"].get("labels"), data.get("spec")
+    path, given = (("spec", "queueName"), spec) if document.kind == "Workload" else (_LABEL, labels)
+    name = given.get(path[-1]) if isinstance(given, dict) else None
+    return path, name if isinstance(name, str) else ""
+
+
+def unknown_queue(document: Document, queues: Mapping[str, Collection[str]], *, namespace: str | None = None) -> str:
     """The warning of a job whose queue is not there; empty where it is, or none is named.
 
-    ``queues``: LocalQueues by namespace.
+    ``queues``: LocalQueues by namespace. ``namespace``: where the object goes; None: as it says.
     """
-    metadata = document.data["metadata"]
-    namespace, labels = str(metadata.get("namespace") or "default"), metadata.get("labels")
-    name = labels.get(QUEUE_NAME) if isinstance(labels, dict) else None
+    namespace = namespace or str(document.data["metadata"].get("namespace") or "default")
+    path, name = queue_of(document)
     there = queues.get(namespace, ())
-    if not isinstance(name, str) or not name or name in there:
+    if not name or name in there:
         return ""
     elsewhere = {space for space, names in queues.items() if name in names}
-    hint = "Create it, or correct the label."
+    hint = f"Create it, or correct the {'label' if path == _LABEL else 'name'}."
     if near := nearest(name, there):
         hint += f" Did you mean {near}?"
     elif elsewhere:
@@ -48,7 +57,7 @@ def unknown_queue(document: Document, queues: Mapping[str, Collection[str]]) -> 
         hint = f"Create it, or correct the namespace. Did you mean metadata.namespace: {space}?"
     expected = expected_one(f"LocalQueue of {namespace}", there, "it has none")
     said = f"found {shown(name)}, expected {expected}. {hint}".removesuffix(".")
-    return warned(document.told(("metadata", "labels", QUEUE_NAME), said))
+    return warned(document.told(path, said))
 
 
 def _in_its_place(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:

@@ -98,7 +98,7 @@ function shell(parts, view, title) {
       <a class="brand" href="#/fleet"><img src="page/icon.svg" alt="" width="26" height="26"><b>Tessera</b></a>
       <nav aria-label="Views">
         ${entry("fleet", "Fleet")}${entry("queues", "Queues")}${entry("pending", "Pending", waiting ? count(waiting) : "")}
-        ${entry("workloads", "Running")}${entry("waste", "Waste")}${entry("whatif", "What if")}
+        ${entry("workloads", "Holding quota")}${entry("waste", "Waste")}${entry("whatif", "What if")}
       </nav>
       <div class="foot">
         ${status()}

@@ -28,7 +28,7 @@ export class Derived {
     this.jobsOf = lately(jobsOf);
     this.treeOf = lately((rows) => treeRows([...rows.values()]));
     this.listOf = lately((rows) => [...rows].map(([key, row]) => ({ key, ...row })));
-    this.runningOf = lately((rows) => [...rows].map(([key, row]) => ({ key, ...row })));
+    this.holdersOf = lately((rows) => [...rows].map(([key, row]) => ({ key, ...row })));
     this.namesOf = lately((rows) => [...rows.values()].filter((row) => row.kind === "queue").map((row) => row.name).sort());
   }
 
@@ -68,12 +68,12 @@ export class Derived {
     return this.withNames.found;
   }
 
-  /** The queue of each workload that runs and has a name. */
+  /** The queue of each workload that holds quota and has a name. */
   get queueByWorkload() {
     return this.queuesOf(this.topic("workloads").rows);
   }
 
-  /** The job of each workload that runs and has a name. */
+  /** The job of each workload that holds quota and has a name. */
   get jobByWorkload() {
     return this.jobsOf(this.topic("workloads").rows);
   }
@@ -90,8 +90,8 @@ export class Derived {
     return this.listOf(this.topic("pending").rows);
   }
 
-  get running() {
-    return this.runningOf(this.topic("workloads").rows);
+  get holders() {
+    return this.holdersOf(this.topic("workloads").rows);
   }
 }
 

@@ -1,48 +1,35 @@
-"""The simulation in a process of its own, with bounds of time and memory: what decides goes on meanwhile.
+"""The process of one what-if: ``python -m controller.web.whatif.child_shell BYTES``.
 
-``python -m controller.web.whatif.child_shell BYTES`` reads pickles that its parent wrote: what is Given, lists of
-objects, lists of Workloads, each ended by an empty one. It answers with JSON: at once a line with the namespace that
-is asked about, at the end the outcome. A manifest's text is read there and nowhere else: YAML may hold a parser for
-ever, or end its process.
+It reads pickles that its parent wrote: what is Given, lists of objects, lists of Workloads, each ended by an empty one.
+It answers with JSON: at once a line with the namespace that is asked about, at the end the outcome. A manifest's text
+is read here and nowhere else: YAML may hold a parser for ever, or end its process.
+
+Most of a small question is the start of this process: it loads neither a server nor a client.
 """
 
-import asyncio
+import gc
 import os
 import pickle
 import resource
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
-from aiohttp import web
 
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from controller.simulation.settling import UnsettledError
-from controller.visibility.identity import User
-from controller.visibility.routes import Attributes, forecasts_in
-from controller.visibility.server_shell import RefusedError
-from controller.web.server_shell import limited
 from controller.web.whatif.manifest import Composer
-from controller.web.whatif.question import Asked, Json, Question, compared, read
+from controller.web.whatif.question import Asked, Json, Question, compared
 from controller.web.whatif.quotas import WrongChangeError
 
-BODY_BYTES: Final = 256 * 1024
 LIMIT_S: Final = 25.0
-MOST_BYTES: Final = 3 * 1024**3
-LEAST_BYTES: Final = 192 * 1024**2
-"""With less it might end in the middle: an empty cluster takes 61 MiB, 10,000 small workloads take 146 MiB."""
-_RESERVE_BYTES: Final = 128 * 1024**2
-"""Stays free for what decides."""
-_CGROUP: Final = Path("/sys/fs/cgroup")
-_PART: Final = 100
-_ANSWER_BYTES: Final = 8 * 1024 * 1024
-_WRONG: Final = "wrong"
-_NAMESPACE: Final = "namespace"
+WRONG: Final = "wrong"
+NAMESPACE: Final = "namespace"
+"""Keys of what is answered."""
 
 
 class Given(NamedTuple):
@@ -53,151 +40,6 @@ class Given(NamedTuple):
     composer: Composer | None = None
 
 
-def room_bytes(cgroup: Path = _CGROUP) -> int:
-    """What the container has left for a process beside this one; what could be given back counts as free.
-
-    Where a container runs out of memory the kernel may end all of its processes.
-    """
-    try:
-        most = (cgroup / "memory.max").read_text().strip()
-        if most == "max":
-            return MOST_BYTES
-        stat = dict(line.split(" ", 1) for line in (cgroup / "memory.stat").read_text().splitlines())
-        used = int((cgroup / "memory.current").read_text()) - int(stat.get("inactive_file", 0))
-        return min(MOST_BYTES, int(most) - used - _RESERVE_BYTES)
-    except (OSError, ValueError):
-        return MOST_BYTES
-
-
-class WhatIf:
-    """``given``: what the other process needs beside ``objects`` and ``workloads``, those of this moment. ``may``:
-    whether the user has this right. ``room``: bytes of memory that are left.
-    """
-
-    def __init__(
-        self,
-        given: Callable[[Asked], Given],
-        may: Callable[[User, Attributes], Awaitable[bool]],
-        objects: Callable[[], Iterable[KubernetesObject]],
-        workloads: Callable[[], Iterable[Workload]],
-        *,
-        limit_s: float = LIMIT_S,
-        room: Callable[[], int] = room_bytes,
-    ) -> None:
-        self._given = given
-        self._may = may
-        self._objects = objects
-        self._workloads = workloads
-        self._limit_s = limit_s
-        self._room = room
-        self._asking: set[str] = set()
-        self._turn = asyncio.Lock()
-
-    async def handle(self, request: web.Request, user: User) -> Json:
-        """Raises RefusedError."""
-        if user.name in self._asking:
-            raise RefusedError(409, "your last question is still being simulated", after_s=2.0)
-        self._asking.add(user.name)
-        try:
-            asked = await self._asked(request, user)
-            if self._turn.locked():
-                raise RefusedError(429, "another simulation runs: try again", after_s=5.0)
-            async with self._turn:
-                return await self._answered(asked, user)
-        finally:
-            self._asking.discard(user.name)
-
-    async def _asked(self, request: web.Request, user: User) -> Asked:
-        """A body may take its time: nobody waits for it but who sends it."""
-        try:
-            asked = read(await limited(request, BODY_BYTES))
-        except WrongChangeError as wrong:
-            raise RefusedError(422, str(wrong)) from None
-        if asked.manifest:
-            await self._needs(user, asked.namespace)
-        return asked
-
-    async def _needs(self, user: User, namespace: str) -> None:
-        if not await self._may(user, right := forecasts_in(namespace)):
-            raise RefusedError(403, f'User "{user.name}" may not {right}')
-
-    async def _answered(self, asked: Asked, user: User) -> Json:
-        begun_s, room = time.perf_counter(), self._room()
-        if room < LEAST_BYTES:
-            raise RefusedError(503, "the controller's container has too little memory left to simulate", after_s=60.0)
-        try:
-            async with asyncio.timeout(self._limit_s):
-                found = await self._simulated(self._given(asked), room, user)
-        except TimeoutError:
-            raise RefusedError(503, f"the simulation took longer than {self._limit_s:.0f} s") from None
-        if _WRONG in found:
-            raise RefusedError(422, str(found[_WRONG]))
-        return {**found, "tookS": round(time.perf_counter() - begun_s, 2)}
-
-    async def _simulated(self, given: Given, room: int, user: User) -> Json:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            __name__,
-            str(room),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            with suppress(ConnectionError):
-                child.stdin.write(pickle.dumps(given))
-                await child.stdin.drain()
-            found = _said(await child.stdout.readline())
-            if _WRONG in found:
-                return found
-            if given.asked.manifest and found[_NAMESPACE] != given.asked.namespace:
-                await self._needs(user, found[_NAMESPACE])
-            with suppress(ConnectionError):
-                for part in _parts(list(self._objects()), list(self._workloads())):
-                    child.stdin.write(part)
-                    await child.stdin.drain()
-                    await asyncio.sleep(0)
-                child.stdin.close()
-            return _said(await _all_of(child.stdout))
-        except ValueError:  # a first line without an end
-            return _said(b"")
-        finally:
-            with suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
-
-
-def _said(raw: bytes) -> Json:
-    """What the other process told. Raises RefusedError."""
-    try:
-        return msgspec.json.decode(raw, type=Json)
-    except msgspec.MsgspecError:
-        raise RefusedError(503, "the simulation came to no end: it needs too much memory, or failed") from None
-
-
-async def _all_of(stream: asyncio.StreamReader) -> bytes:
-    """Nothing of what is too long."""
-    found = bytearray()
-    while chunk := await stream.read(64 * 1024):
-        found += chunk
-        if len(found) > _ANSWER_BYTES:
-            return b""
-    return bytes(found)
-
-
-def _parts(objects: list[KubernetesObject], workloads: list[Workload]) -> Iterator[bytes]:
-    for many in (objects, workloads):
-        for start in range(0, len(many), _PART):
-            yield pickle.dumps(many[start : start + _PART])
-        yield pickle.dumps([])
-
-
-# -- the other process -----------------------------------------------------------------------------------------------
-
-
 def answers(sent: BinaryIO) -> Iterator[Json]:
     """The namespace that is asked about, before the objects are read; then the outcome."""
     given: Given = pickle.load(sent)  # noqa: S301 - from our parent
@@ -206,9 +48,9 @@ def answers(sent: BinaryIO) -> Iterator[Json]:
         if given.composer is not None:
             namespace = given.composer.namespace(asked.manifest, namespace)
     except WrongChangeError as wrong:
-        yield {_WRONG: str(wrong)}
+        yield {WRONG: str(wrong)}
         return
-    yield {_NAMESPACE: namespace}
+    yield {NAMESPACE: namespace}
     yield _outcome(given, namespace, list(_read(sent)), list(_read(sent)))
 
 
@@ -220,7 +62,7 @@ def _outcome(given: Given, namespace: str, objects: list[KubernetesObject], work
             question = msgspec.structs.replace(question, arrival=arrival)
         return compared(question, objects, workloads)
     except (WrongChangeError, UnsettledError) as wrong:
-        return {_WRONG: str(wrong)}
+        return {WRONG: str(wrong)}
 
 
 def _read(sent: BinaryIO) -> Iterator[Any]:
@@ -237,6 +79,8 @@ def main() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
     with suppress(OSError):
         os.nice(10)
+    # It ends before what it lets go of is worth looking for.
+    gc.disable()
     for found in answers(sys.stdin.buffer):
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
         sys.stdout.buffer.flush()

@@ -20,6 +20,7 @@ from controller.simulation.manifests import Scenario
 from controller.simulation.run import Run
 from controller.simulation.submissions import Submission
 from controller.web.whatif.quotas import QuotaChange, WrongChangeError, with_quotas
+from inventory.words.plural import plural
 
 Json = dict[str, Any]
 MOST_CHANGES: Final = 500
@@ -107,9 +108,11 @@ def _warnings(question: Question, after: "_Outcome", changes: int) -> Iterator[s
     if any(after.fits_no_flavor(WorkloadKey(each.key)) for each in question.arrival.workloads):
         yield from question.arrival.unfit
     if changes > MOST_CHANGES:
-        yield f"{changes - MOST_CHANGES} more changes are not shown"
+        yield f"{plural(changes - MOST_CHANGES, 'more change is', 'more changes are')} not shown"
     if question.arrival.left_out:
-        yield f"{question.arrival.left_out} more pods above the job's minimum are not tried"
+        more = question.arrival.left_out
+        above = plural(more, "more pod above the job's minimum is", "more pods above the job's minimum are")
+        yield f"{above} not tried"
 
 
 class _Outcome:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
+from inventory.words.plural import plural
+
 _PIPE_EVERY_S = 15.0
 _TERMINAL_EVERY_S = 0.2
 _TICK_S = 1.0
@@ -29,12 +31,12 @@ def describe(
     ``total``: packages in all, None where that is not known. ``pace``: packages a second of late, None likewise.
     """
     if total is None or done > total:
-        line = f"{label}: {done} packages, {_minutes(elapsed_s)}"
+        line = f"{label}: {plural(done, 'package')}, {_minutes(elapsed_s)}"
     elif done == total:
         # The name of a package comes when its compilation begins: the last of them may go on for a while.
         line = f"{label}: the last of {total} packages, then linking, {_minutes(elapsed_s)}"
     else:
-        line = f"{label}: {done} of {total} packages ({100 * done // total}%), {_minutes(elapsed_s)}"
+        line = f"{label}: {done} of {plural(total, 'package')} ({100 * done // total}%), {_minutes(elapsed_s)}"
         if pace:
             line += f", about {_minutes((total - done) / pace)} left to compile"
     return f"{line}, {note}" if note else line

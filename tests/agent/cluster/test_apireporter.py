@@ -14,10 +14,10 @@ from agent.cluster.gpunode import GPU_NODES
 from agent.cluster.reporter import NoCluster
 from agent.config.settings import EventSettings, LabelSettings, Settings
 from agent.health.events import XidSeen
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.nodestate import Choices, NodeState
 from deviceplugin.strategy import NodeAccess
-from inventory.devices import DeviceId, NodeName, ResourceName
+from inventory.devices import DeviceId, GpuUuid, NodeName, ResourceName
 from kube.resources import EVENTS, NODES
 from kube.testing import FakeApiServer, VirtualClock, eventually
 from tests.support.agent.node import Lab, fleet
@@ -101,6 +101,18 @@ async def test_labels_and_gpunode_appear_with_who_holds_what(reporter: ApiReport
     assert [device["uuid"] for device in status["devices"]] == [uuid(0), uuid(1)]
     assert [device["health"]["state"] for device in status["devices"]] == ["Healthy", "Healthy"]
     assert "trainer" in str(status)
+
+
+async def test_what_is_withheld_and_until_when_is_published(reporter: ApiReporter, server: FakeApiServer) -> None:
+    found = node_state()
+    found.withhold("mig", {uuid(1): "its MIG layout is being changed, until that is done"})
+    found.apply(XidSeen(GpuUuid(uuid(0)), 79), 2.0)
+    reporter.publish(found, {})
+    await eventually(settled(reporter))
+    status = gpunode(server)["status"]
+    assert status["withheld"] == [{"device": uuid(1), "why": "its MIG layout is being changed, until that is done"}]
+    assert status["devices"][0]["health"]["until"] == "the GPU is reset or the node rebooted"
+    assert "until" not in status["devices"][1]["health"]
 
 
 async def test_publishing_the_same_again_writes_nothing(

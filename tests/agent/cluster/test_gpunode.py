@@ -101,6 +101,14 @@ def test_the_node_in_a_line_counts_what_is_handed_out() -> None:
     assert told.since == dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
 
 
+def test_what_is_withheld_is_told_with_why_and_what_a_state_waits_for() -> None:
+    health = {"GPU-0": HealthView("Probation", until="it has done well for 10 s and 3 probes")}
+    status = made(node(gpu(0), gpu(1)), health=health, withheld={"GPU-1": "its layout is about to change"}).status
+    assert status.devices[0].health is not None
+    assert status.devices[0].health.until == "it has done well for 10 s and 3 probes"
+    assert [(each.device, each.why) for each in status.withheld] == [("GPU-1", "its layout is about to change")]
+
+
 def test_models_are_counted_where_there_are_several() -> None:
     assert made(node(gpu(0))).status.summary.product == "NVIDIA A100-SXM4-80GB"
     mixed = made(node(gpu(0), gpu(1, product="Tesla T4"), gpu(2))).status.summary.product
@@ -239,7 +247,8 @@ def largest() -> GpuNode:
     layout = plan(found, LayoutSpec(mig_strategy=MigStrategy.MIXED))
     ids = [device.id for resource in layout.resources for device in resource.devices]
     holders = {each: Holder("namespace", f"pod-{each}", "main") for each in ids}
-    return owned_by(build(node=found, layout=layout, health=health, holders=holders), "uid")
+    withheld = dict.fromkeys(health, "x" * 600)
+    return owned_by(build(node=found, layout=layout, health=health, holders=holders, withheld=withheld), "uid")
 
 
 def test_the_largest_node_fits_its_schema_and_stays_far_below_what_etcd_takes() -> None:

@@ -251,18 +251,18 @@ def test_an_anchor_may_be_used_again(tmp_path: Path) -> None:
             '{"health": {"enabled": true,\n\n"enabled": true}}',
             "3: health.enabled: found the key twice, expected it once",
         ),
-        ("a: [1\n", "1: found the end of the text in column 6, which is not valid YAML, expected a comma, or ] for"),
+        ("a: [1\n", "1: column 6: not valid YAML: found the end of the text, expected a comma, or ] for"),
         (
             "a: !!python/object:os.system x",
             "1: found the tag tag:yaml.org,2002:python/object:os.syste, expected no tag",
         ),
-        ("a: *b", "1: found the alias *b, expected an anchor before it"),
-        ("a: &a [*a]", "1: found the alias *a, expected an anchor before it"),
+        ("a: *b", "1: column 4: not valid YAML: found the alias *b, expected an anchor before it"),
+        ("a: &a [*a]", "1: column 8: not valid YAML: found the alias *a, expected an anchor before it"),
         ("mps:\n  <<: {canary: false}", "2: mps.canary: found a merge key (<<), expected the keys themselves"),
         ("<<: {mps: {canary: false}}", "1: mps: found a merge key (<<), expected the keys themselves"),
         ("a: !!int x", "1: found 'x', expected what its tag says, an integer"),
         ("? [a]\n: b", "1: found a list as a key, expected a word"),
-        ("a: \x01", "1: found characters that YAML does not allow, expected valid YAML or JSON"),
+        ("a: \x01", "1: column 4: not valid YAML: found the character 0x1, expected text. Take it out"),
     ],
 )
 def test_a_mistake_gets_one_line_that_says_where_and_what(tmp_path: Path, text: str, line: str) -> None:

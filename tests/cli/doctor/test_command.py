@@ -23,6 +23,7 @@ from deviceplugin.manager import ServerStatus
 from inventory.devices import NodeInventory, NodeName, ResourceName
 from tests.cli.conftest import AgentSocket, Run
 from tests.simulator.conftest import Simulate, fleet, node, simulate  # noqa: F401 - fixtures
+from tests.support.cli.shell import terminal
 
 MPS = "sharing: {mps: {resources: [{name: nvidia.com/gpu, replicas: 2}]}}\n"
 GPU = "GPU-00000000-0000-0000-0000-000000000000"
@@ -199,3 +200,19 @@ def test_the_command_tells_programs_too_and_its_exit_code(run: Run, agent: Agent
     assert ill.exit_code == 1
     assert "ERROR    config: " in ill.output
     assert "mps.shm: found an unknown key" in ill.output
+
+
+def test_on_a_terminal_its_lines_fold_at_spaces(
+    run: Run, agent: AgentSocket, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.answer = (200, msgspec.json.encode(site.reported()))
+    (site.base / "bad.yaml").write_text("mps: {shm: 1}\n")
+    words = ["doctor", "--kubelet-dir", str(site.base / "kubelet"), "--simulate", "fleet.yaml"]
+    words += ["--config", str(site.base / "bad.yaml")]
+    whole = run(*words).output.split()
+    for name, value in terminal(60).items():
+        monkeypatch.setenv(name, value)
+    folded = run(*words).output
+    assert folded.split() == whole, "no word is lost or broken"
+    assert all(len(line) <= 60 for line in folded.splitlines() if len(line.split()) > 1)
+    assert len(folded.splitlines()) > 4

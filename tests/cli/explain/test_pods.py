@@ -22,7 +22,6 @@ from controller.watching.kinds import (
     GPU_NODES,
     NAMESPACES,
 )
-from inventory.layout.entries import LayoutMode
 from kube.resources import NODES, PODS
 from simulator.fleet.fleetfile import load_fleet
 from tests.support.cli.shell import Shell
@@ -53,7 +52,8 @@ class Cluster:
             ]
             if healthy == 1:
                 reasons = ["XID 79: the GPU has fallen off the bus"]
-                devices[1]["health"] = {"state": "Unhealthy", "reasons": reasons}
+                until = "the GPU is reset or the node rebooted"
+                devices[1]["health"] = {"state": "Unhealthy", "reasons": reasons, "until": until}
             resources = [{"name": GPU, "devices": 2}]
             self.server.create(GPU_NODES, name, {"status": full_status({"devices": devices, "resources": resources})})
 
@@ -86,8 +86,54 @@ async def test_a_pod_without_a_queue_is_told_who_has_what_it_asks_for_and_what_i
         ["node-1", "2", "0", "0", "other/runs (2)", "it has not pool=node-2"],
         ["node-2", "1", "1", "1", "-", "-"],
     ]
-    assert told[7].startswith("GPU 1 of node-2 is withheld: XID 79: the GPU has fallen off the bus, until its fault")
+    ends = "until the GPU is reset or the node rebooted: tessera node health, on the node, says what to do"
+    assert told[7] == f"GPU 1 of node-2 is withheld: XID 79: the GPU has fallen off the bus, {ends}"
     assert len(told) == 8
+
+
+HEALTHY = {"uuid": "GPU-10", "index": 0, "offers": offer(GPU)}
+LAYOUT = "its layout is about to change, until the containers on it have ended"
+
+
+@pytest.mark.parametrize(
+    ("health", "withheld", "told"),
+    [
+        (
+            {"state": "Probation", "until": "it has done well for 10 s and 3 probes"},
+            "",
+            "it is on probation after a fault, until it has done well for 10 s and 3 probes",
+        ),
+        ({"state": "Probation"}, "", "it is on probation after a fault, until it has done well for health.probation"),
+        (
+            {"state": "Unhealthy", "reasons": ["XID 79: off the bus"], "since": "2024-01-01T00:00:00Z"},
+            "",
+            r"XID 79: off the bus \(for \d+d\d\dh\), until its fault is over: tessera node health, on the node",
+        ),
+        ({"state": "Healthy"}, LAYOUT, f"{LAYOUT}$"),
+        (
+            {"state": "Healthy"},
+            "its MIG layout is being changed, until that is done",
+            "its MIG .*, until that is done$",
+        ),
+    ],
+)
+async def test_a_gpu_that_is_withheld_is_named_with_why_and_until_when(
+    cluster: Cluster, health: dict[str, Any], withheld: str, told: str
+) -> None:
+    why = [{"device": "GPU-11", "why": withheld}] if withheld else []
+    found = [HEALTHY, {**HEALTHY, "uuid": "GPU-11", "index": 1, "health": health}]
+    cluster.server.merge(GPU_NODES, "node-1", {"status": full_status({"devices": found, "withheld": why})})
+    cluster.server.merge(NODES, "node-1", {"status": {"allocatable": {GPU: "1"}}})
+    cluster.pod("waits", {GPU: "2"})
+    (line,) = [line for line in await cluster.told("waits") if "of node-1 is withheld" in line]
+    assert re.match(f"GPU 1 of node-1 is withheld: {told}", line)
+
+
+async def test_devices_that_the_kubelet_alone_lacks_are_told_with_the_next_step(cluster: Cluster) -> None:
+    cluster.server.merge(NODES, "node-1", {"status": {"allocatable": {GPU: "0"}}})
+    cluster.pod("waits", {GPU: "1"})
+    lacking = f"2 {GPU} of node-1 is withheld: the kubelet does not offer them, until they are: tessera doctor, on the"
+    assert any(line.startswith(lacking) for line in await cluster.told("waits"))
 
 
 async def test_where_pods_of_others_may_not_be_read_holders_are_those_of_the_agents(cluster: Cluster) -> None:
@@ -155,22 +201,16 @@ def test_the_layout_that_is_named_makes_the_resource(resource: str, file: str) -
     assert (made.problems, made.after.get(resource, 0) > 0) == ((), True)
 
 
-@pytest.mark.parametrize("name", ["gpu.nvidia.com", "mig.nvidia.com", layouts.SHARES])
-def test_the_layout_that_is_named_for_a_class_gives_gpus_out_by_claim(name: str) -> None:
-    found = yaml.safe_load((EXAMPLES.parent / layouts.for_class(name, [CUTTABLE]).file).read_text())
-    (entry,) = found["spec"]["layout"]
-    assert (entry["mode"], "shares" in entry) == (LayoutMode.DRA, name == layouts.SHARES)
-
-
 def test_every_layout_is_for_a_pool_of_its_name() -> None:
     for file in sorted((EXAMPLES / "layouts").glob("*.yaml")):
         spec = yaml.safe_load(file.read_text())["spec"]
         assert spec["nodeSelector"]["example.com/pool"] in (file.stem, "mixed")
 
 
-def devices(*names_: str, taint: str = "") -> list[dict[str, Any]]:
+def devices(*names_: str, taint: str = "", uuid: str = "GPU-99") -> list[dict[str, Any]]:
     taints = [{"key": taint, "value": "79", "effect": "NoSchedule"}] if taint else []
-    return [{"name": name, "attributes": {"type": {"string": "gpu"}}, "taints": taints} for name in names_]
+    attributes = {"type": {"string": "gpu"}, "uuid": {"string": uuid}}
+    return [{"name": name, "attributes": attributes, "taints": taints} for name in names_]
 
 
 def slice_of(cluster: Cluster, on: str, found: list[dict[str, Any]], **more: Any) -> None:
@@ -208,6 +248,33 @@ async def test_of_a_claim_the_nodes_are_told_whose_devices_its_class_selects(clu
     assert told[6] == "gpu-2 of node-1 is withheld: taint gpu.nvidia.com/xid=79, until the taint is gone"
 
 
+async def test_of_a_tainted_device_its_agent_says_which_gpu_it_is_and_until_when(cluster: Cluster) -> None:
+    by_claim(cluster)
+    slice_of(cluster, "node-2", devices("gpu-1", taint="gpu.nvidia.com/xid", uuid="GPU-21"))
+    told = await cluster.told("claims")
+    withheld = "gpu-1 (GPU 1) of node-2 is withheld: XID 79: the GPU has fallen off the bus, until the GPU is reset"
+    assert told[6].startswith(withheld)
+
+
+async def test_requests_that_are_answered_alike_are_answered_once(cluster: Cluster) -> None:
+    by_claim(cluster)
+    both = [{"name": name, "resourceClaimTemplateName": "t"} for name in ("one", "two")]
+    cluster.pod("twice", {}, resourceClaims=both)
+    told = await cluster.told("twice")
+    assert told[3].startswith("It asks for 2 times 1 of DeviceClass gpu.nvidia.com by a claim of template t")
+    assert len(told) == len(set(told)) == 6
+    slice_of(cluster, "node-2", devices("gpu-1", taint="gpu.nvidia.com/xid"))
+    told = await cluster.told("twice")
+    assert sum("is withheld" in line for line in told) == 1
+
+
+async def test_two_resources_with_one_remedy_are_told_it_once(cluster: Cluster) -> None:
+    cluster.pod("waits", {"nvidia.com/mig-1g.10gb": "1", "nvidia.com/mig-2g.20gb": "1"})
+    told = await cluster.told("waits")
+    assert told.count("No GPU here can do MIG") == 1
+    assert told[3].startswith("It asks for 1 nvidia.com/mig-1g.10gb and for 1 nvidia.com/mig-2g.20gb: no node")
+
+
 async def test_a_part_of_a_gpu_is_not_free_while_the_whole_is_taken(cluster: Cluster) -> None:
     by_claim(cluster)
     used = [{"counterSet": "set", "counters": {"slice": {"value": "1"}}}]
@@ -230,7 +297,7 @@ async def test_where_no_device_is_published_the_layout_is_named_and_what_is_miss
     by_claim(cluster)
     told = await cluster.told("claims")
     assert told[3].endswith("by a claim of template t (not made yet): no node offers it.")
-    assert told[4] == "A layout with mode: dra offers it: examples/layouts/claims.yaml"
+    assert told[4] == "A layout with mode: dra (on node-1, for one) offers it: examples/layouts/claims.yaml"
     cluster.pod("lost", {}, resourceClaims=[{"name": "gpu", "resourceClaimName": "no"}])
     assert (await cluster.told("lost"))[3] == "claim no (missing): there is no ResourceClaim no"
 

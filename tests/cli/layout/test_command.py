@@ -12,7 +12,7 @@ import pytest
 
 from agent.cluster.gpulayouts import GPU_LAYOUTS
 from agent.cluster.gpunode import GPU_NODES, build
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from cli import evictions
 from cli.layout.plan import seen
 from cli.main import tessera
@@ -233,7 +233,7 @@ def test_a_config_file_is_nothing_to_apply(run: Run, files: tuple[Path, Path]) -
     [
         ("", (), "layout.yaml: found an empty file, expected a GpuLayout or an agent's configuration"),
         ("kind: Pod", (), "layout.yaml: kind: found Pod, expected GpuLayout, or an agent's configuration"),
-        ("a: [", (), "layout.yaml:1: found the end of the text in column 5, which is not valid YAML, expected a value"),
+        ("a: [", (), "layout.yaml:1: column 5: not valid YAML: found the end of the text, expected a value"),
         ("kind: GpuLayout\n---\nb: 2", (), "layout.yaml:2: found a second document"),
         ("version: v1\nlayout: []", ("--node", "n9"), "--node: found 'n9', expected a node of "),
     ],

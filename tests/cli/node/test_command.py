@@ -11,11 +11,12 @@ import pytest
 
 from agent.health.events import ProbeOk, ResetObserved, XidSeen
 from agent.kubelet.containers import ClaimUse
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState, MigStatus
 from agent.mps.core import DaemonState, Phase
 from agent.nodestate import Choices, NodeState
 from agent.report import GpuFaults, HeldDevice, NodeReport, device_reports, held_devices
+from cli import evictions
 from cli.node.command import SECTIONS
 from deviceplugin.manager import ServerStatus
 from deviceplugin.strategy import NodeAccess
@@ -234,6 +235,16 @@ def test_an_agent_that_refuses_is_exit_1_with_its_words(agent: AgentSocket, run:
     done = run("release-nvml", "--for", "30")
     assert done.exit_code == 1
     assert "seconds: expected a number up to 600" in done.stderr
+
+
+def test_a_forced_release_names_the_pods_on_the_gpu_and_asks(
+    shown: AgentSocket, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evictions, "on_terminal", lambda: True)
+    refused = run("node", "release", "--gpu", "0", "--force")
+    assert refused.exit_code == 1
+    assert refused.stderr.splitlines()[:2] == ["1 pod would lose the GPU in a reset:", "  team/trainer"]
+    assert [method for method, _ in shown.asked] == ["GET"]
 
 
 @pytest.mark.parametrize("words", [("node", "everything"), ("node", "-o", "xml"), ("release-nvml", "--for", "0")])

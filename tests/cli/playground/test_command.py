@@ -1,5 +1,6 @@
 """``tessera try`` as a person has it: an address that answers, and nothing left after Ctrl-C."""
 
+import json
 import os
 import signal
 import subprocess
@@ -32,6 +33,10 @@ def test_a_plain_get_of_the_address_answers_the_page_and_ctrl_c_leaves_nothing(t
             address = process.stdout.readline() and process.stdout.readline().rstrip("\n")
             with urllib.request.urlopen(address, timeout=HANG_S) as answer:
                 assert "<title>" in answer.read().decode()
+            with urllib.request.urlopen(f"{address}page/nodes/node-1", timeout=HANG_S) as answer:
+                warm = [gpu["temperatureC"] for gpu in json.load(answer)["gpus"]]
+            assert len(warm) == 8, "of the simulated fleet"
+            assert all(each >= 30 for each in warm), "tiles have temperatures without a Prometheus"
             with pytest.raises(urllib.error.HTTPError, match="403"):
                 urllib.request.urlopen(f"{address}page/session", data=b"{}", timeout=HANG_S)
             children = psutil.Process(process.pid).children(recursive=True)

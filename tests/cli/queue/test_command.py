@@ -18,10 +18,20 @@ from controller.engine.model.resources import WorkloadKey
 from controller.jobframework import names
 from controller.jobkinds.jobset import JobSet
 from controller.jobshell.watched import resource_of
-from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS, LOCAL_QUEUES, VOLCANO_QUEUES, WORKLOADS
+from controller.watching.kinds import (
+    CLUSTER_QUEUES,
+    FLAVORS,
+    GPU_NODES,
+    JOBS,
+    LOCAL_QUEUES,
+    VOLCANO_QUEUES,
+    WORKLOADS,
+)
+from controller.web.queuerows import tree_rows
+from controller.web.server_shell import PageServer
 from inventory import __version__
 from kube.errors import from_response
-from kube.resources import PODS
+from kube.resources import NODES, PODS
 from kube.testing import eventually
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status
@@ -84,6 +94,45 @@ async def test_only_what_has_pods_that_run_counts_as_running(shell: Shell) -> No
         shown = await shell.run("queue", "list")
         assert shown.stdout.splitlines()[2].split()[3:5] == ["2", "1"]
         assert shown.stderr.startswith("note: workloads whose pods run are not counted, but admitted ones: ")
+
+
+async def test_the_page_and_the_lists_count_and_call_queues_alike(shell: Shell) -> None:
+    scene = shell.scene
+    async with busy(shell):
+        scene.server.create(FLAVORS, "nowhere", {"spec": {"nodeLabels": {"gpu": "none"}}})
+        quota = {"name": "nowhere", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+        spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}]}
+        scene.server.create(CLUSTER_QUEUES, "nodeless", {"spec": spec})
+        scene.server.create(LOCAL_QUEUES, "door", {"spec": {"clusterQueue": "nodeless"}}, namespace="team")
+        scene.server.create(NODES, "n-1", {"metadata": {"labels": {"gpu": "some"}}})
+        assert shell.door.behind is not None
+        view = shell.door.behind.view
+        assert view is not None
+        page = view.server.page
+        assert isinstance(page, PageServer)
+
+        def told() -> dict[str, tuple[object, ...]]:
+            state = page.state()
+            rows = (row for _, row in tree_rows(state.engine, state.with_pods())) if state is not None else ()
+            queues = [row for row in rows if row["kind"] == "queue"]
+            return {row["name"]: (row["running"], row["admittedWithoutPods"], row["state"]) for row in queues}
+
+        async def until(wanted: dict[str, tuple[object, ...]]) -> None:
+            await eventually(lambda: told() == wanted, what=f"{told()} becomes {wanted}")
+
+        await until({"cq": (1, 0, "open"), "elsewhere": (0, 1, "open"), "nodeless": (0, 0, "no nodes")})
+        found = (await shell.json("queue", "list"))["clusterQueues"]
+        counts = {each["name"]: (each["running"], each["admittedWithoutPods"]) for each in found}
+        assert counts == {name: row[:2] for name, row in told().items()}
+        await eventually(lambda: "conditions" in scene.server.get(CLUSTER_QUEUES, "nodeless").get("status", {}))
+        listed, seen = [(await shell.run(*words)).stdout.splitlines() for words in (("queue", "list"), ("top",))]
+        for lines in (listed, seen):
+            states = {line.split()[0]: line for line in lines if line.split()[:1] in (["cq"], ["nodeless"])}
+            assert " open " in states["cq"]
+            assert " no nodes " in states["nodeless"]
+        assert any(line.split()[:4] == ["team/door", "nodeless", "no", "nodes"] for line in listed)
+        scene.server.merge(PODS, "a-0", {"status": {"phase": "Succeeded"}}, namespace="team")
+        await until({"cq": (0, 1, "open"), "elsewhere": (0, 1, "open"), "nodeless": (0, 0, "no nodes")})
 
 
 async def test_who_waits_and_why_is_the_same_with_and_without_the_controller(shell: Shell) -> None:
@@ -397,6 +446,11 @@ async def test_an_account_that_may_not_ask_the_controller_either_is_told_what_th
         (("queue", "list", "--controller", "tessera"), 2, "found 'tessera', expected NAMESPACE/SERVICE"),
         (("queue", "list", "--server", "tessera"), 2, "found 'tessera', expected https://HOST or https://HOST:PORT"),
         (("queue", "list", "--server", "http://tessera"), 2, "expected https://HOST or https://HOST:PORT"),
+        (("queue", "list", "--server", "https://a b"), 2, "found 'https://a b', expected https://HOST or"),
+        (("queue", "list", "--server", "https://a:99999"), 2, "expected https://HOST or https://HOST:PORT"),
+        (("queue", "list", "--server", "https://[::1"), 2, "expected https://HOST or https://HOST:PORT"),
+        (("queue", "list", "--server", "https://a?b=c"), 2, "expected https://HOST or https://HOST:PORT"),
+        (("queue", "list", "--server", "https://me:secret@a"), 2, "found 'https://a', expected https://HOST or"),
         (("queue", "list", "--kubeconfig", "/nowhere"), 1, "/nowhere: found no such file, expected a kubeconfig file"),
         (("queue", "list", "--offline", "--config", "/nowhere"), 2, "/nowhere: found no such file or directory"),
     ],

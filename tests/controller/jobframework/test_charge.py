@@ -70,7 +70,7 @@ def test_a_sentence_says_what_is_left() -> None:
     found = deal(Charge(workload=workload(("executor", 2, 1)), taken=(pods(2, 1),)), (pods(1, 1),))
     assert isinstance(found, Beyond)
     assert found.sentence == (
-        "Workload w has no room for 1 more pods that ask for cpu 1000m: left are 0 of 2 of executor (cpu 1000m)"
+        "Workload w has no room for 1 more pod that asks for cpu 1000m: left are 0 of 2 of executor (cpu 1000m)"
     )
 
 

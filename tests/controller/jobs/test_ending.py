@@ -66,7 +66,7 @@ def test_quota_is_held_for_the_pods_that_still_run_and_given_back_for_each_that_
     assert world.step()[-1] == AwaitPods(count=1)
     assert spare(world) == {"master": 1, "worker": 2}
     assert not finished(world)
-    said = "The job has ended, and the quota of 1 of its pods is held while they run"
+    said = "The job has ended, and the quota of 1 of its pods is held while it runs"
     assert world.events[-1] == ("PodsOutliveJob", said)
     world.left_pods = {}
     world.settle()

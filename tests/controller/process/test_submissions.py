@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.objects.core import Pod
 from controller.process.process import Process
 from controller.process.view import _deciding, _given
 from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
-from controller.watching.kinds import KAI_QUEUES, NAMESPACES, NODES, VOLCANO_COMMANDS, VOLCANO_QUEUES
-from controller.web.whatif.child_shell import _parts, answers
+from controller.watching.kinds import KAI_QUEUES, NAMESPACES, NODES, TOPOLOGIES, VOLCANO_COMMANDS, VOLCANO_QUEUES
+from controller.web.whatif.child_shell import answers
+from controller.web.whatif.parent_shell import _parts
 from controller.web.whatif.question import Asked
 from controller.web.whatif.quotas import QuotaChange
 from controller.webhooks import dryrun
@@ -155,7 +157,9 @@ async def test_what_if_is_handed_the_queues_of_both_systems_as_they_are_decided_
 
         def state(**change: Any) -> Any:
             given = _given(config(BOTH), Asked(namespace="team", **change), process._submissions(), 1.7e9)
-            return [*answers(io.BytesIO(b"".join((pickle.dumps(given), *_parts(_deciding(feeds), [])))))][-1]
+            return [
+                *answers(io.BytesIO(b"".join((pickle.dumps(given), *_parts(_deciding(feeds, mirrored=True), [])))))
+            ][-1]
 
         feeds = process._feeds
         for pods, wanted in ((2, "admitted"), (3, "pending")):
@@ -173,7 +177,7 @@ async def test_another_process_composes_what_this_one_does() -> None:
             submissions, feeds = process._submissions(), process._feeds
             assert feeds is not None
             composer = pickle.loads(pickle.dumps(submissions.composer()))
-            (found,) = composer.composed(json.dumps(job(1)), "team", _deciding(feeds), 7.0).workloads
+            (found,) = composer.composed(json.dumps(job(1)), "team", _deciding(feeds, mirrored=False), 7.0).workloads
             assert found == submissions._reader().workload(job(1), "team", 7.0)
             assert len(composer.kinds) == len(submissions._kinds())
 
@@ -194,3 +198,22 @@ async def test_reviews_are_few_since_anybody_may_send_them() -> None:
             after = [b"would" in await submissions.warned(question) for _ in range(12)]
             assert after[0]
             assert not after[-1], "few a second"
+
+
+async def test_what_if_is_handed_pods_only_where_they_take_places() -> None:
+    """Else they may be followed for the page alone."""
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        async with scene.controller(config(), core_only=False) as process:
+            feeds = process._feeds
+            assert feeds is not None
+            feeds.want(PODS)
+            scene.server.create(PODS, "p", {"status": {"phase": "Running"}}, namespace="team")
+            await eventually(lambda: len(list(feeds[PODS].objects())) == 1)
+
+            def pods(*, mirrored: bool) -> int:
+                return sum(isinstance(each, Pod) for each in _deciding(feeds, mirrored=mirrored))
+
+            assert (pods(mirrored=False), pods(mirrored=True)) == (0, 1)
+            scene.server.create(TOPOLOGIES, "racks", {"spec": {"levels": [{"nodeLabel": "rack"}]}})
+            await eventually(lambda: pods(mirrored=False) == 1, what="with a Topology they do")

@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.words import health as words
 from controller.web.detail import runbook
 from controller.web.fleetrows import Figures, link_groups, node_row
 from inventory.api.gpunode import LinkEntry
@@ -74,3 +76,26 @@ def test_a_fault_leads_to_its_page() -> None:
     assert found is not None
     assert (found["title"], found["text"][:1]) == ("TesseraGpuXid", "#")
     assert runbook("something else") is None
+
+
+@pytest.mark.parametrize(
+    ("sentence", "page"),
+    [
+        (words.uncorrected(1), "TesseraGpuEccUncorrected"),
+        (words.uncorrected(2), "TesseraGpuEccUncorrected"),
+        (words.remap_pending(), "TesseraGpuRowRemapPending"),
+        (words.remap_failed(), "TesseraGpuRowRemapFailed"),
+        (words.links_down("3"), "TesseraNvLinkDown"),
+        (words.switch_links_down("3, 4"), "TesseraNvLinkDown"),
+        (words.xid_in_instance(94, "contained", 1), "TesseraGpuXid"),
+        (words.lost(""), None),
+    ],
+)
+def test_what_an_agent_says_leads_to_the_page_of_its_alert(sentence: str, page: str | None) -> None:
+    found = runbook(sentence)
+    assert (found["title"] if found is not None else None) == page
+
+
+def test_one_error_is_one_error() -> None:
+    assert words.uncorrected(1) == "1 uncorrected memory error since the last reset"
+    assert words.uncorrected(12) == "12 uncorrected memory errors since the last reset"

@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from controller.jobframework import names
 from controller.objects.workload import Workload
 from controller.visibility.reviews_shell import LISTED_S
 from controller.visibility.server_shell import RefusedError
@@ -25,6 +26,7 @@ from controller.web.frames import Frame
 from controller.web.server_shell import FILES_BURST, PROXIED_S
 from controller.web.session import COOKIE, HERE
 from controller.web.sight import Sight
+from kube.resources import PODS
 from tests.controller.visibility.test_redaction import SPACES, preempting
 from tests.support.controller.gpunodes import observed
 from tests.support.controller.pageworld import PageScene, events, page_served
@@ -283,6 +285,35 @@ async def test_one_workload_is_explained_and_one_that_is_not_there_is_not() -> N
         assert (await page.ask("/page/workloads/UPPER/x", headers=BEARER))[0] == 404
         assert (await page.ask("/page/nodes/nothing", headers=BEARER))[0] == 404
         assert json.loads((await page.ask("/page/history?what=fleet", headers=BEARER))[1])["configured"] is False
+
+
+async def test_of_an_admitted_workload_it_says_which_pods_do_not_run_and_why() -> None:
+    """In the words of ``tessera explain``, and to those who may list its pods."""
+    space, name = SPACES[0], f"job-of-{SPACES[0]}-0"
+    said = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said}
+    own = {"annotations": {names.WORKLOAD: name}}
+    async with scene() as page:
+
+        async def pods() -> Any:
+            page.clock.advance(6)
+            answer = (await page.ask(f"/page/workloads/{space}/{name}", headers=BEARER))[1]
+            return json.loads(answer)["pods"]
+
+        sentences = [each["sentence"] for each in (await pods())["troubles"]]
+        assert sentences == ["1 of 1 pod does not exist: its job has not made all of them"]
+        waits = {"metadata": own, "spec": {}, "status": {"phase": "Pending", "conditions": [condition]}}
+        page.api.create(PODS, "p-0", waits, namespace=space)
+        page.api.create(PODS, "other", {"status": {"phase": "Running"}}, namespace=space)
+        found = await pods()
+        assert (found["running"], found["of"]) == (0, 1)
+        assert [each["sentence"] for each in found["troubles"]] == [f"1 of 1 pod finds no node: {said}"]
+        assert found["troubles"][0]["next"] == "It starts once a node has room; its quota is kept meanwhile"
+        page.api.merge(PODS, "p-0", {"status": {"phase": "Running", "conditions": []}}, namespace=space)
+        assert await pods() == {"running": 1, "succeeded": 0, "of": 1, "troubles": []}
+        page.api.allows = lambda spec: spec.get("resourceAttributes", {}).get("resource") != "pods"
+        page.clock.advance(60)
+        assert await pods() is None
 
 
 async def test_a_reader_who_takes_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,4 +57,4 @@ def test_a_queue_whose_flavors_have_no_node_says_so() -> None:
             [{"flavor": "one", "message": said}],
         )
         (row,) = (row for _, row in tree_rows(made.engine) if row["kind"] == "queue")
-        assert (row["state"], row["problems"]) == ("nodeless", [said])
+        assert (row["state"], row["problems"]) == ("no nodes", [said])

@@ -58,3 +58,5 @@ def test_warnings_say_whether_it_starts_else_why_not_when_and_what_would_let_it(
         "likely start: in 12m to 1h40m, behind 3 others",
         "would start now: with 2 of the 6 pods of main",
     ]
+    never = {"starts": "never, unless it asks for less", "never": "unless it asks for less", "ahead": 3, "changes": []}
+    assert warnings_of(foretold(forecast=never))[1] == "likely start: never, unless it asks for less"

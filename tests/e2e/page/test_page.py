@@ -31,7 +31,8 @@ def addresses(state: State) -> dict[str, tuple[str, str]]:
     """Each view's address and a text that it shows once its data is there."""
     pending, workloads = state.rows("pending"), state.rows("workloads")
     waiting = next(row for row in pending if not row["hidden"] and state.foretold(row["workload"]).changes)
-    running = max((row for row in workloads if not row["hidden"]), key=lambda row: row["nodeCount"])
+    running = max((row for row in workloads if not row["hidden"] and row["running"]), key=lambda row: row["nodeCount"])
+    starting = next(row for row in workloads if not row["hidden"] and row["running"] is False)
     fleet = state.rows("fleet")
     faulty = next(node for node in fleet if any(gpu["reasons"] for gpu in node["gpus"]))
     cut = next(node for node in fleet if node["gpus"][0]["mode"] == "mig")
@@ -42,9 +43,10 @@ def addresses(state: State) -> dict[str, tuple[str, str]]:
         "queues": ("#/queues", "weight 2"),
         "queue": ("#/queues/research", "May borrow"),
         "pending": ("#/pending", "Expected start"),
-        "running": ("#/workloads", "Holds"),
+        "holding-quota": ("#/workloads", "Holds"),
         "workload-pending": (f"#/workloads/{waiting['workload']}", "What would start it now"),
-        "workload-running": (f"#/workloads/{running['workload']}", "Where it runs"),
+        "workload-running": (f"#/workloads/{running['workload']}", "Where its pods are"),
+        "workload-starting": (f"#/workloads/{starting['workload']}", "Pods that run: 0 of"),
         "waste": ("#/waste", "Held and idle, the longest first"),
         "what-if": ("#/whatif?kind=quota", "Move a quota first"),
         "node": (f"#/nodes/{faulty['name']}", "What to do: TesseraGpuXid"),
@@ -159,7 +161,7 @@ def test_a_number_that_two_views_show_is_one_number(browser: Browser) -> None:
     assert waste["Held by nobody"][0] == legend["free"] + legend["off"]
     assert waste["Held, idle"][0] >= legend["idle"], "of a GPU that is shared each holder is told"
     waiting = seen("#/pending", "Longest wait")["Waiting"][0]
-    running = seen("#/workloads", "devices together")["Workloads"][0]
+    running = seen("#/workloads", "devices together")["Running"][0]
     browser.go("#/queues")
     browser.until_text("never lent")
     assert browser.js(WAITING_AND_RUNNING) == [waiting, running]

@@ -112,7 +112,7 @@ MISTAKES = [
     (node(2, more="driver: {version: newest}\n"), "5: driver.version: found 'newest', expected a driver version"),
     ("nodes: [\n", "1: column 9: not valid YAML: found the end of the text, expected a value"),
     ("nodes: []\n---\nnodes: []\n", "2: column 1: not valid YAML: found a second document, expected one document"),
-    ("nodes:\n- name: a\n  name: b\n", "3: found the key 'name' twice"),
+    ("nodes:\n- name: a\n  name: b\n", "3: name: found the key twice, expected it once"),
     ("- 1\n", "1: the whole document: found [1], expected a mapping"),
     ("", "found nothing, expected a mapping"),
 ]
@@ -130,7 +130,7 @@ def test_a_mistake_is_told_in_one_line_with_its_place(fleet: Write, text: str, t
 
 
 def test_a_missing_file_is_told_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nothing.yaml: cannot be read: No such file"):
+    with pytest.raises(InputError, match=r"nothing.yaml: found no such file or directory, expected a readable file"):
         load_fleet(tmp_path / "nothing.yaml")
 
 

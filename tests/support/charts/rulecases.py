@@ -303,7 +303,7 @@ HARDWARE = (
         "TesseraGpuEccUncorrected",
         _gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "0x9 1x110"),
         "60m",
-        (Firing(ON_GPU, "1 uncorrected memory errors in an hour on GPU 0 of n1"),),
+        (Firing(ON_GPU, "uncorrected memory errors in an hour on GPU 0 of n1: 1"),),
     ),
     Fires("TesseraGpuEccUncorrected", _gpu("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "2x120"), "60m"),
     Fires(

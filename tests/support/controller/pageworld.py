@@ -16,6 +16,7 @@ from controller.config.settings import Address
 from controller.engine.engine import Engine
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
+from controller.podtroubles import FailurePolicy
 from controller.visibility.answers import Answers
 from controller.visibility.identity import User
 from controller.visibility.reviews_shell import Reviews
@@ -25,6 +26,7 @@ from controller.web.assets import Assets, asset
 from controller.web.events_shell import Hub
 from controller.web.fleetrows import Figures
 from controller.web.live import State
+from controller.web.pods_shell import PodsOfWorkload
 from controller.web.server_shell import Others, PageServer, Source
 from controller.web.session import Seals
 from controller.webhooks.keeper import OwnCertificates, SecretName
@@ -157,7 +159,8 @@ async def page_served(world: World, spaces: list[str], *, others: Others | None 
         )
         service = ViewService(client, server, certificates, SERVICE, clock=clock, backoff=Backoff(random=lambda: 0.5))
         hub = Hub(state, lambda: frozenset(spaces), lambda: Answers(engine, world.workloads.get, 0).queue_of, clock)
-        source = Source(answers, state, lambda: spaces, relay, Seals(lambda: service.secrets).of)
+        pods = PodsOfWorkload(client, lambda: list(scene.gpu_nodes.values()), FailurePolicy(), clock)
+        source = Source(answers, state, lambda: spaces, relay, Seals(lambda: service.secrets).of, pods.of)
         page = PageServer(server, reviews, source, hub, clock, assets=Files(), others=others)
         server.page = page
         scene = PageScene(api, service, page, clock, proxy, world)

@@ -167,7 +167,8 @@ class StandIn:
             return _json({"message": f'workloads "{key}" not found'}, 404)
         found = answers.shown(asked, gathered, {HIDDEN})["status"]
         gpus = [gpu for some in self._detail.gpus_of(key) for gpu in some]
-        return _json(told(found, gpus, job_of(self.state.workloads[key])))
+        workload = self.state.workloads[key]
+        return _json(told(found, gpus, job_of(workload), self.state.pods_shown(workload)))
 
     @property
     def _detail(self) -> Detail:

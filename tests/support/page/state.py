@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from controller.forecast.shown import Foretold
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.objects.workload import Workload
+from controller.podtroubles import FailurePolicy, pods_shown
 from controller.process.view import Forecasts
 from controller.visibility.answers import Answers
 from controller.web.fleetrows import Figures
@@ -40,13 +42,16 @@ HIDDEN = "team-robotics"
 
 @dataclass
 class State:
-    """What a controller knows. ``pods``: the Workload of each, both as ``namespace/name``."""
+    """What a controller knows. ``pods``: the Workload of each, both as ``namespace/name``; they run, but for those of
+    the workloads of ``starting``.
+    """
 
     engine: Engine
     workloads: dict[WorkloadKey, Workload] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
     gpu_nodes: dict[str, GpuNode] = field(default_factory=dict)
     pods: dict[str, str] = field(default_factory=dict)
+    starting: set[WorkloadKey] = field(default_factory=set)
     figures: dict[str, Figures] = field(default_factory=dict)
     forecaster: Forecaster = field(default_factory=Forecaster)
     forecasts: dict[WorkloadKey, Forecast] = field(default_factory=dict)
@@ -66,7 +71,23 @@ class State:
     def read(self) -> Read:
         """What the page's rows are made of."""
         foretold = Forecasts(self.forecasts, NOW).of
-        return Read(self.engine, lambda: self.nodes, lambda: self.gpu_nodes, self.pods.get, self.figures, foretold)
+        nodes, gpu_nodes = (lambda: self.nodes), (lambda: self.gpu_nodes)
+        return Read(self.engine, nodes, gpu_nodes, self.pods.get, self.figures, foretold, self.with_pods)
+
+    def with_pods(self) -> frozenset[WorkloadKey]:
+        """Workloads of which a pod runs."""
+        return frozenset(map(WorkloadKey, self.pods.values())) - self.starting
+
+    def pods_shown(self, workload: Workload) -> Row | None:
+        """How its pods do, as the page's server tells it."""
+        key = WorkloadKey(workload.key)
+        names = sorted(pod.partition("/")[2] for pod, of in self.pods.items() if of == key)
+        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "the image cannot be pulled"}}
+        status: Row = {"phase": "Running"}
+        if key in self.starting:
+            status = {"phase": "Pending", "containerStatuses": [{"name": "main", "state": waiting}]}
+        pods = [{"metadata": {"name": each, "namespace": key.partition("/")[0]}, "status": status} for each in names]
+        return pods_shown(workload, pods, self.gpu_nodes.values(), FailurePolicy(), datetime.fromtimestamp(NOW, UTC))
 
     def foretold(self, key: WorkloadKey) -> Foretold:
         """Of one that waits."""
@@ -113,6 +134,7 @@ def made(*, nodes: int, workloads: int, seed: int = 7, mark: str = "") -> State:
         state.take(each)
     state.settle()
     held = _devices(state)
+    state.starting = set(list(state.engine.state.cluster.holders)[10::30])
     for at in range(nodes):
         found = objects.gpu_node(at, held[f"node-{at}{mark}"], seed, mark)
         state.gpu_nodes[found.metadata.name] = found

@@ -207,15 +207,20 @@ export function spoken(node, gpu) {
   const place = [node.block, node.rack].filter(Boolean).join(", ");
   if (!gpu) return `${node.name}, ${place}: no GPU`;
   const held = gpu.holders.map((holder) => holder.name).join(", ");
-  const busy = gpu.busy === null ? "" : `, ${percent(gpu.busy)} busy`;
+  const busy = measuredOf(gpu, (share) => `${percent(share)} busy`).map((each) => `, ${each}`).join("");
   return `${node.name} GPU ${gpu.index}, ${place}: ${STATES[gpu.state].label}${held ? `, held by ${held}` : ""}${busy}`;
+}
+
+/** How busy and how warm it is, as far as that is measured. */
+function measuredOf(gpu, busy) {
+  return [gpu.busy === null ? "" : busy(gpu.busy), gpu.temperatureC === null ? "" : `${gpu.temperatureC} °C`].filter(Boolean);
 }
 
 /** What stands on a large tile: which GPU, its parts or what it is, who holds it, and how it does. */
 function linesOf(gpu, nameOf) {
   const holders = gpu.parts.filter((part) => part.holder).map((part) => `${part.label} ${nameOf(part.holder)}`);
   const whole = gpu.parts.length ? holders : gpu.holders.map(nameOf);
-  const measured = [gpu.busy === null ? "" : percent(gpu.busy), gpu.temperatureC === null ? "" : `${gpu.temperatureC} °C`].filter(Boolean);
+  const measured = measuredOf(gpu, percent);
   return [`GPU ${gpu.index}`, ...(whole.length ? whole : [STATES[gpu.state].label]), ...(measured.length ? [measured.join(" · ")] : [])];
 }
 
@@ -225,6 +230,6 @@ function tipOf(node, gpu) {
     ${gpu ? html`<p>GPU ${gpu.index} · ${product(gpu.product)} · ${STATES[gpu.state].label}</p>` : html`<p>No GPU</p>`}
     ${holders.slice(0, 3).map((holder) => html`<p class="holder">${holder.name}</p>`)}
     ${holders.length > 3 ? html`<p class="muted">and ${plural(holders.length - 3, "other")}</p>` : nothing}
-    ${gpu && gpu.busy !== null ? html`<p>${percent(gpu.busy)} busy</p>` : nothing}
+    ${gpu && measuredOf(gpu, percent).length ? html`<p>${measuredOf(gpu, (share) => `${percent(share)} busy`).join(" · ")}</p>` : nothing}
     ${gpu?.reasons.length ? html`<p class="why">${gpu.reasons.join(", ")}</p>` : nothing}`;
 }

@@ -70,8 +70,14 @@ function inTurn(rows) {
   return [...rows].sort((a, b) => (a.queue === b.queue ? placeOf(a) - placeOf(b) || (a.since ?? 0) - (b.since ?? 0) : a.queue < b.queue ? -1 : 1));
 }
 
-/** A badge for a workload's state. */
-export function stateOfWorkload(state) {
-  const [kind, text] = { Admitted: ["live", "Running"], QuotaReserved: ["watched", "Quota reserved"], Evicting: ["idle", "Evicting"], Evicted: ["idle", "Evicted"], Pending: ["off", "Pending"], HeldBack: ["off", "Held back"], Finished: ["off", "Finished"] }[state] ?? ["off", state];
-  return badge(kind, text);
+/** A workload's state in a word: one that is admitted runs once a pod of it does. `runs` is null while that is not known. */
+export function wordOf(state, runs = null) {
+  if (state === "Admitted" && runs) return "Running";
+  return { QuotaReserved: "Quota reserved", HeldBack: "Held back" }[state] ?? state;
+}
+
+/** A badge with that word. */
+export function stateOfWorkload(state, runs = null) {
+  const kind = { Admitted: runs ? "live" : "watched", QuotaReserved: "watched", Evicting: "idle", Evicted: "idle" }[state] ?? "off";
+  return badge(kind, wordOf(state, runs), state === "Admitted" && runs === false ? "No pod of it runs" : "");
 }

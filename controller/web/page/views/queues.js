@@ -9,7 +9,7 @@ import { cohortsAbove, quotaBar } from "../pure/tree.js";
 
 export const title = (page) => page.route.parts[1] ? `Queue ${page.route.parts[1]}` : "Queues";
 
-const STATES = { open: ["live", "Open"], stopped: ["idle", "Stopped"], draining: ["idle", "Draining"], inactive: ["fault", "Inactive"], nodeless: ["fault", "No nodes"] };
+const STATES = { open: ["live", "Open"], stopped: ["idle", "Stopped"], draining: ["idle", "Draining"], inactive: ["fault", "Inactive"], "no nodes": ["fault", "No nodes"] };
 
 export function render(page) {
   const { known, route } = page;
@@ -29,7 +29,7 @@ export function render(page) {
       <ul class="legend"><li><i class="swatch bar-own"></i>own quota used</li><li><i class="swatch bar-borrowed"></i>borrowed</li><li><i class="swatch mark"></i>nominal quota</li><li><i class="swatch mark-guarantee"></i>never lent</li></ul></div>
     <section class="panel flush" aria-label="Queues"><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="tree"><thead><tr>
       <th scope="col">Queue</th><th scope="col" class="less">State</th><th scope="col" class="wide">${short(chosen ?? "")} used of nominal</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th>
-      <th scope="col" class="number">Borrowed</th><th scope="col" class="number less" title="What it could take now, with all it may borrow">Available</th><th scope="col" class="number less" title="Weighted share of fair sharing: 0 borrows nothing">Share</th><th scope="col" class="number less">Running</th><th scope="col" class="number">Waiting</th>
+      <th scope="col" class="number">Borrowed</th><th scope="col" class="number less" title="What it could take now, with all it may borrow">Available</th><th scope="col" class="number less" title="Weighted share of fair sharing: 0 borrows nothing">Share</th><th scope="col" class="number less" title="Workloads with a pod that runs">Running</th><th scope="col" class="number">Waiting</th>
     </tr></thead><tbody>${rows.map((row) => line(row, chosen))}</tbody></table></div></section>`;
 }
 
@@ -45,8 +45,17 @@ function line(row, chosen) {
     <td class="number">${has.known ? quantity(chosen, has.used) : "–"}</td><td class="number muted">${has.known ? quantity(chosen, has.nominal) : "–"}${has.own ? html`<small>${quantity(chosen, has.own)} its own</small>` : nothing}${has.guaranteed ? html`<small>${quantity(chosen, has.guaranteed)} never lent</small>` : nothing}</td>
     <td class="number ${has.borrowed ? "borrowed" : "muted"}">${has.known ? quantity(chosen, has.borrowed) : "–"}</td><td class="number less">${has.known && queue ? quantity(chosen, has.available) : ""}</td>
     <td class="number less">${row.share === undefined || row.share === null ? "–" : amount(row.share / 1000)}</td>
-    <td class="number less">${count(row.admitted ?? 0)}</td>
+    <td class="number less">${running(row)}${row.admittedWithoutPods ? html`<small title=${withoutPods(row)}>of ${count(row.running + row.admittedWithoutPods)} admitted</small>` : nothing}</td>
     <td class="number">${row.pending && queue ? link(["pending"], { queue: row.name }, count(row.pending)) : count(row.pending ?? 0)}</td></tr>`;
+}
+
+/** Workloads with a pod that runs, as `tessera queue list` counts them. */
+function running(row) {
+  return row.running === null || row.running === undefined ? "–" : count(row.running);
+}
+
+function withoutPods(row) {
+  return `${plural(row.admittedWithoutPods, "admitted workload has", "admitted workloads have")} no pod that runs`;
 }
 
 function quotaDrawn(has) {
@@ -64,11 +73,11 @@ function one(page, row) {
   const [kind, word] = STATES[row.state] ?? ["off", row.state];
   const hours = page.route.query.hours ?? "24";
   const past = page.ask(`page/history?what=${row.kind === "cohort" ? "cohort" : "queue"}&name=${encodeURIComponent(row.name)}&hours=${encodeURIComponent(hours)}`, 120);
-  const running = page.known.running.filter((each) => each.queue === row.name);
+  const holders = page.known.holders.filter((each) => each.queue === row.name);
   return html`<p class="crumbs">${link(["queues"], {}, "Queues")}${cohortsAbove(row, page.known.tree).map((name) => html` › ${name}`)} ${badge(kind, word)}</p>
     ${(row.problems ?? []).map((problem) => html`<p class="note warn">${problem}</p>`)}
     <dl class="figures">
-      ${figure("Running", count(row.admitted), plural(row.reserving, "workload holds", "workloads hold") + " quota")}
+      ${figure("Running", running(row), row.admittedWithoutPods ? withoutPods(row) : plural(row.reserving, "workload holds", "workloads hold") + " quota")}
       <div class="figure"><dt>Waiting</dt><dd><b>${link(["pending"], { queue: row.name }, count(row.pending))}</b> <span>${row.parked ? `${count(row.parked)} until something changes` : ""}</span></dd></div>
       ${figure("Fair share", row.share === null ? "–" : amount(row.share / 1000), row.share ? "of what it may borrow, by weight" : "borrows nothing")}
       ${figure("Weight", amount(row.weight), "")}
@@ -78,5 +87,5 @@ function one(page, row) {
       <tbody>${row.resources.map((each) => html`<tr><td>${each.flavor}</td><td><code>${each.resource}</code></td><td class="wide">${quotaDrawn(each)}</td><td class="number">${quantity(each.resource, each.used)}</td><td class="number">${quantity(each.resource, each.nominal)}</td><td class="number">${quantity(each.resource, each.borrowed)}</td>
         <td class="number">${each.borrowingLimit === null ? "no limit" : quantity(each.resource, each.borrowingLimit)}</td><td class="number">${quantity(each.resource, each.guaranteed)}</td><td class="number">${quantity(each.resource, each.available)}</td></tr>`)}</tbody></table></div>`)}
     ${panel("History by hour", fetched(past, "the history", (data) => history(data)), choice("hours", "How far back", [["24", "1 day"], ["168", "7 days"]], hours, (each) => page.put({ hours: each === "24" ? "" : each })))}
-    ${running.length ? panel("Running here", html`<p>${link(["workloads"], { queue: row.name }, `Show all ${plural(running.length, "workload")}`)}</p>`) : nothing}`;
+    ${holders.length ? panel("Holding quota here", html`<p>${link(["workloads"], { queue: row.name }, `Show all ${plural(holders.length, "workload")}`)}</p>`) : nothing}`;
 }

@@ -105,11 +105,11 @@ function outcome() {
   if (!found) return empty("Nothing asked yet", "Paste a manifest or move a quota, and see here who would start, wait or be evicted.");
   const queues = found.queues.filter((row) => row.present.admitted !== row.simulated.admitted || row.present.pending !== row.simulated.pending);
   return html`<table class="small compare"><thead><tr><th scope="col"><span class="sr">Workloads</span></th><th scope="col" class="number">Present</th><th scope="col" class="number">Simulated</th></tr></thead><tbody>
-      <tr><th scope="row">Running</th><td class="number">${count(found.present.admitted)}</td><td class="number">${delta(found.present.admitted, found.simulated.admitted)}</td></tr>
+      <tr><th scope="row">Admitted</th><td class="number">${count(found.present.admitted)}</td><td class="number">${delta(found.present.admitted, found.simulated.admitted)}</td></tr>
       <tr><th scope="row">Waiting</th><td class="number">${count(found.present.pending)}</td><td class="number">${delta(found.present.pending, found.simulated.pending)}</td></tr></tbody></table>
     ${found.warnings.map((warning) => html`<p class="note warn">${warning}</p>`)}
     ${found.arrived.length ? html`<h3>What was submitted</h3><ul class="outcomes">${found.arrived.map((each) => html`<li><p>${state(each.state)} <b>${each.workload}</b></p>${each.why ? html`<p>${each.why}</p>` : nothing}${each.changes?.length ? html`<p class="muted">What would let it start now</p><ul class="plain">${each.changes.map((sentence) => html`<li>${sentence}</li>`)}</ul>` : nothing}</li>`)}</ul>` : nothing}
-    ${queues.length ? html`<h3>Queues that change</h3><table class="small"><thead><tr><th scope="col">Queue</th><th scope="col" class="number">Running</th><th scope="col" class="number">Waiting</th></tr></thead>
+    ${queues.length ? html`<h3>Queues that change</h3><table class="small"><thead><tr><th scope="col">Queue</th><th scope="col" class="number">Admitted</th><th scope="col" class="number">Waiting</th></tr></thead>
       <tbody>${queues.map((row) => html`<tr><td>${row.name}</td><td class="number">${count(row.present.admitted)} → ${count(row.simulated.admitted)}</td><td class="number">${count(row.present.pending)} → ${count(row.simulated.pending)}</td></tr>`)}</tbody></table>` : nothing}
     <h3>Workloads that change</h3>
     ${found.changes.length ? html`<ul class="outcomes">${found.changes.map((each) => html`<li><p>${workloadLink(each.workload, each.hidden)} ${state(each.before)} → ${state(each.after)}</p>${each.why ? html`<p class="muted">${each.why}</p>` : nothing}</li>`)}</ul>` : html`<p class="muted">None: all others go on as they are.</p>`}

@@ -3,7 +3,7 @@
 import { html, nothing } from "../lit.js";
 import "../parts/fleetmap.js";
 import { history } from "../parts/history.js";
-import { bar, empty, fetched, figure, link, panel, time, workloadLink } from "../parts/ui.js";
+import { bar, empty, fetched, figure, lasting, link, panel, time, workloadLink } from "../parts/ui.js";
 import { absolute, amount, count, percent, plural, range, resource } from "../pure/format.js";
 import { holderName } from "../pure/model.js";
 import { timeline } from "../pure/timeline.js";
@@ -24,7 +24,7 @@ export function render(page) {
 function shown(page, data, namespace) {
   const waits = data.state === "Pending" || data.state === "HeldBack";
   const decision = data.decision;
-  return html`<p class="crumbs">${link([waits ? "pending" : "workloads"], {}, waits ? "Pending" : "Running")} › ${namespace} ${data.job ? html`› ${page.route.parts.slice(2).join("/")} ` : nothing}${stateOfWorkload(data.state)}</p>
+  return html`<p class="crumbs">${link([waits ? "pending" : "workloads"], {}, waits ? "Pending" : "Holding quota")} › ${namespace} ${data.job ? html`› ${page.route.parts.slice(2).join("/")} ` : nothing}${stateOfWorkload(data.state, data.pods ? data.pods.running > 0 : null)}</p>
     <dl class="figures">
       <div class="figure"><dt>Queue</dt><dd><b>${data.clusterQueue ? link(["queues", data.clusterQueue], {}, data.clusterQueue) : "none"}</b></dd></div>
       ${figure("Priority", count(data.priority))}
@@ -32,6 +32,7 @@ function shown(page, data, namespace) {
       ${waits ? figure("Expected start", start(data.forecast), data.forecast?.never ? data.forecast.never : data.forecast?.ahead ? `${plural(data.forecast.ahead, "workload")} ahead` : "") : figure("GPUs", count(data.gpus.length), plural(new Set(data.gpus.map((gpu) => gpu.node)).size, "node"))}
     </dl>
     ${waits ? why(page, data, decision) : nothing}
+    ${pods(page, data.pods)}
     ${placed(page, data)}
     <div class=${data.gpus.length ? "two" : ""}>
       ${panel("Story", story(page, data))}
@@ -50,7 +51,7 @@ function why(page, data, decision) {
   return panel("Why it waits", html`
     <p class="lead">${data.blocked?.sentence ?? decision?.sentence ?? "It has not been tried yet."}</p>
     ${changes(data)}
-    ${before(data.forecast?.before ?? [], data.forecast?.ahead ?? 0)}
+    ${data.forecast?.never ? nothing : before(data.forecast?.before ?? [], data.forecast?.ahead ?? 0)}
     ${(data.forecast?.assumes ?? []).length ? html`<details><summary>What the expected start assumes</summary><ul class="plain">${data.forecast.assumes.map((each) => html`<li>${each}</li>`)}</ul></details>` : nothing}
     ${rows.length ? html`<h3>By flavor ${decision.wouldAdmit.flavor}</h3><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr><th scope="col">Resource</th><th scope="col" class="number">Needed</th><th scope="col" class="number">Free</th><th scope="col" class="number">Lacking</th><th scope="col" class="number">Quota</th><th scope="col" class="number">Used</th><th scope="col" class="number">At most</th></tr></thead>
       <tbody>${rows.map((row) => html`<tr><td><code>${row.resource}</code></td><td class="number">${shownAmount(row.needed)}</td><td class="number">${shownAmount(row.available)}</td><td class="number lacking">${lacking(row)}</td><td class="number">${shownAmount(row.nominal)}</td><td class="number">${shownAmount(row.used)}</td><td class="number">${shownAmount(row.atMost)}</td></tr>`)}</tbody></table></div>` : nothing}
@@ -86,7 +87,14 @@ function placed(page, data) {
   if (!marked.size || !page.known.nodes.length) return nothing;
   const names = new Set(data.gpus.map((gpu) => gpu.node));
   const view = { label: `Map of the fleet with ${plural(marked.size, "GPU")} of this workload`, blocks: page.known.blocksWith(names), colour: "state", queues: [], queueOf: () => "", nameOf: (holder) => holderName(holder, page.known.jobByWorkload), selected: "", marked, height: 300 };
-  return html`<section class="panel map-panel" aria-label="Where it runs"><header><h2>Where it runs</h2></header><fleet-map .view=${view} @pick=${(event) => page.go(["nodes", event.detail.node.name])}></fleet-map></section>`;
+  return html`<section class="panel map-panel" aria-label="Where its pods are"><header><h2>Where its pods are</h2></header><fleet-map .view=${view} @pick=${(event) => page.go(["nodes", event.detail.node.name])}></fleet-map></section>`;
+}
+
+/** Why pods of one that holds quota do not run, as `tessera explain` says it: nothing where all of them do. */
+function pods(page, found) {
+  if (!found || (!found.troubles.length && found.running + found.succeeded >= found.of)) return nothing;
+  return panel("Its pods", html`<p class="lead">Pods that run: ${count(found.running)} of ${count(found.of)}</p>
+    ${found.troubles.map((each) => html`<p class="note warn">${each.sentence}${each.sinceSeconds === null ? nothing : html` <span class="muted">(for ${lasting(page.now - each.sinceSeconds, page.now)})</span>`}</p><p>${each.next}</p>`)}`, nothing, "pods-panel");
 }
 
 function story(page, data) {

@@ -181,4 +181,4 @@ def test_a_claim_by_name_says_where_its_devices_are() -> None:
     world.put(node_slice("gone", *gpus("gone", 1)))
     world.put(gang("w", 1, claims=["shared"]))
     settled(world)
-    assert said(world, "w").endswith("open nodes: ResourceClaim ns/shared has its devices on gone")
+    assert said(world, "w").endswith("open node: ResourceClaim ns/shared has its devices on gone")

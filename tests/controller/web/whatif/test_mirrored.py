@@ -17,8 +17,9 @@ from controller.objects.decode import decode
 from controller.objects.meta import KubernetesObject
 from controller.volcanojobs.kind import VolcanoJobKind
 from controller.web.live import Live, State
-from controller.web.whatif.child_shell import Given, _parts, answers
+from controller.web.whatif.child_shell import Given, answers
 from controller.web.whatif.manifest import MOST_ABOVE, Composer
+from controller.web.whatif.parent_shell import _parts
 from controller.web.whatif.question import Asked, Question
 from controller.web.whatif.quotas import QuotaChange
 from inventory.api.names import ALL_NODES

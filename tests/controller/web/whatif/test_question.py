@@ -5,6 +5,8 @@ import io
 import json
 import pickle
 import re
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,8 +25,9 @@ from controller.objects.workload import Workload
 from controller.visibility.identity import User
 from controller.visibility.routes import Attributes
 from controller.web.server_shell import Others
-from controller.web.whatif.child_shell import LEAST_BYTES, Given, WhatIf, _all_of, _parts, answers, room_bytes
+from controller.web.whatif.child_shell import Given, answers
 from controller.web.whatif.manifest import Composer
+from controller.web.whatif.parent_shell import LEAST_BYTES, WhatIf, _all_of, _parts, room_bytes
 from controller.web.whatif.question import Arrival, Asked, Question, compared, read
 from controller.web.whatif.quotas import QuotaChange, WrongChangeError
 from kube.testing import eventually
@@ -416,3 +419,10 @@ def asking(page: PageScene) -> set[str]:
     what_if: Any = page.page.others.what_if
     found: set[str] = what_if.__self__._asking
     return found
+
+
+def test_the_process_of_a_question_loads_no_server_and_no_client() -> None:
+    """Its start is most of what a small question takes."""
+    code = f"import sys, {Given.__module__}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"aiohttp", "asyncio", "cryptography", "ssl", "controller.visibility.server_shell"} & set(loaded)

@@ -1,0 +1,47 @@
+"""What the simulated GPUs measure: how busy they are, their memory and temperature, by the simulator's boards. Pure.
+
+A GPU to which the fleet file gives a load does that; any other works while a pod holds it, and rests otherwise.
+"""
+
+import math
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from typing import Final
+from zlib import crc32
+
+from controller.web.fleetrows import Figures
+from controller.web.history.queries import figures
+from simulator.boards.loads import Load
+from simulator.boards.telemetry import activity
+from simulator.fleet.fleet import GpuSpec, NodeSpec
+
+_MEAN: Final = 0.8
+_SWING: Final = 0.18
+_PERIOD_S: Final = 600.0
+"""How much of a held GPU is busy: so much, more or less by the swing, in waves of this length."""
+_MEMORY: Final = 0.75
+"""So much of a GPU's memory a job fills."""
+
+
+def measured(spec: NodeSpec, held: AbstractSet[str], silent: AbstractSet[str], t_s: float) -> dict[str, Figures]:
+    """By UUID, of the GPUs of a node that answer. ``held``: those that a pod has; ``t_s``: seconds since the fleet
+    began.
+    """
+    found = [(gpu, tuple(_loads(spec, gpu, held, t_s))) for gpu in spec.gpus if gpu.present and gpu.uuid not in silent]
+    now = {gpu.uuid: activity(loads, gpu.product, gpu.product.power_w[2], t_s) for gpu, loads in found}
+    return figures(
+        {
+            "busy": [({"UUID": uuid}, each.sm) for uuid, each in now.items()],
+            "used": [({"UUID": uuid}, each.mem_used_mib) for uuid, each in now.items()],
+            "temperature": [({"UUID": uuid}, each.temperature_c) for uuid, each in now.items()],
+        }
+    )
+
+
+def _loads(spec: NodeSpec, gpu: GpuSpec, held: AbstractSet[str], t_s: float) -> Iterator[Load]:
+    given = [load for load in spec.loads if load.gpu == gpu.index]
+    yield from given
+    if not given and gpu.uuid in held:
+        phase = crc32(gpu.uuid.encode()) / 2**32
+        share = _MEAN + _SWING * math.sin(2 * math.pi * (t_s / _PERIOD_S + phase))
+        yield Load(gpu=gpu.index, sm_util=((0.0, share),), mem_used_mib=((0.0, _MEMORY * gpu.memory_mib),))

@@ -1,0 +1,85 @@
+"""Where the objects of manifests go: whether their namespace is there, and the queue that they name.
+
+A namespace that is not there ends the command; a queue may be created later, and is a warning, as in a simulation.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import click
+
+from cli.cluster import told
+from cli.console import aside
+from cli.meant import listed
+from cli.spaces import no_namespace
+from controller.simulation.documents import Document
+from controller.simulation.inputs.queuewords import queue_of, unknown_queue
+from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES
+from kube.client import Client
+from kube.errors import ForbiddenError, KubeError, NotFoundError
+
+
+class Target(NamedTuple):
+    """``place``: what messages call the namespace's source."""
+
+    document: Document
+    namespace: str
+    place: str
+
+
+def target(document: Document, option: str | None, of_context: str) -> Target:
+    """``-n`` goes before the manifest's own namespace, and that before the context's."""
+    path = ("metadata", "namespace")
+    own = document.data["metadata"].get("namespace")
+    if option:
+        return Target(document, option, "--namespace")
+    if isinstance(own, str) and own:
+        return Target(document, own, f"{document.place(path)}: {document.subject}metadata.namespace")
+    return Target(document, of_context, "the kubeconfig's context: namespace")
+
+
+async def unknown_queues(client: Client, targets: Iterable[Target]) -> list[str]:
+    """A warning for each queue that its namespace has not; those of the manifests count as being there.
+
+    Raises click.ClickException for a namespace that is not there, KubeError where no cluster answers.
+    """
+    every = tuple(targets)
+    made: dict[str, set[str]] = {}
+    for each in every:
+        if each.document.kind == LOCAL_QUEUES.kind:
+            made.setdefault(each.namespace, set()).add(str(each.document.data["metadata"].get("name")))
+    spaces = {each.document.data["metadata"].get("name") for each in every if each.document.kind == NAMESPACES.kind}
+    there: dict[str, set[str] | None] = {}
+    warnings: list[str] = []
+    for each in every:
+        if not queue_of(each.document)[1]:
+            continue
+        if each.namespace not in there:
+            found = await _queues(client, each.namespace)
+            if found is not None and not found and each.namespace not in spaces:
+                await _look_for(client, each)
+            there[each.namespace] = found
+        known = there[each.namespace]
+        if known is not None:
+            queues = {each.namespace: known | made.get(each.namespace, set())}
+            warnings.append(unknown_queue(each.document, queues, namespace=each.namespace))
+    return [line for line in warnings if line]
+
+
+async def _queues(client: Client, namespace: str) -> set[str] | None:
+    """None where they may not be read, or the cluster does not have the kind: that is told."""
+    try:
+        return {str(each["metadata"]["name"]) for each in await listed(client, LOCAL_QUEUES, namespace)}
+    except (ForbiddenError, NotFoundError) as failed:
+        aside(f"queues of {namespace} are not looked up: {told(failed)}")
+        return None
+
+
+async def _look_for(client: Client, one: Target) -> None:
+    """A namespace without queues may be none at all. Raises click.ClickException."""
+    try:
+        spaces = {str(each["metadata"]["name"]) for each in await listed(client, NAMESPACES, None)}
+    except KubeError:  # who may not list them is told by what is created
+        return
+    if spaces and one.namespace not in spaces:
+        raise click.ClickException(await no_namespace(client, one.place, one.namespace))

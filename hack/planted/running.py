@@ -1,0 +1,117 @@
+"""Nets on copies of the tree, each with one fault in it. The checkout is never written to."""
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from hack.mutants import running
+from hack.planted.fault import Fault
+from hack.planted.planting import Place, is_product, place_of, planted
+
+LIMIT_S: Final = 240.0
+"""A program of nets takes a minute at most on a quiet machine; one that hangs has not judged."""
+
+
+class Finding(Struct, frozen=True):
+    """A line of a net's output."""
+
+    net: str
+    message: str
+
+
+class Ran(Struct, frozen=True):
+    """``error``: why it could not judge, empty where it did."""
+
+    findings: tuple[Finding, ...]
+    error: str
+    seconds: float
+
+
+class Trial(Struct, frozen=True):
+    """A fault, and what each net said of the tree that has it."""
+
+    fault: Fault
+    ran: Ran
+
+    @property
+    def found_by(self) -> tuple[str, ...]:
+        return tuple(sorted({each.net for each in self.ran.findings}))
+
+    @property
+    def is_found(self) -> bool:
+        return bool(self.ran.findings)
+
+
+class Tree:
+    """The checkout: its files as they are now."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.names = running.tree(root)
+        self._sources = {name: (root / name).read_text() for name in self.names if is_product(name)}
+
+    def place(self, fault: Fault) -> Place:
+        """Raises UnplantableError."""
+        return place_of(fault, self._sources)
+
+    def source(self, place: Place) -> str:
+        return planted(self._sources[place.module], place)
+
+
+def trials(tree: Tree, faults: Sequence[Fault], folder: Path, jobs: int) -> Iterator[Trial]:
+    """Each as soon as it and those before it are known. Raises UnplantableError before anything runs."""
+    places = [tree.place(fault) for fault in faults]
+    copies: SimpleQueue[Path] = SimpleQueue()  # a copy is in it while no thread has it
+    for number in range(min(jobs, len(faults))):
+        copies.put(running.copied(tree.root, tree.names, folder / str(number)))
+
+    def tried(fault: Fault, place: Place) -> Trial:
+        copy = copies.get()
+        try:
+            with running.written(copy, place.module, tree.source(place).encode()):
+                return Trial(fault, ran(copy, fault.program))
+        finally:
+            copies.put(copy)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(tried, faults, places)
+
+
+def ran(copy: Path, program: str) -> Ran:
+    """A program of nets in a tree."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", f"hack.planted.nets.{program}"]
+    process = subprocess.Popen(
+        command,
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (running.MEMORY, running.MEMORY))
+    out, err, error = b"", b"", ""
+    try:
+        out, err = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        error = f"no verdict within {LIMIT_S:.0f} s"
+    finally:
+        running.end(process)
+    if error:
+        process.communicate()
+    findings = tuple(msgspec.json.decode(line, type=Finding) for line in out.splitlines() if line.startswith(b"{"))
+    # Python too ends with 1 where a program fails.
+    if not error and process.returncode != (1 if findings else 0):
+        error = f"ended with {process.returncode}: {err.decode(errors='replace').strip()[-400:]}"
+    return Ran(findings, error, time.monotonic() - started)

@@ -137,9 +137,10 @@ class _Teller:
         labels = {QUEUE: queue}
         if rng.random() < 0.5:  # noqa: PLR2004 - a share
             # Alike in all, so that their order can be judged.
-            notes = {"tessera.dev/runtime": "3s"}
-            pod = {"restartPolicy": "Never", "containers": [_container("main", 1)]}
-            yield self._made(at_s, space, name, 1, {"labels": labels, "annotations": notes}, pod)
+            meta = {"labels": labels, "annotations": {"tessera.dev/runtime": "3s"}}
+            yield self._made(
+                at_s, space, name, 1, meta, {"restartPolicy": "Never", "containers": [_container("main", 1)]}
+            )
             return
         if rng.random() < 0.4:  # noqa: PLR2004 - a share
             labels[PRIORITY] = rng.choice(tuple(PRIORITIES))

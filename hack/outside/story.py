@@ -20,6 +20,8 @@ NODES: Final = 6
 GPUS_OF_NODE: Final = 8
 _SPACES: Final = ("alpha", "beta")
 _JOBS_EVERY_S: Final = 0.35
+_SWEEP_S: Final = 2.5
+"""After which what was stopped for a moment goes on."""
 
 
 class Act(Struct, frozen=True):
@@ -126,9 +128,16 @@ class _Teller:
         yield from self._swept(lasts_s)
 
     def _swept(self, at_s: float) -> Iterator[Act]:
-        """Most jobs go: what is left fits, or nearly so, and whoever is not started then was forgotten."""
-        for space, name in self._rng.sample(self._jobs, len(self._jobs) * 3 // 4):
-            yield Act(at_s, "delete", "Job", name, space)
+        """Queues get enough quota for what there is at the end, then most jobs go: whoever is not started then was
+        forgotten.
+        """
+        row = {"name": GPU, "nominalQuota": "12"}
+        flavors = [{"name": each, "resources": [row]} for each in self._flavors]
+        patch = {"spec": {"resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}], "stopPolicy": "None"}}
+        for name in self._queues:
+            yield Act(at_s, "merge", "ClusterQueue", name, body=patch)
+        for space, name in self._rng.sample(self._jobs, len(self._jobs) * 2 // 3):
+            yield Act(at_s + _SWEEP_S, "delete", "Job", name, space)
 
     def _job(self, at_s: float) -> Iterator[Act]:
         rng, (space, queue) = self._rng, self._rng.choice(self._locals)

@@ -7,6 +7,8 @@ import pynvml
 
 from agent.hardware.query import CallFailed, NvmlError, must, text
 from agent.hardware.worker import GpuWorker
+from failpoints import points
+from failpoints.names import Failpoint
 
 
 class ComputeMode(IntEnum):
@@ -33,7 +35,9 @@ class ComputeModes:
                 handle = must(pynvml.nvmlDeviceGetHandleByUUID, gpu)
                 before = int(must(pynvml.nvmlDeviceGetComputeMode, handle))
                 if before != mode:
+                    points.before(Failpoint.COMPUTE_MODE)
                     must(pynvml.nvmlDeviceSetComputeMode, handle, int(mode))
+                    points.after(Failpoint.COMPUTE_MODE)
                 return before
             finally:
                 must(pynvml.nvmlShutdown)

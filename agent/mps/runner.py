@@ -25,6 +25,8 @@ from agent.mps.folders import SharedMemory
 from agent.mps.paths import LOG_ENV, PIPE_ENV, VISIBLE_ENV, DevicePaths, device_paths
 from agent.mps.process import DaemonProcess, is_running, spawn
 from agent.mps.specs import DaemonSpec
+from failpoints import points
+from failpoints.names import Failpoint
 from inventory.devices import GpuUuid
 
 log = logging.getLogger(__name__)
@@ -319,8 +321,10 @@ class MpsDaemons:
             await self._take_over(spec, paths, self._control(device))
         process = self._processes.get(device)
         if process is not None:
+            points.before(Failpoint.MPS_ENDED)
             with contextlib.suppress(MpsError):
                 await self._control(device).ask(f"quit -t {int(within_s)}", within_s + 1)
+            points.after(Failpoint.MPS_ENDED)
             await process.wait(within_s)
         await self._kill(spec)
         for gpu, mode in folders.remembered_modes(paths).items():

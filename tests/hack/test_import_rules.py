@@ -35,6 +35,7 @@ ENGINE_ALONE = "the engine knows no object but what it is handed: nothing of job
 YAMLFILE = "yamlfile reads files with their lines and knows no other room"
 JUDGE = "the judge of histories is nobody's: it shares no code with what it judges, and does no I/O"
 JUDGED = "no program of a cluster knows the judge: only the command line and developers' programs ask it"
+FAILPOINTS = "failpoints do nothing and know no other room"
 REFUSED = [
     # rule, importer, imported
     (PACKAGES, "deviceplugin.server", "agent.nodestate"),
@@ -77,6 +78,7 @@ REFUSED = [
     (JUDGE, "history.judge", "time"),
     (JUDGED, "controller.core", "history.judge"),
     (JUDGED, "agent.nodestate", "history.hands"),
+    (FAILPOINTS, "failpoints.points", "os"),
 ]
 EXTERNAL = {"asyncio", "kubernetes", "pynvml", "rich", "time"}
 

@@ -32,6 +32,8 @@ from agent.dra.publishing.slices import (
 )
 from agent.process.spread import Spread, fleet_backoff
 from agent.words import node as words
+from failpoints import points
+from failpoints.names import Failpoint
 from kube.client import Client, Selection
 from kube.clock import Clock, SystemClock
 from kube.errors import InvalidError, KubeError, NotFoundError
@@ -159,7 +161,9 @@ class SlicePublisher:
         """False where the server keeps no counters, or no shares: nothing that needs them was written behind that."""
         for slice_ in todo.deletes:
             with contextlib.suppress(NotFoundError):
+                points.before(Failpoint.SLICE_REMOVED)
                 await client.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
+                points.after(Failpoint.SLICE_REMOVED)
         lost = set(self._dropped) if todo.updates or todo.creates else set()
         # Counters first, whichever are new: without them no device that consumes any may be there.
         for body in sorted((*todo.updates, *todo.creates), key=lambda body: COUNTERS not in body["spec"]):
@@ -183,9 +187,13 @@ class SlicePublisher:
         """The fields that the server did not keep."""
         try:
             if "resourceVersion" in body["metadata"]:
+                points.before(Failpoint.SLICE_CHANGED)
                 kept = await client.update(RESOURCE_SLICES, body["metadata"]["name"], body, FoundSlice)
+                points.after(Failpoint.SLICE_CHANGED)
             else:
+                points.before(Failpoint.SLICE)
                 kept = await client.create(RESOURCE_SLICES, body, FoundSlice)
+                points.after(Failpoint.SLICE)
         except InvalidError as refused:
             # Kubernetes 1.34 wants counters and devices in one slice, where its gate is on at all.
             if self._whole_only or not counted(body) or "counter" not in str(refused).lower():

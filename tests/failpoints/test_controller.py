@@ -1,0 +1,27 @@
+"""The controller is killed before and after every write: what was to happen happens all the same, and the history of
+the cluster has nothing in it that may not be.
+"""
+
+import pytest
+
+from controller.writing import queuestatus
+from kube.testing import FakeApiServer
+from tests.support.failpoints.acts import ACTS
+from tests.support.failpoints.cluster import Act, KilledCluster
+from tests.support.failpoints.deaths import Deaths
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name.replace(" ", "-"))
+async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
+    act: Act, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queuestatus, "PERIOD_S", 0.02)
+    async with FakeApiServer() as server:
+        here = KilledCluster(server, Deaths(monkeypatch))
+        await here.start()
+        for number, point in enumerate(act.points):
+            deaths = here.deaths_so_far
+            await here.play(act, number, point)
+            assert here.deaths_so_far == deaths + 1, f"{act.name}: never came to {point}"
+        await here.stop()
+        assert here.findings() == ()

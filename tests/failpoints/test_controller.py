@@ -9,15 +9,19 @@ from kube.testing import FakeApiServer
 from tests.support.failpoints.acts import ACTS
 from tests.support.failpoints.cluster import Act, KilledCluster
 from tests.support.failpoints.deaths import Deaths
+from tests.support.failpoints.furtheracts import FURTHER
 
 
-@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name.replace(" ", "-"))
+@pytest.mark.parametrize("act", [*ACTS, *FURTHER], ids=lambda act: act.name.replace(" ", "-"))
 async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
     act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queuestatus, "PERIOD_S", 0.02)
+    monkeypatch.setattr(queuestatus, "_RECORD_EVERY_S", 0.02)
     async with FakeApiServer() as server:
-        here = KilledCluster(server, Deaths(monkeypatch))
+        here = KilledCluster(server, Deaths(monkeypatch), act.config)
+        for kind in act.kinds:
+            server.install(kind)
         await here.start()
         for number, point in enumerate(act.points):
             deaths = here.deaths_so_far

@@ -59,7 +59,8 @@ def delete(here: KilledCluster, *names: str) -> None:
 
 
 def edit(here: KilledCluster, name: str, **spec: Any) -> None:
-    here.server.merge(JOBS, name, {"spec": spec}, namespace=TEAM)
+    generation = here.server.get(JOBS, name, namespace=TEAM)["metadata"]["generation"] + 1
+    here.server.merge(JOBS, name, {"metadata": {"generation": generation}, "spec": spec}, namespace=TEAM)
 
 
 # -- what has become of it ---------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from cli.playground.cluster import GPU, Cluster, Create, Delete, Machine, Merge,
 from controller.config.load import parse
 from controller.process.flags import Flags
 from controller.process.process import Process
+from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
 from controller.watching.kinds import (
     CLUSTER_QUEUES,
     FLAVORS,
@@ -49,7 +50,7 @@ apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 clientConnection: {qps: -1}
 health: {healthProbeBindAddress: "0"}
-integrations: {frameworks: [batch/job, pod, batch.volcano.sh/job]}
+integrations: {frameworks: [batch/job, pod]}
 tessera:
   policy: kueue
   batchEvents: 0s
@@ -77,6 +78,9 @@ class Act(NamedTuple):
     name: str
     failpoints: tuple[Failpoint, ...]
     stages: Callable[["KilledCluster", str], list[Stage]]
+    config: str = CONFIG
+    kinds: tuple[Resource, ...] = ()
+    """That the API server has beside Kubernetes' own, Kueue's and Tessera's."""
 
     @property
     def points(self) -> list[Point]:
@@ -106,6 +110,8 @@ class KilledCluster:
         self.schedules = True
         """Whether pods get nodes."""
         self._lost = ""
+        server.store.finalizers = True
+        server.store.stamp = lambda: stamp(time.time())
         self._furnish()
 
     # -- the cluster ---------------------------------------------------------------------------------------------------
@@ -158,7 +164,8 @@ class KilledCluster:
         """Kubernetes goes one step further, and the kubelets tell what they have given."""
         all_ = self.server.list_all
         machines = {name: machine for name, machine in self._machines.items() if name != self._lost}
-        seen = Seen(all_(JOBS), all_(PODS), all_(WORKLOADS), machines)
+        pods = [{"status": {"phase": "Pending"}, **pod} for pod in all_(PODS)]
+        seen = Seen(all_(JOBS), pods, all_(WORKLOADS), machines)
         for write in self._cluster.step(seen, time.time()):
             if not self.schedules and isinstance(write, Merge) and "nodeName" in write.patch.get("spec", {}):
                 continue
@@ -169,13 +176,22 @@ class KilledCluster:
                         self.server.create(resource, meta["name"], body, namespace=meta["namespace"])
                     case Merge(resource=resource, namespace=namespace, name=name, patch=patch):
                         self.server.merge(resource, name, patch, namespace=namespace)
+                    case Delete(resource=resource, namespace=namespace, name=name) if self._of_others(write):
+                        pass
                     case Delete(resource=resource, namespace=namespace, name=name):
                         self.server.delete(resource, name, namespace=namespace)
-        for pod in all_(PODS):
-            if pod["status"].get("phase") == "Failed" and pod["metadata"].get("ownerReferences"):
+        for pod in pods:
+            owners = pod["metadata"].get("ownerReferences") or [{}]
+            if pod["status"].get("phase") == "Failed" and owners[0].get("apiVersion") == "batch/v1":
                 # The Job controller makes another in its place.
                 self.server.delete(PODS, pod["metadata"]["name"], namespace=pod["metadata"]["namespace"])
         self._listen()
+
+    def _of_others(self, write: Delete) -> bool:
+        """Owned by a Job that is not Kubernetes' own, and that is there: the playground knows no other."""
+        meta = self.server.get(write.resource, write.name, namespace=write.namespace)["metadata"]
+        uids = {job["metadata"]["uid"] for job in self.server.list_all(VOLCANO_JOBS)}
+        return any(owner["uid"] in uids for owner in meta.get("ownerReferences", []))
 
     def _listen(self) -> None:
         for node in self._machines:

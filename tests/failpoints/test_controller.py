@@ -4,6 +4,7 @@ the cluster has nothing in it that may not be.
 
 import pytest
 
+from controller import core
 from controller.writing import queuestatus
 from kube.testing import FakeApiServer
 from tests.support.failpoints.acts import ACTS
@@ -18,6 +19,7 @@ async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
 ) -> None:
     monkeypatch.setattr(queuestatus, "PERIOD_S", 0.02)
     monkeypatch.setattr(queuestatus, "_RECORD_EVERY_S", 0.02)
+    monkeypatch.setattr(core, "_LONGEST_S", 0.02)
     async with FakeApiServer() as server:
         here = KilledCluster(server, Deaths(monkeypatch), act.config)
         for kind in act.kinds:

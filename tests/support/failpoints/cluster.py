@@ -43,7 +43,8 @@ from tests.support.hang import HANG_S
 
 Json = dict[str, Any]
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
-API: Final = "kueue.x-k8s.io/v1beta2"
+TRACKED: Final = "batch.kubernetes.io/job-tracking"
+"""The Job controller's finalizer of pods."""
 TEAM: Final = "team"
 CONFIG: Final = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
@@ -173,6 +174,7 @@ class KilledCluster:
                 match write:
                     case Create(resource=resource, body=body):
                         meta = body["metadata"]
+                        meta["finalizers"] = [TRACKED]
                         self.server.create(resource, meta["name"], body, namespace=meta["namespace"])
                     case Merge(resource=resource, namespace=namespace, name=name, patch=patch):
                         self.server.merge(resource, name, patch, namespace=namespace)
@@ -181,10 +183,17 @@ class KilledCluster:
                     case Delete(resource=resource, namespace=namespace, name=name):
                         self.server.delete(resource, name, namespace=namespace)
         for pod in pods:
-            owners = pod["metadata"].get("ownerReferences") or [{}]
-            if pod["status"].get("phase") == "Failed" and owners[0].get("apiVersion") == "batch/v1":
-                # The Job controller makes another in its place.
-                self.server.delete(PODS, pod["metadata"]["name"], namespace=pod["metadata"]["namespace"])
+            meta = pod["metadata"]
+            if TRACKED not in meta.get("finalizers", []):
+                continue
+            with contextlib.suppress(KubeError):
+                if pod["status"].get("phase") == "Failed":  # the Job controller makes another in its place
+                    self.server.delete(PODS, meta["name"], namespace=meta["namespace"])
+                if pod["status"].get("phase") == "Failed" or meta.get("deletionTimestamp"):
+                    left = [each for each in meta["finalizers"] if each != TRACKED]
+                    self.server.merge(
+                        PODS, meta["name"], {"metadata": {"finalizers": left or None}}, namespace=meta["namespace"]
+                    )
         self._listen()
 
     def _of_others(self, write: Delete) -> bool:

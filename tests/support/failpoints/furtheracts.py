@@ -10,8 +10,10 @@ from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
 from controller.watching.kinds import (
     CLUSTER_QUEUES,
     DECLARATIONS,
+    FLAVORS,
     JOBS,
     KAI_QUEUES,
+    LOCAL_QUEUES,
     NODES,
     POD_GROUPS,
     PODS,
@@ -29,7 +31,9 @@ from tests.support.failpoints.cluster import CONFIG, QUEUE, TEAM, Act, Json, Kil
 
 VOLCANO: Final = CONFIG.replace("[batch/job, pod]", "[batch/job, pod, batch.volcano.sh/job]")
 VOLCANO_QUEUED: Final = VOLCANO + "  volcano: {enabled: true}\n"
-KAI_QUEUED: Final = CONFIG.replace("policy: kueue", "policy: tessera") + "  kai: {enabled: true, usage: {enabled: true}}\n"
+KAI_QUEUED: Final = (
+    CONFIG.replace("policy: kueue", "policy: tessera") + "  kai: {enabled: true, usage: {enabled: true}}\n"
+)
 RECOVERING: Final = CONFIG.replace("tessera:", "featureGates: {FailureRecoveryPolicy: true}\ntessera:")
 EXPIRING: Final = CONFIG.replace("tessera:", "objectRetentionPolicies: {workloads: {afterFinished: 0s}}\ntessera:")
 
@@ -63,10 +67,20 @@ def a_workload_expires(here: KilledCluster, n: str) -> list[Stage]:
 
 
 def an_elastic_job_grows(here: KilledCluster, n: str) -> list[Stage]:
-    """Its pods are made with the gate, as its template says since its start."""
+    """In a queue without a topology."""
     notes = {"kueue.x-k8s.io/elastic-job": "true"}
+
+    def begun() -> None:
+        if not there(here, CLUSTER_QUEUES, "plain"):
+            here.make(FLAVORS, "plain", spec={"nodeLabels": {"pool": "gpu"}})
+            flavors = [{"name": "plain", "resources": [{"name": GPU, "nominalQuota": "2"}]}]
+            spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}]}
+            here.make(CLUSTER_QUEUES, "plain", spec=spec)
+            here.make(LOCAL_QUEUES, "lq-plain", TEAM, spec={"clusterQueue": "plain"})
+        job(here, n, runs_s=None, notes=notes, queue="lq-plain")
+
     return [
-        Stage(lambda: job(here, n, runs_s=None, notes=notes), lambda: runs(here, n, 1), "the job runs"),
+        Stage(begun, lambda: runs(here, n, 1), "the job runs"),
         Stage(
             lambda: edit(here, n, parallelism=2, completions=2),
             lambda: runs(here, n, 2) and len(live(here, n)) == 1,
@@ -389,12 +403,86 @@ def leaves(here: KilledCluster, resource: Resource, name: str) -> Stage:
 def past_use_is_kept(here: KilledCluster, n: str) -> list[Stage]:
     name = f"kai-{n}"
 
+    def begun() -> None:
+        kai_queue(here, n)
+        job(here, n, runs_s=None, queue=name)
+
     def kept() -> bool:
         return "tessera.dev/queue-usage" in there(here, KAI_QUEUES, name)["metadata"].get("annotations", {})
 
     return [
-        Stage(lambda: here.make(KAI_QUEUES, name, spec={}), kept, "the queue's past use is kept"),
-        Stage(lambda: here.server.delete(KAI_QUEUES, name), lambda: True, "it is gone"),
+        Stage(begun, lambda: runs(here, n, 1) and kept(), "the job runs and its queue's past use is kept"),
+        ends(here, n),
+        Stage(lambda: delete_kai(here, n), lambda: True, "the queues are gone"),
+    ]
+
+
+def a_pod_leaves_its_job(here: KilledCluster, n: str) -> list[Stage]:
+    """One above the minimum of a job that grows: its own Workload is stopped, and its Job does not count it."""
+    before: list[str] = []
+
+    def begun() -> None:
+        kai_queue(here, n)
+        job(here, n, 2, runs_s=None, queue=f"kai-{n}")
+
+    def stopped() -> None:
+        (own,) = [each for each in here.server.list_all(WORKLOADS) if above(each)]
+        before.append(own["metadata"]["uid"])
+        here.server.merge(WORKLOADS, own["metadata"]["name"], {"spec": {"active": False}}, namespace=TEAM)
+
+    def above(given: Json) -> bool:
+        return "tessera.dev/above-minimum-of" in given["metadata"].get("annotations", {})
+
+    def again() -> bool:
+        own = [each["metadata"]["uid"] for each in here.server.list_all(WORKLOADS) if above(each)]
+        return len(here.find(n, "Running")) == 2 and bool(own) and not set(own) & set(before)
+
+    return [
+        Stage(begun, lambda: len(here.find(n, "Running")) == 2, "both pods run"),
+        Stage(stopped, again, "another pod has taken its place"),
+        ends(here, n),
+        Stage(lambda: delete_kai(here, n), lambda: True, "the queues are gone"),
+    ]
+
+
+def kai_queue(here: KilledCluster, n: str) -> None:
+    unlimited = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = dict.fromkeys(("cpu", "memory", "gpu"), unlimited)
+    here.make(KAI_QUEUES, f"top-{n}", spec={"resources": resources})
+    here.make(KAI_QUEUES, f"kai-{n}", spec={"resources": resources, "parentQueue": f"top-{n}"})
+
+
+def delete_kai(here: KilledCluster, n: str) -> None:
+    for each in (f"kai-{n}", f"top-{n}"):
+        here.server.delete(KAI_QUEUES, each)
+
+
+def a_pod_group_says_how_it_is(here: KilledCluster, n: str) -> list[Stage]:
+    names, group, queue = (f"a-{n}", f"b-{n}"), f"g-{n}", f"q{n}"
+
+    def begun() -> None:
+        here.make(VOLCANO_QUEUES, queue, spec={"weight": 1})
+        here.make(POD_GROUPS, group, TEAM, spec={"minMember": 2, "queue": queue})
+        for name in names:
+            body = marked(name, notes={"scheduling.k8s.io/group-name": group})
+            body["metadata"]["labels"][QUEUE] = ""
+            body["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1"}, "requests": {GPU: "1"}}
+            body["metadata"] |= {"namespace": TEAM, "creationTimestamp": stamp(time.time())}
+            here.server.create(PODS, name, body, namespace=TEAM)
+
+    def says_(phase_: str) -> bool:
+        return bool(there(here, POD_GROUPS, group, TEAM).get("status", {}).get("phase") == phase_)
+
+    def leave() -> None:
+        for name in names:
+            here.server.delete(PODS, name, namespace=TEAM)
+        here.server.delete(POD_GROUPS, group, namespace=TEAM)
+        here.server.delete(WORKLOADS, group, namespace=TEAM)
+
+    return [
+        Stage(begun, lambda: says_("Running") and phase(here, *names) == {"Running"}, "the group runs"),
+        Stage(lambda: ended(here, *names), lambda: says_("Completed"), "it is completed"),
+        Stage(leave, lambda: not any(there(here, PODS, name, TEAM) for name in names), "all are gone"),
     ]
 
 
@@ -458,5 +546,13 @@ FURTHER: Final = (
     ),
     Act("a queue is deleted", (Failpoint.QUEUE_FINALIZER,), a_queue_is_deleted),
     Act("past use is kept", (Failpoint.QUEUE_USAGE,), past_use_is_kept, KAI_QUEUED, (KAI_QUEUES,)),
+    Act("a pod leaves its job", (Failpoint.POD_LEFT_JOB,), a_pod_leaves_its_job, KAI_QUEUED, (KAI_QUEUES,)),
+    Act(
+        "a PodGroup says how it is",
+        (Failpoint.POD_GROUP_STATUS,),
+        a_pod_group_says_how_it_is,
+        VOLCANO_QUEUED,
+        (*_VOLCANO, VOLCANO_QUEUES),
+    ),
     Act("a kind is declared", (Failpoint.JOB_KIND,), a_kind_is_declared, kinds=(DECLARATIONS, SWEEPS)),
 )

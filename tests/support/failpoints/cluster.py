@@ -25,6 +25,7 @@ from controller.watching.kinds import (
     LOCAL_QUEUES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     TOPOLOGIES,
     WORKLOAD_CLASSES,
@@ -111,6 +112,8 @@ class KilledCluster:
         self.schedules = True
         """Whether pods get nodes."""
         self._lost = ""
+        self._seen = 0
+        """The version at which Kubernetes last went a step further."""
         server.store.finalizers = True
         server.store.stamp = lambda: stamp(time.time())
         self._furnish()
@@ -194,7 +197,18 @@ class KilledCluster:
                     self.server.merge(
                         PODS, meta["name"], {"metadata": {"finalizers": left or None}}, namespace=meta["namespace"]
                     )
+        self._collect()
         self._listen()
+
+    def _collect(self) -> None:
+        """The garbage collector, of what other objects than Kubernetes' Jobs owned."""
+        uids = {stored.body["metadata"]["uid"] for stored in self.server.store.objects.values()}
+        for resource in (PODS, WORKLOADS, POD_GROUPS):
+            for each in self.server.list_all(resource):
+                meta = each["metadata"]
+                owners = {owner["uid"] for owner in meta.get("ownerReferences", [])}
+                if owners and not owners & uids and not meta.get("deletionTimestamp"):
+                    self.server.delete(resource, meta["name"], namespace=meta["namespace"])
 
     def _of_others(self, write: Delete) -> bool:
         """Owned by a Job that is not Kubernetes' own, and that is there: the playground knows no other."""
@@ -245,7 +259,7 @@ class KilledCluster:
 
     def lose(self, node: str) -> None:
         """No pod gets to this node; the empty name: to all again."""
-        self._lost = node
+        self._lost, self._seen = node, 0
 
     def gpus_of(self, pod: str) -> tuple[str, ...]:
         held = [
@@ -304,7 +318,9 @@ class KilledCluster:
         def holds() -> bool:
             if self.deaths.is_dead:
                 raise Dead
-            self.step()
+            if self.server.store.version != self._seen:
+                self._seen = self.server.store.version  # what a step changes itself is looked at by the next one
+                self.step()
             return condition()
 
         await eventually(holds, within_s=HANG_S, what=f"it never came to this: {what}")

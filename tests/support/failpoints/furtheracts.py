@@ -242,16 +242,11 @@ def command(here: KilledCluster, name: str, action: str, target: Json) -> None:
 
 
 def removed(here: KilledCluster, name: str) -> Stage:
-    """The job is deleted, and what it owns by the garbage collector."""
-
-    def deed() -> None:
-        here.server.delete(VOLCANO_JOBS, name, namespace=TEAM)
-        for resource in (PODS, POD_GROUPS, WORKLOADS):
-            for each in here.server.list_all(resource):
-                if any(owner["name"] == name for owner in each["metadata"].get("ownerReferences", [])):
-                    here.server.delete(resource, each["metadata"]["name"], namespace=TEAM)
-
-    return Stage(deed, lambda: gone(here, name) and not pods_of(here, name), "the job and its Workload are gone")
+    return Stage(
+        lambda: here.server.delete(VOLCANO_JOBS, name, namespace=TEAM),
+        lambda: gone(here, name) and not pods_of(here, name),
+        "the job and its Workload are gone",
+    )
 
 
 def a_volcano_job_runs(here: KilledCluster, n: str) -> list[Stage]:
@@ -423,7 +418,9 @@ def a_pod_leaves_its_job(here: KilledCluster, n: str) -> list[Stage]:
 
     def begun() -> None:
         kai_queue(here, n)
-        job(here, n, 2, runs_s=None, queue=f"kai-{n}")
+        labels = {"kai.scheduler/queue": f"kai-{n}"}
+        notes = {"tessera.dev/scheduler-name": "kai-scheduler"}
+        job(here, n, 2, runs_s=None, queue=f"kai-{n}", labels=labels, notes=notes)
 
     def stopped() -> None:
         (own,) = [each for each in here.server.list_all(WORKLOADS) if above(each)]

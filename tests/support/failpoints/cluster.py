@@ -306,6 +306,11 @@ class KilledCluster:
                 await self.bury()
                 await self.start()
                 await self.until(stage.until, f"{stage.what} after a death at {point}")
+        if point is not None and self.deaths.point is not None:
+            # What was waited for was seen from outside before the controller came there itself.
+            await eventually(lambda: self.deaths.is_dead, within_s=HANG_S, what=f"{act.name}: never came to {point}")
+            await self.bury()
+            await self.start()
 
     async def stop(self) -> None:
         assert self._task is not None

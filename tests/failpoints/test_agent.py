@@ -1,0 +1,42 @@
+"""The agent is killed before and after every file, every step on the hardware and every write: what was to happen
+happens all the same, and no device is in two hands or destroyed in one.
+"""
+
+import pytest
+
+from agent.cluster import publisher
+from agent.dra import node as dra_node
+from agent.dra.publishing import slices_shell
+from agent.mig import reconciler
+from agent.mps import core
+from kube.testing import FakeApiServer
+from tests.support.agent.node import Lab
+from tests.support.failpoints.deaths import Deaths
+from tests.support.failpoints.node import Act, KilledNode
+from tests.support.failpoints.nodeacts import ACTS
+
+
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "WAIT_POLL_S", 0.02)
+    monkeypatch.setattr(core, "FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(dra_node, "POLL_S", 0.02)
+    monkeypatch.setattr(slices_shell, "INTERVAL_S", 0.02)
+    monkeypatch.setattr(publisher, "GPUNODE_INTERVAL_S", 0.02)
+    monkeypatch.setattr(publisher, "LABELS_INTERVAL_S", 0.02)
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name.replace(" ", "-"))
+async def test_wherever_the_agent_is_killed_the_next_one_goes_on(
+    act: Act, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with FakeApiServer() as server:
+        here = KilledNode(lab, server, Deaths(monkeypatch), act.config)
+        lab.power_on(act.fleet)
+        await lab.kubelet.start()
+        await here.start()
+        for number, point in enumerate(act.points):
+            await here.play(act, number, point)
+            assert here.deaths_so_far == number + 1
+        await here.stop()
+        assert here.findings() == ()

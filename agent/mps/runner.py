@@ -227,8 +227,9 @@ class MpsDaemons:
             return bool(await control.clients())
         await self._kill(spec)
         for gpu in spec.gpus if spec.exclusive else ():
-            before = await self._modes.exchange(gpu, ComputeMode.EXCLUSIVE_PROCESS)
-            folders.remember_mode(paths, gpu, before)
+            # Remembered first: an agent that is killed between the two would take its own mode for the one from before.
+            folders.remember_mode(paths, gpu, await self._modes.read(gpu))
+            await self._modes.set(gpu, ComputeMode.EXCLUSIVE_PROCESS)
         mode = ["-M"] if self.settings.multi_user else []
         launcher = [*self._programs.launcher, str(paths.shm)] if self._programs.launcher else []
         pid = spawn([*launcher, *self._programs.control, "-f", *mode], self._env(spec), paths.log / folders.OUTPUT_LOG)
@@ -329,7 +330,7 @@ class MpsDaemons:
         await self._kill(spec)
         for gpu, mode in folders.remembered_modes(paths).items():
             try:
-                await self._modes.exchange(GpuUuid(gpu), mode)
+                await self._modes.set(GpuUuid(gpu), mode)
             except NvmlError as failed:
                 # In MIG mode, or lost: it has no compute mode to give back.
                 log.warning("MPS daemon", extra={"device": gpu, "failed": "compute mode", "error": str(failed)})

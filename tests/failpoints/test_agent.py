@@ -12,6 +12,7 @@ from agent.mps import core
 from kube.testing import FakeApiServer
 from tests.support.agent.node import Lab
 from tests.support.failpoints.deaths import Deaths
+from tests.support.failpoints.mpsdaemons import Daemons
 from tests.support.failpoints.node import Act, KilledNode
 from tests.support.failpoints.nodeacts import ACTS
 
@@ -26,11 +27,11 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher, "LABELS_INTERVAL_S", 0.02)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # a GPU's own thread dies too
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name.replace(" ", "-"))
 async def test_wherever_the_agent_is_killed_the_next_one_goes_on(
     act: Act, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    Daemons(monkeypatch)
     async with FakeApiServer() as server:
         here = KilledNode(lab, server, Deaths(monkeypatch), act.config)
         lab.power_on(act.fleet)

@@ -39,7 +39,7 @@ from kube.errors import KubeError
 from kube.resources import Resource
 from kube.testing import FakeApiServer, eventually
 from tests.support.controller.gpunodes import full_status
-from tests.support.failpoints.deaths import Deaths, DiedError
+from tests.support.failpoints.deaths import DeadError, Deaths, DiedError
 from tests.support.hang import HANG_S
 
 Json = dict[str, Any]
@@ -288,7 +288,7 @@ class KilledCluster:
         assert self.deaths.is_dead
         self._pauses.append(self.server.store.version)
         self._stop.set()
-        with contextlib.suppress(DiedError):
+        with contextlib.suppress(DiedError, DeadError):
             await asyncio.wait_for(self._task, HANG_S)
 
     @property

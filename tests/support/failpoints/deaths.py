@@ -19,6 +19,10 @@ class DiedError(BaseException):
     """Not an Exception: nothing of the product takes it for a failure that it can answer."""
 
 
+class DeadError(Exception):
+    """On a thread of the dead process: whoever waits for the thread is answered, and goes no further either."""
+
+
 class Deaths:
     """``counts``: how often each point was reached in this life. ``point``: where it is to die; None: nowhere."""
 
@@ -43,15 +47,14 @@ class Deaths:
         return self._dead
 
     def _reached(self, failpoint: Failpoint | None, moment: Moment) -> None:
-        if self._dead:
-            raise DiedError
         assert failpoint is not None, "a step without a name"
         point = Point(failpoint, moment)
-        self.counts[point] += 1
-        if point == self.point:
+        if not self._dead:
+            self.counts[point] += 1
+            if point != self.point:
+                return
             self._dead = True
-            if threading.get_ident() == self._thread:
-                self.died.set()
-            else:
-                self._loop.call_soon_threadsafe(self.died.set)
+            self._loop.call_soon_threadsafe(self.died.set)
+        if threading.get_ident() == self._thread:
             raise DiedError(str(point))
+        raise DeadError(str(point))

@@ -27,7 +27,7 @@ from kube.resources import NODES
 from kube.testing import FakeApiServer, eventually
 from simulator.boards import migstate
 from tests.support.agent.node import Lab
-from tests.support.failpoints.deaths import Deaths, DiedError
+from tests.support.failpoints.deaths import DeadError, Deaths, DiedError
 from tests.support.hang import HANG_S
 
 Json = dict[str, Any]
@@ -140,14 +140,14 @@ class KilledNode:
         finally:
             if deed is not None:
                 deed.cancel()
-                with contextlib.suppress(asyncio.CancelledError, DiedError, *_TRIED_AGAIN):
+                with contextlib.suppress(asyncio.CancelledError, DiedError, DeadError, *_TRIED_AGAIN):
                     await deed
         return not self.deaths.is_dead
 
     async def _bury(self) -> None:
         """The dead agent is gone: nothing of it acts any more."""
         self.deaths_so_far += 1
-        with contextlib.suppress(DiedError, BaseExceptionGroup):
+        with contextlib.suppress(DiedError, DeadError, BaseExceptionGroup):
             await self.lab.stop()
         self._lines.append({"pause": True})
         self.deaths.life()

@@ -7,6 +7,7 @@ import pytest
 from agent.cluster import publisher
 from agent.dra import node as dra_node
 from agent.dra.publishing import slices_shell
+from agent.kubelet import podwatch
 from agent.mig import reconciler
 from agent.mps import core
 from kube.testing import FakeApiServer
@@ -22,6 +23,7 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "WAIT_POLL_S", 0.02)
     monkeypatch.setattr(core, "FIRST_PAUSE_S", 0.02)
     monkeypatch.setattr(dra_node, "POLL_S", 0.02)
+    monkeypatch.setattr(podwatch, "NEWS_S", 0.02)
     monkeypatch.setattr(slices_shell, "INTERVAL_S", 0.02)
     monkeypatch.setattr(publisher, "GPUNODE_INTERVAL_S", 0.02)
     monkeypatch.setattr(publisher, "LABELS_INTERVAL_S", 0.02)

@@ -272,7 +272,13 @@ ACTS: Final = (
     ),
     Act(
         "slices come and go",
-        (Failpoint.SLICE, Failpoint.SLICE_CHANGED, Failpoint.SLICE_REMOVED),
+        (
+            Failpoint.SLICES_NOTED,
+            Failpoint.SLICE,
+            Failpoint.SLICE_CHANGED,
+            Failpoint.SLICE_REMOVED,
+            Failpoint.SLICES_FORGOTTEN,
+        ),
         slices_come_and_go,
         EAGER,
         fleet(2),

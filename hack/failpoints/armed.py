@@ -7,6 +7,7 @@
 Several are separated by commas. An error is of the class that the step itself can raise (``failure``).
 """
 
+import contextlib
 import errno
 import os
 import signal
@@ -14,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 from failpoints.names import Failpoint
@@ -87,15 +89,17 @@ def _act(name: str, what: str) -> Callable[[Point], None]:
     if what == "error":
         return _fail
     if kind == "stall":
-        try:
-            return lambda _, seconds_=float(seconds): time.sleep(seconds_)
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):
+            return partial(_stall, float(seconds))
     raise ValueError(f"{VARIABLE}: {name}: found {what!r}, expected die, error or stall:SECONDS")
 
 
 def _nothing(_: Point) -> None:
     pass
+
+
+def _stall(seconds: float, _: Point) -> None:
+    time.sleep(seconds)
 
 
 def _die(_: Point) -> None:

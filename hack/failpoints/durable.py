@@ -108,7 +108,7 @@ def read(text: str) -> Reading:
     said: dict[tuple[str, str], list[str]] = {}
     around: dict[Function | None, set[str]] = {}
     for where, function, node in _walk(ast.parse(text)) if _WORTH.search(text) else ():
-        found += [(function, Durable(where, node.lineno, what, named)) for what, named in _steps(node)]
+        found += [(function, Durable(where, getattr(node, "lineno", 0), what, named)) for what, named in _steps(node)]
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Failpoint":
             names.setdefault(node.attr, set()).add(where)
         elif isinstance(node, ast.Call) and (moment := _moment(node)):

@@ -139,7 +139,7 @@ class KilledCluster:
             self.make(NODES, name, meta={"labels": self._machines[name].labels}, status=status)
             self.make(GPU_NODES, name, status=self.gpu_node(name))
 
-    def gpu_node(self, name: str, *, failed: str = "", holders: Json | None = None) -> Json:
+    def gpu_node(self, name: str, *, failed: str = "", holders: list[Json] | None = None) -> Json:
         devices = [
             {
                 "uuid": uuid,

@@ -47,6 +47,12 @@ def there(here: KilledCluster, resource: Resource, name: str, namespace: str = "
     return found
 
 
+def drop(here: KilledCluster, resource: Resource, name: str) -> None:
+    """A person deletes it, if it is there."""
+    if there(here, resource, name, TEAM):
+        here.server.delete(resource, name, namespace=TEAM)
+
+
 # -- jobs --------------------------------------------------------------------------------------------------------------
 
 
@@ -138,7 +144,7 @@ def a_group_has_one_too_many(here: KilledCluster, n: str) -> list[Stage]:
         Stage(lambda: member(here, p2, group, 2), lambda: not there(here, PODS, p2, TEAM), "the third is deleted"),
         Stage(removed, lambda: not there(here, PODS, p0, TEAM) and not there(here, PODS, p1, TEAM), "all are gone"),
         Stage(
-            lambda: there(here, WORKLOADS, group, TEAM) and here.server.delete(WORKLOADS, group, namespace=TEAM),
+            lambda: drop(here, WORKLOADS, group),
             lambda: not there(here, WORKLOADS, group, TEAM),
             "its Workload is gone",
         ),
@@ -176,7 +182,7 @@ def a_pod_of_a_group_is_replaced(here: KilledCluster, n: str) -> list[Stage]:
         ),
         Stage(removed, lambda: not any(there(here, PODS, name, TEAM) for name in (p0, p1, p2)), "all are gone"),
         Stage(
-            lambda: there(here, WORKLOADS, group, TEAM) and here.server.delete(WORKLOADS, group, namespace=TEAM),
+            lambda: drop(here, WORKLOADS, group),
             lambda: not there(here, WORKLOADS, group, TEAM),
             "its Workload is gone",
         ),

@@ -9,6 +9,7 @@ from agent.dra.testing import TEAM
 from agent.keeping.files import identity
 from agent.mig.outcomes import MigState as MigOutcome
 from agent.mps.core import Phase
+from deviceplugin.cdi import file_name
 from failpoints.names import Failpoint
 from kube.resources import NODES
 from tests.support.agent.node import EAGER, GPU, fleet
@@ -78,7 +79,7 @@ def a_pod_gets_a_gpu(here: KilledNode, n: str) -> list[Stage]:
     return [
         Stage(lambda: None, lambda: offered(here) == {GPU: 2}, "the GPUs are offered"),
         Stage(
-            lambda: here.lab.agent.monitor.rescan() or here.lab.agent._files.changed(),
+            lambda: here.lab.agent._files.changed(),  # noqa: PLW0108 - each life has its own agent
             lambda: checkpoint(here) not in (None, before),
             "they are in the checkpoint",
         ),
@@ -222,7 +223,26 @@ def slices_come_and_go(here: KilledNode, n: str) -> list[Stage]:
     ]
 
 
+def device_files_are_written(here: KilledNode, n: str) -> list[Stage]:
+    """Of GPUDirect Storage there are no devices, and its file is not to be there."""
+    del n
+    file = here.lab.folder / "cdi" / file_name("gpu")
+    config = EAGER + "flags: {gdsEnabled: true, plugin: {deviceListStrategy: [cdi-cri]}}\n"
+    return [
+        Stage(lambda: here.reconfigure(config), lambda: offered(here) == {GPU: 2} and file.exists(), "it is written"),
+        Stage(lambda: here.reconfigure(EAGER), lambda: offered(here) == {GPU: 2}, "nothing needs it any more"),
+        Stage(lambda: file.unlink(missing_ok=True), lambda: True, "a person removes it"),
+    ]
+
+
 ACTS: Final = (
+    Act(
+        "device files are written",
+        (Failpoint.CDI, Failpoint.CDI_REMOVED),
+        device_files_are_written,
+        EAGER,
+        fleet(2),
+    ),
     Act(
         "an agent starts",
         (Failpoint.REGISTERED, Failpoint.GPU_NODE, Failpoint.NODE_LABELS),

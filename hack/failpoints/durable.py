@@ -72,7 +72,9 @@ _MOMENTS: Final = ("before", "after")
 _VERBS: Final = {"create", "update", "apply", "delete"}
 _PATCHES: Final = {"merge_patch", "json_patch"}
 _LOOKED_AT: Final = {*_ANYWHERE, *_VERBS, *_PATCHES, *chain(*_BY_MODULE.values()), "Write", "open", "ask", "register"}
-_WORTH: Final = re.compile(rf"\bFailpoint\b|\bnvml\w*(Set|Create|Destroy)|\b({'|'.join(sorted(_LOOKED_AT))})\b")
+_WORTH: Final = re.compile(
+    rf"\bFailpoint\b|\bpoints\.|\bnvml\w*(Set|Create|Destroy)|\b({'|'.join(sorted(_LOOKED_AT))})\b"
+)
 """A source without any of these words need not be read."""
 
 

@@ -6,9 +6,11 @@ import pytest
 
 from controller import core
 from controller.writing import queuestatus
+from failpoints.names import Failpoint
+from hack.failpoints.armed import Moment, Point
 from kube.testing import FakeApiServer
-from tests.support.failpoints.acts import ACTS
-from tests.support.failpoints.cluster import Act, KilledCluster
+from tests.support.failpoints.acts import ACTS, a_job_runs
+from tests.support.failpoints.cluster import Act, Dead, KilledCluster
 from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.furtheracts import FURTHER
 
@@ -30,3 +32,18 @@ async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
             assert here.deaths_so_far == number + 1
         await here.stop()
         assert here.findings() == ()
+
+
+async def test_a_job_that_nobody_goes_on_with_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge speaks where no controller comes after the one that died."""
+    async with FakeApiServer() as server:
+        here = KilledCluster(server, Deaths(monkeypatch))
+        await here.start()
+        here.deaths.life(Point(Failpoint.JOB_STARTED, Moment.BEFORE))
+        (stage, *_) = a_job_runs(here, "lost")
+        stage.deed()
+        with pytest.raises(Dead):
+            await here.until(stage.until, stage.what)
+        await here.bury()
+        (found,) = here.findings()
+        assert found.rule == "forgotten"

@@ -7,7 +7,7 @@ import pytest
 
 from kube.client import Client
 from kube.testing import FakeApiServer, eventually
-from tests.support.failpoints.deaths import Deaths, DiedError
+from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.routines import ROUTINES, Routine, Scene
 
 
@@ -18,7 +18,7 @@ async def lived(scene: Scene, routine: Routine, deaths: Deaths) -> bool:
         task = asyncio.ensure_future(routine.run(scene, client))
 
         def over() -> bool:
-            scene.clock.advance(0.5)
+            scene.clock.advance(routine.step_s)
             return task.done() or deaths.is_dead
 
         await eventually(over)
@@ -47,20 +47,3 @@ async def test_wherever_a_process_is_killed_the_next_one_comes_to_the_end(
             deaths.life()
             assert await lived(scene, routine, deaths)
             assert routine.right(scene), f"not as it should be after a death at {point}"
-
-
-async def test_a_death_leaves_nothing_undone_that_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process would still write while it unwinds is not written."""
-    from failpoints import points
-    from failpoints.names import Failpoint
-    from hack.failpoints.armed import Moment, Point
-
-    deaths = Deaths(monkeypatch)
-    deaths.life(Point(Failpoint.LAYOUT, Moment.AFTER))
-    points.before(Failpoint.LAYOUT)
-    with pytest.raises(DiedError):
-        points.after(Failpoint.LAYOUT)
-    with pytest.raises(DiedError):
-        points.before(Failpoint.CHECKPOINT)
-    deaths.life()
-    points.before(Failpoint.CHECKPOINT)

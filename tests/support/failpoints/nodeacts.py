@@ -224,12 +224,10 @@ def slices_come_and_go(here: KilledNode, n: str) -> list[Stage]:
 
 
 def device_files_are_written(here: KilledNode, n: str) -> list[Stage]:
-    """Of GPUDirect Storage there are no devices, and its file is not to be there."""
     del n
     file = here.lab.folder / "cdi" / file_name("gpu")
-    config = EAGER + "flags: {gdsEnabled: true, plugin: {deviceListStrategy: [cdi-cri]}}\n"
     return [
-        Stage(lambda: here.reconfigure(config), lambda: offered(here) == {GPU: 2} and file.exists(), "it is written"),
+        Stage(lambda: here.reconfigure(CDI), lambda: offered(here) == {GPU: 2} and file.exists(), "it is written"),
         Stage(lambda: here.reconfigure(EAGER), lambda: offered(here) == {GPU: 2}, "nothing needs it any more"),
         Stage(lambda: file.unlink(missing_ok=True), lambda: True, "a person removes it"),
     ]
@@ -238,7 +236,7 @@ def device_files_are_written(here: KilledNode, n: str) -> list[Stage]:
 ACTS: Final = (
     Act(
         "device files are written",
-        (Failpoint.CDI, Failpoint.CDI_REMOVED),
+        (Failpoint.CDI,),
         device_files_are_written,
         EAGER,
         fleet(2),

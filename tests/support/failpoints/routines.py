@@ -10,12 +10,16 @@ from typing import Any, Final, NamedTuple, cast
 from agent.cluster.publisher import _LabelWriter
 from agent.config.load import last_good, remember
 from agent.config.names import ConfigName
+from agent.config.settings import DriverSettings
+from agent.kubelet.cdifiles import CdiFiles
 from controller.process.uninstall import remove_finalizers
 from controller.visibility.service_shell import API_SERVICES, ViewService
 from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS
 from controller.webhooks.certificates import AUTHORITY_S
 from controller.webhooks.injection import CRDS, MUTATING, ServiceTarget, inject
 from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName, read
+from deviceplugin.cdi import file_name
+from deviceplugin.strategy import AllocationSpec, DeviceListStrategy, NodeAccess
 from failpoints.names import Failpoint
 from hack.failpoints.armed import Moment, Point
 from kube.client import Client
@@ -53,6 +57,8 @@ class Routine(NamedTuple):
     run: Callable[[Scene, Client], Awaitable[object]]
     right: Callable[[Scene], bool]
     before: Callable[[Scene], object] = lambda _: None
+    step_s: float = 0.5
+    """Of virtual time, between two looks."""
 
     @property
     def points(self) -> list[Point]:
@@ -145,6 +151,17 @@ async def labels(_: Scene, client: Client) -> None:
     await writer.write({"nvidia.com/gpu.count": "2"})
 
 
+def uncut(scene: Scene) -> None:
+    """A node that had devices, of GPUs and of GPUDirect Storage, has none."""
+    for cls in ("gpu", "gds"):
+        (scene.folder / file_name(cls)).write_text("{}")
+
+
+async def removes(scene: Scene, _: Client) -> None:
+    spec = AllocationSpec(strategies=(DeviceListStrategy.CDI_CRI,), gds=True)
+    await CdiFiles(scene.folder, DriverSettings(), simulated=True).write(spec, NodeAccess())
+
+
 async def chooses(scene: Scene, _: Client) -> None:
     ConfigName(scene.folder).choose("large")
 
@@ -195,6 +212,7 @@ ROUTINES: Final = (
         (Failpoint.EVENT_COUNTED,),
         tells,
         lambda scene: any(each.get("series", {}).get("count") == 2 for each in scene.server.list_all(EVENTS)),
+        step_s=60.0,
     ),
     Routine(
         "a label of two owners",
@@ -202,6 +220,13 @@ ROUTINES: Final = (
         labels,
         lambda scene: scene.server.get(NODES, "node-1")["metadata"]["labels"] == {"nvidia.com/gpu.count": "2"},
         labelled,
+    ),
+    Routine(
+        "device files of no devices",
+        (Failpoint.CDI_REMOVED,),
+        removes,
+        lambda scene: not list(scene.folder.iterdir()),
+        uncut,
     ),
     Routine(
         "a configuration's name",

@@ -11,11 +11,11 @@ from agent.kubelet import podwatch
 from agent.mig import reconciler
 from agent.mps import core
 from kube.testing import FakeApiServer
-from tests.support.agent.node import Lab
+from tests.support.agent.node import Lab, fleet
 from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.mpsdaemons import Daemons
 from tests.support.failpoints.node import Act, KilledNode
-from tests.support.failpoints.nodeacts import ACTS
+from tests.support.failpoints.nodeacts import ACTS, H100, MIG, cut
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +44,18 @@ async def test_wherever_the_agent_is_killed_the_next_one_goes_on(
             assert here.deaths_so_far == number + 1
         await here.stop()
         assert here.findings() == ()
+
+
+async def test_an_instance_that_is_gone_while_a_pod_has_it_is_found(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge speaks where hardware goes that a pod has."""
+    async with FakeApiServer() as server:
+        here = KilledNode(lab, server, Deaths(monkeypatch), cut("1g.10gb"))
+        lab.power_on(fleet(1, H100))
+        await lab.kubelet.start()
+        await here.start()
+        await lab.listed(f"{MIG}1g.10gb")
+        await lab.kubelet.allocate(f"{MIG}1g.10gb", 1, pod="pod")
+        here._look()
+        here._tell("hardware", {"gpus": [{"uuid": lab.uuid(0)}]})
+        await here.stop()
+        assert {found.rule for found in here.findings()} == {"destroyed-while-held"}

@@ -29,6 +29,7 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher, "LABELS_INTERVAL_S", 0.02)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name.replace(" ", "-"))
 async def test_wherever_the_agent_is_killed_the_next_one_goes_on(
     act: Act, lab: Lab, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.furtheracts import FURTHER
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
 @pytest.mark.parametrize("act", [*ACTS, *FURTHER], ids=lambda act: act.name.replace(" ", "-"))
 async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
     act: Act, monkeypatch: pytest.MonkeyPatch

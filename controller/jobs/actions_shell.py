@@ -25,6 +25,7 @@ from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError, NotYetError
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from inventory.api.names import ABOVE_MINIMUM_OF
 from inventory.words.plural import plural
 from kube.client import Client, Selection
@@ -84,8 +85,7 @@ class JobActions:
             case StartJob():
                 await self._start(kind, job, action)
             case StopJob(patches=patches):
-                for patch in patches:
-                    await self._patch_job(kind, job, patch)
+                await self._stop(kind, job, patches)
                 if not kind.is_suspended(job):
                     self._suspended(kind.kind)
             case EmitEvent(type=type_, reason=reason, message=note):
@@ -93,8 +93,7 @@ class JobActions:
             case Refuse(reason=reason, sentence=sentence):
                 self._tell(_reference(kind, job), "Warning", reason, sentence)
             case AwaitPods(count=count, patches=patches):
-                for patch in patches:
-                    await self._patch_job(kind, job, patch)
+                await self._stop(kind, job, patches)
                 raise NotYetError(f"{plural(count, 'of its pods has', 'of its pods have')} not ended")
             case AwaitOwner(message=note):
                 uid = text(job, "metadata", "uid")
@@ -110,7 +109,7 @@ class JobActions:
     async def _start(self, kind: JobKind, job: Json, start: StartJob) -> None:
         """The answer shows what was stored: a job that is not told where to run must neither run nor hold quota."""
         for patch in start.patches:
-            stored = await self._patch_job(kind, job, patch)
+            stored = await self._patch_job(kind, job, patch, Failpoint.JOB_STARTED)
             field = dropped(stored, patch.body) if stored is not None and not patch.subresource else ""
             if field:
                 sentence = f"The job cannot start: the API server does not keep {field}: expected a CRD with this field"
@@ -120,7 +119,11 @@ class JobActions:
         if any(not patch.subresource for patch in start.patches):
             self._started(kind.kind)
 
-    async def _patch_job(self, kind: JobKind, job: Json, patch: Patch) -> Json | None:
+    async def _stop(self, kind: JobKind, job: Json, patches: Sequence[Patch]) -> None:
+        for patch in patches:
+            await self._patch_job(kind, job, patch, Failpoint.JOB_STOPPED)
+
+    async def _patch_job(self, kind: JobKind, job: Json, patch: Patch, failpoint: Failpoint) -> Json | None:
         """The job as it is stored now."""
         meta = job["metadata"]
         write = Write(
@@ -131,6 +134,7 @@ class JobActions:
             subresource=patch.subresource or None,
             body=patch.body,
             kind=dict[str, Any],
+            failpoint=failpoint,
         )
         answer = await written(self._writer, write)
         if answer is not None:
@@ -167,6 +171,7 @@ class JobActions:
                 name=pod["metadata"]["name"],
                 body=body,
                 kind=Stamped,
+                failpoint=Failpoint.JOB_PODS_UNGATED,
             )
             await written(self._writer, write)
 

@@ -43,6 +43,7 @@ JUDGE = "the judge of histories is nobody's: it shares no code with what it judg
 JUDGED = "no program of a cluster knows the judge: only the command line and developers' programs ask it"
 ACTING = "who decides does not act: clocks, threads, sockets, processes, chance and logs are for the modules named here"
 PRODUCT = "the product knows neither its tests nor its developers' programs"
+FAILPOINTS = "failpoints do nothing and know no other room"
 REFUSED = [
     # rule, importer, imported
     (PACKAGES, "deviceplugin.server", "agent.nodestate"),
@@ -101,6 +102,7 @@ REFUSED = [
     (ACTING, "controller.forecast.never", "random"),
     (PRODUCT, "kube.client", "tests"),
     (PRODUCT, "cli.main", "hack"),
+    (FAILPOINTS, "failpoints.points", "os"),
 ]
 EXTERNAL = {
     *("asyncio", "kubernetes", "logging", "pynvml", "random", "rich", "socket", "subprocess", "threading", "time"),

@@ -51,7 +51,7 @@ class NodeClaims:
         self.holdings: Holdings | None = None
         """What claims hold on the node; recomputed when missing."""
         self.states: dict[bool, State] = {}
-        """What is given away, by whether the cluster is taken as empty; recomputed when missing."""
+        """Everything given away, by whether the cluster is taken as empty; recomputed when missing."""
 
     def put(self, grants: tuple[ClaimGrant, ...]) -> None:
         self.grants = grants
@@ -81,7 +81,7 @@ def _has(grant: ClaimGrant, key: ClaimKey) -> bool:
 
 
 def merged(one: State, other: State) -> State:
-    """What is given away in either state. Parts of shared devices add up."""
+    """The union of what is given away in both states. Parts of shared devices add up."""
     if other == NOTHING:
         return one
     parts = dict(one.parts)

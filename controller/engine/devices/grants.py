@@ -102,7 +102,7 @@ class NodeDevices:
         self.taken: dict[bool, Counter[str]] = {}
         """How often each device is given away, by whether the cluster is taken as empty; recomputed when missing."""
         self.free: tuple[tuple[ResourceName, Pool, Free], ...] | None = None
-        """What is free of each resource, as things are; recomputed when missing."""
+        """The free units of each resource, as things are; recomputed when missing."""
         self.chosen: Chosen | None = None
         """The last choice: the grants beside which it was made, the request, and the sets; None after any
         other change.

@@ -51,7 +51,7 @@ class DeviceKind:
         """Whether each unit is a GPU of its own that one container holds: sets of units are then bit masks."""
         self.alone = any(make.alone for make in makes)
         self.full: Free = tuple(make.replicas for make in makes)
-        """What is free of a pool whose units are all healthy and held by no container."""
+        """The free units of a pool whose units are all healthy and held by no container."""
         self._pieces = tuple(Piece(make.gpu, make.granularity, make.spread, make.daemon) for make in makes)
         self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
         self._rooms: dict[tuple[Free, int, Link | None, Split], int] = {}
@@ -66,7 +66,7 @@ class DeviceKind:
         return known
 
     def open(self, free: Free, ask: DeviceAsk) -> Free:
-        """What is free of the units that satisfy the request (product, memory)."""
+        """The free units that satisfy the request (product, memory)."""
         if not (ask.product or ask.min_memory_mib):
             return free
         key = ask.product, ask.min_memory_mib

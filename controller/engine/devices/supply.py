@@ -139,7 +139,7 @@ class DeviceSupply:
         )
 
     def free(self, name: str, *, empty: bool = False) -> Iterator[tuple[ResourceName, Pool, Free]]:
-        """What is free on a node, by resource."""
+        """The pools of a node with their free units, by resource."""
         state = self.nodes.get(name)
         if state is not None:
             taken = self._taken(state, empty=empty)

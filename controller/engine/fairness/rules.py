@@ -93,7 +93,7 @@ class Kai:
         return _said(reason.value, queue.name, f"{what} of", resource, bound.get(resource, 0.0), has, need)
 
     def never(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
-        """As in ``Rules``; a Queue's quota bounds jobs that are never preempted."""
+        """See ``Rules.never``; a Queue's quota bounds jobs that are never preempted."""
         asked = {resource: amount for resource, amount in need.items() if amount > 0.0}
         queues = tree.path(leaf)
         bounds = [queue.limit for queue in queues] + [queue.quota for queue in queues if not preemptible]

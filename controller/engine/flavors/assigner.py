@@ -59,8 +59,8 @@ class FlavorAssigner:
         self._keeps_progress = config.gates.on("FlavorFungibilityPreserveScanProgress")
         self._fungible = config.gates.on("FlavorFungibility")
         self.never_done = not self._fungible and not config.extensions.whole_searches
-        """Whether a flavor search never counts as finished. With that gate off Kueue takes the first flavor for each
-        pod set and tries the workload again at once, before those behind it.
+        """Whether a search always counts as having more flavors to try. With that gate off Kueue takes no flavor that a
+        pod set got for the last one: its workload is tried again at once, before those behind it.
         """
 
     def assign(

@@ -53,7 +53,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is free of a node. ``groups``: free MiB of each shared GPU."""
+    """The free part of a node. ``groups``: free MiB of each shared GPU."""
 
     amounts: Mapping[ResourceName, float]
     groups: Mapping[GpuGroup, int]

@@ -51,7 +51,7 @@ class Tournament:
         self._out: set[QuotaNode] = set()
         self._by_victims = by_victims
         self._below: dict[QuotaNode, QuotaNode | None] = {}
-        """With ``by_victims``: the queue to preempt in each cohort, until something changes below the cohort."""
+        """The queue to preempt in each cohort, until something changes below the cohort; only with ``by_victims``."""
 
     def reopen(self, queue: QuotaNode, candidates: Callable[[], Candidate | None]) -> None:
         """Let the queue take part again with new candidates."""

@@ -63,8 +63,8 @@ class QueueHistory:
         return self._at_s
 
     def sample(self, allocated: Mapping[QueueName, Amounts], capacity: Amounts, now_s: float) -> None:
-        """Count that each queue had ``allocated`` since the last sample. The first sample counts nothing; a clock that
-        went back resets the last time.
+        """Count that each queue had ``allocated`` since the last sample. The first sample counts nothing, nor does
+        one after the clock went back.
         """
         before_s, self._at_s = self._at_s, now_s
         since_s = now_s if before_s is None else max(before_s, self._rules.begin_s(now_s))

@@ -40,8 +40,8 @@ higher priority, earlier time, uid and key.
 # shape is written SUMS:SETS.PLACES/RUNTIME, and its prefixes are shapes as well: ``sum_shape`` (what all pod sets ask
 # for together), ``quota_shape`` (the sums and how they are divided into pod sets: what quota alone decides) and
 # ``untimed_shape`` (the quota shape and the places). Parts that cannot matter are left out: for pod sets with different
-# constraints the sum shape is the quota shape, without a topology request the whole shape is the quota shape, without
-# backfill it is the untimed shape.
+# constraints the sum shape is the quota shape, without a topology request the untimed shape is the quota shape, without
+# backfill the whole shape is the untimed shape.
 
 
 def summed(shape: str, sum_shape: str) -> str:

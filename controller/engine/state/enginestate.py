@@ -159,7 +159,7 @@ class EngineState:
         self.changes += 1
 
     def wake_tree(self, node: QuotaNode | None) -> None:
-        """Have everything below the node's root tried again."""
+        """Wake every queue below the node's root: its workloads are tried again."""
         found = None if node is None else next(node.root().queue_names(), None)
         if found is not None:
             self.wake(found)
@@ -175,7 +175,7 @@ class EngineState:
         self.queues.wake(name, departed)
 
     def wake_queue_of(self, key: WorkloadKey) -> None:
-        """Have the workload, if it is pending, tried again, whatever was decided on it before."""
+        """Wake the queue of a pending workload: it is tried again, whatever was decided on it before."""
         pending = self.queues.get(key)
         if pending is not None and pending.at is not None:
             self.queues.wake(pending.at.name)

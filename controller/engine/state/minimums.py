@@ -42,7 +42,7 @@ def without_minimum(state: EngineState) -> Iterator[tuple[Holder, WorkloadKey]]:
 
 
 def validate(state: EngineState) -> None:
-    """To be called after a cycle. DriftError for a gang whose pods run below its minimum."""
+    """Check after a cycle. DriftError for a gang whose pods run below its minimum."""
     found = next(without_minimum(state), None)
     if found is not None:
         raise DriftError(f"{found[0].key} holds quota, and {found[1]}, the minimum of its gang, does not")

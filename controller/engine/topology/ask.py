@@ -82,7 +82,8 @@ class RequestShape(NamedTuple):
 
 class Ask(NamedTuple):
     """A request for ``pods`` pods at ``level``. ``required``: all in one domain of that level; ``free``: in any
-    domains; neither: in one domain of the lowest level that holds them all.
+    domains; neither: in one domain of ``level`` or, if none holds them, of the nearest level above that has one, and at
+    last in several domains of the highest level.
     """
 
     shape: RequestShape
@@ -123,7 +124,7 @@ class PodSetAsk(Struct, frozen=True, gc=False):
     not say whether one request fits.
     """
     bound: str = ""
-    """The level of which one domain must hold the pod's whole gang, where the pod set itself names no level; empty for
+    """The level of which one domain must hold the pod set's whole gang, where the pod set itself names no level; empty for
     none.
     """
 

@@ -404,7 +404,7 @@ class Topologies:
     def _place(
         self, group: PlacedTogether, *, on_empty: bool
     ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NoPlacement:
-        """For each pod set: its name, its whole assignment, and the part of the assignment that is new."""
+        """Name, whole assignment, and the part of the assignment that is new, for each pod set of the group."""
         finder = self._finders.get(group[0].flavor)
         if finder is None:
             return NoPlacement(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")

@@ -15,7 +15,7 @@ from controller.words import pending
 from inventory.layout.entries import PERCENT_RESOURCE
 
 _REASONS: Final = 4
-"""At most this many reasons are named in a message."""
+"""The largest number of reasons that a message names."""
 
 _LINKED: Final = {
     Link.NVLINK: "joined by NVLink",

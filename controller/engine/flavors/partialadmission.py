@@ -24,8 +24,8 @@ def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | No
     """The answer of ``fits`` for the largest counts, by pod set name, for which it answers at all; None if there are
     none.
 
-    ``fits`` is called as often as the logarithm of the number of pods that may be missing. Counts are those of pods that still need
-    resources: finished ones are neither asked for nor saved.
+    The number of calls of ``fits`` is a logarithm of the number of pods that may be missing. Counts are those of pods
+    that still need resources: finished ones are neither asked for nor saved.
     """
     full = {pod_set.name: pod_set.count for pod_set in info.pod_sets}
     ways, sizes = _ways(info), _slices(info)

@@ -252,7 +252,7 @@ def scaled(requests: Mapping[ResourceName, Amount], count: int) -> dict[Resource
 
 
 def added(requests: Mapping[ResourceName, Amount], more: Mapping[ResourceName, Amount]) -> dict[ResourceName, Amount]:
-    """The sum of both."""
+    """The amounts of both together, by resource."""
     total = dict(requests)
     for name, amount in more.items():
         total[name] = min(total.get(name, 0) + amount, UNLIMITED)

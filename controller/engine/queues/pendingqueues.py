@@ -26,7 +26,7 @@ from controller.engine.quota.quotanode import QuotaNode
 
 
 class QueueDriftError(AssertionError):
-    """A workload is in no place or in two: a bug of the engine."""
+    """A pending workload is in no queue order or in two: a bug of the engine, never a user's mistake."""
 
 
 class PendingQueues:

@@ -116,7 +116,7 @@ class PodSetAsk(Struct, frozen=True, gc=False):
     unconstrained: bool = False
     layers: tuple[SliceConstraint, ...] = ()
     group: str | None = None
-    """The name of its pod set group."""
+    """The name of the pod set's group; None for none."""
     devices: bool = False
     """The pods must be placed by their devices: not every GPU of a node will do."""
     parts: bool = False
@@ -124,8 +124,8 @@ class PodSetAsk(Struct, frozen=True, gc=False):
     not say whether one request fits.
     """
     bound: str = ""
-    """The level of which one domain must hold the pod set's whole gang, where the pod set itself names no level; empty for
-    none.
+    """The level of which one domain must hold the pod set's whole gang, where the pod set itself names no level; empty
+    for none.
     """
 
     @property

@@ -109,7 +109,7 @@ class Rank:
         return self._kinds
 
     def queued_after(self, time_s: float) -> list[WorkloadKey] | None:
-        """The holders that queued later than ``time_s``. None when they are so many that walking the rank is as good."""
+        """The holders that queued after ``time_s``; None when they are so many that walking the rank is as good."""
         kinds, times = self.kinds, self._by_queue_time
         if times is None:
             # Few policies need the list: it is made at the first question, and kept up to date from then on.

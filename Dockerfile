@@ -10,6 +10,7 @@ COPY requirements/run.txt /build/run.txt
 RUN python -m venv --without-pip /opt/tessera \
  && python -m pip --python /opt/tessera/bin/python install --no-cache-dir --no-compile --only-binary=:all: \
       --require-hashes --requirement /build/run.txt
+COPY failpoints /build/src/failpoints
 COPY inventory /build/src/inventory
 COPY agent /build/src/agent
 COPY deviceplugin /build/src/deviceplugin

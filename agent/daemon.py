@@ -29,8 +29,9 @@ from agent.keeping import statefiles
 from agent.keeping.files import identity
 from agent.keeping.statefiles import Checkpoint, Known, LayoutState, StateFiles
 from agent.kubelet.devicefiles import nvml_library
+from agent.kubelet.holders import Holder
 from agent.kubelet.linkscores import LinkScores
-from agent.kubelet.podresources import SOCKET, Holder, HolderWatch, PodResources
+from agent.kubelet.podresources import SOCKET, HolderWatch, PodResources
 from agent.kubelet.podwatch import PodWatch
 from agent.layoutchoice import LayoutChoice
 from agent.mig.node import MigNode
@@ -331,11 +332,11 @@ class Agent:
     async def _ask_holders(self) -> None:
         """Ask the kubelet whether a container is on a GPU that is to be shared or cut: only the kubelet knows.
 
-        One that is silent is asked again by ``holders``, and the change waits. Before the first answer GPUs are not
-        listed meanwhile, so the wait for a kubelet that runs is kept short: then they are taken for free. One that does
-        not run gives nothing to anybody, and its pods may run on.
+        One that is silent is asked again by ``holders``, and the change waits. At the start, before the first answer,
+        GPUs are not listed meanwhile, so the wait for a kubelet that runs is kept short: then they are taken for free.
+        One that does not run gives nothing to anybody, and its pods may run on.
         """
-        first = self.node_state.holders_unknown
+        first = self.node_state.holders_unknown and not self._start.discovered
         if not self.node_state.awaits_holders:
             return
         try:

@@ -13,7 +13,7 @@ from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
 from agent.kubelet.grants import Grants
-from agent.kubelet.podresources import Holder, pod_names, shown
+from agent.kubelet.holders import Holder, pod_names, shown
 from agent.words import node as words
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ClientLookup, ResourceView, no_client

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from agent.health.states import DeviceHealth, Fault, Transition
 from agent.kubelet.containers import ClaimUse
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigStatus
 from agent.mps.core import DaemonState
 from agent.nodestate import NodeState

@@ -20,6 +20,8 @@ from deviceplugin.foldernews import FolderNews
 from deviceplugin.kubelet import RegistrationError, SocketIdentity, identify, register, stands
 from deviceplugin.server import SOCKET, DevicePluginServer, PluginObserver
 from deviceplugin.view import ResourceView
+from failpoints import points
+from failpoints.names import Failpoint
 from inventory.devices import ResourceName
 
 log = logging.getLogger(__name__)
@@ -260,7 +262,9 @@ class PluginManager:
         if self._kubelet_socket is None or slot.server.socket is None or self._clock() < slot.retry_at:
             return
         try:
+            points.before(Failpoint.REGISTERED)
             await register(self._kubelet_socket, name, slot.server.socket.name)
+            points.after(Failpoint.REGISTERED)
         except RegistrationError as failed:
             if slot.last_error != str(failed):
                 log.warning("registration failed", extra={"resource": name, "error": str(failed)})

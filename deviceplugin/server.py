@@ -21,6 +21,8 @@ from deviceplugin import wire
 from deviceplugin.answer import AllocationError, answer, granted, merged
 from deviceplugin.choice import Preferrer
 from deviceplugin.view import ResourceView
+from failpoints import points
+from failpoints.names import Failpoint
 from inventory.devices import ResourceName
 from inventory.preference.preference import PreferenceError
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
@@ -211,10 +213,12 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
                 responses.append(wire.container_response(edits))
             # No await stands between the look at the view and this: a change of shape sees the grant, or the view was
             # another one.
+            points.before(Failpoint.ALLOCATED)
             for container in request.container_requests:
                 if container.devices_ids:
                     self._preferrer.given(view, container.devices_ids)
                 log.info("allocated", extra={"resource": self.name, "devices": ",".join(container.devices_ids)})
+            points.after(Failpoint.ALLOCATED)
             return pb.AllocateResponse(container_responses=responses)
 
         return await self._observed("Allocate", respond, context)

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-_OURS = "agent controller deviceplugin inventory kube kubeletapi simulator yamlfile"
+_OURS = "agent controller deviceplugin failpoints inventory kube kubeletapi simulator yamlfile"
 _THEIRS = (
     "aiohappyeyeballs aiohttp aiosignal attr attrs cryptography frozenlist google grpc idna msgspec multidict "
     "prometheus_client propcache pynvml typing_extensions yaml yarl"

@@ -14,7 +14,17 @@ import yaml
 from hack.show import ROOT
 
 RELEASES: Final = ROOT / "tests" / "releases"
-ROOMS: Final = ("inventory", "agent", "controller", "deviceplugin", "kube", "simulator", "yamlfile", "kubeletapi")
+ROOMS: Final = (
+    "failpoints",
+    "inventory",
+    "agent",
+    "controller",
+    "deviceplugin",
+    "kube",
+    "simulator",
+    "yamlfile",
+    "kubeletapi",
+)
 """Of the agent and of the controller; the command is no part of what is upgraded in a cluster."""
 
 

@@ -15,7 +15,7 @@ from agent.hardware.vgpu import VgpuHost, read_vgpu
 from agent.health.endings import ends_when
 from agent.health.settings import HealthSettings
 from agent.health.states import DeviceHealth, Transition
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.nodestate import NodeState
 from agent.process.spread import spread_of
 from agent.words import health as words

@@ -21,6 +21,8 @@ from agent.cluster.labels import ANSWERS, is_published
 from agent.config.settings import FIELD_MANAGER
 from agent.process.spread import Spread, fleet_backoff
 from agent.words import node as words
+from failpoints import points
+from failpoints.names import Failpoint
 from inventory.api.names import AGENT
 from kube.client import Client
 from kube.clock import Clock
@@ -145,7 +147,9 @@ class KubePublisher:
         uid = self._uid or (await self._client.get(NODES, self._name, Metadata)).metadata.uid
         body = owned_by(gpunode, uid)
         if self._applied not in (None, body) or not await self._is_there(body):
+            points.before(Failpoint.GPU_NODE)
             await self._client.apply(GPU_NODES, self._name, body, Metadata, field_manager=FIELD_MANAGER, force=True)
+            points.after(Failpoint.GPU_NODE)
         self._applied = body
 
     async def _is_there(self, body: GpuNode) -> bool:
@@ -203,9 +207,11 @@ class _LabelWriter:
         if not _holds(meta, wanted):
             # A uid that no longer fits is a conflict: the next attempt reads the new Node.
             body = _NodeLabels(metadata={"name": self._name, "uid": meta.uid, "labels": dict(wanted)})
+            points.before(Failpoint.NODE_LABELS)
             applied = await self._client.apply(
                 NODES, self._name, body, Metadata, field_manager=FIELD_MANAGER, force=True
             )
+            points.after(Failpoint.NODE_LABELS)
             meta = applied.metadata
         self._applied = dict(wanted)
         for key, value in _stale(meta.labels, wanted).items():
@@ -222,7 +228,9 @@ class _LabelWriter:
             {"op": "remove", "path": pointer},
         ]
         try:
+            points.before(Failpoint.NODE_LABEL_REMOVED)
             await self._client.json_patch(NODES, self._name, steps, Metadata, field_manager=FIELD_MANAGER)
+            points.after(Failpoint.NODE_LABEL_REMOVED)
         except InvalidError as error:
             # Another client changed it this very moment: the next pass reads the new value.
             log.info("label %s was not removed: %s", key, error)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from agent.config.settings import Settings
 from agent.health.states import Transition
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.nodestate import NodeState
 from inventory.devices import DeviceId
 from kube.client import Client

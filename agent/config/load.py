@@ -16,6 +16,7 @@ from agent.config.table import OPTIONS, Option
 from agent.health.settings import HealthSettings
 from agent.keeping.files import write_atomically
 from deviceplugin.strategy import AllocationSpec
+from failpoints.names import Failpoint
 from inventory.devices import NodeName
 from inventory.layout.sharing import LayoutSpec
 from yamlfile import ConfigError, parse_text, read_text
@@ -81,7 +82,7 @@ def stand_in(
 
 def remember(state_dir: Path, text: str) -> None:
     """Keep ``text`` as the last good configuration, in one step, mode 0600. Raises OSError."""
-    write_atomically(state_dir / LAST_GOOD, text.encode())
+    write_atomically(state_dir / LAST_GOOD, text.encode(), Failpoint.LAST_GOOD_CONFIG)
 
 
 def last_good(state_dir: Path) -> str | None:

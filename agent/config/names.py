@@ -12,6 +12,8 @@ from pathlib import Path
 
 from agent.config.settings import ConfigFallback, FallbackStrategy
 from agent.keeping.files import write_atomically
+from failpoints import points
+from failpoints.names import Failpoint
 from yamlfile import ConfigError, UnreadableError
 
 NAME = "config.name"
@@ -58,9 +60,11 @@ class ConfigName:
         self.name = name or None
         with contextlib.suppress(OSError):
             if self.name is None:
+                points.before(Failpoint.CONFIG_NAME_REMOVED)
                 self._file.unlink(missing_ok=True)
+                points.after(Failpoint.CONFIG_NAME_REMOVED)
             else:
-                write_atomically(self._file, self.name.encode())
+                write_atomically(self._file, self.name.encode(), Failpoint.CONFIG_NAME)
 
     def path(self, config_dir: Path, given: Path | None, fallback: ConfigFallback) -> Path | None:
         """The file to read: the named one, else ``given`` (``--config``), else as ``fallback`` says; None for no file.

@@ -19,6 +19,8 @@ from agent.kubelet.driverfiles import NoDriverError
 from agent.words import claims as words
 from deviceplugin.cdi import Spec
 from deviceplugin.strategy import NodeAccess
+from failpoints import points
+from failpoints.names import Failpoint
 
 LEDGER: Final = "claims.json"
 VERSION: Final = 1
@@ -53,7 +55,7 @@ class ClaimFiles:
 
     async def save(self, claims: Sequence[Prepared]) -> None:
         content = msgspec.json.encode(Kept(claims=tuple(claims)))
-        await asyncio.to_thread(write_atomically, self._ledger, content)
+        await asyncio.to_thread(write_atomically, self._ledger, content, Failpoint.CLAIMS)
 
     async def write(
         self, claims: Iterable[Prepared], access: NodeAccess, unit: Callable[[GivenDevice], str | None]
@@ -69,9 +71,9 @@ class ClaimFiles:
             path = self._cdi_dir / file_name(self._driver, claim.uid)
             there = self._written.get(claim.uid)
             if there is None or there[0] != content or not path.exists():
-                await asyncio.to_thread(write_atomically, path, content, mode=0o644)
+                await asyncio.to_thread(write_atomically, path, content, Failpoint.CLAIM_CDI, mode=0o644)
                 # A device that stands in two specs can be given to no container.
-                await asyncio.to_thread(self._earlier(claim.uid).unlink, missing_ok=True)
+                await asyncio.to_thread(_remove, self._earlier(claim.uid))
             self._written[claim.uid] = content, access
 
     def current(self, uid: str, access: NodeAccess) -> bool:
@@ -82,7 +84,7 @@ class ClaimFiles:
     async def remove(self, uid: str) -> None:
         self._written.pop(uid, None)
         for path in (self._cdi_dir / file_name(self._driver, uid), self._earlier(uid)):
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+            await asyncio.to_thread(_remove, path)
 
     def _earlier(self, uid: str) -> Path:
         """What another driver of this name, which had the node before, wrote for a claim that is the agent's now."""
@@ -91,7 +93,7 @@ class ClaimFiles:
     async def sweep(self, known: Collection[str]) -> None:
         """Remove the specs of all claims but ``known``, and what was being written: a kill may leave both."""
         for path in await asyncio.to_thread(lambda: list(self._cdi_dir.glob(f".{file_prefix(self._driver)}*"))):
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+            await asyncio.to_thread(_remove, path)
         for path in await asyncio.to_thread(lambda: sorted(self._cdi_dir.glob(f"{file_prefix(self._driver)}*.json"))):
             uid = claim_of(self._driver, path.name)
             if uid is not None and uid not in known:
@@ -106,3 +108,9 @@ class ClaimFiles:
                 raise ClaimError(str(missing)) from None
             self._made_for = access
         return self._node_spec
+
+
+def _remove(path: Path) -> None:
+    points.before(Failpoint.CLAIM_CDI_REMOVED)
+    path.unlink(missing_ok=True)
+    points.after(Failpoint.CLAIM_CDI_REMOVED)

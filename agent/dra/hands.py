@@ -10,7 +10,7 @@ from agent.dra.cutting import Cuts
 from agent.dra.ledger import GivenDevice, Ledger, Prepared
 from agent.dra.publishing.partitions import device_name
 from agent.kubelet.containers import ClaimUse
-from agent.kubelet.podresources import Claimed, Holder
+from agent.kubelet.holders import Claimed, Holder
 from inventory.devices import DeviceId, Gpu, ResourceName
 from inventory.layout.layout import physical_id
 

@@ -22,7 +22,7 @@ from agent.dra.publishing.slices_shell import SlicePublisher
 from agent.dra.statuses import statuses_of
 from agent.dra.statuses_shell import StatusWriter
 from agent.kubelet.containers import ClaimUse
-from agent.kubelet.podresources import Claimed, Holder
+from agent.kubelet.holders import Claimed, Holder
 from agent.mig.outcomes import Wish
 from agent.mps.specs import DaemonSpec
 from agent.nodestate import NodeState
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+NOTE: Final = "slices"
+"""The file in the state folder that says that slices may be there."""
 SOCKETS: Final = "claims"
 SLICES: Final = "slices"
 STATUSES: Final = "claim statuses"
@@ -71,7 +73,9 @@ class DraNode:
         self._driver = settings.dra_driver
         self._serve = serve
         self._claims_changed = changed
-        self.publisher = SlicePublisher(self._driver, partial(self._say, SLICES), spread=spread_of(settings))
+        self.publisher = SlicePublisher(
+            self._driver, partial(self._say, SLICES), spread=spread_of(settings), note=settings.state_dir / NOTE
+        )
         self._used = used
         self.statuses = StatusWriter(self._driver, partial(self._say, STATUSES))
         self._preparer = Preparer(
@@ -88,7 +92,8 @@ class DraNode:
     def planned(self) -> None:
         """The node state has changed: publish what is offered, and tell its health."""
         offer = self._offering.offer()
-        self.publisher.publish(offer)
+        if offer is not None or self._node_is_known:
+            self.publisher.publish(offer)
         if self._server is not None:
             self._server.tell()
         self._show()
@@ -101,13 +106,19 @@ class DraNode:
 
     def _show(self) -> None:
         """Have claims say how their devices fare; nothing is said before anything is known of the node."""
-        node = self._node_state.node
-        if not node.gpus and not node.driver_version:
+        if not self._node_is_known:
             return
         wrong = {device.name: reason for device, reason in self._offering.ailments()} if len(self._ledger) else {}
         self.statuses.show(
-            statuses_of(self._ledger.entries, self._driver, node, lambda device: wrong.get(device.device, ""))
+            statuses_of(
+                self._ledger.entries, self._driver, self._node_state.node, lambda device: wrong.get(device.device, "")
+            )
         )
+
+    @property
+    def _node_is_known(self) -> bool:
+        node = self._node_state.node
+        return bool(node.gpus or node.driver_version)
 
     @property
     def claimed(self) -> Claimed:

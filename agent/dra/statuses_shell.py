@@ -19,6 +19,8 @@ from agent.dra.ledger import Prepared
 from agent.dra.statuses import same, timed
 from agent.process.spread import fleet_backoff
 from agent.words import node as words
+from failpoints import points
+from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import Backoff, Clock, SystemClock
 from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError
@@ -149,6 +151,7 @@ class StatusWriter:
             "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid},
             "status": {"devices": list(map(_body, devices))} if devices else {},
         }
+        points.before(Failpoint.CLAIM_STATUS)
         kept = await client.apply(
             RESOURCE_CLAIMS,
             ref.name,
@@ -159,6 +162,7 @@ class StatusWriter:
             namespace=ref.namespace,
             subresource="status",
         )
+        points.after(Failpoint.CLAIM_STATUS)
         return kept.status.said_by(self._driver)
 
 

@@ -1,12 +1,16 @@
 """A GPU's compute mode, set and given back through NVML. On threads of their own: a GPU that hangs hangs no other's."""
 
 import contextlib
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 import pynvml
 
 from agent.hardware.query import CallFailed, NvmlError, must, text
 from agent.hardware.worker import GpuWorker
+from failpoints import points
+from failpoints.names import Failpoint
 
 
 class ComputeMode(IntEnum):
@@ -23,25 +27,40 @@ class ComputeModes:
     def __init__(self) -> None:
         self._workers: dict[str, GpuWorker] = {}
 
-    async def exchange(self, gpu: str, mode: ComputeMode) -> ComputeMode:
-        """Set a GPU's mode; the one it had. Raises CallFailed, one line."""
+    async def read(self, gpu: str) -> ComputeMode:
+        """A GPU's mode. Raises CallFailed, one line."""
+        return await self._call(gpu, "cannot be read", _read)
+
+    async def set(self, gpu: str, mode: ComputeMode) -> None:
+        """Raises CallFailed, one line."""
+
+        def change(handle: Any) -> ComputeMode:
+            if _read(handle) != mode:
+                points.before(Failpoint.COMPUTE_MODE)
+                must(pynvml.nvmlDeviceSetComputeMode, handle, int(mode))
+                points.after(Failpoint.COMPUTE_MODE)
+            return mode
+
+        await self._call(gpu, f"{mode.name} cannot be set", change)
+
+    async def _call(self, gpu: str, what: str, function: Callable[[Any], ComputeMode]) -> ComputeMode:
         worker = self._workers.get(gpu) or self._workers.setdefault(gpu, GpuWorker(f"mode-{gpu[-4:]}"))
 
-        def exchange() -> int:
+        def call() -> ComputeMode:
             must(pynvml.nvmlInit)
             try:
-                handle = must(pynvml.nvmlDeviceGetHandleByUUID, gpu)
-                before = int(must(pynvml.nvmlDeviceGetComputeMode, handle))
-                if before != mode:
-                    must(pynvml.nvmlDeviceSetComputeMode, handle, int(mode))
-                return before
+                return function(must(pynvml.nvmlDeviceGetHandleByUUID, gpu))
             finally:
                 must(pynvml.nvmlShutdown)
 
         try:
-            return ComputeMode(await worker.call(exchange))
+            return await worker.call(call)
         except (NvmlError, ValueError) as failed:
-            raise CallFailed(f"compute mode {mode.name} cannot be set: {failed}") from None
+            raise CallFailed(f"compute mode {what}: {failed}") from None
+
+
+def _read(handle: Any) -> ComputeMode:
+    return ComputeMode(int(must(pynvml.nvmlDeviceGetComputeMode, handle)))
 
 
 def read_compute_modes() -> list[tuple[str, int]]:

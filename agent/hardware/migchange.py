@@ -14,6 +14,8 @@ from msgspec import Struct, structs
 
 from agent.hardware.migs import mig_handles, read_profiles
 from agent.hardware.query import CallFailed, DriverUnavailable, GpuLost, ask, must, text, translate
+from failpoints import points
+from failpoints.names import Failpoint
 from inventory.devices import MigProfile, MigUuid
 from inventory.mig.parts import Part
 from inventory.mig.plan import Compute, CreateCompute, CreateInstance, DestroyCompute, DestroyInstance, Existing, Step
@@ -166,7 +168,9 @@ def _processes(handle: Any) -> Iterator[Process]:
 def set_mode(handle: Any, *, enabled: bool) -> ModeChange:
     """Ask for the mode; where it needs a reset NVML tries one. Raises InUseError where instances are in the way."""
     mode = pynvml.NVML_DEVICE_MIG_ENABLE if enabled else pynvml.NVML_DEVICE_MIG_DISABLE
+    points.before(Failpoint.MIG_MODE)
     activation = _change(pynvml.nvmlDeviceSetMigMode, handle, mode)
+    points.after(Failpoint.MIG_MODE)
     if activation == pynvml.NVML_SUCCESS:
         current, _ = must(pynvml.nvmlDeviceGetMigMode, handle)
         return ModeChange.DONE if current == mode else ModeChange.RESET_NEEDED
@@ -191,12 +195,16 @@ def take(handle: Any, step: Step) -> None:
     if isinstance(step, CreateCompute):
         _create_compute(gi, step.part)
     elif isinstance(step, DestroyInstance):
+        points.before(Failpoint.GPU_INSTANCE_DESTROYED)
         _change(pynvml.nvmlGpuInstanceDestroy, gi)
+        points.after(Failpoint.GPU_INSTANCE_DESTROYED)
     elif isinstance(step, DestroyCompute):
         for ci in list(_computes(gi)):
             info = must(pynvml.nvmlComputeInstanceGetInfo_v2, ci)
             if Part(info.placement.start, info.placement.size) == step.part:
+                points.before(Failpoint.COMPUTE_INSTANCE_DESTROYED)
                 _change(pynvml.nvmlComputeInstanceDestroy, ci)
+                points.after(Failpoint.COMPUTE_INSTANCE_DESTROYED)
 
 
 def _create_instance(handle: Any, step: CreateInstance) -> None:
@@ -204,7 +212,9 @@ def _create_instance(handle: Any, step: CreateInstance) -> None:
     if profile is None:
         raise CallFailed(f"the driver no longer offers {step.profile}")
     place = pynvml.c_nvmlGpuInstancePlacement_t(step.start, step.size)
+    points.before(Failpoint.GPU_INSTANCE)
     _change(pynvml.nvmlDeviceCreateGpuInstanceWithPlacement, handle, profile.profile_id, byref(place))
+    points.after(Failpoint.GPU_INSTANCE)
 
 
 def _instance_at(handle: Any, start: int) -> Any:
@@ -225,6 +235,7 @@ def _create_compute(gi: Any, part: Part) -> None:
     if profile_id is None:
         raise CallFailed(f"the GPU instance offers no compute instance of {part.slices} slices")
     place = pynvml.c_nvmlComputeInstancePlacement_t(part.start, part.slices)
+    points.before(Failpoint.COMPUTE_INSTANCE)
     try:
         pynvml.nvmlGpuInstanceCreateComputeInstanceWithPlacement(gi, profile_id, byref(place))
     except pynvml.NVMLError as error:
@@ -236,6 +247,7 @@ def _create_compute(gi: Any, part: Part) -> None:
             raise _refusal(error, "nvmlGpuInstanceCreateComputeInstanceWithPlacement") from None
         # Older drivers have no places for compute instances; what they choose is read back.
         _change(pynvml.nvmlGpuInstanceCreateComputeInstance, gi, profile_id)
+    points.after(Failpoint.COMPUTE_INSTANCE)
 
 
 def _change(function: Callable[..., Any], *args: Any) -> Any:

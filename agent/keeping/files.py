@@ -7,8 +7,11 @@ import os
 import tempfile
 from pathlib import Path
 
+from failpoints import points
+from failpoints.names import Failpoint
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+
+def write_atomically(path: Path, content: bytes, failpoint: Failpoint, *, mode: int = 0o600) -> None:
     """Replace ``path`` by ``content`` in one step; what was there stays when anything fails. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -19,7 +22,9 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
             file.flush()
             os.fchmod(file.fileno(), mode)
             os.fsync(file.fileno())
+        points.before(failpoint)
         temporary.replace(path)
+        points.after(failpoint)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

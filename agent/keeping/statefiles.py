@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from agent.health.checkpoint import HealthSnapshot
 from agent.keeping.files import write_atomically
+from failpoints.names import Failpoint
 from inventory.devices import GpuUuid, NodeInventory
 from inventory.layout.entries import GpuLayoutSpec, GpuMode
 
@@ -75,7 +76,7 @@ class Known(Struct, frozen=True):
 
 def save_checkpoint(state_dir: Path, checkpoint: Checkpoint) -> None:
     """Write it in one step, mode 0600. Raises OSError."""
-    write_atomically(state_dir / CHECKPOINT, msgspec.json.encode(checkpoint))
+    write_atomically(state_dir / CHECKPOINT, msgspec.json.encode(checkpoint), Failpoint.CHECKPOINT)
 
 
 def load_checkpoint(state_dir: Path, *, node_name: str) -> Checkpoint | None:
@@ -86,7 +87,7 @@ def load_checkpoint(state_dir: Path, *, node_name: str) -> Checkpoint | None:
 
 def save_layout(state_dir: Path, state: LayoutState) -> None:
     """Write it in one step, mode 0600. Raises OSError."""
-    write_atomically(state_dir / LAYOUT, msgspec.json.encode(state))
+    write_atomically(state_dir / LAYOUT, msgspec.json.encode(state), Failpoint.LAYOUT)
 
 
 def load_layout(state_dir: Path) -> LayoutState:

@@ -22,6 +22,8 @@ from agent.process.tasks import started
 from deviceplugin.cdi import Spec, device_names, file_name, rename_kind, specs
 from deviceplugin.drivermounts import DriverFiles, HookProgram
 from deviceplugin.strategy import AllocationSpec, DeviceIdStrategy, DeviceListStrategy, NodeAccess
+from failpoints import points
+from failpoints.names import Failpoint
 
 log = logging.getLogger(__name__)
 
@@ -85,19 +87,24 @@ class CdiFiles:
         try:
             documents = await self._documents(spec, access)
         except NoDriverError:
-            (self._folder / file_name("gpu")).unlink(missing_ok=True)
+            self._remove(file_name("gpu"))
             raise
         for name, document in documents.items():
             content = msgspec.json.format(msgspec.json.encode(document))
             if not document["devices"]:
                 # A spec without devices is refused by runtimes, and would hide the good ones beside it.
-                (self._folder / name).unlink(missing_ok=True)
+                self._remove(name)
                 self._written.pop(name, None)
             elif self._written.get(name) != content or not (self._folder / name).exists():
-                write_atomically(self._folder / name, content, mode=0o644)
+                write_atomically(self._folder / name, content, Failpoint.CDI, mode=0o644)
                 self._written[name] = content
                 changed.append(name)
         return tuple(changed)
+
+    def _remove(self, name: str) -> None:
+        points.before(Failpoint.CDI_REMOVED)
+        (self._folder / name).unlink(missing_ok=True)
+        points.after(Failpoint.CDI_REMOVED)
 
     async def gpu_spec(self, access: NodeAccess) -> Spec:
         """What a spec of all devices says, whatever is handed out how: named by UUID. Raises NoDriverError, OSError."""

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Struct, field
 
 from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
+from agent.kubelet.holders import Holder, Look
 from agent.kubelet.newcomers import Newcomers
 from agent.kubelet.plans import BoundPod, Choice, Demand, Plans, PodKey
-from agent.kubelet.podresources import Holder, Look
 from agent.process.spread import SOON, Spread, fleet_backoff
 from inventory.api import deviceplan
 from inventory.api.names import DEVICES, GPU_PERCENT_DEVICES

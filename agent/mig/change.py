@@ -15,7 +15,7 @@ from msgspec import structs
 
 from agent.hardware.migchange import GpuMig, InUseError, ModeChange
 from agent.hardware.query import NvmlError
-from agent.kubelet.podresources import UNLISTED
+from agent.kubelet.holders import UNLISTED
 from agent.mig.journal import Journal, JournalEntry
 from agent.mig.outcomes import MigState, Outcome, Wish
 from agent.words import mig as words

@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from agent.words import mig as words
+from failpoints import points
+from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import Clock, SystemClock
 from kube.errors import KubeError, NotFoundError
@@ -63,7 +65,9 @@ class Evictor:
         }
         target = Resource("", "v1", f"pods/{name}/eviction", "Eviction", namespaced=True)
         try:
+            points.before(Failpoint.POD_EVICTED)
             await client.create(target, body, msgspec.Raw, namespace=namespace)
+            points.after(Failpoint.POD_EVICTED)
         except NotFoundError:
             pass
         except KubeError as refused:

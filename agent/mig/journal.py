@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from agent.keeping.files import write_atomically
+from failpoints.names import Failpoint
 from inventory.devices import GpuUuid
 from inventory.mig.plan import Slot
 
@@ -85,7 +86,7 @@ class Journal:
         """Keep it, with an id of its own: it is on disk when this returns. Raises OSError."""
         kept = structs.replace(entry, id=secrets.token_hex(8))
         self._ids[entry.gpu] = kept.id
-        write_atomically(self._path(entry.gpu), msgspec.json.encode(kept))
+        write_atomically(self._path(entry.gpu), msgspec.json.encode(kept), Failpoint.MIG_JOURNAL)
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)

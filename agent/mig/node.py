@@ -15,7 +15,8 @@ import grpc.aio
 
 from agent.config.settings import MigSettings, Settings
 from agent.hardware.monitor import GpuMonitor
-from agent.kubelet.podresources import UNLISTED, PodResources
+from agent.kubelet.holders import UNLISTED
+from agent.kubelet.podresources import PodResources
 from agent.mig.change import MigHardware
 from agent.mig.choice import ANSWER, LABEL, MANAGER, PartedChoice
 from agent.mig.evictor import Evictor

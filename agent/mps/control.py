@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from agent.process.tasks import started
+from failpoints import points
+from failpoints.names import Failpoint
 
 ASK_TIMEOUT_S = 10.0
 _KEPT = 200
@@ -68,6 +70,7 @@ class Control:
         """
         limits = [(at, mib) for at, mib in enumerate(limits_mib) if mib is not None]
         threads = 100 if threads_percent is None else threads_percent
+        points.before(Failpoint.MPS_LIMITS)
         await self.ask(f"set_default_active_thread_percentage {threads}")
         for at, mib in limits:
             await self.ask(f"set_default_device_pinned_mem_limit {at} {mib}M")
@@ -75,6 +78,7 @@ class Control:
             await self.ask(f"set_active_thread_percentage {server} {threads}")
             for at, mib in limits:
                 await self.ask(f"set_device_pinned_mem_limit {server} {at} {mib}M")
+        points.after(Failpoint.MPS_LIMITS)
         found = await self.ask("get_default_active_thread_percentage")
         if not same_percentage(found, threads):
             raise MpsError(f"the MPS daemon keeps {found or 'no'} % of the threads for a client, expected {threads}")

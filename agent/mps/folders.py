@@ -10,8 +10,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from agent.hardware.computemode import ComputeMode
+from agent.keeping.files import write_atomically
 from agent.mps.control import MpsError
 from agent.mps.paths import CONTAINER_SHM, DevicePaths, device_paths, root_problem
+from failpoints import points
+from failpoints.names import Failpoint
 
 MODE_FILE = "compute-mode"
 LOG_LIMIT_BYTES = 4 << 20
@@ -39,6 +42,7 @@ def make(root: Path, device: str, shm: SharedMemory, shm_size_mib: int | None) -
     if problem is not None:
         raise MpsError(problem)
     paths = device_paths(root, device)
+    points.before(Failpoint.MPS_FOLDERS)
     try:
         for folder, mode in ((root, 0o711), (paths.base, 0o711), (paths.pipe, 0o755), (paths.log, 0o1777)):
             folder.mkdir(parents=True, exist_ok=True)
@@ -46,6 +50,7 @@ def make(root: Path, device: str, shm: SharedMemory, shm_size_mib: int | None) -
         _make_shm(paths.shm, shm, shm_size_mib)
     except OSError as failed:
         raise MpsError(f"the folders of MPS: {failed}") from None
+    points.after(Failpoint.MPS_FOLDERS)
     return paths
 
 
@@ -90,7 +95,7 @@ def remember_mode(paths: DevicePaths, gpu: str, mode: ComputeMode) -> None:
     """Record the compute mode from before the first daemon; a mode already recorded stays. Raises OSError."""
     note = _note(paths, gpu)
     if not note.exists():
-        note.write_text(mode.name)
+        write_atomically(note, mode.name.encode(), Failpoint.MPS_MODE, mode=0o644)
 
 
 def remembered_modes(paths: DevicePaths) -> dict[str, ComputeMode]:
@@ -134,9 +139,11 @@ def trim_logs(paths: DevicePaths) -> None:
 
 def remove(paths: DevicePaths) -> None:
     """Remove a device's folders. What a container still has mounted stays for it alone."""
+    points.before(Failpoint.MPS_FOLDERS_REMOVED)
     if os.path.ismount(paths.shm):
         ctypes.CDLL(None).umount2(str(paths.shm).encode(), _MNT_DETACH)
     shutil.rmtree(paths.base, ignore_errors=True)
+    points.after(Failpoint.MPS_FOLDERS_REMOVED)
 
 
 def _mount_tmpfs(folder: Path, size_mib: int | None) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from agent.config.settings import Settings
 from agent.health.events import Event, ResetObserved
-from agent.kubelet.podresources import Holder, pod_names, shown
+from agent.kubelet.holders import Holder, pod_names, shown
 from agent.mps.core import DaemonState, Lost
 from agent.mps.runner import MpsDaemons, programs
 from agent.mps.specs import DaemonSpec, daemon_specs

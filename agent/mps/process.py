@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agent.mps.control import MpsError
+from failpoints import points
+from failpoints.names import Failpoint
 
 
 class DaemonProcess:
@@ -41,8 +43,10 @@ class DaemonProcess:
 
     def kill_group(self) -> None:
         """Kill the process and the servers that it started."""
+        points.before(Failpoint.MPS_KILLED)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+        points.after(Failpoint.MPS_KILLED)
 
     async def wait(self, timeout_s: float) -> bool:
         """Whether the process has ended within that time."""
@@ -62,8 +66,9 @@ class DaemonProcess:
 def spawn(words: Sequence[str], env: Mapping[str, str], output: Path) -> int:
     """Start a program in a session of its own, its output in a file; its pid. Raises MpsError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    points.before(Failpoint.MPS_STARTED)
     try:
-        return os.posix_spawnp(
+        pid = os.posix_spawnp(
             words[0],
             list(words),
             {**os.environ, **env},
@@ -76,6 +81,8 @@ def spawn(words: Sequence[str], env: Mapping[str, str], output: Path) -> int:
         )
     except OSError as missing:
         raise MpsError(f"cannot run {words[0]}: {missing.strerror}") from None
+    points.after(Failpoint.MPS_STARTED)
+    return pid
 
 
 def is_running(pid: int, name: str, value: str | Path) -> bool:

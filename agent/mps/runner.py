@@ -25,6 +25,8 @@ from agent.mps.folders import SharedMemory
 from agent.mps.paths import LOG_ENV, PIPE_ENV, VISIBLE_ENV, DevicePaths, device_paths
 from agent.mps.process import DaemonProcess, is_running, spawn
 from agent.mps.specs import DaemonSpec
+from failpoints import points
+from failpoints.names import Failpoint
 from inventory.devices import GpuUuid
 
 log = logging.getLogger(__name__)
@@ -225,8 +227,9 @@ class MpsDaemons:
             return bool(await control.clients())
         await self._kill(spec)
         for gpu in spec.gpus if spec.exclusive else ():
-            before = await self._modes.exchange(gpu, ComputeMode.EXCLUSIVE_PROCESS)
-            folders.remember_mode(paths, gpu, before)
+            # Remembered first: an agent that is killed between the two would take its own mode for the one from before.
+            folders.remember_mode(paths, gpu, await self._modes.read(gpu))
+            await self._modes.set(gpu, ComputeMode.EXCLUSIVE_PROCESS)
         mode = ["-M"] if self.settings.multi_user else []
         launcher = [*self._programs.launcher, str(paths.shm)] if self._programs.launcher else []
         pid = spawn([*launcher, *self._programs.control, "-f", *mode], self._env(spec), paths.log / folders.OUTPUT_LOG)
@@ -319,13 +322,15 @@ class MpsDaemons:
             await self._take_over(spec, paths, self._control(device))
         process = self._processes.get(device)
         if process is not None:
+            points.before(Failpoint.MPS_ENDED)
             with contextlib.suppress(MpsError):
                 await self._control(device).ask(f"quit -t {int(within_s)}", within_s + 1)
+            points.after(Failpoint.MPS_ENDED)
             await process.wait(within_s)
         await self._kill(spec)
         for gpu, mode in folders.remembered_modes(paths).items():
             try:
-                await self._modes.exchange(GpuUuid(gpu), mode)
+                await self._modes.set(GpuUuid(gpu), mode)
             except NvmlError as failed:
                 # In MIG mode, or lost: it has no compute mode to give back.
                 log.warning("MPS daemon", extra={"device": gpu, "failed": "compute mode", "error": str(failed)})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct, structs
 
 from agent.kubelet.containers import ClaimUse, PodContainer
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from inventory.devices import DeviceId, Gpu, GpuUuid, NodeInventory, ResourceName
 from inventory.layout.layout import Layout, LogicalDevice, physical_id
 from inventory.layout.sharing import SharingMode

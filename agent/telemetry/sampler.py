@@ -18,7 +18,7 @@ from agent.config.settings import MetricsSettings, XidErrors
 from agent.hardware.query import NvmlError
 from agent.health.states import FaultKind
 from agent.kubelet.containers import ClaimUse, PodContainer, PodLookup
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.nodestate import NodeState
 from agent.telemetry import collectors, healthwatch, usage
 from agent.telemetry.activity import ActivityLog

@@ -4,7 +4,7 @@ import datetime as dt
 
 from rich.text import Text
 
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport
 from cli.console import ago, titled

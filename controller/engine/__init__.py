@@ -1,1 +1,1 @@
-"""The decisions: pure, synchronous, deterministic, their clock handed in."""
+"""The scheduling decisions: pure, synchronous, deterministic; the time is an argument."""

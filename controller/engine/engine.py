@@ -1,8 +1,8 @@
-"""The engine: events in, decisions out. It serves the live controller, ``tessera simulate`` and conformance alike.
+"""The engine: takes events, returns decisions. The live controller, ``tessera simulate`` and conformance all use it.
 
-Objects may come in any order and any number of times; what leads nowhere yet is kept until it does. A decision counts
-from the moment it is made: ``failed`` takes one back whose write was refused. Time is an argument, nothing is random:
-the same events bring the same decisions.
+Objects may come in any order and any number of times: one whose queue, flavor or cohort is not known yet is stored. A
+decision counts from the moment it is made; ``failed`` takes one back whose write was refused. Time is an argument,
+nothing is random: the same events bring the same decisions.
 """
 
 import heapq
@@ -71,14 +71,14 @@ _SETTERS: Final[Mapping[type, Callable[[ClusterEvents, Any], None]]] = {
     AdmissionCheck: ClusterEvents.set_check,
     Namespace: ClusterEvents.set_namespace,
 }
-"""For objects that mean the same at any time."""
+"""Setters that need no time: the objects mean the same at any time."""
 
 _PUTTERS: Final[Mapping[type, Callable[[ClusterEvents, Any, float], None]]] = {
     LimitRange: ClusterEvents.set_limit_range,
     RuntimeClass: ClusterEvents.set_runtime_class,
     **dict.fromkeys(CLAIM_TYPES, ClusterEvents.set_claim_object),
 }
-"""For objects by which workloads that wait are queued anew."""
+"""Setters that take the time: by these objects pending workloads are queued anew."""
 
 
 class Held(NamedTuple):
@@ -90,7 +90,9 @@ class Held(NamedTuple):
 
 
 class Engine:
-    """``state`` is for reading. ``put`` and ``drop`` take events, ``cycle`` decides, ``failed`` takes back."""
+    """The engine. ``put`` and ``drop`` take events, ``cycle`` decides, ``failed`` takes back. Others only read
+    ``state``.
+    """
 
     def __init__(self, config: EngineConfig | None = None, placement: Placement | None = None) -> None:
         self.stories = Stories()
@@ -98,7 +100,7 @@ class Engine:
         self._begin(config or EngineConfig(), placement)
 
     def _begin(self, config: EngineConfig, placement: Placement | None, before: EngineState | None = None) -> None:
-        """An engine that knows of nothing yet, but for past moves and use."""
+        """Make an engine that knows no objects yet; past moves and use are taken over from ``before``."""
         self.state = EngineState(config, placement, before)
         self.shares = QuotaShares() if self.state.config.extensions.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
@@ -133,18 +135,18 @@ class Engine:
 
     @property
     def mirror(self) -> Mirror:
-        """Queues of Volcano and KAI; for reading."""
+        """Queues of Volcano and KAI; others only read it."""
         return self._mirrored.mirror
 
     # -- events ------------------------------------------------------------------------------------------------------
 
     def imply(self, system: System, now_s: float, how: Adoption = ADOPTED) -> None:
-        """Volcano's or KAI's jobs are served: the queues exist that the system has without objects."""
+        """Serve Volcano's or KAI's jobs: the queues that the system has without objects exist from now on."""
         self._mirrored.imply(system, how)
         self._mirrored.flush(now_s)
 
     def put(self, given: KubernetesObject, now_s: float) -> None:
-        """The object is new or has changed. Kinds that decide nothing here are passed over."""
+        """The object is new or has changed. Kinds that affect no decision are ignored."""
         cluster, shares = self._cluster, self.shares
         match given:
             case Workload():
@@ -173,7 +175,7 @@ class Engine:
                 put(cluster, given, now_s)
 
     def drop(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> None:
-        """The object is gone. Kinds that decide nothing here are passed over."""
+        """The object is gone. Kinds that affect no decision are ignored."""
         cluster, key = self._cluster, f"{namespace}/{name}"
         removals: dict[type, tuple[Callable[..., None], tuple[object, ...]]] = {
             Workload: (self._drop_workload, (WorkloadKey(key),)),
@@ -199,7 +201,7 @@ class Engine:
         self._dropped_beside_mirror(kind, LocalQueueKey(key), name, now_s)
 
     def _dropped_beside_mirror(self, kind: type[KubernetesObject], key: LocalQueueKey, name: str, now_s: float) -> None:
-        """What else an object's end means for mirrored queues; after it is gone."""
+        """Update mirrored queues after an object of any kind is gone."""
         if kind is KaiQueue or kind is VolcanoQueue:
             self._mirrored.gone(kind, name)
         elif kind is Node:
@@ -210,10 +212,10 @@ class Engine:
             self._mirrored.reach(key, now_s)
 
     def rebuild(self, objects: Iterable[KubernetesObject], now_s: float) -> list[tuple[KubernetesObject, Exception]]:
-        """Forget every sum and make all of them anew from ``objects``, which are all there are, Workloads last.
+        """Forget every sum and compute all of them anew from ``objects``: all that exist, Workloads last.
 
         Decisions that are being written still count. What only this engine remembers begins anew, as for a new leader:
-        claims, back-offs of second passes, who evicted whom. Objects that could not be taken in, and why.
+        claims, back-offs of second passes, past evictions. Returns objects that could not be taken in, and why.
         """
         before, refused = self.state, list[tuple[KubernetesObject, Exception]]()
         systems = self.mirror.implied()
@@ -282,16 +284,15 @@ class Engine:
         return Decisions(tuple(made), len(entries), cycle.skipped, cycle.recomputed)
 
     def follow(self, now_s: float) -> None:
-        """What cycles begin with, for an engine that makes none: nothing piles up in it, however long it follows."""
+        """Do what cycles begin with, for an engine that makes none: nothing piles up, however long it follows."""
         self._mirrored.flush(now_s)
         self._workloads.settle_claims(now_s)
         self.state.queues.release_due(now_s)
         self.state.cluster.placement.follow(now_s)
 
     def failed(self, decision: Decision, now_s: float, detail: str) -> bool:
-        """The decision could not be written. It is taken back, and what it was about is tried again.
-
-        False where the objects have gone on meanwhile and nothing is left to take back.
+        """Take back a decision that could not be written; what it was about is tried again. Returns False where the
+        objects have changed since and nothing is left to take back.
         """
         found = self._outcomes.failed(decision, now_s, detail)
         key = WorkloadKey(decision.key)
@@ -300,18 +301,18 @@ class Engine:
             self._workloads.put(workload, now_s)
         old = slice_ended(decision)
         if found and old is not None and old in self.state.cluster.holders:
-            # It holds quota again: a second pass that ended with it is wanted again.
+            # The old slice holds quota again: a second pass that ended with it is wanted again.
             self._workloads.put(self.state.workloads.objects[old], now_s)
         return found
 
     def settled(self, now_s: float) -> bool:
-        """Whether another cycle would bring nothing new: the next event or ``next_wakeup_s`` may change that."""
+        """Whether another cycle would decide nothing new: the next event or ``next_wakeup_s`` may change that."""
         if not self._cycles_settled(now_s):
             return False
         return self._packing is None or not self._packing.due(self.state.changes, now_s)
 
     def _cycles_settled(self, now_s: float) -> bool:
-        """The same, moves aside."""
+        """Like ``settled``, but does not count a pending consolidation (``PackTurn``)."""
         self._mirrored.flush(now_s)
         self._workloads.settle_claims(now_s)
         self._prune_claims()
@@ -329,9 +330,8 @@ class Engine:
         return not self._passed_over()
 
     def next_wakeup_s(self) -> float | None:
-        """When the clock alone may change something: a back-off or a minimum runtime ends, a second pass is due.
-
-        Past usage decays by the caller's timer, see ``sample_usage``.
+        """When the clock alone may change something: a back-off or a minimum runtime ends, a second pass is due. Past
+        usage decays by the caller's timer, see ``sample_usage``.
         """
         packing_s = self._packing.next_due_s(self.state.changes) if self._packing is not None else None
         return min(filter(None, (self._cycles_due_s(), packing_s)), default=None)
@@ -343,7 +343,7 @@ class Engine:
         return min(times, default=None)
 
     def sample_usage(self, now_s: float) -> dict[LocalQueueKey, UsageRecord]:
-        """Let past usage decay where it is time to; what is to be written into the LocalQueues' status."""
+        """Sample past usage where it is due. Returns the records to be written into LocalQueues' status."""
         state = self.state
         taken: dict[LocalQueueKey, UsageRecord] = {}
         if not state.usage.on:
@@ -363,14 +363,14 @@ class Engine:
         return taken
 
     def sample_queues(self, now_s: float) -> dict[QueueName, str]:
-        """Count what KAI's Queues have towards their past use; what is to be stored with them."""
+        """Count what KAI's Queues have towards their past use. Returns the records to be stored with them."""
         if self.state.queue_history is None or not self.mirror:
             return {}
         self.state.touch()
         return self._turns.sample(now_s)
 
     def measured_use(self, usage: Mapping[QueueName, Amounts], now_s: float) -> bool:
-        """What KAI's Queues had before, as others measured it. Whether questions for it failed until now."""
+        """Take in past use of KAI's Queues as others measured it. Returns whether queries failed until now."""
         measured = self.state.measured_usage
         self.state.touch()
         return measured is not None and measured.take(usage, now_s)
@@ -378,11 +378,11 @@ class Engine:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def inactive(self, name: ClusterQueueName) -> tuple[Inactive, ...]:
-        """Why the ClusterQueue takes nothing in; empty while it is active."""
+        """Why the ClusterQueue admits nothing; empty while it is active."""
         return self.state.activity.problems(name)
 
     def explain(self, key: WorkloadKey, now_s: float) -> Pending | None:
-        """A pending workload tried now, by itself and for the question alone. None for one that is not pending."""
+        """A pending workload tried now, by itself and without effect. None for one that is not pending."""
         state = self.state
         pending = state.queues.get(key)
         queue = None if pending is None else state.queue_of(pending.local_queue)
@@ -396,16 +396,16 @@ class Engine:
         return Pending(info=pending.info, record=entry.record(now_s), gates=state.config.gates)
 
     def with_taken_nodes(self, record: DecisionRecord, now_s: float, *, every_name: bool = False) -> DecisionRecord:
-        """The record with who has the nodes that it lacks; see ``with_taken_nodes``."""
+        """The record with the holders of the nodes that it lacks; see ``with_taken_nodes``."""
         return with_taken_nodes(self.state.cluster, record, now_s, every_name=every_name)
 
     def as_pending(self, workload: Workload) -> PendingWorkload:
-        """How a workload would wait that is not here, or that asks for something else. Nothing is queued."""
+        """The pending workload of an object that is not in the engine, or asks for something else. Queues nothing."""
         return self._workloads.pending_of(WorkloadKey(workload.key), workload)[0]
 
     def tried(self, pending: PendingWorkload, now_s: float, *, in_turns: bool = False) -> DecisionRecord | None:
-        """What a cycle would decide on a workload that is not here, by itself and for the question alone. None where
-        its queue is not there; in a mirrored one too, unless ``in_turns``: then it takes as long as a turn of its tree.
+        """Dry-run one workload that is not in the engine; None if its queue does not exist. For a queue of Volcano or
+        KAI None too, unless ``in_turns``: a turn of the whole tree is then simulated, which takes as long.
         """
         self._mirrored.flush(now_s)
         queue = self.queue_of(pending.local_queue)
@@ -417,7 +417,7 @@ class Engine:
         return None if entry is None else entry.record(now_s)
 
     def room_later(self, pending: PendingWorkload, now_s: float) -> RoomLater | None:
-        """What it would find once others have ended; to be asked in a trial of the cluster."""
+        """What the workload would find after others have ended; to be asked in a trial of the cluster."""
         queue = self.queue_of(pending.local_queue)
         if queue is None:
             return None
@@ -425,11 +425,11 @@ class Engine:
         return RoomLater(self.state.cluster, self.state.assigner, pending.incoming(queue), bounds)
 
     def queue_of(self, key: LocalQueueKey) -> QueueState | None:
-        """The ClusterQueue that a LocalQueue leads to, or would if a workload named it."""
+        """The ClusterQueue that a LocalQueue leads to, or would lead to if a workload named it."""
         return self._mirrored.queue_of(key)
 
     def _asked(self, pending: PendingWorkload, queue: QueueState, now_s: float) -> Entry:
-        """Decided on by itself, without any effect."""
+        """Decide on the workload by itself, without any effect."""
         state = self.state
         entry = self._entry(pending, queue)
         state.preemption.oracle.now_s = now_s
@@ -452,27 +452,27 @@ class Engine:
         return entry
 
     def _last_told(self, pending: PendingWorkload, queue: QueueState, now_s: float) -> Pending:
-        """A mirrored queue's workload is decided with all others of its tree: what was decided last, stands."""
+        """The last decision, again: one workload of a Volcano or KAI tree cannot be decided alone."""
         record = self.stories.last(pending.key)
         if record is None or record.rule is Rule.FITS:
             record = DecisionRecord(at_s=now_s, workload=pending.key, cluster_queue=queue.name, rule=Rule.NO_FIT)
         return Pending(info=pending.info, record=record, gates=self.state.config.gates)
 
     def queue_allocations(self) -> tuple[Mapping[QueueName, Amounts], Amounts]:
-        """What KAI's Queues and those below each have, and what there is; nothing where there are none."""
+        """What each of KAI's Queues has, with those below it, and the total; empty where there are none."""
         kai = any(spec.system is System.KAI for spec in self.mirror.queues.leaves())
         return self._turns.allocated() if kai else ({}, {})
 
     def device_plan(self, key: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         """The UUIDs of GPUs or MIG instances for each pod of the set on the node; fewer where some got none.
 
-        Those that no pod is reported to hold yet come first. Empty where the workload has no places, the node has no
+        Sets that no pod is reported to hold yet come first. Empty where the workload has no places, the node has no
         GpuNode, or its pods ask for nothing that is known there.
         """
         return self.state.cluster.placement.device_plan(key, pod_set, node)
 
     def claim_plan(self, key: WorkloadKey, pod_set: str) -> ClaimPlan:
-        """By claim and request the devices for the pods of the set that have none yet; nothing without places."""
+        """The devices for pods of the set that have none yet, by claim and request; empty without places."""
         return self.state.cluster.placement.claim_plan(key, pod_set)
 
     def held_by(self, queue: ClusterQueueName, fr: FlavorResource, limit: int = 5) -> list[Held]:
@@ -492,7 +492,7 @@ class Engine:
             audit()
 
     def audits(self) -> tuple[Callable[[], None], ...]:
-        """The parts of ``validate``, each of which holds by itself between any two events."""
+        """The parts of ``validate``, each of which must hold by itself between any two events."""
         floors = (partial(validate_minimums, self.state),) if self._floors_at == self.state.changes else ()
         packing = () if self._packing is None else (self._packing.validate,)
         return (*self.state.audits(), *floors, self.mirror.validate, *packing)
@@ -505,19 +505,21 @@ class Engine:
         return rules is not None and rules.block_admission and not self.state.config.gates.on("DisableWaitForPodsReady")
 
     def _prune_claims(self) -> None:
-        """Outside of trials."""
+        """End claims of workloads that no cycle tries; not to be called within a trial."""
         state = self.state
         if state.claims:
             state.withdraw(not_tried(state.claims, state.queues, state.activity.open_now()))
 
     def _passed_over(self) -> bool:
-        """Nothing is left to try: claims that wait in vain end. Whether that left something to try again."""
+        """End claims that wait in vain, once nothing is left to try. Returns whether there is something to
+        try again.
+        """
         state = self.state
         if not state.claims:
             return False
         before = state.changes
         tried = {key for key, _ in self._tried} if self._tried_at == before else set[WorkloadKey]()
-        # All are found first: the end of one claim wakes the others.
+        # All are found before any ends: the end of one claim wakes the others.
         state.withdraw(in_vain(state.claims, state.queues, state.cluster.holders.keys(), tried))
         return state.changes != before
 
@@ -527,7 +529,7 @@ class Engine:
         return [self._entry(head, queues[head.at.name]) for head in heads if head.at is not None]
 
     def _open_for(self) -> Callable[[ClusterQueueName], bool]:
-        """ClusterQueues whose heads a cycle tries: mirrored ones have turns of their own."""
+        """Which ClusterQueues' heads a cycle tries: mirrored ones have turns of their own."""
         open_now = self.state.activity.open_now()
         if not self.mirror:
             return open_now
@@ -541,7 +543,7 @@ class Engine:
         return self._nominator.refusal(pending, incoming.queue)
 
     def _moved(self, packing: PackTurn, now_s: float) -> list[Decision]:
-        """What moves so that a workload fits that places alone keep out."""
+        """Decide on moves that let a workload fit which only lacks places."""
         state = self.state
 
         def ask(key: WorkloadKey) -> Entry | None:
@@ -577,8 +579,8 @@ class Engine:
         return Entry(incoming, holder=holder)
 
     def _notice(self, entries: list[Entry], *, changed: bool) -> None:
-        """A run is settled once a cycle has tried nothing but what was tried before, nothing came of it, and no
-        workload was parked ahead of others. A preemptor whose nomination stood before the cycle and stands after it
+        """Note whether the run is settled: a cycle has tried nothing but what was tried before, nothing came of it, and
+        no workload was parked ahead of others. A preemptor whose nomination stood before the cycle and stands after it
         counts as tried before: the next cycle would find the same heads, nominated alike.
         """
         if changed or self._tried_at != self.state.changes:

@@ -1,4 +1,4 @@
-"""From decided entries to decisions, and what they mean for the engine's own state from that moment on."""
+"""Turns decided entries into decisions, and applies them to the engine's own state from that moment on."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -34,7 +34,7 @@ class Outcomes:
         self._whole_searches = state.config.extensions.whole_searches
 
     def of(self, entries: Iterable[Entry], now_s: float) -> list[Decision]:
-        """Evictions and admissions in the order they were decided, then the workloads that stay pending."""
+        """Evictions and admissions in the order in which they were decided, then the workloads that stay pending."""
         made: list[Decision] = []
         waiting: list[Decision] = []
         state, tell = self._state, self._stories.tell
@@ -46,7 +46,7 @@ class Outcomes:
                 state.carry_out(state.claims.apply(decided(entry, state.cluster)))
             if entry.second_pass:
                 if entry.key in state.unwritten.evictions:
-                    # An entry that was decided on before it has preempted it.
+                    # An entry that was decided on earlier has preempted the workload.
                     state.notes.drop_pass(entry.key)
                 else:
                     made.append(passed := self._second_pass(entry, record))
@@ -118,7 +118,7 @@ class Outcomes:
         )
 
     def _lost(self, holder: Holder, record: DecisionRecord) -> Evicted:
-        """The holder is evicted: some of its pods have no node any more, and no other node takes them."""
+        """Evict the holder: some of its pods have no node any more, and no other node takes them."""
         nodes = ", ".join(node.name for node in holder.info.workload.status.unhealthy_nodes)
         return self._gone(holder, reasons.NODE_FAILURES, f"Lost {nodes}; {record.detail}", record)
 
@@ -127,8 +127,8 @@ class Outcomes:
     def _evict(
         self, entry: Entry, record: DecisionRecord, placed: Mapping[WorkloadKey, Admitted]
     ) -> Iterator[Decision]:
-        """A workload that is being evicted already is not evicted again. ``placed``: those that got new places before
-        in this cycle, which they have from then on.
+        """Evict the entry's victims, except those that are being evicted already. ``placed``: workloads that got new
+        places earlier in this cycle, which they have from then on.
         """
         state = self._state
         if entry.rule is Rule.PREEMPTS:
@@ -143,8 +143,8 @@ class Outcomes:
             yield _eviction(entry, target, by, record)
 
     def below_minimum(self, now_s: float) -> Iterator[Evicted]:
-        """Pods of elastic gangs whose minimum leaves, or has left, for whatever cause: they leave with it."""
-        # One that leaves may be the minimum of others: looked at again until a whole pass finds none.
+        """Evict pods of elastic gangs whose minimum leaves, or has left, for whatever cause: they leave with it."""
+        # A workload that leaves may be the minimum of others: the search is repeated until it finds none.
         while found := tuple(without_minimum(self._state)):
             for holder, minimum in found:
                 yield self._without(holder, minimum, now_s)
@@ -161,7 +161,7 @@ class Outcomes:
         return self._gone(holder, reasons.BELOW_MINIMUM, message, record)
 
     def _gone(self, holder: Holder, reason: str, message: str, record: DecisionRecord) -> Evicted:
-        """The holder is evicted, and for no other workload."""
+        """Evict the holder for a reason other than another workload."""
         self._tell(holder)
         return Evicted(
             holder=holder,
@@ -182,7 +182,7 @@ class Outcomes:
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _wait(self, entry: Entry, record: DecisionRecord, *, again: bool) -> Decision:
-        """``again``: the same came of it the last time."""
+        """Requeue the workload of an entry. ``again``: its last try had the same result."""
         pending = entry.pending
         if pending is None:
             raise ValueError(f"{entry.key} is not pending")
@@ -190,13 +190,15 @@ class Outcomes:
             pending.bookmark = None
         elif entry.rule in _OVERTAKEN and self._whole_searches and pending.bookmark is not None:
             pending.bookmark = msgspec.structs.replace(pending.bookmark, overtaken=True)
-        # A variant that loses to another once more would stand at the head for as long as that one runs.
+        # If a variant that loses again were requeued at the head, it would stay there for as long as the other runs.
         reason = RequeueReason.GENERIC if again and entry.rule in _LOSES else entry.requeue
         self._state.queues.requeue(pending, reason, record.at_s, record)
         return Pending(info=pending.info, record=record, gates=self._state.config.gates, preemption_gated=entry.gated)
 
     def replaced_slices(self, now_s: float) -> Iterator[Decision]:
-        """A slice that still holds quota beside the one that replaced it: its end was decided and not written."""
+        """End slices that still hold quota beside the ones that replaced them: their end was decided and not
+        written.
+        """
         state = self._state
         for by, old in tuple(state.notes.replaced.items()):
             state.notes.drop_replaced(by)
@@ -211,7 +213,7 @@ class Outcomes:
     # -- an engine made anew -----------------------------------------------------------------------------------------
 
     def adopt(self, unwritten: UnwrittenDecisions) -> None:
-        """Decisions that are being written: they count although no object shows them yet."""
+        """Take over decisions that are being written: they count although no object shows them yet."""
         state = self._state
         for key in unwritten.ended:
             if state.cluster.remove_holder(key) is not None:
@@ -235,7 +237,7 @@ class Outcomes:
     # -- failures ----------------------------------------------------------------------------------------------------
 
     def failed(self, decision: Decision, now_s: float, detail: str) -> bool:
-        """The write was refused: as if it had not been decided. Whether there was anything left to take back."""
+        """Take back a decision whose write was refused. Returns whether there was anything left to take back."""
         if isinstance(decision, Admitted) and not decision.second_pass:
             return self._unadmit(decision, now_s, detail)
         if isinstance(decision, Evicted):
@@ -252,7 +254,7 @@ class Outcomes:
         return False
 
     def _unend(self, decision: SliceReplaced) -> bool:
-        """Its successor runs already: it counts again, and its end is decided anew."""
+        """Let a slice count again whose end was not written. Its successor runs already, so its end is decided anew."""
         state, key = self._state, decision.key
         if key not in state.unwritten.ended or decision.by not in state.cluster.holders:
             return False
@@ -294,13 +296,13 @@ class Outcomes:
 
 # The flavor is found, and only its time has not come: the next try begins with all flavors.
 _FLAVOR_STANDS = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION, Rule.PODS_NOT_READY})
-# Others of the same cycle were in the way, and nothing is said of the flavor.
+# Others of the same cycle were in the way, and the flavor itself was not judged.
 _OVERTAKEN = frozenset({Rule.OVERLAPPING_TARGETS, Rule.NO_LONGER_FITS})
 _LOSES = frozenset({Rule.BETTER_VARIANT_ADMITTED, Rule.VARIANT_NOT_ACCEPTABLE})
 
 
 def _holder(entry: Entry, now_s: float) -> Holder:
-    """What the assignment makes the workload hold: for a slice all of it, not the increase alone."""
+    """The holder that the assignment makes of the workload; for a slice with all it holds, not only the increase."""
     incoming, assignment = entry.incoming, entry.assignment
     info, queue = incoming.info, incoming.queue
     sets = assignment.held
@@ -319,7 +321,7 @@ def _holder(entry: Entry, now_s: float) -> Holder:
         local_queue=incoming.local_queue,
         usage=one_dict(usage),
         priority=incoming.priority,
-        # As its condition will say: what the watch brings back must change nothing.
+        # The same as the condition will say: what the watch brings back must change nothing.
         reserved_at_s=float(int(now_s)),
         queued_at_s=incoming.queued_at_s,
     )
@@ -338,7 +340,7 @@ def _held(pod_set: PodSetChoice) -> PodSetRequests:
 
 
 def _of_itself(held: PodSetRequests, pending: PodSetRequests) -> PodSetRequests:
-    """Without claims by name: the usage has them, as long as this is the workload that is charged for them."""
+    """The requests without shared claims: the usage has these as long as the workload is charged for them."""
     if not pending.once:
         return held
     own = msgspec.structs.replace(held, once=pending.once).without_once()
@@ -395,7 +397,7 @@ def _message(entry: Entry, target: Target) -> str:
 
 
 def slice_ended(decision: Decision) -> WorkloadKey | None:
-    """The elastic slice that ends by the decision."""
+    """The elastic slice that the decision ends; None for none."""
     if isinstance(decision, SliceReplaced):
         return WorkloadKey(decision.key)
     return decision.replaces.key if isinstance(decision, Admitted) and decision.replaces is not None else None

@@ -13,6 +13,7 @@ import msgspec
 
 from controller.failures.gpufailures import RecentActions
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from inventory.api.names import GPU_FAILURE_ACTIONS
 from kube.client import Client
 from kube.errors import NotFoundError
@@ -65,7 +66,13 @@ class GpuFailureRecord:
         metadata = {"name": NAME, "namespace": self._namespace, "annotations": annotations}
         body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
         write: Write[Any] = Write(
-            verb=Verb.APPLY, resource=LEASES, namespace=self._namespace, name=NAME, body=body, kind=Stamped
+            verb=Verb.APPLY,
+            resource=LEASES,
+            namespace=self._namespace,
+            name=NAME,
+            body=body,
+            kind=Stamped,
+            failpoint=Failpoint.GPU_FAILURE_RECORD,
         )
         outcome = await self._put(write)
         if not isinstance(outcome, Written | Abandoned) and not self._warned:

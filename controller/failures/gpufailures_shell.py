@@ -28,6 +28,7 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import GPU_NODES, PODS, reader
 from controller.watching.ledger import Kept, Ledger
 from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from failpoints.names import Failpoint
 from inventory.api.gpunode import Health
 from inventory.api.names import ON_GPU_FAILURE
 from kube.client import Client
@@ -201,10 +202,14 @@ class GpuFailureController:
             subresource="status",
             body=body,
             kind=Stamped,
+            failpoint=Failpoint.POD_DISRUPTED,
         )
         self._put(write)
         uid = action.victim.uid
-        done = self._put(msgspec.structs.replace(write, verb=Verb.DELETE, subresource=None, body=uid))
+        deletion = msgspec.structs.replace(
+            write, verb=Verb.DELETE, subresource=None, body=uid, failpoint=Failpoint.POD_GPU_FAILURE
+        )
+        done = self._put(deletion)
         done.add_done_callback(partial(self._evicted, action, gone))
 
     def _evicted(self, action: GpuFailureAction, gone: str, future: "asyncio.Future[Outcome[Any]]") -> None:
@@ -222,7 +227,7 @@ class GpuFailureController:
             self._failed(action, "")
             return
         after = evicted(kept.workload, reasons.NODE_FAILURES, gone, now_s=self._clock.wall())
-        self._writes.status(kept, after, partial(self._requeued, action, key, gone))
+        self._writes.status(kept, after, partial(self._requeued, action, key, gone), Failpoint.GPU_FAILURE_REQUEUED)
 
     def _requeued(self, action: GpuFailureAction, key: WorkloadKey, gone: str, result: Result, why: str) -> None:
         if result is Result.WRITTEN:

@@ -42,6 +42,7 @@ from controller.watching.kinds import NODES, PODS
 from controller.watching.ledger import Ledger
 from controller.words import statuses
 from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from failpoints.names import Failpoint
 from kube.clock import Clock, sleep
 from kube.reading.reflector import Added, Changed, Removed
 from kube.writing.writes import Outcome, Verb, Write
@@ -165,7 +166,7 @@ class NodeFailureController:
                 self._later[key] = self._clock.wall() + _AGAIN_S
                 self._event.set()
 
-        self._writes.status(kept, after, then)
+        self._writes.status(kept, after, then, Failpoint.NODE_FAILURE)
 
     def _fail(self, pods: tuple[str, ...], hosts: tuple[str, ...]) -> None:
         for name in pods:
@@ -182,6 +183,7 @@ class NodeFailureController:
                     body={"status": status},
                     kind=Stamped,
                     slot=UNHEALTHY_NODE,
+                    failpoint=Failpoint.POD_NODE_FAILURE,
                 )
             )
 

@@ -16,6 +16,7 @@ from controller.objects.core import Node
 from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import NODES, PODS
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from kube.client import Client, Selection
 from kube.clock import Clock
 from kube.errors import KubeError
@@ -92,6 +93,7 @@ class StuckPodController:
                 body={"metadata": tied, "status": status},
                 kind=Stamped,
                 slot=REASON,
+                failpoint=Failpoint.POD_STUCK,
             )
         )
         if isinstance(outcome, Written):

@@ -25,6 +25,7 @@ from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError, NotYetError
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from inventory.api.names import ABOVE_MINIMUM_OF
 from inventory.words.plural import plural
 from kube.client import Client, Selection
@@ -86,8 +87,7 @@ class JobActions:
             case StartJob():
                 await self._start(kind, job, action)
             case StopJob(patches=patches):
-                for patch in patches:
-                    await self._patch_job(kind, job, patch)
+                await self._stop(kind, job, patches)
                 if not kind.is_suspended(job):
                     self._suspended(kind.kind)
             case EmitEvent(type=type_, reason=reason, message=note):
@@ -95,8 +95,7 @@ class JobActions:
             case Refuse(reason=reason, sentence=sentence):
                 self._tell(_reference(kind, job), "Warning", reason, sentence)
             case AwaitPods(count=count, patches=patches):
-                for patch in patches:
-                    await self._patch_job(kind, job, patch)
+                await self._stop(kind, job, patches)
                 raise NotYetError(f"{plural(count, 'of its pods has', 'of its pods have')} not ended")
             case AwaitOwner(message=note):
                 uid = text(job, "metadata", "uid")
@@ -114,7 +113,7 @@ class JobActions:
         hold quota.
         """
         for patch in start.patches:
-            stored = await self._patch_job(kind, job, patch)
+            stored = await self._patch_job(kind, job, patch, Failpoint.JOB_STARTED)
             field = dropped(stored, patch.body) if stored is not None and not patch.subresource else ""
             if field:
                 sentence = f"The job cannot start: the API server does not keep {field}: expected a CRD with this field"
@@ -124,7 +123,11 @@ class JobActions:
         if any(not patch.subresource for patch in start.patches):
             self._started(kind.kind)
 
-    async def _patch_job(self, kind: JobKind, job: Json, patch: Patch) -> Json | None:
+    async def _stop(self, kind: JobKind, job: Json, patches: Sequence[Patch]) -> None:
+        for patch in patches:
+            await self._patch_job(kind, job, patch, Failpoint.JOB_STOPPED)
+
+    async def _patch_job(self, kind: JobKind, job: Json, patch: Patch, failpoint: Failpoint) -> Json | None:
         """Sends the patch, and returns the job as it is stored then."""
         meta = job["metadata"]
         write = Write(
@@ -135,6 +138,7 @@ class JobActions:
             subresource=patch.subresource or None,
             body=patch.body,
             kind=dict[str, Any],
+            failpoint=failpoint,
         )
         answer = await written(self._writer, write)
         if answer is not None:
@@ -171,6 +175,7 @@ class JobActions:
                 name=pod["metadata"]["name"],
                 body=body,
                 kind=Stamped,
+                failpoint=Failpoint.JOB_PODS_UNGATED,
             )
             await written(self._writer, write)
 

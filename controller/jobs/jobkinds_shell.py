@@ -24,6 +24,7 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import DECLARATIONS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import KubeError
@@ -131,6 +132,7 @@ class JobKindController:
                 subresource=subresource,
                 body={**body, "metadata": {**body.get("metadata", {}), **tied}},
                 kind=Stamped,
+                failpoint=Failpoint.JOB_KIND,
             )
         )
 

@@ -31,12 +31,22 @@ from controller.watching.kinds import WORKLOADS
 from controller.watching.ledger import Kept, Ledger
 from controller.watching.workqueue import ActionFailedError
 from controller.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from failpoints.names import Failpoint
 from kube.clock import Clock
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Verb, Write, Written
 
 T = TypeVar("T")
 _WAIT_S: Final = 0.01
+
+_FAILPOINTS: Final = {
+    FinishWorkload: Failpoint.FINISHED,
+    ReleaseQuota: Failpoint.RELEASED,
+    HoldWorkload: Failpoint.HELD,
+    SetReclaimable: Failpoint.RECLAIMABLE,
+    SetPodsReady: Failpoint.PODS_READY,
+    SetWaitingForPods: Failpoint.WAITING_FOR_PODS,
+}
 
 
 class WorkloadActions:
@@ -84,7 +94,8 @@ class WorkloadActions:
                 key = WorkloadKey(f"{namespace}/{action.name}")
                 kept = await self._free(key, action.uid)
                 after = self._after(kept.workload, action)
-                await self._written(lambda then: self._writes.status(kept, after, then))
+                failpoint = _FAILPOINTS[type(action)]
+                await self._written(lambda then: self._writes.status(kept, after, then, failpoint))
 
     def _after(
         self,
@@ -139,12 +150,22 @@ class WorkloadActions:
         metadata = msgspec.structs.replace(kept.workload.metadata, finalizers=tuple(left))
         after = msgspec.structs.replace(kept.workload, metadata=metadata)
         await self._written(
-            lambda then: self._writes.spec(kept, after, {"metadata": {"finalizers": left or None}}, then)
+            lambda then: self._writes.spec(
+                kept, after, {"metadata": {"finalizers": left or None}}, then, Failpoint.WORKLOAD_FINALIZER
+            )
         )
 
     async def _create(self, namespace: str, body: Json) -> None:
         name = body["metadata"]["name"]
-        write = Write(verb=Verb.CREATE, resource=WORKLOADS, namespace=namespace, name=name, body=body, kind=Stamped)
+        write = Write(
+            verb=Verb.CREATE,
+            resource=WORKLOADS,
+            namespace=namespace,
+            name=name,
+            body=body,
+            kind=Stamped,
+            failpoint=Failpoint.WORKLOAD,
+        )
         outcome = await self._writer.put(write)
         taken = isinstance(outcome, Conflicted) and outcome.error.reason == "AlreadyExists"
         if not isinstance(outcome, Written) and not taken:
@@ -160,13 +181,25 @@ class WorkloadActions:
             raise ActionFailedError(f"workload {key} has changed meanwhile")
         # The answer is not the whole spec: the watch brings it.
         write = Write(
-            verb=Verb.MERGE_PATCH, resource=WORKLOADS, namespace=namespace, name=name, body=patch, kind=Stamped
+            verb=Verb.MERGE_PATCH,
+            resource=WORKLOADS,
+            namespace=namespace,
+            name=name,
+            body=patch,
+            kind=Stamped,
+            failpoint=Failpoint.WORKLOAD_CHANGED,
         )
         await written(self._writer, write)
 
     async def _delete(self, namespace: str, name: str, uid: str) -> None:
         write: Write[Stamped] = Write(
-            verb=Verb.DELETE, resource=WORKLOADS, namespace=namespace, name=name, body=uid, kind=Stamped
+            verb=Verb.DELETE,
+            resource=WORKLOADS,
+            namespace=namespace,
+            name=name,
+            body=uid,
+            kind=Stamped,
+            failpoint=Failpoint.WORKLOAD_REMOVED,
         )
         outcome = await self._writer.put(write)
         if not isinstance(outcome, Written | Missing | Conflicted):

@@ -17,6 +17,7 @@ from controller.lifecycle.duetimes import DueTimes
 from controller.lifecycle.lifecycle import Step
 from controller.watching.ledger import Kept, Ledger
 from controller.writing.workloadwrites import Result, WorkloadWrites
+from failpoints.names import Failpoint
 
 _REFUSED_PAUSE_S: Final = 5.0
 
@@ -82,6 +83,6 @@ class LifecycleController:
 
         if step.deactivate:
             after = msgspec.structs.replace(before, spec=msgspec.structs.replace(before.spec, active=False))
-            self._writes.spec(kept, after, {"spec": {"active": False}}, then)
+            self._writes.spec(kept, after, {"spec": {"active": False}}, then, Failpoint.DEACTIVATED)
         else:
-            self._writes.status(kept, step.after, then)
+            self._writes.status(kept, step.after, then, Failpoint.LIFECYCLE)

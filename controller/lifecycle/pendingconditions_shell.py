@@ -27,6 +27,7 @@ from controller.objects.workload import Workload
 from controller.watching.ledger import Ledger
 from controller.writing.pace import Allowance, Pace
 from controller.writing.workloadwrites import Result, WorkloadWrites
+from failpoints.names import Failpoint
 
 _BACKLOG: Final = 4
 """Writes under way above which no condition of a waiting workload is written."""
@@ -111,7 +112,7 @@ class PendingConditions:
                 self._allowance.take()
                 self._publish((Event(key, EventType.WARNING, reason, cause.message),))
 
-        self._writes.status(kept, cause.put(kept.workload), then)
+        self._writes.status(kept, cause.put(kept.workload), then, Failpoint.PENDING)
 
     def _cause(self, key: WorkloadKey, workload: Workload, now_s: float) -> "_Cause | None":
         """Why the workload waits: by itself, by its queues, by the last decision on it, or by a dry run. None for a

@@ -39,6 +39,7 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import PODS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from inventory.api.names import ABOVE_MINIMUM_OF, DEVICES
 from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
@@ -344,7 +345,13 @@ class TopologyUngater:
             body = podpatches.ungated(pod, assigned.selector, assigned.devices)
         meta = pod.metadata
         return Write(
-            verb=Verb.JSON_PATCH, resource=PODS, namespace=meta.namespace, name=meta.name, body=body, kind=Stamped
+            verb=Verb.JSON_PATCH,
+            resource=PODS,
+            namespace=meta.namespace,
+            name=meta.name,
+            body=body,
+            kind=Stamped,
+            failpoint=Failpoint.POD_PLACED,
         )
 
     def _answered(self, key: WorkloadKey, uid: str, moves: str, future: "asyncio.Future[Outcome[Any]]") -> None:

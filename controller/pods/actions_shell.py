@@ -18,6 +18,7 @@ from controller.watching.kinds import PODS
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError, NotYetError
 from controller.writing.workloadwrites import Stamped, stamped_write
+from failpoints.names import Failpoint
 from kube.clock import Clock
 from kube.objects import ObjectReference
 from kube.reading.entries import ObjectKey
@@ -105,7 +106,9 @@ class PodActions:
         async with self._patching:
             if not still():
                 raise ActionFailedError(f"{about.kind} {about.name} has changed meanwhile")
-            outcome = await self._writer.put(stamped_write(Verb.MERGE_PATCH, PODS, pod["metadata"], action.body))
+            outcome = await self._writer.put(
+                stamped_write(Verb.MERGE_PATCH, PODS, pod["metadata"], action.body, Failpoint.POD_PATCHED)
+            )
         match outcome:
             case Written(object=answer):
                 self._note(pod, answer)
@@ -122,12 +125,14 @@ class PodActions:
             return
         if action.uncounted:
             await self._leave_job(pod, action)
-        outcome = await self._writer.put(stamped_write(Verb.DELETE, PODS, pod["metadata"], action.uid))
+        outcome = await self._writer.put(
+            stamped_write(Verb.DELETE, PODS, pod["metadata"], action.uid, Failpoint.POD_DELETED)
+        )
         if not isinstance(outcome, Written | Missing | Conflicted):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
     async def _leave_job(self, pod: Json, action: DeletePod) -> None:
-        write = stamped_write(Verb.JSON_PATCH, PODS, pod["metadata"], list(action.uncounted))
+        write = stamped_write(Verb.JSON_PATCH, PODS, pod["metadata"], list(action.uncounted), Failpoint.POD_LEFT_JOB)
         outcome = await self._writer.put(write)
         if not isinstance(outcome, Written | Missing):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
@@ -154,7 +159,7 @@ class PodActions:
             "metadata": {"uid": meta["uid"], "resourceVersion": meta["resourceVersion"]},
             "status": {"conditions": [*kept, condition]},
         }
-        write = stamped_write(Verb.MERGE_PATCH, PODS, pod["metadata"], body, subresource="status")
+        write = stamped_write(Verb.MERGE_PATCH, PODS, pod["metadata"], body, Failpoint.POD_MARKED, subresource="status")
         outcome = await self._writer.put(write)
         if isinstance(outcome, Missing):
             return False

@@ -18,6 +18,7 @@ from controller.podgroups.status import stamped
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from kube.client import Client, Selection
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import KubeError, NotFoundError
@@ -92,6 +93,7 @@ class PodGroups:
             subresource="status" if self._subresource else None,
             body={"metadata": meta, "status": stamped(status, at)},
             kind=Stamped,
+            failpoint=Failpoint.POD_GROUP_STATUS,
         )
         match await writer.put(write):
             case Written(object=Stamped(metadata=version)):

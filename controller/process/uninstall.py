@@ -10,6 +10,8 @@ from controller.jobframework.podview import MANAGED
 from controller.watching.kinds import DECLARATIONS, PODS, QUEUED_PODS, WORKLOADS
 from controller.writing.finalizers import KINDS
 from controller.writing.workloadwrites import Stamped
+from failpoints import points
+from failpoints.names import Failpoint
 from kube.client import EVERYTHING, Client, Selection
 from kube.errors import ConflictError, ForbiddenError, NotFoundError
 from kube.resources import Resource
@@ -60,7 +62,9 @@ async def _remove(client: Client, resource: Resource, meta: _Meta) -> None:
         left = [finalizer for finalizer in meta.finalizers if finalizer not in _OURS]
         tied = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}
         try:
+            points.before(Failpoint.UNINSTALLED)
             await client.merge_patch(resource, meta.name, {"metadata": tied}, Stamped, namespace=namespace)
+            points.after(Failpoint.UNINSTALLED)
         except NotFoundError:
             return
         except ConflictError:

@@ -20,6 +20,8 @@ from controller.webhooks.certificates import new_client
 from controller.webhooks.keeper import OwnCertificates
 from controller.webhooks.rounds import Rounds
 from controller.webhooks.tls import Served
+from failpoints import points
+from failpoints.names import Failpoint
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube.client import Client, describe
 from kube.clock import Backoff, Clock
@@ -125,7 +127,9 @@ class ViewService:
             return
         patch = bundle_patch(found, self._service, trusted)
         if patch is not None:
+            points.before(Failpoint.API_SERVICE_BUNDLE)
             await self._client.merge_patch(API_SERVICES, name, patch, dict)
+            points.after(Failpoint.API_SERVICE_BUNDLE)
             log.info("wrote the caBundle of APIService %s", name)
 
     # -- the replica that leads --------------------------------------------------------------------------------------

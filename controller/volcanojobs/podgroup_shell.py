@@ -13,6 +13,7 @@ from controller.volcanojobs.podgroup import differs, is_over, pod_group
 from controller.watching.kinds import POD_GROUPS
 from controller.watching.workqueue import ActionFailedError
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from kube.writing.writer import Writer
 from kube.writing.writes import Missing, Refused, Verb, Write, Written
 
@@ -49,6 +50,7 @@ class JobGroups:
             name=wanted["metadata"]["name"],
             body=wanted,
             kind=Stamped,
+            failpoint=Failpoint.VOLCANO_GROUP,
         )
         outcome = await self._writer.put(write)
         if isinstance(outcome, Missing | Refused):

@@ -17,6 +17,7 @@ from controller.watching.inbox import ObjectChange
 from controller.watching.kinds import VOLCANO_COMMANDS, VOLCANO_QUEUES
 from controller.watching.workqueue import ActionFailedError, WorkQueue
 from controller.writing.workloadwrites import Stamped, stamped_write
+from failpoints.names import Failpoint
 from kube.objects import ObjectReference
 from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added
@@ -83,7 +84,9 @@ class QueueCommandController:
         if found is not None and command.action in _STATES:
             await self._set(command, found.object, found.uid)
         meta = {"namespace": key.namespace, "name": key.name}
-        outcome = await self._writer.put(stamped_write(Verb.DELETE, VOLCANO_COMMANDS, meta, entry.uid))
+        outcome = await self._writer.put(
+            stamped_write(Verb.DELETE, VOLCANO_COMMANDS, meta, entry.uid, Failpoint.VOLCANO_COMMAND)
+        )
         if not isinstance(outcome, Written | Missing | Conflicted):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
@@ -114,5 +117,11 @@ def _status(uid: str, state: str) -> dict[str, Any]:
 
 def _patch(name: str, body: dict[str, Any], subresource: str | None = None) -> Write[Stamped]:
     return Write(
-        verb=Verb.MERGE_PATCH, resource=VOLCANO_QUEUES, name=name, body=body, kind=Stamped, subresource=subresource
+        verb=Verb.MERGE_PATCH,
+        resource=VOLCANO_QUEUES,
+        name=name,
+        body=body,
+        kind=Stamped,
+        subresource=subresource,
+        failpoint=Failpoint.VOLCANO_QUEUE,
     )

@@ -41,6 +41,7 @@ from controller.watching.kinds import NAMESPACES, PODS, VOLCANO_COMMANDS, VOLCAN
 from controller.watching.ledger import WrittenVersions
 from controller.watching.workqueue import ActionFailedError, WorkQueue
 from controller.writing.workloadwrites import Stamped, stamped_write
+from failpoints.names import Failpoint
 from kube.client import Decode
 from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
@@ -319,7 +320,9 @@ class VolcanoJobController:
 
     async def _patch_job(self, job: Json, patch: Patch) -> None:
         meta = job["metadata"]
-        write = stamped_write(Verb.MERGE_PATCH, JOBS, meta, patch.body, subresource=patch.subresource or None)
+        write = stamped_write(
+            Verb.MERGE_PATCH, JOBS, meta, patch.body, Failpoint.VOLCANO_JOB, subresource=patch.subresource or None
+        )
         answer = await written(self._writer, write)
         if answer is not None:
             key = ObjectKey(meta["namespace"], meta["name"])
@@ -328,7 +331,9 @@ class VolcanoJobController:
     async def _mark(self, job: Json, pod: PodFacts, retry: int) -> None:
         meta = {"namespace": job["metadata"]["namespace"], "name": pod.name}
         body = {"metadata": {"uid": pod.uid, "annotations": {OUT_OF_SYNC: str(retry)}}}
-        outcome = await self._writer.put(stamped_write(Verb.MERGE_PATCH, PODS, meta, body))
+        outcome = await self._writer.put(
+            stamped_write(Verb.MERGE_PATCH, PODS, meta, body, Failpoint.VOLCANO_POD_MARKED)
+        )
         match outcome:
             case Written(object=Stamped(metadata=version)):
                 key = ObjectKey(meta["namespace"], pod.name)
@@ -350,7 +355,9 @@ class VolcanoJobController:
         key, name = VolcanoKey(meta["namespace"], meta["name"]), body["metadata"]["name"]
         awaited = self._made.setdefault(key, {})
         awaited[name] = self._clock.wall() + _SEEN_WITHIN_S
-        outcome = await self._writer.put(stamped_write(Verb.CREATE, PODS, body["metadata"], body))
+        outcome = await self._writer.put(
+            stamped_write(Verb.CREATE, PODS, body["metadata"], body, Failpoint.VOLCANO_POD)
+        )
         if isinstance(outcome, Written):
             return
         awaited.pop(name, None)
@@ -360,16 +367,18 @@ class VolcanoJobController:
         """Creates an object. Keys of a Secret take a while to make, so a thread makes them."""
         resource, meta = _resource(kept.body), kept.body["metadata"]
         body = await asyncio.to_thread(made, kept) if kept.body["kind"] == "Secret" else made(kept)
-        outcome = await self._writer.put(stamped_write(Verb.CREATE, resource, meta, body))
+        outcome = await self._writer.put(stamped_write(Verb.CREATE, resource, meta, body, Failpoint.VOLCANO_KEPT))
         taken = isinstance(outcome, Conflicted) and outcome.error.reason == "AlreadyExists"
         if taken and kept.follows:
             data = {key: value for key, value in body.items() if key in ("data", "spec")}
-            await written(self._writer, stamped_write(Verb.MERGE_PATCH, resource, meta, data))
+            await written(self._writer, stamped_write(Verb.MERGE_PATCH, resource, meta, data, Failpoint.VOLCANO_KEPT))
         elif not taken and not isinstance(outcome, Written):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
     async def _delete(self, resource: Resource, meta: Json, *, foreground: bool = False) -> None:
-        write = stamped_write(Verb.DELETE, resource, meta, meta.get("uid"), foreground=foreground)
+        write = stamped_write(
+            Verb.DELETE, resource, meta, meta.get("uid"), Failpoint.VOLCANO_REMOVED, foreground=foreground
+        )
         outcome = await self._writer.put(write)
         if not isinstance(outcome, Written | Missing | Conflicted):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))

@@ -11,6 +11,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from controller.conversion import GROUP
+from failpoints import points
+from failpoints.names import Failpoint
 from inventory.api.names import CONTROLLER
 from kube.client import Client
 from kube.errors import NotFoundError
@@ -227,10 +229,14 @@ async def inject(
         except StoredError as error:  # its conversion is written all the same
             refused.append(str(error))
         if patch is not None:
+            points.before(Failpoint.CRD_CONVERSION)
             await client.merge_patch(CRDS, name, patch, dict)
+            points.after(Failpoint.CRD_CONVERSION)
             log.info("wrote spec.conversion of %s", name)
         if serving is not None and leading:
+            points.before(Failpoint.CRD_SERVED)
             await client.json_patch(CRDS, name, serving, dict, field_manager=CONTROLLER)
+            points.after(Failpoint.CRD_SERVED)
             log.info("%s of %s is %s", _OLD, name, "served" if serve_old_workloads else "not served any more")
         postponed |= serving is not None and not leading
     for resource, name in configurations:
@@ -240,6 +246,8 @@ async def inject(
             continue
         patch = webhook_patch(found, target, trusted)
         if patch is not None:
+            points.before(Failpoint.WEBHOOK_BUNDLE)
             await client.merge_patch(resource, name, patch, dict)
+            points.after(Failpoint.WEBHOOK_BUNDLE)
             log.info("wrote the caBundle of %s", name)
     return Injected(refused, postponed)

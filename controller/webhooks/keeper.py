@@ -13,6 +13,8 @@ from msgspec import Struct
 
 from controller.webhooks.certificates import Kept, Pair, advanced, check_pair, split
 from controller.webhooks.tls import CertificateError, Served
+from failpoints import points
+from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import ConflictError, NotFoundError, UnavailableError
@@ -95,14 +97,18 @@ class OwnCertificates:
             # The Secret was deleted while this replica serves: the authority that the API server trusts is restored,
             # not replaced.
             wanted = advanced(self._last, self._names, self._clock.wall())
+            points.before(Failpoint.CERTIFICATES)
             await self._client.create(SECRETS, self._body(wanted, ""), Secret, namespace=self._secret.namespace)
+            points.after(Failpoint.CERTIFICATES)
             log.info("created Secret %s with certificates", self._secret)
             return wanted
         kept = self._read(found)
         wanted = advanced(kept, self._names, self._clock.wall())
         if wanted != kept:
             body = self._body(wanted, found.metadata.resource_version)
+            points.before(Failpoint.CERTIFICATES_RENEWED)
             await self._client.update(SECRETS, self._secret.name, body, Secret, namespace=self._secret.namespace)
+            points.after(Failpoint.CERTIFICATES_RENEWED)
             log.info("renewed the certificates in Secret %s", self._secret)
         return wanted
 

@@ -4,8 +4,8 @@ A decision counts in the engine from the moment it is made, and is written onto 
 while another write of that Workload is under way; a decision that is void by then is dropped.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
 
 import msgspec
 
@@ -18,9 +18,16 @@ from controller.objects.workload import Workload
 from controller.watching.ledger import Kept, Ledger
 from controller.writing.heldevictions import HeldEvictions, HoldS
 from controller.writing.workloadwrites import Result, WorkloadWrites
+from failpoints.names import Failpoint
 
 REFUSED_PAUSE_S = 5.0
 """The pause after a refusal in which a workload is not written again: the same write would be refused again."""
+
+_FAILPOINTS: Final[Mapping[type[Decision], Failpoint]] = {
+    Admitted: Failpoint.ADMITTED,
+    Evicted: Failpoint.EVICTED,
+    SliceReplaced: Failpoint.SLICE_REPLACED,
+}
 
 
 class DecisionObserver(Protocol):
@@ -130,7 +137,7 @@ class DecisionWriter:
                 return
             self._take_back(decision, why)
 
-        self._writes.status(kept, after, then)
+        self._writes.status(kept, after, then, _FAILPOINTS[type(decision)])
 
     def _take_back(self, decision: Decision, why: str) -> None:
         self._engine.failed(decision, self._now(), why)

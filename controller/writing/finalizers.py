@@ -13,6 +13,7 @@ from controller.jobframework.names import RESOURCE_IN_USE
 from controller.objects.meta import KubernetesObject
 from controller.watching.kinds import CHECKS, CLUSTER_QUEUES, FLAVORS, TOPOLOGIES
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from kube.resources import Resource
 from kube.writing.writes import Verb, Write
 
@@ -86,5 +87,6 @@ class Finalizers:
                 body={"metadata": tied},
                 kind=Stamped,
                 slot="finalizers",
+                failpoint=Failpoint.QUEUE_FINALIZER,
             )
         )

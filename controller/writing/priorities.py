@@ -16,6 +16,7 @@ from controller.objects.queues import WorkloadPriorityClass
 from controller.objects.workload import Workload
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Result, WorkloadWrites
+from failpoints.names import Failpoint
 
 _GROUP: Final = KUEUE.partition("/")[0]
 _BACKLOG: Final = 8
@@ -68,7 +69,7 @@ class Priorities:
                     if result is Result.REFUSED:
                         self._not_before_s = now_s + _AGAIN_S
 
-                self._writes.spec(kept, after, {"spec": {"priority": value}}, then)
+                self._writes.spec(kept, after, {"spec": {"priority": value}}, then, Failpoint.PRIORITY)
 
 
 def changes_value(old: WorkloadPriorityClass | None, new: WorkloadPriorityClass) -> bool:

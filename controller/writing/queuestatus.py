@@ -30,6 +30,7 @@ from controller.writing import foreignstatus
 from controller.writing.mergepatch import Json
 from controller.writing.pace import Allowance, Pace
 from controller.writing.workloadwrites import Stamped, status_write
+from failpoints.names import Failpoint
 from inventory.api.names import QUEUE_USAGE
 from kube.resources import Resource
 from kube.writing.writes import Verb, Write
@@ -171,7 +172,7 @@ class QueueStatuses:
             text = self._records.pop(name)
             if (KAI_QUEUES, "", name) in self._foreign:
                 self._allowance.take()
-                self._put(_annotation(KAI_QUEUES, name, QUEUE_USAGE, text, slot="usage"))
+                self._put(_annotation(KAI_QUEUES, name, QUEUE_USAGE, text, Failpoint.QUEUE_USAGE, slot="usage"))
 
     def _write_emptied(self) -> None:
         """Writes statuses of queues that have emptied: nothing is pending, so they delay no admission."""
@@ -221,7 +222,11 @@ class QueueStatuses:
         if late and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
             self._marked[key] = now_s
             self._allowance.take()
-            self._put(_annotation(VOLCANO_QUEUES, owner.metadata.name, CLOSED_BY_PARENT, wanted, slot="mark"))
+            self._put(
+                _annotation(
+                    VOLCANO_QUEUES, owner.metadata.name, CLOSED_BY_PARENT, wanted, Failpoint.QUEUE_CLOSED, slot="mark"
+                )
+            )
 
     def _cluster_queue(self, state: QueueState, now_s: float) -> Json:
         """The status of a ClusterQueue. If all holders have one LocalQueue, the totals serve for its status too."""
@@ -317,7 +322,10 @@ class QueueStatuses:
             self._written[key] = {**known, **status}
             since_s, earlier = self._unsent.get(key, (self._next_s, None))
             merged = {**earlier.body["status"], **changes} if earlier is not None else changes
-            self._unsent[key] = (since_s, status_write(resource, meta.namespace, meta.name, merged))
+            self._unsent[key] = (
+                since_s,
+                status_write(resource, meta.namespace, meta.name, merged, Failpoint.QUEUE_STATUS),
+            )
             if not status.get("reservingWorkloads", 1) and not status["pendingWorkloads"]:
                 if known.get("reservingWorkloads") or known.get("pendingWorkloads"):
                     self._emptied.add(key)
@@ -325,7 +333,7 @@ class QueueStatuses:
                 self._emptied.discard(key)
 
 
-def _annotation(resource: Resource, name: str, key: str, value: str, *, slot: str) -> Write[Any]:
+def _annotation(resource: Resource, name: str, key: str, value: str, failpoint: Failpoint, *, slot: str) -> Write[Any]:
     return Write(
         verb=Verb.MERGE_PATCH,
         resource=resource,
@@ -333,6 +341,7 @@ def _annotation(resource: Resource, name: str, key: str, value: str, *, slot: st
         body={"metadata": {"annotations": {key: value}}},
         kind=Stamped,
         slot=slot,
+        failpoint=failpoint,
     )
 
 

@@ -12,6 +12,7 @@ from controller.objects.workload import Workload
 from controller.watching.kinds import WORKLOADS
 from controller.watching.ledger import Ledger
 from controller.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
 from kube.writing.writes import Verb, Write
 
 _BY_US = "DeactivatedDueTo"
@@ -52,6 +53,7 @@ class WorkloadRetention:
                         body=uid,
                         kind=Stamped,
                         slot="retention",
+                        failpoint=Failpoint.WORKLOAD_EXPIRED,
                     )
                 )
 

@@ -18,6 +18,7 @@ from controller.objects.workload import Workload
 from controller.watching.kinds import WORKLOADS, has_more, reader
 from controller.watching.ledger import Kept, Ledger
 from controller.writing.mergepatch import Json, may_replace, status_body, status_of, status_patch
+from failpoints.names import Failpoint
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError, NotFoundError
 from kube.resources import Resource
@@ -45,7 +46,14 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def stamped_write(
-    verb: Verb, resource: Resource, meta: Json, body: Any, *, subresource: str | None = None, foreground: bool = False
+    verb: Verb,
+    resource: Resource,
+    meta: Json,
+    body: Any,
+    failpoint: Failpoint,
+    *,
+    subresource: str | None = None,
+    foreground: bool = False,
 ) -> Write[Stamped]:
     """A write of the namespaced object with this metadata, whose answer tells the version."""
     return Write(
@@ -57,6 +65,7 @@ def stamped_write(
         body=body,
         kind=Stamped,
         foreground=foreground,
+        failpoint=failpoint,
     )
 
 
@@ -111,7 +120,7 @@ class WorkloadWrites:
         self._tasks: set[asyncio.Task[None]] = set()
         self._may_update = True
 
-    def status(self, kept: Kept, after: Workload, then: Then) -> None:
+    def status(self, kept: Kept, after: Workload, then: Then, failpoint: Failpoint) -> None:
         """Writes ``after.status`` in place of what the ledger holds. No write of the workload may be under way.
 
         A status that is known as a whole is put: that costs the API server a sixth less than a patch, for which it
@@ -119,17 +128,26 @@ class WorkloadWrites:
         """
         before = kept.workload
         if self._may_update and kept.whole and may_replace(before):
-            self._begin(kept, after, Verb.UPDATE, status_body(before, after), "status", then)
+            self._begin(kept, after, Verb.UPDATE, status_body(before, after), "status", then, failpoint)
         else:
-            self._begin(kept, after, Verb.MERGE_PATCH, status_patch(before, after), "status", then)
+            self._begin(kept, after, Verb.MERGE_PATCH, status_patch(before, after), "status", then, failpoint)
 
-    def spec(self, kept: Kept, after: Workload, changes: Json, then: Then) -> None:
+    def spec(self, kept: Kept, after: Workload, changes: Json, then: Then, failpoint: Failpoint) -> None:
         """Writes a merge patch of everything but the status."""
         meta = kept.workload.metadata
         patch = {**changes, "metadata": {**changes.get("metadata", {}), **_identity(meta.uid, meta.resource_version)}}
-        self._begin(kept, after, Verb.MERGE_PATCH, patch, None, then)
+        self._begin(kept, after, Verb.MERGE_PATCH, patch, None, then, failpoint)
 
-    def _begin(self, kept: Kept, after: Workload, verb: Verb, body: Json, subresource: str | None, then: Then) -> None:
+    def _begin(
+        self,
+        kept: Kept,
+        after: Workload,
+        verb: Verb,
+        body: Json,
+        subresource: str | None,
+        then: Then,
+        failpoint: Failpoint,
+    ) -> None:
         assert not kept.writing, "one write at a time"
         if not body:
             then(Result.UNCHANGED, "")
@@ -146,6 +164,7 @@ class WorkloadWrites:
                 subresource=subresource,
                 body=body,
                 kind=_Answer if subresource == "status" else Stamped,
+                failpoint=failpoint,
             )
         )
 
@@ -158,7 +177,8 @@ class WorkloadWrites:
             if verb is Verb.UPDATE and _not_allowed(outcome):
                 log.warning("workloads/status is patched: without the right to update it the API server has more to do")
                 self._may_update = kept.writing = False
-                self._begin(kept, after, Verb.MERGE_PATCH, status_patch(before, after), subresource, then)
+                patch = status_patch(before, after)
+                self._begin(kept, after, Verb.MERGE_PATCH, patch, subresource, then, failpoint)
             else:
                 self._done(kept, after, outcome, ended)
 
@@ -246,7 +266,7 @@ def _identity(uid: str, resource_version: str) -> dict[str, str]:
     return {"uid": uid, "resourceVersion": resource_version}
 
 
-def status_write(resource: Resource, namespace: str, name: str, status: Any) -> Write[Stamped]:
+def status_write(resource: Resource, namespace: str, name: str, status: Any, failpoint: Failpoint) -> Write[Stamped]:
     """A merge patch of another kind's ``status``; a newer one replaces one that still waits."""
     return Write(
         verb=Verb.MERGE_PATCH,
@@ -257,4 +277,5 @@ def status_write(resource: Resource, namespace: str, name: str, status: Any) -> 
         body={"status": status},
         kind=Stamped,
         slot="status",
+        failpoint=failpoint,
     )

@@ -153,7 +153,7 @@ def _vgpu() -> Made:
 def _pod_resources() -> Made:
     from google.protobuf.message import DecodeError
 
-    from agent.kubelet.podresources import holders_of, pod_names, sharers_of, shown
+    from agent.kubelet.holders import holders_of, pod_names, sharers_of, shown
     from inventory.devices import DeviceId
     from kubeletapi import podresources_v1_pb2 as pb
 

@@ -15,7 +15,7 @@ import atheris
 from hack.fuzz.mutating import mutated
 from hack.fuzz.target import DEEP, HOSTILE, Defect, Shape, execute
 
-ROOMS: Final = ("agent", "controller", "deviceplugin", "inventory", "kube", "simulator", "yamlfile")
+ROOMS: Final = ("agent", "controller", "deviceplugin", "failpoints", "inventory", "kube", "simulator", "yamlfile")
 MOST_DEFECTS: Final = 20
 LONG: Final = 1_000
 _OWN: Final = 0.7

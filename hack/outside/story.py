@@ -20,6 +20,8 @@ NODES: Final = 6
 GPUS_OF_NODE: Final = 8
 _SPACES: Final = ("alpha", "beta")
 _JOBS_EVERY_S: Final = 0.35
+_SWEEP_S: Final = 2.5
+"""After which what was stopped for a moment goes on."""
 
 
 class Act(Struct, frozen=True):
@@ -123,12 +125,32 @@ class _Teller:
             )[0]
             yield from kind(at_s)
             at_s += self._rng.expovariate(1 / _JOBS_EVERY_S)
+        yield from self._swept(lasts_s)
+
+    def _swept(self, at_s: float) -> Iterator[Act]:
+        """Queues get enough quota for what there is at the end, then most jobs go: whoever is not started then was
+        forgotten.
+        """
+        row = {"name": GPU, "nominalQuota": "12"}
+        flavors = [{"name": each, "resources": [row]} for each in self._flavors]
+        patch = {"spec": {"resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}], "stopPolicy": "None"}}
+        for name in self._queues:
+            yield Act(at_s, "merge", "ClusterQueue", name, body=patch)
+        for space, name in self._rng.sample(self._jobs, len(self._jobs) * 2 // 3):
+            yield Act(at_s + _SWEEP_S, "delete", "Job", name, space)
 
     def _job(self, at_s: float) -> Iterator[Act]:
         rng, (space, queue) = self._rng, self._rng.choice(self._locals)
         name, pods = f"job-{len(self._jobs)}", rng.choice([1, 1, 1, 2, 3])
         self._jobs.append((space, name))
         labels = {QUEUE: queue}
+        if rng.random() < 0.5:  # noqa: PLR2004 - a share
+            # Alike in all, so that their order can be judged.
+            meta = {"labels": labels, "annotations": {"tessera.dev/runtime": "3s"}}
+            yield self._made(
+                at_s, space, name, 1, meta, {"restartPolicy": "Never", "containers": [_container("main", 1)]}
+            )
+            return
         if rng.random() < 0.4:  # noqa: PLR2004 - a share
             labels[PRIORITY] = rng.choice(tuple(PRIORITIES))
         notes = {"tessera.dev/runtime": f"{rng.choice([1, 2, 3, 5, 8, 600])}s"}
@@ -140,9 +162,12 @@ class _Teller:
                 pod["initContainers"][0]["restartPolicy"] = "Always"
         if pods > 1 and rng.random() < 0.3:  # noqa: PLR2004 - a share
             notes["kueue.x-k8s.io/job-min-parallelism"] = str(rng.randint(1, pods - 1))
+        yield self._made(at_s, space, name, pods, {"labels": labels, "annotations": notes}, pod)
+
+    @staticmethod
+    def _made(at_s: float, space: str, name: str, pods: int, meta: Json, pod: Json) -> Act:
         spec = {"suspend": True, "parallelism": pods, "completions": pods, "template": {"spec": pod}}
-        meta = {"labels": labels, "annotations": notes}
-        yield Act(at_s, "create", "Job", name, space, {"metadata": meta, "spec": spec, "status": {}})
+        return Act(at_s, "create", "Job", name, space, {"metadata": meta, "spec": spec, "status": {}})
 
     def _any_job(self) -> tuple[str, str] | None:
         return self._rng.choice(self._jobs) if self._jobs else None

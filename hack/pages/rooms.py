@@ -24,6 +24,7 @@ PACKAGES = (
     "cli",
     "controller",
     "deviceplugin",
+    "failpoints",
     "history",
     "inventory",
     "kube",

@@ -35,7 +35,7 @@ NODE_FAULTS: Final = (
         says="After a kill in the middle of a MIG change pods get instances that the rest of the change removes.",
     ),
     Fault(
-        name="shares one too few",
+        name="shares counted once too few",
         function="_Offer.devices",
         before="range(self.first, self.first + self.replicas)",
         after="range(self.first + 1, self.first + self.replicas)",
@@ -44,7 +44,7 @@ NODE_FAULTS: Final = (
         says="A GPU that a layout shares by three is offered twice.",
     ),
     Fault(
-        name="reset counted for other GPUs",
+        name="an observed reset counted for the wrong GPU",
         function="HealthCore._take",
         before="self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])",
         after="""
@@ -56,7 +56,7 @@ for other in self._records.values():
         says="The reset of one GPU gives pods a broken other one.",
     ),
     Fault(
-        name="held instance removed",
+        name="partition removed that is held",
         function="GpuMig.held",
         before="each.busy or self.uuids.get((instance.gi_id, each.ci_id)) in held",
         after="each.busy and self.uuids.get((instance.gi_id, each.ci_id)) in held",
@@ -65,7 +65,7 @@ for other in self._records.values():
         says="A MIG instance is destroyed under a pod that has it and runs nothing at this moment.",
     ),
     Fault(
-        name="second container unlimited",
+        name="a pod's second container unlimited",
         function="DevicePluginServer.Allocate",
         before="client is not None",
         after="client is not None and not responses",
@@ -74,7 +74,7 @@ for other in self._records.values():
         says="Of two containers with parts of a GPU in one call the second has all of its memory and threads.",
     ),
     Fault(
-        name="returned before its probation",
+        name="a device returned before its probation",
         function="HealthCore._passed",
         before="now_s - since_s >= self.settings.probation_s and unit.clean_probes >= self.settings.clean_probes",
         after="now_s - since_s >= self.settings.probation_s or unit.clean_probes >= self.settings.clean_probes",
@@ -90,14 +90,5 @@ for other in self._records.values():
         program=_NODE,
         nets=("hardware", "kubelet"),
         says="A claim that was given back keeps its GPU, and its MIG instance is never removed.",
-    ),
-    Fault(
-        name="leaked spec of a claim",
-        function="ClaimFiles.remove",
-        before="await asyncio.to_thread(path.unlink, missing_ok=True)",
-        after="",
-        program=_NODE,
-        nets=("kubelet",),
-        says="The CDI spec of a claim stays when the claim is given back.",
     ),
 )

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from failpoints import points
+from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import Clock, sleep
 from kube.election.candidate import (
@@ -247,11 +249,15 @@ class Leadership:
             case Create(spec=spec):
                 body: dict[str, Any] = {"metadata": {"name": ref.name, "namespace": ref.namespace}, "spec": spec}
                 body |= {"apiVersion": LEASES.api_version, "kind": LEASES.kind}
+                points.before(Failpoint.LEASE)
                 lease = await self._client.create(LEASES, body, _Lease, namespace=ref.namespace)
+                points.after(Failpoint.LEASE)
             case Replace(spec=spec, version=version):
                 # A merge patch, so that labels and fields of later API versions stay.
                 body = {"metadata": {"resourceVersion": version}, "spec": spec}
+                points.before(Failpoint.LEASE_CHANGED)
                 lease = await self._client.merge_patch(LEASES, ref.name, body, _Lease, namespace=ref.namespace)
+                points.after(Failpoint.LEASE_CHANGED)
         return LeaseRecord(lease.spec, lease.metadata.resource_version)
 
     async def _within(self, call: Coroutine[Any, Any, T] | asyncio.Future[T], seconds: float) -> T:

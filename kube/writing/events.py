@@ -15,6 +15,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from failpoints import points
+from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import Backoff, Clock, pause_s, sleep
 from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError
@@ -221,13 +223,17 @@ class EventRecorder:
         if entry.written_count > 0:
             series = {"series": _Series(count=count, last_observed_time=_micro_time(entry.last_s))}
             try:
+                points.before(Failpoint.EVENT_COUNTED)
                 await self._client.merge_patch(EVENTS, entry.name, series, Metadata, namespace=namespace)
+                points.after(Failpoint.EVENT_COUNTED)
             except NotFoundError:
                 pass  # The server deletes Events after an hour: create it again.
             else:
                 return
         try:
+            points.before(Failpoint.EVENT)
             await self._client.create(EVENTS, self._event(entry, count, namespace), Metadata, namespace=namespace)
+            points.after(Failpoint.EVENT)
         except ConflictError as error:
             # The first attempt arrived and its answer did not.
             if error.reason != "AlreadyExists":

@@ -24,6 +24,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 from msgspec import Struct
 
+from failpoints import points
 from kube.client import Client
 from kube.clock import Backoff, Clock, RateLimit, sleep
 from kube.errors import ConflictError, ForbiddenError, InvalidError, KubeError, NotFoundError, UnavailableError
@@ -250,7 +251,10 @@ class Writer:
         outcome: Outcome[Any]
         try:
             with fenced(self._may_write):
-                outcome = Written(await self._send(write), pending.attempts)
+                points.before(write.failpoint)
+                sent = await self._send(write)
+                points.after(write.failpoint)
+                outcome = Written(sent, pending.attempts)
         except UnavailableError as error:
             status = error.status
             return self._failed(lane, pending, error, outage)

@@ -6,6 +6,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from failpoints.names import Failpoint
 from kube.errors import KubeError
 from kube.resources import Resource
 
@@ -27,6 +28,7 @@ class Write(Struct, Generic[T], frozen=True, kw_only=True):
     ``body`` is anything msgspec encodes, or a function that makes it when its turn has come (with the version that the
     write before it left, say). ``kind`` is what the answer is decoded into. ``slot``: see the module. ``force`` is for
     APPLY. DELETE's body is the uid that the object must have, or None; ``foreground``: see ``Client.delete``.
+    ``failpoint`` names what is made durable: no write of the product is without one.
     """
 
     verb: Verb
@@ -39,6 +41,7 @@ class Write(Struct, Generic[T], frozen=True, kw_only=True):
     slot: Hashable = None
     force: bool = True
     foreground: bool = False
+    failpoint: Failpoint | None = None
 
     @property
     def lane(self) -> tuple[str, str, str, str]:

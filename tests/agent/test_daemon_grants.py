@@ -9,6 +9,8 @@ import pytest
 
 from agent import daemon
 from agent.kubelet import grants
+from agent.kubelet.podresources import PodResources
+from deviceplugin.testing import Grant
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 from tests.support.hang import HANG_S
@@ -94,6 +96,34 @@ async def test_while_the_kubelet_is_silent_a_change_waits_and_comes_when_it_is_b
     assert lab.agent.node_state.awaits_holders
     assert [one.name for one in lab.agent.node_state.layout.resources] == [GPU]
     await lab.kubelet.start()
+    await lab.until(lambda: len(shares(lab)) == 2)
+
+
+async def test_a_kubelet_that_was_silent_since_the_start_makes_a_later_change_wait(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent before this one gave the GPU to a pod, and left no checkpoint."""
+    lab.power_on(fleet(1))
+    lab.kubelet.pods[POD] = [Grant(GPU, (lab.uuid(0),), pb.ContainerAllocateResponse())]
+    answers, list_now = asyncio.Event(), PodResources.list
+
+    async def held_up(client: PodResources, timeout_s: float = HANG_S) -> object:
+        await answers.wait()
+        return await list_now(client, timeout_s)
+
+    monkeypatch.setattr(PodResources, "list", held_up)
+    monkeypatch.setattr(daemon, "HOLDERS_WITHIN_S", 0.05)
+    await lab.kubelet.start()
+    await lab.start()
+    await lab.listed()
+    assert lab.agent.node_state.holders_unknown
+    await lab.agent.reconfigure(lab.settings(SLICED))
+    assert lab.agent.node_state.awaits_holders
+    assert shares(lab) == set()
+    answers.set()
+    await lists(lab)
+    assert shares(lab) == set()
+    lab.kubelet.delete("pod")
     await lab.until(lambda: len(shares(lab)) == 2)
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from agent.kubelet.grants import UNLISTED_S
-from agent.kubelet.podresources import Claimed, Holder, holders_of, shown_of
+from agent.kubelet.holders import Claimed, Holder, holders_of, shown_of
 from agent.nodestate import Choices, NodeState
 from deviceplugin.answer import AllocationError, granted
 from deviceplugin.strategy import NodeAccess

@@ -25,6 +25,7 @@ CODE = (
     "cli",
     "controller",
     "deviceplugin",
+    "failpoints",
     "history",
     "inventory",
     "kube",

@@ -16,8 +16,14 @@ from importlinter.contracts.forbidden import ForbiddenContract
 from importlinter.contracts.layers import LayersContract
 from importlinter.domain.contract import Contract
 
+from hack.importrules import ActingContract
+
 ROOT = Path(__file__).parents[2]
-TYPES: dict[str, type[Contract]] = {"forbidden": ForbiddenContract, "layers": LayersContract}
+TYPES: dict[str, type[Contract]] = {
+    "acting": ActingContract,
+    "forbidden": ForbiddenContract,
+    "layers": LayersContract,
+}
 
 PACKAGES = "inventory <- deviceplugin <- agent <- cli"
 INVENTORY = "inventory is pure data: it knows no other room and does no I/O"
@@ -35,6 +41,9 @@ ENGINE_ALONE = "the engine knows no object but what it is handed: nothing of job
 YAMLFILE = "yamlfile reads files with their lines and knows no other room"
 JUDGE = "the judge of histories is nobody's: it shares no code with what it judges, and does no I/O"
 JUDGED = "no program of a cluster knows the judge: only the command line and developers' programs ask it"
+ACTING = "who decides does not act: clocks, threads, sockets, processes, chance and logs are for the modules named here"
+PRODUCT = "the product knows neither its tests nor its developers' programs"
+FAILPOINTS = "failpoints do nothing and know no other room"
 REFUSED = [
     # rule, importer, imported
     (PACKAGES, "deviceplugin.server", "agent.nodestate"),
@@ -77,8 +86,28 @@ REFUSED = [
     (JUDGE, "history.judge", "time"),
     (JUDGED, "controller.core", "history.judge"),
     (JUDGED, "agent.nodestate", "history.hands"),
+    (ACTING, "controller.engine.engine", "random"),
+    (ACTING, "controller.engine.cycle.cycle", "threading"),
+    (ACTING, "controller.engine.quota.quota", "subprocess"),
+    (ACTING, "controller.engine.topology.placement", "socket"),
+    (ACTING, "controller.engine.queues.lanes", "logging"),
+    (ACTING, "agent.health.machine", "time"),
+    (ACTING, "agent.health.machine", "agent.process.tasks"),
+    (ACTING, "agent.nodestate", "asyncio"),
+    (ACTING, "agent.nodestate", "agent.kubelet.podresources"),
+    (ACTING, "agent.dra.ledger", "asyncio"),
+    (ACTING, "agent.mps.core", "time"),
+    (ACTING, "inventory.devices", "threading"),
+    (ACTING, "controller.jobs.reconcile", "kube.clock"),
+    (ACTING, "controller.forecast.never", "random"),
+    (PRODUCT, "kube.client", "tests"),
+    (PRODUCT, "cli.main", "hack"),
+    (FAILPOINTS, "failpoints.points", "os"),
 ]
-EXTERNAL = {"asyncio", "kubernetes", "pynvml", "rich", "time"}
+EXTERNAL = {
+    *("asyncio", "kubernetes", "logging", "pynvml", "random", "rich", "socket", "subprocess", "threading", "time"),
+    *("hack", "tests"),
+}
 
 
 @cache
@@ -123,3 +152,14 @@ def test_a_planted_import_breaks_its_rule(rule: str, importer: str, imported: st
     assert importer in graph().modules
     assert imported in graph().modules or imported in EXTERNAL
     assert not kept(rule, (importer, imported))
+
+
+def test_an_entry_that_no_module_needs_breaks_the_rule() -> None:
+    given = next(one for one in options().contracts_options if one["name"] == ACTING)
+    for entry, line in [
+        ("agent.health.machine", "agent.health.machine may act and does not: it decides"),
+        ("agent.gone", "acting: agent.gone is no module"),
+    ]:
+        more = {**given, "acting": [*given["acting"], entry]}
+        check = ActingContract(ACTING, options().session_options, more).check(graph(), verbose=False)
+        assert line in check.metadata["broken"]

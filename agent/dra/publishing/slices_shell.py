@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -30,8 +31,11 @@ from agent.dra.publishing.slices import (
     fields,
     sync,
 )
+from agent.keeping.files import write_atomically
 from agent.process.spread import Spread, fleet_backoff
 from agent.words import node as words
+from failpoints import points
+from failpoints.names import Failpoint
 from kube.client import Client, Selection
 from kube.clock import Clock, SystemClock
 from kube.errors import InvalidError, KubeError, NotFoundError
@@ -55,6 +59,9 @@ class SlicePublisher:
     withdrawn no slice is left. Once the server was seen to keep no counters ``_whole_only`` is true for good: parts of
     GPUs that nothing keeps apart are never published. So is ``_unshared`` once it kept no shares. ``_dropped`` are the
     fields that it did not keep when they were last written.
+
+    ``note`` is a file that is there from before the first slice until the last is gone: an agent that finds it, and
+    that offers nothing, withdraws what one before it has left. No other asks the API server for slices.
     """
 
     def __init__(
@@ -63,8 +70,11 @@ class SlicePublisher:
         say: Callable[[tuple[str, ...]], None],
         clock: Clock | None = None,
         spread: Spread | None = None,
+        note: Path | None = None,
     ) -> None:
         self._driver = driver
+        self._note = note
+        self._may_be_left = note is not None and note.exists()
         self._spread = spread or Spread()
         self._say = say
         self._clock = clock or SystemClock()
@@ -79,10 +89,11 @@ class SlicePublisher:
 
     def publish(self, offer: Offer | None) -> None:
         """The node offers exactly this; None: the driver serves nothing here."""
-        if offer == self._wanted and (offer is not None or not self._begun.is_set()):
+        begins = offer is not None or self._may_be_left
+        if offer == self._wanted and (offer is not None or not (begins or self._begun.is_set())):
             return
         self._wanted = offer
-        if offer is not None:
+        if begins:
             self._begun.set()
         if self._writer is not None:
             self._writer.put(offer)
@@ -101,10 +112,13 @@ class SlicePublisher:
         async def write(wanted: Offer | None) -> None:
             self._pool = Pool(self._driver, node_name, await _owner(client, node_name))
             kept = False
+            if wanted is not None:
+                self._noted()
             while not kept:
                 found = (await client.list_all(RESOURCE_SLICES, FoundSlice, selection)).items
                 kept = await self._carry_out(client, self._sync(self._pool, found, wanted))
             if wanted is None:
+                self._forgotten()
                 self._say(())
 
         self._writer = LatestWriter(
@@ -129,6 +143,19 @@ class SlicePublisher:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._writer.run())
             tasks.create_task(self._slices.run())
+
+    def _noted(self) -> None:
+        if self._note is not None and not self._note.exists():
+            with contextlib.suppress(OSError):
+                write_atomically(self._note, b"", Failpoint.SLICES_NOTED)
+
+    def _forgotten(self) -> None:
+        self._may_be_left = False
+        if self._note is not None:
+            points.before(Failpoint.SLICES_FORGOTTEN)
+            with contextlib.suppress(OSError):
+                self._note.unlink(missing_ok=True)
+            points.after(Failpoint.SLICES_FORGOTTEN)
 
     async def _until_served(self, client: Client) -> None:
         """Return when the API server serves slices; say once that it does not."""
@@ -159,7 +186,9 @@ class SlicePublisher:
         """False where the server keeps no counters, or no shares: nothing that needs them was written behind that."""
         for slice_ in todo.deletes:
             with contextlib.suppress(NotFoundError):
+                points.before(Failpoint.SLICE_REMOVED)
                 await client.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
+                points.after(Failpoint.SLICE_REMOVED)
         lost = set(self._dropped) if todo.updates or todo.creates else set()
         # Counters first, whichever are new: without them no device that consumes any may be there.
         for body in sorted((*todo.updates, *todo.creates), key=lambda body: COUNTERS not in body["spec"]):
@@ -183,9 +212,13 @@ class SlicePublisher:
         """The fields that the server did not keep."""
         try:
             if "resourceVersion" in body["metadata"]:
+                points.before(Failpoint.SLICE_CHANGED)
                 kept = await client.update(RESOURCE_SLICES, body["metadata"]["name"], body, FoundSlice)
+                points.after(Failpoint.SLICE_CHANGED)
             else:
+                points.before(Failpoint.SLICE)
                 kept = await client.create(RESOURCE_SLICES, body, FoundSlice)
+                points.after(Failpoint.SLICE)
         except InvalidError as refused:
             # Kubernetes 1.34 wants counters and devices in one slice, where its gate is on at all.
             if self._whole_only or not counted(body) or "counter" not in str(refused).lower():

@@ -1,1 +1,1 @@
-"""Claims of devices in placement: what nodes' ResourceSlices can still give, and what is planned for pods to come."""
+"""ResourceClaims in placement: what nodes' ResourceSlices can still give, and what is planned for pods to come."""

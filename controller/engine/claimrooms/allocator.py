@@ -1,8 +1,8 @@
-"""The devices of pods on one node, as the scheduler would choose them: the first that fit, request by request, in the
-order of the slices, with a step back where one does not go on.
+"""Chooses the devices of pods on one node as the scheduler would: the first that fit, request by request, in the order
+of the slices, backtracking where a choice leads to no solution.
 
-The number of steps is bounded: where they run out no devices are found, though there may be some. So an answer is never
-too high. Source: ``Allocator`` of ``k8s.io/dynamic-resource-allocation/structured``.
+The number of steps is bounded: when they run out the answer is that there are no devices, though there may be some. So
+an answer is never too high. Source: ``Allocator`` of ``k8s.io/dynamic-resource-allocation/structured``.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,15 @@ from controller.engine.claimrooms.views import Bound, Choice, Given, Part, Parts
 STEPS: Final = 2000
 """Devices that are tried for one pod at most."""
 _ALL_STEPS: Final = 10 * STEPS
-"""And for all pods of one question."""
+"""Devices that are tried for all pods of one question at most."""
 _MOST_PODS: Final = 256
-"""No node runs more."""
+"""Limit of pods counted on one node: no node runs more."""
 
 
 def sets_of(view: View, state: State) -> tuple[Set, ...]:
-    """Devices for one pod after the other, for as many as there are. The first of them are those of fewer pods."""
+    """Device sets for one pod after the other, for as many pods as possible. A prefix of the answer is the answer for
+    fewer pods.
+    """
     known = view.sets.get(state)
     if known is not None:
         return known
@@ -35,7 +37,7 @@ def sets_of(view: View, state: State) -> tuple[Set, ...]:
 
 
 def with_sets(state: State, sets: Iterable[Set]) -> State:
-    """The state with these given away as well."""
+    """The state with the devices of these sets given away as well."""
     devices, parts = state.devices, dict(state.parts)
     for given in (given for one in sets for given in one if not given.admin):
         devices |= 1 << given.device
@@ -45,12 +47,14 @@ def with_sets(state: State, sets: Iterable[Set]) -> State:
 
 
 def still_free(view: View, state: State, one: Set) -> bool:
-    """Whether these devices could be given to a pod now, chosen as they are."""
+    """Whether exactly these devices could be given to a pod now."""
     return Taking(view, state).takes(one)
 
 
 class Taking:
-    """What is given away while devices are looked for. Each step forward that leads nowhere is taken back exactly."""
+    """A search for devices, with what is given away so far. Each step forward that leads nowhere is taken
+    back exactly.
+    """
 
     def __init__(self, view: View, state: State) -> None:
         self._view = view
@@ -64,10 +68,12 @@ class Taking:
         self._steps = self._left = _ALL_STEPS
         self._found: list[Given] = []
         self._before: list[int] = []
-        """``_devices`` before each of ``_found``."""
+        """The value of ``_devices`` before each entry of ``_found`` was taken."""
 
     def one_pod(self) -> Set | None:
-        """Devices for all of its claims, which are taken from then on; None where there are none: ask no more then."""
+        """Finds devices for all claims of one pod, which count as given away from then on. None if there are none; the
+        search must not be used after that.
+        """
         budget = self._steps = min(STEPS, self._left)
         self._found, self._before = [], []
         try:
@@ -78,7 +84,7 @@ class Taking:
         return found
 
     def takes(self, one: Set) -> bool:
-        """Whether the devices are free, and are just what the requests may get, in their order."""
+        """Whether the devices are free and are exactly what the requests may get, in their order."""
         for claim, posed in enumerate(self._view.each):
             first = len(self._found)
             if not all(self._retakes(claim, first, request, one) for request in posed.requests):
@@ -104,7 +110,9 @@ class Taking:
         return at == len(self._view.each) or self._request(at, 0, len(self._found))
 
     def _request(self, claim: int, at: int, first: int) -> bool:
-        """``first``: where the devices of this claim begin in ``_found``."""
+        """Finds devices for the requests of a claim from index ``at`` on. ``first``: where the devices of this claim
+        begin in ``_found``.
+        """
         requests = self._view.each[claim].requests
         if len(self._found) - first > MOST_DEVICES:
             return False
@@ -117,7 +125,9 @@ class Taking:
         return False
 
     def _device(self, claim: int, at: int, first: int, choice: Choice, start: int, missing: int) -> bool:
-        """A device that is shared may serve one request twice, but not one for all of them."""
+        """Finds the ``missing`` devices of one request. A shared device may serve one request twice, but not a request
+        for all devices.
+        """
         if not missing:
             return self._request(claim, at + 1, first)
         devices = choice.devices
@@ -151,7 +161,7 @@ class Taking:
         return True
 
     def _is_free(self, device: int, parts: Parts | None) -> bool:
-        """``parts``: None for a device that is not shared."""
+        """Whether the device has room. ``parts``: None for a device that is not shared."""
         in_use = bool(self._devices >> device & 1)
         if in_use and parts is None:
             return False
@@ -171,7 +181,9 @@ class Taking:
         return value not in others if constraint.distinct else all(other == value for other in others)
 
     def _charge(self, given: Given, sign: int) -> None:
-        """Counters are charged to the first who has the device, which ``_devices`` does not know yet."""
+        """Charges (1) or gives back (-1) a device. Its counters are charged to the first user, at a time when
+        ``_devices`` does not have the device yet.
+        """
         if not self._devices >> given.device & 1:
             for counter, nanos in self._view.consumes[given.device]:
                 self._counters[counter] += sign * nanos

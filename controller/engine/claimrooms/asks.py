@@ -1,6 +1,7 @@
-"""What the claims of a pod ask of a node, with what their DeviceClasses say in it. Hashable: alike asks are one.
+"""What the claims of a pod ask of a node, with the selectors of their DeviceClasses included. Hashable: equal asks are
+one object.
 
-A claim whose selectors are not known here is not counted: ``NotCountedError`` says why. Source: KEP 4381.
+A claim with selectors that cannot be evaluated is not counted: ``NotCountedError`` says why. Source: KEP 4381.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,18 +20,20 @@ from controller.objects.deviceclaims import (
 )
 
 MOST_DEVICES: Final = 32
-"""No claim has more."""
+"""The largest number of devices of one claim."""
 _ALL: Final = "All"
 _NOTHING: Final = ("false",)
-"""The selectors of a class that is not there: the scheduler allocates nothing of it."""
+"""The selectors of a class that does not exist: the scheduler allocates nothing of it."""
 
 
 class NotCountedError(ValueError):
-    """Why a claim is not counted in placement: the end of a sentence."""
+    """The reason why a claim is not counted in placement, as the end of a sentence."""
 
 
 class Wanted(NamedTuple):
-    """One request, or one alternative of it. ``label`` is ``main`` or ``main/alternative``; ``number`` 0 is all."""
+    """One request, or one alternative of a request. ``label`` is ``main`` or ``main/alternative``; ``number`` 0 means
+    all devices.
+    """
 
     label: str
     device_class: str
@@ -39,11 +42,13 @@ class Wanted(NamedTuple):
     number: int
     admin: bool
     capacity: tuple[tuple[str, int], ...]
-    """Nano-units by name."""
+    """Requested capacity in nano-units, by name."""
 
 
 class Constraint(NamedTuple):
-    """``requests``: main names, or those of alternatives; empty for every request."""
+    """One constraint of a claim. ``requests``: names of requests (``main``) or of alternatives; empty for every
+    request.
+    """
 
     attribute: str
     distinct: bool
@@ -54,14 +59,14 @@ class Constraint(NamedTuple):
 
 
 class AskedClaim(NamedTuple):
-    """For each request the alternatives, the best first."""
+    """What one claim asks: for each request its alternatives, the best first."""
 
     requests: tuple[tuple[Wanted, ...], ...]
     constraints: tuple[Constraint, ...]
 
 
 class SharedClaim(NamedTuple):
-    """A claim by name, which all pods have together. ``node``: where its devices are; empty while it has none."""
+    """A ResourceClaim that pods name and share. ``node``: where its devices are; empty while it has none."""
 
     key: ClaimKey
     asked: "ClaimsAsk"
@@ -69,9 +74,10 @@ class SharedClaim(NamedTuple):
 
 
 class ClaimsAsk:
-    """``each``: the claims that are made for every pod. ``shared``: those by name.
+    """What a pod asks through claims. ``each``: the claims that are made for every pod. ``shared``: the claims that
+    pods share.
 
-    Made once for each content by ``Asks``, and compared by identity.
+    ``Asks`` makes one object for each content, so asks are compared by identity.
     """
 
     __slots__ = ("constrained", "each", "identifiers", "shared")
@@ -81,7 +87,7 @@ class ClaimsAsk:
         self.shared = shared
         selectors = {text for wanted in self.wanted() for text in wanted.selectors}
         self.identifiers = _identifiers(selectors)
-        """The attributes that selectors may look at, without their domains; None for any."""
+        """The names of attributes, without domains, that selectors may look at; None for any."""
         self.constrained = frozenset(constraint.attribute for claim in each for constraint in claim.constraints)
 
     def wanted(self) -> Iterator[Wanted]:
@@ -90,14 +96,14 @@ class ClaimsAsk:
                 yield from request
 
     def is_together(self, pods: int, leader: "ClaimsAsk | None") -> bool:
-        """Whether so many pods and their leader, if it has any claims, must be on one node, whichever it is."""
+        """Whether this many pods, with their leader if it has claims, must all be on one node, whichever it is."""
         still_open = {shared.key for shared in self.shared if not shared.node}
         led = {shared.key for shared in leader.shared} if leader is not None else set[ClaimKey]()
         return bool(still_open) and (pods > 1 or not still_open.isdisjoint(led))
 
 
 def asked_claim(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass]) -> AskedClaim:
-    """Raises NotCountedError."""
+    """What a claim's spec asks. Raises NotCountedError."""
     return AskedClaim(
         requests=tuple(_alternatives(request, classes) for request in spec.devices.requests),
         constraints=tuple(
@@ -112,8 +118,8 @@ def asked_claim(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass]) -> 
 
 
 def extended_claim(wanted: Iterable[tuple[str, str, int]], classes: Mapping[str, DeviceClass]) -> AskedClaim:
-    """The claim that the scheduler makes for a pod's extended resources. ``wanted``: each one's name, class and number
-    of devices. Raises NotCountedError.
+    """The claim that the scheduler makes for a pod's extended resources. ``wanted``: name, class and number of devices
+    of each. Raises NotCountedError.
     """
     requests = tuple(
         DeviceRequest(name=name, exactly=AskedDevices(device_class_name=device_class, count=number))
@@ -123,7 +129,9 @@ def extended_claim(wanted: Iterable[tuple[str, str, int]], classes: Mapping[str,
 
 
 def _alternatives(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> tuple[Wanted, ...]:
-    """None of them where nothing can be had: no claim has more devices than MOST_DEVICES."""
+    """The alternatives of a request; empty where none can be served, since no claim has more devices than
+    MOST_DEVICES.
+    """
     asked = [(f"{request.name}/{each.name}", each) for each in request.first_available]
     if request.exactly is not None:
         asked = [(request.name, request.exactly)]

@@ -1,4 +1,4 @@
-"""Answers that are kept for a while, and numbers in the place of contents. Both forget all when they are full."""
+"""Caches that forget everything when they are full: answers by key, and numbers that stand for contents."""
 
 from collections.abc import Hashable
 from itertools import count
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class Bounded(dict[K, V]):
-    """``remember`` alone writes it: at most ``most`` entries."""
+    """A cache of at most ``most`` entries. Only ``remember`` writes it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -22,7 +22,9 @@ class Bounded(dict[K, V]):
 
 
 class Numbers:
-    """Equal contents have equal numbers, while they are remembered; none has one that another had."""
+    """A number for each content: equal contents have equal numbers while they are remembered, and no number is given
+    twice.
+    """
 
     def __init__(self, most: int) -> None:
         self._known: Bounded[Hashable, int] = Bounded(most)

@@ -1,4 +1,4 @@
-"""What must hold for the plan of one node. Claims that have devices are the truth, and are not judged."""
+"""Checks of one node's plan. Claims that have devices already are taken as they are."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,7 +9,9 @@ from controller.engine.claimrooms.views import Given, Part, State
 
 
 def check(node: NodeClaims, offer: Offer, state: State) -> None:
-    """``state``: all that is given away. AssertionError for a device planned twice, and for more than there is."""
+    """``state``: everything that is given away on the node. AssertionError for a device that is planned twice, and for
+    more capacity or counters than there are.
+    """
     users: Counter[int] = Counter()
     parts: set[Part] = set()
     for given in _planned(node):

@@ -1,4 +1,4 @@
-"""The devices that claims were given, as their objects say: which pod has each, and in which pool it is."""
+"""The devices that claims hold, as their objects say: the pod that each was made for, and the pools of its devices."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
@@ -12,7 +12,7 @@ _NONE: Final[Mapping[ClaimKey, None]] = {}
 
 
 class HeldDevice(NamedTuple):
-    """``consumed``: nano-units by capacity, of a device that is shared."""
+    """A device of a claim. ``consumed``: nano-units by capacity name, for a shared device."""
 
     key: DeviceKey
     admin: bool
@@ -20,14 +20,18 @@ class HeldDevice(NamedTuple):
 
 
 class HeldClaim(NamedTuple):
-    """``pod``: ``namespace/name`` of the pod that it was made for; empty for a claim by name."""
+    """A claim that has devices. ``pod``: ``namespace/name`` of the pod that it was made for; empty for a claim that
+    pods share.
+    """
 
     pod: str
     devices: tuple[HeldDevice, ...]
 
 
 class HeldClaims:
-    """``put`` and ``drop`` take claims. Those without devices are not kept."""
+    """The claims that have devices, by key, pool and pod. ``put`` and ``drop`` take any claims; those without devices
+    are not kept.
+    """
 
     def __init__(self) -> None:
         self._claims: dict[ClaimKey, HeldClaim] = {}
@@ -35,7 +39,7 @@ class HeldClaims:
         self._of_pod: dict[str, dict[ClaimKey, None]] = {}
 
     def put(self, given: ResourceClaim) -> tuple[PoolKey, ...]:
-        """The pools in which it has other devices now than before."""
+        """Store a claim. Returns the pools in which it now has other devices than before."""
         key, now = given.key, held_claim(given)
         return () if self._claims.get(key) == now else (*self.drop(key), *self._file(key, now))
 
@@ -83,7 +87,7 @@ class HeldClaims:
 
 
 def held_claim(given: ResourceClaim) -> HeldClaim | None:
-    """None for a claim that was given nothing."""
+    """The devices of a claim; None for a claim without an allocation."""
     allocation = given.status.allocation
     if allocation is None or not allocation.devices.results:
         return None

@@ -1,4 +1,6 @@
-"""Why the claims of a pod find no devices on nodes with room for it otherwise: of which class how many are missing."""
+"""Says why a pod's claims find no devices on nodes that have room for it otherwise: how many devices of which class are
+missing.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -11,8 +13,8 @@ from inventory.words.plural import plural
 
 
 class Lack(NamedTuple):
-    """``wanted`` devices of a class are asked for a pod. ``wanted`` 0: its selectors fail there. An empty class: there
-    are enough of each, and they do not fit together.
+    """The reason on one node: the pod asks for ``wanted`` devices of a class and fewer are free. ``wanted`` 0: the
+    class's selectors fail there. An empty class: enough devices of each class are free, and they do not fit together.
     """
 
     device_class: str
@@ -23,10 +25,9 @@ TOGETHER = Lack("", 0)
 
 
 def lack_sentence(rooms: ClaimRooms, nodes: Iterable[tuple[str, ClaimsAsk]], open_: int, *, empty: bool) -> str:
-    """The part of a sentence for the nodes where claims alone find nothing; empty where there are none.
-
-    ``nodes`` have room for a pod otherwise, and what it asks there by claim; ``open_``: how many nodes are open to the
-    pods.
+    """The part of a sentence about the nodes where only claims find nothing; empty where there are no such nodes.
+    ``nodes``: those with room for a pod otherwise, with what the pod asks there through claims; ``open_``: how many
+    nodes are open to the pods.
     """
     found: Counter[Lack] = Counter()
     most: dict[Lack, int] = {}
@@ -50,7 +51,7 @@ def lack_sentence(rooms: ClaimRooms, nodes: Iterable[tuple[str, ClaimsAsk]], ope
 
 
 def _lack(rooms: ClaimRooms, ask: ClaimsAsk, node: str, *, empty: bool) -> tuple[Lack, int | None]:
-    """What is lacking, and how many of its class are free."""
+    """The reason on one node, and how many devices of the class are free; None where their number does not matter."""
     state = rooms.state(node, empty=empty)
     for asked in (ask, *(shared.asked for shared in ask.shared if not shared.node)):
         view = rooms.view(asked, node)
@@ -64,7 +65,9 @@ def _lack(rooms: ClaimRooms, ask: ClaimsAsk, node: str, *, empty: bool) -> tuple
 
 
 def _wanted(view: View) -> Counter[str]:
-    """By class, of the first alternatives; All is one at least."""
+    """The number of devices wanted of each class, by the first alternative of each request; a request for all devices
+    counts as one.
+    """
     found: Counter[str] = Counter()
     for posed in view.each:
         for request in posed.requests:

@@ -12,8 +12,9 @@ NOTHING: Final = State()
 
 
 class ClaimGrant(NamedTuple):
-    """``pods`` pods of the owner run on the node; ``sets`` are planned for as many of them as have no devices yet, as
-    far as there are any. ``shared``: of claims by name that have none yet, and that no grant before this one has.
+    """The devices of one pod set on one node. ``pods`` pods of the owner run there; ``sets`` are planned for those of
+    them that have no devices yet, as far as there are any. ``shared``: planned devices of shared claims that have none
+    yet and that no earlier grant has.
     """
 
     owner: GrantOwner
@@ -22,14 +23,14 @@ class ClaimGrant(NamedTuple):
     sets: tuple[Set, ...] = ()
     shared: tuple[tuple[ClaimKey, Set], ...] = ()
     assumed: bool = False
-    """For the while of a question only."""
+    """Whether the grant exists only while a question is answered."""
     extended: Extended = ()
-    """Extended resources of classes that each pod asks for, whether or not the node offers them."""
+    """Extended resources of device classes that each pod asks for, whether or not the node offers them itself."""
 
 
 class Holdings(NamedTuple):
-    """What claims have there: those of pods that were not placed here, and by pod set. ``claims``: how many each of
-    its pods has.
+    """What claims hold on a node: those of pods that were not placed here (``foreign``), and those of each pod set.
+    ``claims``: how many claims each of the pod set's pods has.
     """
 
     foreign: State = NOTHING
@@ -38,7 +39,7 @@ class Holdings(NamedTuple):
 
 
 class NodeClaims:
-    """One node. ``put`` alone changes ``grants``."""
+    """The plan of one node. Only ``put`` changes ``grants``."""
 
     __slots__ = ("grants", "holdings", "name", "seen", "states")
 
@@ -46,24 +47,26 @@ class NodeClaims:
         self.name = name
         self.grants: tuple[ClaimGrant, ...] = ()
         self.seen: set[GrantOwner] = set()
-        """Pod sets that have or had a grant here: their pods without one are stopping."""
+        """Pod sets that have or had a grant on this node: a pod of one without a grant is stopping."""
         self.holdings: Holdings | None = None
-        """Remade when missing."""
+        """What claims hold on the node; recomputed when missing."""
         self.states: dict[bool, State] = {}
-        """By whether the cluster is thought empty, what is given away; remade when missing."""
+        """Everything given away, by whether the cluster is taken as empty; recomputed when missing."""
 
     def put(self, grants: tuple[ClaimGrant, ...]) -> None:
         self.grants = grants
         self.states.clear()
 
     def forget(self) -> None:
-        """Claims, pods or slices have changed."""
+        """Drops cached results after claims, pods or slices have changed."""
         self.holdings = None
         self.states.clear()
 
 
 def handed_over(gone: ClaimGrant, grants: tuple[ClaimGrant, ...]) -> tuple[ClaimGrant, ...]:
-    """The grants that are left: planned devices of a claim by name are those of the next whose pods have the claim."""
+    """The grants that are left after ``gone`` is removed: its planned devices of a shared claim go to the next grant
+    whose pods have the claim.
+    """
     left = list(grants)
     for key, devices in gone.shared:
         heir = next((at for at, grant in enumerate(left) if grant.assumed is gone.assumed and _has(grant, key)), None)
@@ -78,7 +81,7 @@ def _has(grant: ClaimGrant, key: ClaimKey) -> bool:
 
 
 def merged(one: State, other: State) -> State:
-    """What is given away by either. Parts of shared devices add up."""
+    """The union of what is given away in both states. Parts of shared devices add up."""
     if other == NOTHING:
         return one
     parts = dict(one.parts)

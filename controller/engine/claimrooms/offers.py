@@ -1,8 +1,8 @@
-"""What drivers publish, by node: its devices in the order in which the scheduler tries them, and their counters.
+"""What drivers publish, by node: the node's devices in the order in which the scheduler tries them, and their counters.
 
-Of each pool the slices of its highest generation count, once all of them are there. A pool that contradicts itself
-counts not at all. Devices that are not those of one node are kept apart: a node's room does not follow from them.
-Source: ``GatherPools`` of ``k8s.io/dynamic-resource-allocation/structured``.
+The slices of a pool's highest generation count, once all of them exist. A pool that contradicts itself does not count
+at all. Devices that are not those of a single node are kept apart: a node's room does not depend on them. Source:
+``GatherPools`` of ``k8s.io/dynamic-resource-allocation/structured``.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -12,22 +12,23 @@ from controller.engine.claimrooms.bounded import Bounded, Numbers
 from controller.objects.deviceclaims import Device, DeviceAttribute, ResourceSlice
 
 PoolKey = tuple[str, str]
-"""Driver and pool."""
+"""Names of driver and pool."""
 DeviceKey = tuple[str, str, str]
-"""Driver, pool and device."""
+"""Names of driver, pool and device."""
 Consumed = tuple[tuple[int, int], ...]
-"""Counters by their place in ``Offer.limits``, and nano-units of each."""
+"""What a device consumes: counters by their index in ``Layout.limits``, and nano-units of each."""
 
 _MOST_CONTENTS: Final = 65_536
 _MOST_SHARED: Final = 4096
 _MOST_LOOKS: Final = 256
-"""Sets of attributes that asks look at."""
+"""Sets of attribute names that asks look at, remembered for each offer."""
 _Content = TypeVar("_Content", bound=Hashable)
 
 
 class Layout(NamedTuple):
-    """What offers of one hardware have in common. ``contents``: by device a number for all of it but its name and
-    attributes; equal ones have equal numbers. ``places``: devices by the place of their pool and their name.
+    """What the offers of equal hardware share. ``contents``: for each device a number that stands for everything but
+    its name and attributes; equal contents have equal numbers. ``places``: index of each device by the index of its
+    pool and its name.
     """
 
     places: Mapping[tuple[int, str], int]
@@ -37,8 +38,8 @@ class Layout(NamedTuple):
 
 
 class Offer:
-    """What one node's pools have. ``incomplete``: some pool of it does not count. ``drivers`` and ``devices`` go by the
-    same places.
+    """The devices of one node's pools. ``incomplete``: some pool of the node does not count. ``drivers`` and
+    ``devices`` have the same indexes.
     """
 
     __slots__ = ("devices", "drivers", "incomplete", "layout", "pools", "signatures")
@@ -52,7 +53,9 @@ class Offer:
         self.layout = layout
         self.incomplete = False
         self.signatures: Bounded[Hashable, int] = Bounded(_MOST_LOOKS)
-        """By what is looked at of attributes, a number: nodes to whom that is all the same have the same."""
+        """A number for each view of the devices' attributes: nodes where all attributes looked at are equal have equal
+        numbers.
+        """
 
     def place(self, key: DeviceKey) -> int | None:
         pool = key[0], key[1]
@@ -60,13 +63,15 @@ class Offer:
 
 
 class Slices:
-    """``put`` and ``drop`` take slices. Offers are made when they are asked for, and kept while their pools stay."""
+    """The ResourceSlices and the offers made of them. ``put`` and ``drop`` take slices. An offer is made when it is
+    asked for, and kept while its pools stay the same.
+    """
 
     def __init__(self) -> None:
         self._slices: dict[str, ResourceSlice] = {}
         self._pools: dict[PoolKey, dict[str, ResourceSlice]] = {}
         self._nodes: dict[str, dict[PoolKey, None]] = {}
-        """By node its pools; those of no single node under the empty name."""
+        """The pools of each node; pools that are not of a single node are under the empty name."""
         self._node_of: dict[PoolKey, str] = {}
         self._offers: dict[str, Offer] = {}
         self._contents = Numbers(_MOST_CONTENTS)
@@ -74,7 +79,9 @@ class Slices:
         self._shared: Bounded[Hashable, Any] = Bounded(_MOST_SHARED)
 
     def put(self, given: ResourceSlice) -> tuple[str, ...]:
-        """The nodes that offer something else now; the empty name for devices that are of no single node."""
+        """Store a slice. Returns the nodes that now offer something else; the empty name stands for devices of no
+        single node.
+        """
         name = given.metadata.name
         known = self._slices.get(name)
         if known is not None and known.spec == given.spec:
@@ -104,14 +111,14 @@ class Slices:
         return self._nodes.get(node, ())
 
     def node_of(self, pool: PoolKey) -> str:
-        """Empty for a pool of no single node, and for one that is not known."""
+        """The node of a pool; empty for a pool of no single node, and for an unknown one."""
         return self._node_of.get(pool, "")
 
     def knows(self, pool: PoolKey) -> bool:
         return pool in self._node_of
 
     def offer(self, node: str) -> Offer:
-        """The empty name: of devices that are of no single node."""
+        """The offer of a node; the empty name gives the devices of no single node."""
         known = self._offers.get(node)
         if known is None:
             known = self._offers[node] = self._offer(node)
@@ -189,7 +196,7 @@ class Slices:
         return Layout(places, self._kept(contents), self._kept(consumes), self._kept(limits))
 
     def _kept(self, content: _Content) -> _Content:
-        """The same object for the same content."""
+        """The object that is shared by all equal contents."""
         known: _Content | None = self._shared.get(content)
         return self._shared.remember(content, content) if known is None else known
 
@@ -201,7 +208,9 @@ class Slices:
 
 
 def _consumed(slices: list[ResourceSlice], limits: list[int]) -> list[Consumed] | None:
-    """By device; None where one consumes what is not there. ``limits`` gets the counters of the pool."""
+    """What each device consumes; None where one consumes a counter that does not exist. Appends the pool's counters to
+    ``limits``.
+    """
     places: dict[tuple[str, str], int] = {}
     own: list[int] = []
     for given in slices:
@@ -230,7 +239,9 @@ def _pool(given: ResourceSlice) -> PoolKey:
 
 
 def _whole(pool: Iterable[ResourceSlice]) -> list[ResourceSlice] | None:
-    """The slices of the newest generation by name; None where some are missing, or a name stands twice."""
+    """The slices of the newest generation, sorted by name; None where some are missing, or where a device or counter
+    set appears twice.
+    """
     newest = max(given.spec.pool.generation for given in pool)
     slices = sorted(
         (given for given in pool if given.spec.pool.generation == newest), key=lambda given: given.metadata.name
@@ -243,7 +254,7 @@ def _whole(pool: Iterable[ResourceSlice]) -> list[ResourceSlice] | None:
 
 
 def attribute_of(driver: str, device: Device, name: str) -> DeviceAttribute | None:
-    """By its whole name; one without a domain is in the driver's own."""
+    """The attribute of a qualified name; an attribute published without a domain belongs to the driver's domain."""
     found = device.attributes.get(name)
     domain, _, identifier = name.partition("/")
     return device.attributes.get(identifier) if found is None and domain == driver else found

@@ -1,6 +1,6 @@
-"""The devices that are planned for pods whose claims are made after admission, named so that a selector chooses them.
+"""The devices planned for pods whose claims are made after admission, named so that a selector can choose them.
 
-A selector sees attributes, and no device's name: one that has no attribute of its own is left to the scheduler.
+A selector sees attributes, and not a device's name: a device that has no attribute of its own is left to the scheduler.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ _UUID: Final = "uuid"
 
 
 class Planned(NamedTuple):
-    """The devices of one pod: ``claims`` are the pod's names of ``ask.each``, in their order."""
+    """The planned devices of one pod. ``claims``: the pod's names for the claims of ``ask.each``, in their order."""
 
     ask: ClaimsAsk
     offer: Offer
@@ -26,8 +26,8 @@ class Planned(NamedTuple):
 
 
 def claim_plan(pods: Iterable[Planned]) -> ClaimPlan:
-    """All pods' devices together. A request is left out that is for all devices or with admin access, or that has a
-    device without an attribute of its own.
+    """The plan of all pods together. A request is left out if it is for all devices or with admin access, or if one of
+    its devices has no attribute of its own.
     """
     every = [each for pod in pods for each in _named(pod)]
     unnamed = {(claim, request) for claim, request, named in every if named is None}
@@ -39,8 +39,8 @@ def claim_plan(pods: Iterable[Planned]) -> ClaimPlan:
 
 
 def _named(pod: Planned) -> Iterator[tuple[str, str, tuple[str, str] | None]]:
-    """By device its claim, its request, and an attribute that no other device of the node has, with its value. The
-    claim for extended resources is left out: the scheduler makes it.
+    """For each device its claim, its request, and an attribute that no other device of the node has, with its value
+    (None if there is none). The claim for extended resources is left out: the scheduler makes it.
     """
     for given in (given for given in pod.devices if given.claim < len(pod.claims)):
         wanted = next(each for each in _wanted(pod.ask, given.claim) if each[0] == given.label)

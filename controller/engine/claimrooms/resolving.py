@@ -1,7 +1,7 @@
-"""From the names of a pod's claims to what they ask: templates, claims and classes as they were told last.
+"""Resolves the names of a pod's claims into what they ask, from the latest templates, claims and classes.
 
-What cannot be counted is left out, and told: a claim whose template is missing, whose selectors are not known here, or
-that may get devices that are of no single node.
+A claim that cannot be counted is left out and reported: one whose template is missing, whose selectors cannot be
+evaluated, or that may get devices of no single node.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,19 +27,22 @@ from controller.objects.deviceclaims import DeviceClass, ResourceClaim, Resource
 from controller.objects.meta import KubernetesObject
 
 Extended = tuple[tuple[ResourceName, Amount], ...]
-"""Extended resources that a pod has by claim, and the number of devices of each."""
+"""Extended resources that a pod gets through claims, and the number of devices of each."""
 
 _MOST_KEPT: Final = 1024
 _MOST_SPECS: Final = 16_384
 ELSEWHERE: Final = "\0"
-"""No node's name: where a claim by name is that has devices of no single node. It asks nothing of any."""
+"""Stands for the node of a shared claim whose devices are of no single node; no node has this name. Such a claim asks
+nothing of any node.
+"""
 
 
 class Asks:
-    """``put`` and ``drop`` take classes, templates and claims by name. ``version`` moves on where an ask may be another
-    than before.
+    """What claims ask, by their names. ``put`` and ``drop`` take classes, templates and shared claims. ``version``
+    changes whenever an ask may have changed.
 
-    ``where``: the node on which a claim by name has its devices, or is to have them; empty while that is open.
+    ``where`` returns the node on which a shared claim has its devices, or is planned to have them; empty while that is
+    open.
     """
 
     def __init__(self, slices: Slices, where: Callable[[ClaimKey], str]) -> None:
@@ -52,7 +55,7 @@ class Asks:
         self._known: Bounded[ClaimNames, tuple[int, ClaimsAsk | None]] = Bounded(_MOST_KEPT)
         self._specs: Bounded[tuple[bool, str], AskedClaim | NotCountedError] = Bounded(_MOST_SPECS)
         self.extended: Mapping[str, str] = {}
-        """By extended resource the class that stands behind it, where its selectors are known here."""
+        """DeviceClass by extended resource, for classes whose selectors can be evaluated."""
         self._joined: Bounded[tuple[ClaimsAsk | None, Extended], ClaimsAsk] = Bounded(_MOST_KEPT)
         self._versions = count()
         self.version = next(self._versions)
@@ -60,7 +63,7 @@ class Asks:
     # -- objects -----------------------------------------------------------------------------------------------------
 
     def put(self, given: KubernetesObject) -> bool:
-        """Whether asks that were known before may be others now."""
+        """Store an object. Returns whether asks may have changed by it."""
         match given:
             case DeviceClass():
                 known = self._classes.get(given.metadata.name)
@@ -78,7 +81,9 @@ class Asks:
         return False
 
     def drop(self, kind: type[KubernetesObject], key: str) -> bool:
-        """``key``: ``namespace/name``; of a class after an empty namespace."""
+        """Remove an object by its key, ``namespace/name``; a class has an empty namespace. Returns whether asks may
+        have changed.
+        """
         if kind is DeviceClass:
             gone = self._classes.pop(key.removeprefix("/"), None) is not None
             self._extend()
@@ -91,15 +96,15 @@ class Asks:
 
     @property
     def by_name(self) -> bool:
-        """Whether there are claims by name."""
+        """Whether there are shared claims."""
         return bool(self._named)
 
     def stale(self) -> None:
-        """What asks depend on beside these objects is another now."""
+        """Change ``version``: something else that asks depend on has changed."""
         self.version = next(self._versions)
 
     def forget(self) -> None:
-        """Devices of no single node have changed."""
+        """Forget all resolved claims after devices of no single node have changed."""
         self._changed(True, every=True)
 
     def _extend(self) -> None:
@@ -108,7 +113,7 @@ class Asks:
         self._joined.clear()
 
     def _is_counted(self, resource: str, device_class: str) -> bool:
-        """Where not, a pod finds what nodes offer, and nothing by claim."""
+        """Whether the resource's class can be counted. If not, pods find only what nodes offer themselves."""
         try:
             extended_claim([(resource, device_class, 1)], self._classes)
         except NotCountedError:
@@ -127,7 +132,7 @@ class Asks:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def of(self, names: ClaimNames) -> ClaimsAsk | None:
-        """None where nothing of it is counted."""
+        """What the claims ask; None where none of them is counted."""
         known = self._known.get(names)
         if known is not None and known[0] == self.version:
             return known[1]
@@ -138,7 +143,7 @@ class Asks:
         return found
 
     def joined(self, ask: ClaimsAsk | None, wanted: Extended) -> ClaimsAsk | None:
-        """With a claim for extended resources behind the others, as the scheduler makes it."""
+        """The ask with one more claim, for extended resources, at its end, as the scheduler makes it."""
         if not wanted:
             return ask
         known = self._joined.get((ask, wanted))
@@ -149,14 +154,14 @@ class Asks:
         return self._joined.remember((ask, wanted), self._made((*each, claim), shared))
 
     def problems(self, names: ClaimNames) -> dict[tuple[bool, str], str]:
-        """Why claims of the pod are not counted: by whether it is a template, and ``namespace/name``."""
+        """Why claims of the pod are not counted, by (whether it is a template, ``namespace/name``)."""
         keys = [(True, f"{names.namespace}/{name}") for _, name in names.templates]
         keys += [(False, f"{names.namespace}/{name}") for _, name in names.claims]
         asked = {key: self._spec(self._templates if key[0] else self._named, key) for key in keys}
         return {key: str(found) for key, found in asked.items() if isinstance(found, NotCountedError)}
 
     def claims_of(self, names: ClaimNames) -> tuple[str, ...]:
-        """The names in the pod of ``ClaimsAsk.each``, in their order."""
+        """The pod's names for the claims of ``ClaimsAsk.each``, in their order."""
         return tuple(claim for claim, asked in self._of_templates(names) if isinstance(asked, AskedClaim))
 
     def _of_templates(self, names: ClaimNames) -> Iterator[tuple[str, AskedClaim | NotCountedError]]:
@@ -184,7 +189,7 @@ class Asks:
             return self._specs.remember(key, error)
 
     def _resolved(self, specs: Mapping[str, ResourceClaimSpec], key: tuple[bool, str]) -> AskedClaim:
-        """Raises NotCountedError."""
+        """What a claim or template asks. Raises NotCountedError."""
         spec = specs.get(key[1])
         if spec is None:
             raise NotCountedError(f"there is no {'ResourceClaimTemplate' if key[0] else 'ResourceClaim'} {key[1]}")

@@ -1,10 +1,10 @@
-"""How many pods find devices for their claims on a node: what drivers publish there, less what claims have and what is
+"""How many pods find devices for their claims on a node: what drivers publish there, less what claims hold and what is
 planned for pods that were placed and have none yet.
 
     ResourceSlice -> offer     ResourceClaim -> what is held     placement -> grants
 
-What claims were given is the truth and replaces the plan. A claim that a pod still has whose workload has given back
-its place is free: the pod is on its way out. Grants change inside trials and are undone exactly, objects outside.
+What claims hold replaces the plan. A claim that a pod still has after its workload gave back its place is free: the pod
+is on its way out. Grants change inside trials and are undone exactly; objects change outside of trials.
 """
 
 from collections import Counter
@@ -35,12 +35,13 @@ UNBOUNDED: Final = 1 << 30
 
 
 class ClaimRooms:
-    """``pods`` are those of ``DeviceSupply``, which tells of their changes. ``held``: all places that are held now;
-    ``touch`` hears of nodes on which other devices are given away after a place has come or gone. ``offers``: whether a
-    node has a resource by itself, by a device plugin; what it has not, and what is a class's, its pods have by claim.
+    """The devices that pods can get through claims, node by node. ``pods`` are those of ``DeviceSupply``, which reports
+    their changes. ``held`` returns all places that are held now. ``touch`` is called with nodes on which other devices
+    are given away after a place has come or gone. ``offers``: whether a node has a resource itself, through a device
+    plugin; if it has not and a class has the resource, pods there get it through a claim.
 
-    A node is kept while it has a grant, or pods whose devices come free. ``_planned`` counts by claim by name and node
-    the grants that plan its devices there; ``_grant`` alone writes both.
+    A node is kept while it has a grant, or pods whose devices come free. ``_planned`` counts, by shared claim and node,
+    the grants that plan its devices there; only ``_grant`` writes it and the nodes' grants.
     """
 
     def __init__(
@@ -63,12 +64,14 @@ class ClaimRooms:
         self._nodes: dict[str, NodeClaims] = {}
         self._planned: dict[ClaimKey, Counter[str]] = {}
         self._renamed = False
-        """Nodes are called otherwise: grants are made anew of what is held before the next question."""
+        """Whether grants must be made anew from the held places before the next question, because a node has another
+        name or other resources come from claims.
+        """
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
     def put(self, given: KubernetesObject) -> tuple[str, ...]:
-        """The nodes whose devices are given away otherwise now, or are others."""
+        """Store an object. Returns the nodes whose devices changed, or on which other devices are given away now."""
         if isinstance(given, ResourceSlice):
             return self._offered(self.slices.put(given))
         pools = self._held.put(given) if isinstance(given, ResourceClaim) else ()
@@ -92,7 +95,7 @@ class ClaimRooms:
         return self._remade() if self.asks.extended != extended else self._told(pools, changed=changed)
 
     def _remade(self) -> tuple[str, ...]:
-        """Other resources may be had by claim, or by other devices: all is planned anew."""
+        """Plans everything anew after a change of which resources come from claims, or of which devices serve them."""
         before = tuple(self._nodes)
         self._renamed = True
         self._catch_up()
@@ -109,49 +112,53 @@ class ClaimRooms:
         return named
 
     def _told(self, pools: Iterable[PoolKey], planned: Iterable[str] = (), *, changed: bool) -> tuple[str, ...]:
-        """``planned``: nodes where the claim was to have its devices."""
+        """Settles the nodes of these pools. ``planned``: nodes where the claim's devices were planned."""
         nodes = dict.fromkeys((*planned, *(node for pool in pools if (node := self.slices.node_of(pool)))))
         if changed:
             nodes.update(dict.fromkeys(name for name, node in self._nodes.items() if node.grants))
         return tuple(name for name in nodes if self._settle(name))
 
     def pods_changed(self, nodes: Iterable[str]) -> tuple[str, ...]:
-        """Pods of these nodes have come, gone or changed. One without pools, grants and seen pod sets has no claims."""
+        """Settle nodes whose pods have come, gone or changed. A node without pools, grants and seen pod sets has no
+        claims.
+        """
         return tuple(name for name in nodes if name in self._nodes and self._settle(name))
 
     def nodes_of(self, pod: str) -> Iterable[str]:
-        """Where the devices are of claims that were made for the pod."""
+        """The nodes that have the devices of claims that were made for the pod."""
         pools = [(device.key[0], device.key[1]) for held in self._held.of_pod(pod) for device in held.devices]
         return [node for pool in pools if (node := self.slices.node_of(pool))]
 
     def hosts_changed(self) -> None:
-        """A node is known by another name."""
+        """Note that a node is known by another name."""
         self._renamed = bool(self._nodes) or self._renamed
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def ask(self, names: ClaimNames | None) -> ClaimsAsk | None:
-        """None where the pod has no claims, or none that are counted."""
+        """What the pod's claims ask; None where it has no claims, or none that are counted."""
         return None if names is None else self.asks.of(names)
 
     def open_claims(self, names: ClaimNames) -> tuple[ClaimKey, ...]:
-        """Claims by name that have no node yet."""
+        """The shared claims that have no node yet."""
         ask = self.ask(names)
         return tuple(shared.key for shared in ask.shared if not shared.node) if ask is not None else ()
 
     def concerns(self, usage: TopologyUsage) -> bool:
-        """Whether its pods may have devices by claim."""
+        """Whether the pods of the assignment may have devices through claims."""
         return usage.claims is not None or bool(self._extended(usage.single_pod.items()))
 
     def served(self, host: str, each: Extended, ask: ClaimsAsk | None) -> tuple[Extended, ClaimsAsk | None]:
-        """Of what a pod asks for, what it takes of the node's own resources, and what it has by claim there."""
+        """Splits what a pod asks for into what it takes of the node's own resources, and what it gets through claims
+        there.
+        """
         wanted = self._by_claim(self._pods.name(host), self._extended(each))
         if not wanted:
             return each, ask
         return tuple(pair for pair in each if pair not in wanted), self.asks.joined(ask, wanted)
 
     def free(self, name: str) -> dict[ResourceName, Amount]:
-        """How many devices a node can still give for each resource that its pods have by claim."""
+        """How many devices a node can still give of each resource that its pods get through claims."""
         found: dict[ResourceName, Amount] = {}
         for resource in map(ResourceName, self.asks.extended):
             one = self.asks.joined(None, self._by_claim(name, ((resource, 1),)))
@@ -160,7 +167,7 @@ class ClaimRooms:
         return found
 
     def _extended(self, each: Iterable[tuple[ResourceName, Amount]]) -> Extended:
-        """In the order of the names."""
+        """The extended resources of device classes that a pod asks for, sorted by name."""
         known = self.asks.extended
         return tuple(sorted(pair for pair in each if pair[0] in known and pair[1] > 0)) if known else ()
 
@@ -178,8 +185,9 @@ class ClaimRooms:
         empty: bool,
         beside: Sequence[tuple[ClaimKey | None, Set]] = (),
     ) -> int:
-        """How many such pods find devices there. ``empty``: as if nothing preemptible were running. ``beside``: what
-        is given away besides, with the claim by name that has it.
+        """How many such pods find devices on the host. ``empty``: as if nothing preemptible were running. ``beside``:
+        further sets that count as given away, with the key of the shared claim that has the set (None for a claim of
+        one pod).
         """
         self._catch_up()
         name = self._pods.name(host)
@@ -198,7 +206,7 @@ class ClaimRooms:
         return len(sets_of(self._views.of(ask, offer), state)) if ask.each else UNBOUNDED
 
     def room_beside(self, host: str, leader: ClaimsAsk | None, workers: ClaimsAsk | None, *, empty: bool) -> int | None:
-        """``room`` for workers once their leader has its devices; None where it finds none."""
+        """``room`` for workers once their leader has its devices; None where the leader finds none."""
         found: list[tuple[ClaimKey | None, Set]] = []
         if leader is not None:
             if not self.room(host, leader, empty=empty):
@@ -213,7 +221,7 @@ class ClaimRooms:
         return UNBOUNDED if workers is None else self.room(host, workers, empty=empty, beside=found)
 
     def state(self, name: str, *, empty: bool) -> State:
-        """What is given away on a node."""
+        """Everything that is given away on a node."""
         node = self._node(name)
         known = node.states.get(empty)
         if known is None:
@@ -224,7 +232,7 @@ class ClaimRooms:
         return self._views.of(ask, self.slices.offer(name))
 
     def plan(self, owner: GrantOwner, host: str | None = None) -> Iterator[Planned]:
-        """For each pod of it that has no devices yet; without a host on all nodes."""
+        """The planned devices of each pod of the owner that has none yet, on the host or, without one, on all nodes."""
         self._catch_up()
         names = sorted(self._nodes) if host is None else [self._pods.name(host)]
         for name in names:
@@ -239,7 +247,7 @@ class ClaimRooms:
     # -- places ------------------------------------------------------------------------------------------------------
 
     def add(self, usage: TopologyUsage, owner: GrantOwner, *, assumed: bool = False, empty: bool = False) -> None:
-        """Devices for all pods of an assignment. ``assumed``: for the while of a question."""
+        """Plans devices for all pods of an assignment. ``assumed``: only while a question is answered."""
         if usage.levels[-1:] != (HOSTNAME_LABEL,) or not self.concerns(usage):
             return
         recording = self._undo.recording
@@ -257,7 +265,7 @@ class ClaimRooms:
                 self._resettle(node.name)
 
     def remove(self, usage: TopologyUsage, owner: GrantOwner, *, assumed: bool = False) -> None:
-        """The reverse of ``add``."""
+        """Takes back what ``add`` planned."""
         if usage.levels[-1:] != (HOSTNAME_LABEL,) or not self.concerns(usage):
             return
         for values, pods in usage.domains:
@@ -293,7 +301,9 @@ class ClaimRooms:
         return True
 
     def validate(self) -> None:
-        """Recompute what is kept. AssertionError for a difference, for a plan that cannot be, or that is nobody's."""
+        """Recompute what is kept. AssertionError for a difference, for a plan that cannot be carried out, or for one of
+        an owner without a place.
+        """
         self.slices.validate()
         self._held.validate()
         planned: dict[ClaimKey, Counter[str]] = {}
@@ -318,7 +328,7 @@ class ClaimRooms:
         return node
 
     def _where(self, key: ClaimKey) -> str:
-        """The node of a claim by name: where its devices are, or are planned."""
+        """The node where a shared claim has its devices, or where they are planned; empty for neither."""
         held = self._held.get(key)
         if held is not None:
             pools = [(device.key[0], device.key[1]) for device in held.devices]
@@ -326,7 +336,7 @@ class ClaimRooms:
         return next(iter(self._planned.get(key, ())), "")
 
     def _grant(self, node: NodeClaims, grants: tuple[ClaimGrant, ...]) -> None:
-        """Planned devices of claims by name move on what is asked by those who share them."""
+        """Sets the grants of a node. Where planned devices of shared claims change, what pods ask changes with them."""
         before = {key for grant in node.grants for key, _ in grant.shared}
         now = {key for grant in grants for key, _ in grant.shared}
         for key in before ^ now:
@@ -348,8 +358,8 @@ class ClaimRooms:
         *,
         empty: bool,
     ) -> ClaimGrant:
-        """The grant with devices for those of its pods that have none, beside what ``before`` has, and what pods of
-        ``beside`` have.
+        """The grant with devices for those of its pods that have none. They are free beside the grants ``before`` and
+        beside what pods of the owners ``beside`` hold.
         """
         ask = self._asked(node.name, grant)
         if ask is None:
@@ -375,14 +385,16 @@ class ClaimRooms:
         return grant._replace(sets=(*kept, *more), shared=tuple(shared))
 
     def _missing(self, node: NodeClaims, grant: ClaimGrant) -> int:
-        """The pods of the grant that have not all of their devices yet."""
+        """The number of the grant's pods that do not have all of their devices yet."""
         backed = self._holdings(node).claims.get(grant.owner, ())
         wanted = len(grant.names.templates) if grant.names is not None else 0
         wanted += bool(self._by_claim(node.name, grant.extended))
         return max(grant.pods - sum(claims >= wanted for claims in backed), 0)
 
     def _see(self, node: NodeClaims, owner: GrantOwner) -> None:
-        """What its pods have there is the pod set's own from now on, though the cluster be thought empty."""
+        """Marks the pod set as seen: what its pods hold is its own from now on, also when the cluster is taken as
+        empty.
+        """
         before = self.state(node.name, empty=True)
         node.seen.add(owner)
         node.forget()
@@ -394,7 +406,7 @@ class ClaimRooms:
             self._touch((name,))
 
     def _settle(self, name: str) -> bool:
-        """Plans anew, after an object has changed. Whether other devices are given away now."""
+        """Plans a node anew, after an object has changed. Returns whether other devices are given away now."""
         node = self._node(name)
         before = self.state(name, empty=False), self.state(name, empty=True)
         there = self._pods.on(name).values()
@@ -416,7 +428,9 @@ class ClaimRooms:
     def _state(
         self, node: NodeClaims, grants: Iterable[ClaimGrant], *, empty: bool, beside: Collection[GrantOwner] = ()
     ) -> State:
-        """``beside``: pod sets that are about to get a grant; what their pods have is theirs."""
+        """Everything that is given away on a node with these grants. ``beside``: pod sets that are about to get a
+        grant; what their pods hold counts as theirs.
+        """
         holdings = self._holdings(node)
         counted = {grant.owner for grant in grants if grant.assumed or not empty}
         state = holdings.foreign
@@ -449,7 +463,7 @@ class ClaimRooms:
         return Holdings(foreign, by_owner, {owner: tuple(claims.values()) for owner, claims in pods.items()})
 
     def _catch_up(self) -> None:
-        """Nodes are called otherwise than when their grants were made."""
+        """Makes all grants anew if nodes have other names than when the grants were made."""
         if not self._renamed or self._undo.recording:
             return
         self._renamed = False
@@ -470,7 +484,7 @@ class ClaimRooms:
 
 
 def _of_claim(held: HeldClaim, offer: Offer) -> State:
-    """What it has of the offer; devices that are offered no more are nothing."""
+    """What the claim holds of the offer; devices that are no longer offered are left out."""
     devices, parts = 0, dict[tuple[int, str], int]()
     for device in held.devices:
         at = None if device.admin else offer.place(device.key)

@@ -1,6 +1,6 @@
-"""ResourceSlices in little memory: equal attributes, capacities and counters are one object.
+"""Saves memory of ResourceSlices: equal attributes, capacities and counters become one object.
 
-A MIG instance is published at each of its places, and differs in its name and counters alone; GPUs of one machine
+A MIG instance is published at each of its places, and these differ only in name and counters; the GPUs of one machine
 differ in a few attributes.
 """
 
@@ -18,7 +18,7 @@ _Any = TypeVar("_Any")
 
 
 class Thrift:
-    """``kept`` takes each slice as it is read."""
+    """Replaces parts of slices by equal ones that are known already. ``kept`` takes each slice as it is read."""
 
     def __init__(self) -> None:
         self._known: Bounded[Hashable, Any] = Bounded(_MOST)
@@ -31,7 +31,9 @@ class Thrift:
         return msgspec.structs.replace(given, metadata=named, spec=msgspec.structs.replace(spec, devices=devices))
 
     def _device(self, device: Device, own: dict[Hashable, dict[str, DeviceAttribute]]) -> Device:
-        """``own``: attributes of other devices of the slice. Those of other nodes have other UUIDs."""
+        """The device with shared parts. ``own``: attributes of the slice's other devices. They are shared within the
+        slice only: those of other nodes have other UUIDs.
+        """
         attributes = tuple((self._same(name), self._same(value)) for name, value in device.attributes.items())
         capacity = tuple((self._same(name), self._same(value)) for name, value in device.capacity.items())
         counters = tuple(

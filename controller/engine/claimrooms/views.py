@@ -1,6 +1,6 @@
-"""An ask before one node's offer: which devices each request may get, and what they take of it.
+"""An ask applied to one node's offer: which devices each request may get, and what they take of the offer.
 
-Nodes whose devices look the same to the ask, whatever else they are called, share one view and its answers.
+Nodes whose devices look the same to the ask, whatever else their attributes say, share one view and its answers.
 """
 
 from collections.abc import Hashable, Mapping
@@ -18,9 +18,9 @@ from controller.objects.deviceclaims import Device
 from controller.objects.quantity import Quantity
 
 Part = tuple[int, str]
-"""A capacity of a device, by the device's place in the offer."""
+"""A capacity of a device: the device's index in the offer, and the capacity's name."""
 Parts = tuple[tuple[Part, int], ...]
-"""Nano-units of each."""
+"""Capacities with nano-units of each."""
 
 _MOST_VIEWS: Final = 4096
 _MOST_ANSWERS: Final = 1024
@@ -28,14 +28,16 @@ _MOST_SIGNATURES: Final = 16_384
 
 
 class State(NamedTuple):
-    """What of an offer is given away: a bit for each device, and parts of devices that are shared."""
+    """What of an offer is given away: a bit for each device, and amounts of the capacities of shared devices."""
 
     devices: int = 0
     parts: Parts = ()
 
 
 class Given(NamedTuple):
-    """One device of a claim: ``claim`` is its place in the ask, ``device`` that in the offer."""
+    """One device that a claim gets: ``claim`` is the claim's index in the ask, ``device`` the device's index in the
+    offer.
+    """
 
     claim: int
     label: str
@@ -49,7 +51,7 @@ Set = tuple[Given, ...]
 
 
 class Choice(NamedTuple):
-    """One request, or an alternative of it. ``number`` 0: all of ``devices``, and none may be lacking."""
+    """One request, or one alternative of it. ``number`` 0: all of ``devices``, of which none may be missing."""
 
     label: str
     device_class: str
@@ -57,25 +59,25 @@ class Choice(NamedTuple):
     admin: bool
     devices: tuple[int, ...]
     parts: Mapping[int, Parts]
-    """Of devices that are shared."""
+    """What the request takes of each shared device."""
 
 
 class Bound(NamedTuple):
-    """A constraint: by device the number of its value, None without one."""
+    """A constraint with a number for each device's value of the attribute; None for a device without it."""
 
     constraint: Constraint
     values: tuple[int | None, ...]
 
 
 class Posed(NamedTuple):
-    """One claim: for each request the alternatives, the best first."""
+    """One claim: for each request its alternatives, the best first."""
 
     requests: tuple[tuple[Choice, ...], ...]
     bounds: tuple[Bound, ...]
 
 
 class View:
-    """``sets`` keeps answers by what is given away."""
+    """An ask applied to an offer. ``sets`` caches answers by what is given away."""
 
     __slots__ = ("consumes", "each", "failing", "limits", "sets", "values")
 
@@ -89,7 +91,9 @@ class View:
             for name, capacity in device.capacity.items()
         }
         self.failing = ""
-        """The class of a request whose selectors fail for a device: no pod with it is scheduled to such a node."""
+        """The class of a request whose selectors fail for a device: no pod with such a request is scheduled to the
+        node.
+        """
         self.each = tuple(self._posed(claim, offer) for claim in ask.each)
         self.sets: Bounded[State, tuple[Set, ...]] = Bounded(_MOST_ANSWERS)
 
@@ -129,7 +133,9 @@ def selected(wanted: Wanted, driver: str, device: Device) -> bool:
 
 
 def _parts(wanted: Wanted, at: int, driver: str, device: Device) -> Parts | None:
-    """What the request takes of each capacity of a device that is shared; None where it has less than that."""
+    """What the request takes of each capacity of a shared device, empty for a device that is not shared; None where the
+    device has less than that.
+    """
     capacities = device.capacity
     asked = {_plain(name, driver): nanos for name, nanos in wanted.capacity}
     if not asked.keys() <= {_plain(name, driver) for name in capacities}:
@@ -150,7 +156,9 @@ def _plain(name: str, driver: str) -> str:
 
 
 def _values(attribute: str, offer: Offer) -> tuple[int | None, ...]:
-    """Numbers in the order in which the values appear: where they differ, not what they are."""
+    """A number for each device's value, numbered in order of appearance; None without a value. The numbers say where
+    values differ, not what they are.
+    """
     known: dict[Hashable, int] = {}
     found = []
     for driver, device in zip(offer.drivers, offer.devices, strict=True):
@@ -164,7 +172,7 @@ class Views:
 
     def __init__(self) -> None:
         self._views: Bounded[tuple[int, int], tuple[ClaimsAsk, View]] = Bounded(_MOST_VIEWS)
-        """With the ask, that no other gets its number."""
+        """The view with its ask; the ask is kept alive so that its ``id()`` is not reused."""
         self._signatures = Numbers(_MOST_SIGNATURES)
 
     def of(self, ask: ClaimsAsk, offer: Offer) -> View:

@@ -1,10 +1,10 @@
 """Conservative backfill (``tessera.backfill: conservative``): which workloads may pass a blocked head of a queue.
 
 The first workload of a ClusterQueue that cannot run now gets a reservation: the earliest time at which it fits, if all
-that runs in its tree ends when it is expected to, and the quota it will take then. A workload behind it in its queue,
-or one that would borrow in its tree, passes only if the reservation still holds with it: it ends before that time, or
-leaves enough quota at that time. A workload of another queue that stays within that queue's own quota always passes:
-it could reclaim that quota anyway. A head whose start cannot be known reserves nothing.
+that runs in its tree ends when it is expected to, and the quota that it will take then. A workload behind it in its
+queue, or one that would borrow in its tree, passes only if the reservation still holds with it: it ends before that
+time, or leaves enough quota at that time. A workload of another queue that stays within that queue's own quota always
+passes: it could reclaim that quota anyway. A head whose start cannot be known reserves nothing.
 
 Lifka, "The ANL/IBM SP scheduling system" (1995), and Mu'alem and Feitelson (2001) describe the method on one pool; here
 the pool is a quota tree with flavors, and the test is the engine's own assignment inside a trial.
@@ -32,7 +32,7 @@ Sums = dict[ClusterQueueName, dict[FlavorResource, Amount]]
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """``usage`` is kept for ``key`` from ``start_s`` (seconds since 1970) on."""
+    """A reservation: ``usage`` is kept for ``key`` from ``start_s`` (seconds since 1970) on."""
 
     key: WorkloadKey
     cluster_queue: ClusterQueueName
@@ -42,16 +42,15 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExpectedEnds:
-    """Holders whose end is known, the soonest first; observes the cluster, trials included.
-
-    ``_ends`` is sorted and names just the keys of ``_holders``; holders of unknown length are in neither.
+    """Holders whose end is known, the soonest first. Observes the cluster, trials included. ``_ends`` is sorted and
+    names just the keys of ``_holders``; holders of unknown length are in neither.
     """
 
     def __init__(self) -> None:
         self._ends: list[tuple[float, WorkloadKey]] = []
         self._holders: dict[WorkloadKey, Holder] = {}
         self.version = 0
-        """Moves on with every holder of known end that comes or goes."""
+        """A number that grows with every holder of known end that comes or goes."""
 
     def added(self, holder: Holder) -> None:
         end_s = self._end_s(holder)
@@ -77,7 +76,9 @@ class ExpectedEnds:
         return len(self._ends)
 
     def until(self, until_s: float, now_s: float) -> Iterator[tuple[float, Holder]]:
-        """Those that end by then, with the time: the overdue first, taken to end a little after now."""
+        """The holders that end by ``until_s``, each with its end. Overdue ones come first, and are taken to end a
+        little after now.
+        """
         for end_s, key in self._ends:
             if end_s > until_s:
                 return
@@ -91,14 +92,14 @@ class ExpectedEnds:
 
 
 class Backfill:
-    """One reservation at most for a ClusterQueue, and for a workload. Nothing here is written anywhere: a restart makes
-    them anew.
+    """The reservations, at most one for a ClusterQueue and one for a workload. None is written to an object: after a
+    restart they are made anew.
 
     Invariants, which ``validate`` checks:
 
     - ``_queue_of`` is the inverse of ``_reservations``: both change together.
-    - ``_by_tree`` lists the keys of ``_reservations`` while ``_by_tree_at`` is the generation of the quota tree, and
-      is outdated otherwise: each change of the keys of ``_reservations`` sets that to None.
+    - ``_by_tree`` lists the keys of ``_reservations`` while ``_by_tree_at`` is the generation of the quota tree, and is
+      outdated otherwise: each change of the keys of ``_reservations`` sets that to None.
     """
 
     def __init__(self, cluster: Cluster, assigner: FlavorAssigner) -> None:
@@ -111,10 +112,12 @@ class Backfill:
         self._reservations: dict[ClusterQueueName, Reservation] = {}
         self._queue_of: dict[WorkloadKey, ClusterQueueName] = {}
         self._by_tree: dict[int, list[ClusterQueueName]] = {}
-        """By its root's identity the ClusterQueues of a tree that have reservations, by name; see ``_in_tree``."""
+        """The ClusterQueues with reservations in each tree, sorted by name, by the identity of the tree's root; see
+        ``_in_tree``.
+        """
         self._by_tree_at: int | None = None
         self._left: tuple[tuple[object, ...], Sums] | None = None
-        """The last answer of ``_gone_by``, and to which question: one reservation is asked about for many heads."""
+        """The last answer of ``_gone_by`` with its question: one reservation is asked about for many heads."""
 
     def __iter__(self) -> Iterator[Reservation]:
         return iter(self._reservations.values())
@@ -123,13 +126,15 @@ class Backfill:
         return self._reservations.get(name)
 
     def reserve(self, entries: Iterable[Entry], now_s: float) -> None:
-        """Of the heads nominated in a cycle, those that cannot run now and have no victims get reservations."""
+        """Give reservations to those heads nominated in a cycle that cannot run now and have no victims."""
         for entry in entries:
             if entry.assignment.mode is not Mode.FIT and not entry.targets and entry.pending is not None:
                 self.block(entry.incoming, entry.pending.order(), now_s)
 
     def block(self, incoming: Incoming, order: OrderKey, now_s: float) -> Reservation | None:
-        """The workload cannot run now. The first of its queue gets a reservation, renewed each time it is tried."""
+        """Take in that the workload cannot run now. The first such workload of its queue gets a reservation, renewed
+        each time it is tried. Returns the queue's reservation.
+        """
         name = incoming.queue.name
         known = self._reservations.get(name)
         if known is not None and known.key != incoming.key and known.order <= order:
@@ -149,7 +154,7 @@ class Backfill:
         return made
 
     def drop(self, key: WorkloadKey) -> ClusterQueueName | None:
-        """The workload was admitted or went away: its ClusterQueue, if it had a reservation there."""
+        """Drop the reservation of a workload that was admitted or went away. Returns its ClusterQueue if it had one."""
         name = self._queue_of.get(key)
         if name is not None:
             self._forget(self._reservations[name])
@@ -173,7 +178,7 @@ class Backfill:
                 continue
             if name == incoming.queue.name:
                 if order < reservation.order:
-                    continue  # it stands before the reservation's owner
+                    continue  # the workload comes before the reservation's owner
             elif assignment.borrowing == 0:
                 continue
             if self._breaks(reservation, queue.node, incoming, assignment, now_s):
@@ -181,7 +186,7 @@ class Backfill:
         return None
 
     def validate(self) -> None:
-        """DriftError where a workload's reservation is not where it is looked for."""
+        """DriftError where the indexes of reservations do not agree."""
         kept = {reservation.key: name for name, reservation in self._reservations.items()}
         if kept != self._queue_of:
             raise DriftError(f"reservations are kept for {kept} and known as {self._queue_of}")
@@ -218,14 +223,15 @@ class Backfill:
             for name, gone in self._gone_by(node, now_s, reservation.start_s).items():
                 self._cluster.quota.remove_usage(name, gone)
             if not node.fits(reservation.usage):
-                # A holder stayed longer, or one was admitted that may pass: void until its owner is tried again.
+                # A holder stayed longer, or one was admitted that may pass: the reservation is void until its owner is
+                # tried again.
                 return False
             self._cluster.quota.add_usage(incoming.queue.name, assignment.usage)
             return not node.fits(reservation.usage)
 
     def _earliest(self, incoming: Incoming, order: OrderKey, now_s: float) -> Reservation | None:
-        """The first expected end after which the workload fits, all earlier ones included: found by doubling the number
-        of ends, then by halving.
+        """The reservation for the first expected end after which the workload fits, all earlier ends included. It is
+        found by doubling the number of ends, then by halving. None where it never fits.
         """
         node = incoming.queue.node
         leaving = self._leaving(node, now_s, math.inf) if self._ends else []
@@ -255,13 +261,13 @@ class Backfill:
     def _fit_without(self, incoming: Incoming, gone: list[tuple[float, Holder]]) -> Assignment | None:
         with self._cluster.trial():
             for _, holder in gone:
-                # Taking off their sums alone would not do: the assigner would find them as candidates for preemption.
+                # It is not enough to subtract their usage: the assigner would find them as candidates for preemption.
                 self._cluster.remove_holder(holder.key)
             found = self._assigner.assign(incoming)
         return found if found.mode is Mode.FIT else None
 
     def _gone_by(self, node: QuotaNode, now_s: float, at_s: float) -> Sums:
-        """What holders of this tree that are expected to end by then hold now, by ClusterQueue."""
+        """What holders of this tree that are expected to end by ``at_s`` hold now, by ClusterQueue."""
         asked = (self._ends.version, id(node.root()), node.quota_generation(), now_s, at_s)
         if self._left is None or self._left[0] != asked:
             sums: Sums = {}
@@ -283,7 +289,7 @@ class Backfill:
 
 
 class NoBackfill:
-    """Under ``backfill: none``, Kueue's policy: no head gets a reservation."""
+    """The policy ``backfill: none``, which is Kueue's: no head gets a reservation."""
 
     def __iter__(self) -> Iterator[Reservation]:
         return iter(())

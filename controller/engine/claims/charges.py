@@ -11,15 +11,16 @@ from controller.engine.devices.grants import GrantOwner
 from controller.engine.model.resources import Usage, WorkloadKey
 from controller.engine.queues.entry import Entry
 
-# The workload keeps its claim whole, and what it claims must go on being kept while others are decided on.
+# After these rules the workload keeps its claim whole, and what it claims is kept from those decided on after it.
 _CHARGED_AGAIN = frozenset({Rule.OVERLAPPING_TARGETS, Rule.NO_LONGER_FITS})
 
 
 class ClaimCharges:
-    """Made within the trial of a cycle, which undoes its charges. Without claims no method does anything.
+    """The charges of claims in one cycle, made within its trial, which undoes them. Without claims no method does
+    anything.
 
     Invariant between ``open`` and ``close`` and outside of them: what is charged to the cluster is the sum over
-    ``_charged``, less what the entry that is open lifts. ``_claimants`` is fixed at the beginning and may name
+    ``_charged``, less what is lifted for the open entry. ``_claimants`` is fixed at the beginning and may name
     workloads that are no longer in ``_charged``.
     """
 
@@ -29,7 +30,9 @@ class ClaimCharges:
         self._charged: dict[WorkloadKey, Claim] = {}
         """The claims as they are charged now: changed, or gone, where their workload has been decided on."""
         self._claimants: dict[int, tuple[WorkloadKey, ...]] = {}
-        """By cohort tree (its root's identity): claims weigh on nothing outside of their tree but on places."""
+        """The claimants of each cohort tree, by the identity of its root: claims to quota count only in their own tree,
+        claims to places in all.
+        """
         for claim in claims:
             self.charge(claim)
             self._charged[claim.key] = claim
@@ -39,8 +42,8 @@ class ClaimCharges:
     def concern(self, entry: Entry) -> bool:
         """Whether claims may change anything for the entry.
 
-        Claims to quota weigh on their own cohort tree. Claims to places weigh on every tree; there is nothing to lift
-        for an entry of another one, unless it runs already and has lost a node.
+        Claims to quota count only in their own cohort tree. Claims to places count in every tree; there is nothing to
+        lift for an entry of another tree, unless it runs already and has lost a node.
         """
         if not self._claimants:
             return False
@@ -54,12 +57,12 @@ class ClaimCharges:
         return () if claim is None else (claim,)
 
     def quota_of(self, entry: Entry) -> Usage:
-        """What is charged for the entry's own claim."""
+        """The quota that is charged for the entry's own claim."""
         claim = self._charged.get(entry.key)
         return {} if claim is None else claim.kept_quota(self._cluster.holders)
 
     def of_other_queues(self, entry: Entry) -> tuple[Claim, ...]:
-        """Those of other ClusterQueues of its tree."""
+        """The claims of other ClusterQueues in the entry's tree."""
         name = entry.incoming.queue.name
         return tuple(claim for claim in self._in_tree(entry) if claim.cluster_queue != name)
 
@@ -68,7 +71,7 @@ class ClaimCharges:
         self._take_places(*claims)
 
     def lift(self, *claims: Claim) -> None:
-        """The reverse of ``charge``."""
+        """Takes back what ``charge`` charged."""
         self.lift_quota(*claims)
         self._leave_places(*claims)
 
@@ -98,7 +101,7 @@ class ClaimCharges:
     # -- the decision on one entry -----------------------------------------------------------------------------------
 
     def open(self, entry: Entry) -> None:
-        """The entry is decided on next: its own claim, and those that do not hold against it, are lifted."""
+        """Lift the entry's own claim, and those that do not hold against it: the entry is decided on next."""
         if not self._claimants or not self.concern(entry):
             return
         if entry.holder is not None:
@@ -109,7 +112,7 @@ class ClaimCharges:
             self.lift_quota(*self.of_other_queues(entry))
 
     def close(self, entry: Entry) -> None:
-        """The entry is decided on: claims are charged again, its own as far as the decision leaves it one."""
+        """Charge claims again after the entry was decided on; its own as far as the decision leaves it one."""
         if not self._claimants or not self.concern(entry):
             return
         if entry.holder is not None:
@@ -121,9 +124,8 @@ class ClaimCharges:
             self._charge_after(claim, entry)
 
     def unclaimed(self, entry: Entry, usage: Usage) -> Usage:
-        """What of ``usage`` the open entry may keep from others: not what claims of others keep.
-
-        Reserving that as well would make two wait for each other: the entry for the end of the claim, and the claimant
+        """The part of ``usage`` that the open entry may keep from others: without what claims of others keep. Reserving
+        that as well would make two workloads wait for each other: the entry for the end of the claim, and the claimant
         for what is kept from it.
         """
         node = entry.incoming.queue.node
@@ -138,19 +140,19 @@ class ClaimCharges:
         return {fr: amount for fr, amount in kept.items() if amount > 0}
 
     def _charge_after(self, claim: Claim, entry: Entry) -> None:
-        """What others find of the entry's claim that are decided on after it."""
+        """Charge what remains of the entry's claim for those that are decided on after it."""
         if entry.rule in _CHARGED_AGAIN:
             self.charge(claim)
         elif entry.rule is Rule.PREEMPTS:
-            # The cycle has charged all that it asks for. Its next claim keeps what others may lift of that.
+            # The cycle has charged its whole request. Its next claim keeps the part that others may lift.
             victims = claim.victims.union(target.holder.key for target in entry.targets)
             usage = dict(entry.assignment.usage)
             self._charged[claim.key] = msgspec.structs.replace(claim, usage=usage, victims=victims, places=())
         else:
-            # What it takes now is no claim any more, and what it does not take is kept by none.
+            # What the workload takes now is no longer a claim, and what it does not take is kept by none.
             del self._charged[claim.key]
 
     def _in_tree(self, entry: Entry) -> Iterator[Claim]:
-        """Those that are charged now in the entry's tree, its own included."""
+        """The claims that are charged now in the entry's tree, its own included."""
         keys = self._claimants.get(id(entry.incoming.queue.node.root()), ())
         return (self._charged[key] for key in keys if key in self._charged)

@@ -1,15 +1,15 @@
-"""A preemptor's claim: what its victims leave is its own until it starts (``tessera.reserveForPreemptor``).
+"""A preemptor's claim: what its victims leave is reserved for it until it starts (``tessera.reserveForPreemptor``).
 
 Evicted workloads leave one by one. Between the first departure and the preemptor's next try any other workload could
-take what is free: the victims would have been evicted for nothing, and the preemptor would evict again. A claim weighs
-as much as the preemptor asked for, less what its victims still hold, which no other workload can take anyway.
+take what is free: the victims would have been evicted for nothing, and the preemptor would evict again. A claim charges
+what the preemptor asked for, less what its victims still hold, which no other workload can take anyway.
 
 A claim to quota does not hold against a workload that stays within the own quota of another ClusterQueue: it could
 reclaim that quota from the preemptor anyway. A claim to places does: nodes cannot be reclaimed, and half a clique that
 another workload has taken would make all the evictions worthless. Only pods that lost their node may go there.
 
-The places that are kept: those its pods are to get, less what its victims still hold there. A node is kept by amounts,
-not by pods: victim and preemptor need not be of one shape.
+The places that are kept are those that the preemptor's pods will get, less what its victims still hold there. A node is
+kept by amounts, not by pods: victim and preemptor need not be of one shape.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,7 +38,7 @@ _Location = tuple[str, ...]
 
 
 def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
-    """What of ``places`` is free already, or will not come from these, as one pod for each domain."""
+    """The part of ``places`` that is free already, or will not come from the victims, as one pod for each domain."""
     held = _held(victims)
     kept: list[tuple[FlavorName, TopologyUsage]] = []
     for flavor, usage in places:
@@ -58,11 +58,11 @@ def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
 
 
 class KeptPlaces:
-    """``kept_places`` of each claim, worked out again only when one of its victims has changed or left."""
+    """A cache of ``kept_places`` for each claim: recomputed only when one of its victims has changed or left."""
 
     def __init__(self) -> None:
         self._known: dict[WorkloadKey, tuple[Places, list[Holder], Places]] = {}
-        """By claimant: what was asked (places, victims), compared by identity, and the answer."""
+        """The last question (places, victims; compared by identity) and its answer, by claimant."""
 
     def of(self, key: WorkloadKey, places: Places, victims: list[Holder]) -> Places:
         known = self._known.get(key)
@@ -92,22 +92,23 @@ def _held(victims: Iterable[Holder]) -> dict[_Location, dict[ResourceName, Amoun
 
 
 def _location(levels: Sequence[str], domain: Domain) -> _Location:
-    """Of a domain. A node is the same one whatever flavor it was assigned by, so its name alone tells it."""
+    """The key of a domain. A node is the same one whatever flavor it was assigned by, so its name alone is the key."""
     return domain.values[-1:] if levels[-1:] == (HOSTNAME_LABEL,) else domain.values
 
 
 def _usage(
     levels: tuple[str, ...], domains: list[Domain], rest: tuple[tuple[ResourceName, Amount], ...]
 ) -> TopologyUsage:
-    """As one pod for each domain. Placement counts each pod itself: the number of pods in ``rest`` is one less."""
+    """A usage of one pod for each domain. Placement counts each pod itself, so the number of pods in ``rest`` is
+    reduced by one.
+    """
     single = {name: amount - (name == PODS) for name, amount in rest}
     return TopologyUsage(levels=levels, domains=tuple(domains), single_pod=single)
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """``usage`` is all that the preemptor will be charged; ``victims`` were evicted for it, some may have left since.
-
-    ``places``: where its pods are to run, by flavor.
+    """The claim of one preemptor. ``usage`` is all that it will be charged; ``victims`` were evicted for it, some may
+    have left since. ``places``: where its pods are to run, by flavor.
     """
 
     key: WorkloadKey
@@ -117,7 +118,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     places: Places = ()
 
     def kept_quota(self, holders: Mapping[WorkloadKey, Holder]) -> dict[FlavorResource, Amount]:
-        """What is free already, or will not come from its victims: this must be kept from others."""
+        """The quota that is free already, or will not come from the victims: this must be kept from others."""
         kept = dict(self.usage)
         for victim in self.victims:
             holder = holders.get(victim)
@@ -127,7 +128,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         return {fr: amount for fr, amount in kept.items() if amount}
 
     def remaining_victims(self, holders: Mapping[WorkloadKey, Holder]) -> list[Holder]:
-        """Those that have not left yet."""
+        """The victims that have not left yet."""
         return [holder for victim in self.victims if (holder := holders.get(victim)) is not None]
 
 
@@ -141,10 +142,11 @@ def not_tried(
 def in_vain(
     claims: Iterable[Claim], queues: PendingQueues, holders: AbstractSet[WorkloadKey], tried: AbstractSet[WorkloadKey]
 ) -> list[WorkloadKey]:
-    """The claimants that wait for what does not come, once cycles decide on nothing new. ``tried`` were just now.
+    """The claimants that wait for something that does not come, once cycles decide on nothing new. ``tried`` were tried
+    just now.
 
-    A queued one stands behind others, which may be waiting for what is claimed: one of its shape was refused, or the
-    head of its queue stays. A refused one is woken by the last of its victims, if any is left.
+    A queued claimant is behind others, which may be waiting for what is claimed: a workload of its shape was refused,
+    or the head of its queue stays. A refused claimant is woken by the last of its victims, if any is left.
     """
     return [claim.key for claim in claims if claim.key not in tried and _waits_in_vain(claim, queues, holders)]
 

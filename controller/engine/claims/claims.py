@@ -1,10 +1,10 @@
-"""Which preemptor keeps what: the one machine that begins, changes and ends claims.
+"""Which preemptor has which claim: the one state machine that begins, changes and ends claims.
 
-``Claims.apply`` takes what happened to a workload and says what must be tried again. ``NoClaims`` stands for it
-under the policy ``kueue``: it takes the same events, and there are no claims. ``ClaimCharges`` charges them.
+``Claims.apply`` takes what happened to a workload and says what must be tried again. ``NoClaims`` replaces it under the
+policy ``kueue``: it takes the same events, and there are no claims. ``ClaimCharges`` charges the claims.
 
-Plain data both ways. ``Event``: something happened to a workload that has, gets or loses a claim. ``Effect``: what
-must be tried again because of it; ``EngineState.carry_out`` does that.
+Input and output are plain data. ``Event``: something happened to a workload that has, gets or loses a claim.
+``Effect``: what must be tried again because of it; ``EngineState.carry_out`` does that.
 """
 
 from collections.abc import Iterator
@@ -21,20 +21,20 @@ from controller.engine.queues.pending import Departed
 
 
 class Preempts(NamedTuple):
-    """The workload was decided on: its victims are evicted for it. ``usage`` is all that it will be charged."""
+    """A decision evicts victims for the workload. ``usage`` is all that the workload will be charged."""
 
     key: WorkloadKey
     cluster_queue: ClusterQueueName
     usage: Usage
     victims: frozenset[WorkloadKey]
     places: Places
-    """Where its pods are to run, by flavor."""
+    """The places where the workload's pods are to run, by flavor."""
     nomination: Nomination | None
     """What the next cycles need not search for again; None where they must."""
 
 
 class Admitted(NamedTuple):
-    """The workload was decided on: it holds quota from now on, and these places."""
+    """A decision admitted the workload: it holds quota from now on, and these places."""
 
     key: WorkloadKey
     cluster_queue: ClusterQueueName
@@ -42,13 +42,13 @@ class Admitted(NamedTuple):
 
 
 class Delayed(NamedTuple):
-    """The workload was decided on: it still waits for its victims, or for what does not depend on capacity."""
+    """A decision leaves the workload waiting for its victims, or for what does not depend on capacity."""
 
     key: WorkloadKey
 
 
 class Refused(NamedTuple):
-    """The workload was decided on: neither admitted nor waiting for victims."""
+    """A decision refused the workload: it is neither admitted nor waiting for victims."""
 
     key: WorkloadKey
 
@@ -87,16 +87,16 @@ Effect = WakeAll | WakeTree | RunAgain
 
 Effects = tuple[Effect, ...]
 
-# The workload waits for its victims, or for what does not depend on capacity: its claim stands.
+# After these rules the workload waits for its victims, or for what does not depend on capacity: its claim stays.
 _DELAYED = frozenset({Rule.OVERLAPPING_TARGETS, Rule.NO_LONGER_FITS, Rule.FITS_AFTER_PREEMPTION, Rule.PODS_NOT_READY})
 
 
 class Claims:
-    """One claim at most for a workload. Only ``apply`` changes them; a cycle reads it and charges a copy.
+    """The claims, at most one for a workload. Only ``apply`` changes them; a cycle reads them and charges a copy.
 
     Invariants, which ``validate`` checks:
 
-    - Every key here is that of a pending workload: its owner tells of the end of each wait (``Withdrawn``).
+    - Every key here is that of a pending workload: its owner reports the end of each wait (``Withdrawn``).
     - A nomination belongs to a claim (``_nominations`` holds a subset of the keys of ``_claims``), and its targets are
       among the claim's victims.
     - ``_kept_places`` remembers answers for claims only, so it ends with them.
@@ -111,15 +111,15 @@ class Claims:
         self._kept_places = KeptPlaces()
         self._no_charges = ClaimCharges(cluster, self._kept_places, ())
         self.scarcity = 0
-        """While it stands there is as much for everybody as before, what evicted workloads have left aside: moves on
-        with each claim that begins, changes or ends, and with every ``EngineState.touch``.
+        """A number that grows with each claim that begins, changes or ends, and with every ``EngineState.touch``. While
+        it stays the same no workload finds less than before; departures of evicted workloads do not change it.
         """
         self._gave_way: set[tuple[type[Effect], WorkloadKey]] = set()
-        """Which effects the end of a claim or of a nomination has had since a tree was woken last, by claimant.
+        """The effects that the end of a claim or of a nomination has had since a tree was last woken, by claimant.
 
-        Each is granted once. Preemptors in each other's way could otherwise take turns for as long as their victims
-        take to leave. One that gives way a second time had preempted anew in between: its victims are still there, and
-        all others are tried again when these leave.
+        Each effect is granted once. Preemptors in each other's way could otherwise take turns for as long as their
+        victims take to leave. A claimant that gives way a second time had preempted anew in between: its victims are
+        still there, and all others are tried again when these leave.
         """
 
     def __len__(self) -> int:
@@ -135,7 +135,7 @@ class Claims:
         return self._claims.get(key)
 
     def apply(self, event: Event) -> Effects:
-        """The event is taken in. The effects, in order, are the caller's to carry out before the next event."""
+        """Take in the event. The caller carries out the effects, in order, before the next event."""
         match event:
             case Released():
                 self._gave_way.clear()
@@ -155,7 +155,7 @@ class Claims:
         return ()
 
     def recall(self, entry: Entry) -> bool:
-        """Whether a nomination stands for the entry, which is nominated by it then."""
+        """Nominate the entry by its remembered nomination, if that still stands. Returns whether it does."""
         found, pending = self._nominations.get(entry.key), entry.pending
         if found is None or pending is None or not found.stands(pending):
             return False
@@ -171,7 +171,7 @@ class Claims:
         """Charge all claims for the length of the open trial. They do not change before the end of it."""
         if not self._claims:
             return self._no_charges
-        # A claim counts for nothing while its ClusterQueue is not there.
+        # A claim is not charged while its ClusterQueue does not exist.
         weighing = [claim for claim in self._claims.values() if claim.cluster_queue in self._cluster.queues]
         return ClaimCharges(self._cluster, self._kept_places, weighing)
 
@@ -191,13 +191,13 @@ class Claims:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _stake(self, event: Preempts) -> Effects:
-        """A claim begins, or changes: a later preemption adds victims; what is asked for is always the latest."""
+        """Begin or change a claim: a later preemption adds victims; the requested usage is always the latest."""
         key, known = event.key, self._claims.get(event.key)
         victims = event.victims if known is None else known.victims | event.victims
         claim = Claim(
             key=key, cluster_queue=event.cluster_queue, usage=dict(event.usage), victims=victims, places=event.places
         )
-        # An equal claim stays the same object: what is kept of many places is worked out once for it.
+        # An equal claim stays the same object, so its places are computed once.
         if claim != known:
             self._claims[key] = claim
             self.scarcity += 1
@@ -210,7 +210,7 @@ class Claims:
         effects = self._drop_nomination(event.key)
         claim = self._claims.get(event.key)
         if claim is not None and claim.places == event.places:
-            # All that it kept is held now, by one that can be preempted, as a claim cannot.
+            # All that the claim kept is held now, by a workload that can be preempted, as a claim cannot.
             self._forget(event.key)
             return (*effects, WakeTree(event.cluster_queue))
         return effects + self._end(event.key)
@@ -221,13 +221,13 @@ class Claims:
             self._nominations[key] = left if left is not None else nomination._replace(checked_at=None)
 
     def _drop_nomination(self, key: WorkloadKey) -> Effects:
-        """It did not hold in a decision: the next cycle finds another."""
+        """Drop a nomination that did not hold in a decision: the next cycle searches for another."""
         if self._nominations.pop(key, None) is None:
             return ()
         return (RunAgain(),) if self._first(RunAgain, key) else ()
 
     def _end(self, key: WorkloadKey) -> Effects:
-        """What the claim kept is free."""
+        """End the claim: what it kept is free."""
         return (WakeAll(),) if self._forget(key) and self._first(WakeAll, key) else ()
 
     def _forget(self, key: WorkloadKey) -> bool:
@@ -256,7 +256,7 @@ def claims_for(cluster: Cluster) -> Claims:
 
 
 def decided(entry: Entry, cluster: Cluster) -> Event:
-    """What a decision on a pending workload means for its claim."""
+    """The event that a decision on a pending workload is for its claim."""
     key, rule = entry.key, entry.rule
     if rule is Rule.PREEMPTS:
         victims = frozenset(target.holder.key for target in entry.targets)
@@ -269,7 +269,7 @@ def decided(entry: Entry, cluster: Cluster) -> Event:
 
 
 def places_of(entry: Entry, cluster: Cluster) -> Places:
-    """Where its pods are to run, by the flavor whose nodes these are."""
+    """The places where the entry's pods are to run, by the flavor whose nodes these are."""
     return tuple(
         (flavor, pod_set.topology)
         for pod_set in entry.assignment.pod_sets

@@ -1,9 +1,9 @@
-"""How long a workload runs, where that can be known: which backfill and forecasts build on.
+"""How long a workload runs, where that can be known: backfill and forecasts depend on it.
 
 In this order: the annotation ``tessera.dev/runtime`` (a duration as Go writes it: ``90s``, ``2h30m``), the maximum
-execution time, the ``activeDeadlineSeconds`` of its pods. All count from admission; the maximum execution time loses
-what earlier stays have used of it. A workload that outlives that is taken to go on for a tenth of the time it has
-run.
+execution time, the ``activeDeadlineSeconds`` of its pods. All count from admission; from the maximum execution time the
+time of earlier admissions is subtracted. A workload that outlives its runtime is expected to go on for a tenth of the
+time that it has run.
 """
 
 from typing import Final
@@ -16,12 +16,12 @@ from yamlfile.parsers import Unfit, go_duration
 
 _MAX_LENGTH: Final = 64
 _OVERTIME: Final = 0.1
-# An overdue workload is never taken to end now: its quota would count as free while it still holds it.
+# An overdue workload is never expected to end now: its quota would count as free while the workload still holds it.
 _SHORTEST_S: Final = 1.0
 
 
 def runtime_s(workload: Workload) -> float | None:
-    """Seconds from admission to the end; None where it is not known. An annotation that is no duration says nothing."""
+    """Seconds from admission to the end; None where it is not known. An annotation that is no duration is ignored."""
     annotations, spec = workload.metadata.annotations, workload.spec
     text = annotations.get(RUNTIME) if annotations else None
     if text is not None and len(text) <= _MAX_LENGTH:
@@ -42,7 +42,7 @@ def runtime_s(workload: Workload) -> float | None:
 
 
 def ends_at_s(holder: Holder, now_s: float) -> float | None:
-    """When the holder is expected to release its quota; None for a job of unknown length."""
+    """The time at which the holder is expected to release its quota; None for a job of unknown length."""
     lasts_s = runtime_s(holder.info.workload)
     if lasts_s is None:
         return None
@@ -53,6 +53,6 @@ def ends_at_s(holder: Holder, now_s: float) -> float | None:
 
 
 def would_end_s(info: WorkloadInfo, now_s: float) -> float | None:
-    """When a workload admitted now would end."""
+    """The time at which a workload that is admitted now would end; None for one of unknown length."""
     lasts_s = runtime_s(info.workload)
     return None if lasts_s is None else now_s + lasts_s

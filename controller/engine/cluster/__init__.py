@@ -1,1 +1,1 @@
-"""What the engine knows of the cluster: flavors, queues, holders of quota, and the workload that is being tried."""
+"""The engine's view of the cluster: flavors, queues, holders of quota, and the workload that is being tried."""

@@ -1,6 +1,5 @@
-"""What the engine knows of the cluster: flavors, queues, and which workload holds which quota.
-
-One undo log serves quota, placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here decides.
+"""The engine's view of the cluster: flavors, queues, and which workload holds which quota. One undo log serves quota,
+placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here makes decisions.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,23 +37,25 @@ _REMEMBERED: Final = 16_384
 
 
 class HolderObserver(Protocol):
-    """Told of every holder that comes or goes, of those too that a trial brings and takes back."""
+    """An observer that is called for every holder that comes or goes, also within a trial and when the trial
+    is undone.
+    """
 
     def added(self, holder: Holder) -> None: ...
 
     def removed(self, holder: Holder) -> None: ...
 
     def changed(self, known: Holder, holder: Holder) -> None:
-        """The same workload, the same queue and usage; anything else may differ."""
+        """Called when a holder is replaced by one of the same workload, queue and usage; anything else may differ."""
 
 
 class Cluster:
-    """The cluster as its objects and decisions leave it. The mappings are for reading; the methods write them.
+    """The cluster as its objects and decisions leave it. Others read the mappings; only the methods write them.
 
     ``holders`` are all workloads with quota, each under its key, and the same objects as in the ``holders`` of its
     queue; what a holder uses is charged to ``quota`` and, where it has places, to ``placement``, once. ``observers``
-    hear of every holder in the order of the changes. A trial takes all of this back together through ``undo``; objects
-    (queues, flavors, checks, nodes) change outside of trials.
+    are called for every holder in the order of the changes. A trial undoes all of this together through ``undo``;
+    objects (queues, flavors, checks, nodes) change outside of trials.
     """
 
     def __init__(self, config: EngineConfig | None = None, placement: Placement | None = None) -> None:
@@ -65,7 +66,7 @@ class Cluster:
         self.flavors: dict[FlavorName, ResourceFlavor] = {}
         self.topologies: dict[str, Topology] = {}
         self._topological: set[FlavorName] = set()
-        """Flavors that name a topology, or did: a workload that runs on one is counted there to its end."""
+        """Flavors that name a topology, or did: a workload that runs on such a flavor is counted there to its end."""
         self._places = ByIdentity[Holder, Sequence[HeldPlace]]()
         self.checks: dict[str, AdmissionCheck] = {}
         self.local_queues: dict[LocalQueueKey, LocalQueue] = {}
@@ -76,9 +77,11 @@ class Cluster:
         self.holders: dict[WorkloadKey, Holder] = {}
         self.observers: list[HolderObserver] = []
         self.generation = 0
-        """Moves on with every change of flavors, checks, topologies and queues: what is compiled from them is stale."""
+        """A number that grows with every change of flavors, checks, topologies and queues: what was compiled from them
+        is then stale.
+        """
         self.scope = 0
-        """Moves on with every change of namespaces and LimitRanges."""
+        """A number that grows with every change of namespaces and LimitRanges."""
 
     def trial(self) -> Trial:
         return self.undo.trial()
@@ -102,7 +105,7 @@ class Cluster:
         self.generation += 1
 
     def remove_cluster_queue(self, name: ClusterQueueName) -> tuple[Holder, ...]:
-        """Forget the queue. Those that held its quota are returned: they hold nothing now."""
+        """Forget the queue. Returns its former holders, which hold nothing now."""
         state = self.queue(name)
         gone = tuple(state.holders.values())
         for holder in gone:
@@ -164,7 +167,7 @@ class Cluster:
         self.scope += 1
 
     def set_limit_ranges(self, namespace: str, ranges: Iterable[LimitRange]) -> None:
-        """All LimitRanges of a namespace, in place of those told before."""
+        """Set all LimitRanges of a namespace, replacing those of before."""
         summary = LimitSummary(ranges)
         if summary.empty:
             self.limits.pop(namespace, None)
@@ -175,7 +178,9 @@ class Cluster:
     # -- who holds quota ---------------------------------------------------------------------------------------------
 
     def add_holder(self, holder: Holder, *, charged: bool = False) -> None:
-        """Charge a workload, whether or not it fits, unless it is charged already. It must not hold anything yet."""
+        """Charge a workload, whether or not it fits, unless it is charged already. The workload must not hold anything
+        yet.
+        """
         if holder.info.key in self.holders:
             raise DriftError(f"{holder.key} holds quota already")
         if not charged:
@@ -184,7 +189,7 @@ class Cluster:
         self.undo.record(self._forget, holder)
 
     def remove_holder(self, key: WorkloadKey) -> Holder | None:
-        """Give back what the workload holds; None where it holds nothing."""
+        """Give back what the workload holds. Returns the holder; None where the workload holds nothing."""
         holder = self.holders.get(key)
         if holder is None:
             return None
@@ -194,7 +199,7 @@ class Cluster:
         return holder
 
     def replace_holder(self, holder: Holder) -> None:
-        """Something is told anew of a workload that holds quota. Where it takes what it took, the sums stand."""
+        """Replace the holder of a workload by a new one. Where it takes the same as before no sums change."""
         known = self.holders[holder.key]
         alike = known.cluster_queue == holder.cluster_queue and known.usage == holder.usage
         if alike and self._placed(known) == self._placed(holder):
@@ -205,19 +210,21 @@ class Cluster:
             self.add_holder(holder)
 
     def charge(self, holder: Holder) -> None:
-        """The sums alone, for trials: quota and topology."""
+        """Charge only the sums of quota and placement; for trials."""
         self.quota.add_usage(holder.cluster_queue, holder.usage)
         for place in self._placed(holder):
             self.placement.add(*place)
 
     def release(self, holder: Holder) -> None:
-        """The reverse of ``charge``."""
+        """Takes back what ``charge`` charged."""
         self.quota.remove_usage(holder.cluster_queue, holder.usage)
         for place in self._placed(holder):
             self.placement.remove(*place)
 
     def vacate(self, holder: Holder) -> None:
-        """Its places alone, for trials: those of a slice are its successor's to keep. Nothing where it holds none."""
+        """Release only the places, for trials: an elastic slice's places go to its successor. Does nothing for a
+        workload that holds none.
+        """
         if self.holders.get(holder.key) is holder:
             for place in self._placed(holder):
                 self.placement.remove(*place)
@@ -228,7 +235,7 @@ class Cluster:
             audit()
 
     def audits(self) -> tuple[Callable[[], None], ...]:
-        """The parts of ``validate``, each of which holds by itself outside of trials."""
+        """The parts of ``validate``, each of which must hold by itself outside of trials."""
         return self.quota.validate, self._validate_holders, self._validate_places
 
     def _validate_holders(self) -> None:
@@ -252,12 +259,12 @@ class Cluster:
             raise DriftError(str(error)) from error
 
     def on_nodes(self, flavors: Iterable[FlavorName]) -> FlavorName | None:
-        """Of the flavors of one pod set the one whose nodes it runs on: no two of them have a topology."""
+        """The one of a pod set's flavors whose nodes the pod set runs on: at most one of them has a topology."""
         names = tuple(flavors)
         return next((name for name in names if name in self._topological), names[0] if names else None)
 
     def on_topology(self, queue: QueueState) -> bool:
-        """Whether what it admits is given places on nodes, all of it or some."""
+        """Whether some or all of the workloads that the queue admits get places on nodes."""
         return any(flavor in self._topological for group in queue.groups for flavor in group.flavors)
 
     def implies_topology(self, queue: QueueState) -> bool:
@@ -276,7 +283,9 @@ class Cluster:
         ]
 
     def _placed(self, holder: Holder) -> Sequence[HeldPlace]:
-        """The pod sets that have places, by the flavor whose nodes they run on. Trials ask again and again."""
+        """The places of the holder's pod sets, each with the flavor whose nodes it runs on. Cached, since trials ask
+        repeatedly.
+        """
         known = self._places.get(id(holder))
         if known is not None:
             return known[1]
@@ -293,7 +302,7 @@ class Cluster:
         return found
 
     def _count_on(self, flavor: FlavorName) -> None:
-        """The flavor turns out to have a topology: who was told before it is counted there from now on."""
+        """Take in that a flavor has a topology: holders that came before are counted on its nodes from now on."""
         told = [
             holder
             for holder in self.holders.values()

@@ -1,5 +1,5 @@
-"""Where pods of a gang may go: those that join in the domains of its others, those with domains of their own elsewhere
-than such gangs beside it.
+"""Where pods of a gang may go: pods that join a gang go into the domains of its other pods, and gangs with exclusive
+domains go into domains apart from each other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,10 +15,9 @@ from controller.objects.workload import PodSet, Workload
 
 
 def beside_its_own(cluster: Cluster, workload: Workload, pod_set: PodSet) -> PodSet:
-    """The pod set where other gangs leave it its domains, and that of what is above a minimum in the domains that the
-    minimum is bound to; any other as it is.
-
-    What the minimum itself is above binds it too.
+    """The pod set restricted to the domains where it may go: apart from the exclusive domains of other gangs and, for
+    pods above a minimum, inside the domains that the minimum is bound to. A minimum that is itself above another is
+    bound by that one too. Any other pod set is returned unchanged.
     """
     pod_set = _apart(cluster, workload, pod_set)
     for holder in minimums_of(cluster, workload):
@@ -30,8 +29,8 @@ def beside_its_own(cluster: Cluster, workload: Workload, pod_set: PodSet) -> Pod
 
 
 def _apart(cluster: Cluster, workload: Workload, pod_set: PodSet) -> PodSet:
-    """The pod set outside of the domains that are another gang's alone, or that would have one in them that wants to be
-    alone; as it is where the workload shares domains.
+    """The pod set outside of exclusive domains of other gangs, and outside of domains where a gang with an exclusive
+    domain has pods; unchanged where the workload shares domains.
     """
     own = exclusive_levels(workload)
     if not own:
@@ -50,7 +49,9 @@ def _apart(cluster: Cluster, workload: Workload, pod_set: PodSet) -> PodSet:
 
 
 class ExclusiveDomains:
-    """Those that gangs get in one cycle, of which no holder tells know yet. By namespace, label of nodes and value."""
+    """Places of gangs with exclusive domains that were chosen in one cycle, which no holder shows yet. Each is kept
+    with its namespace and node labels.
+    """
 
     def __init__(self) -> None:
         self._gangs: list[tuple[str, frozenset[str], tuple[TopologyUsage, ...]]] = []
@@ -60,7 +61,9 @@ class ExclusiveDomains:
             self._gangs.append((workload.metadata.namespace, levels, tuple(places)))
 
     def meets(self, cluster: Cluster, workload: Workload, places: Iterable[TopologyUsage]) -> bool:
-        """Whether places of a workload with domains of its own are in another's of this cycle, or around these."""
+        """Whether these places of a workload with exclusive domains share a domain with places that another such gang
+        got in this cycle.
+        """
         own = exclusive_levels(workload) if self._gangs else frozenset()
         if not own:
             return False
@@ -80,7 +83,9 @@ def _values(cluster: Cluster, levels: frozenset[str], places: TopologyUsage | No
 
 
 def minimums_of(cluster: Cluster, workload: Workload) -> Iterator[Holder]:
-    """Those that the workload is above, the nearest first, as far as they hold quota. Anybody may write a circle."""
+    """The holders of the minimums that the workload is above, the nearest first, as far as they hold quota. Ends at a
+    circle, since anybody may write one.
+    """
     seen: set[WorkloadKey] = set()
     minimum = minimum_of(workload)
     while minimum is not None and minimum not in seen:
@@ -93,7 +98,7 @@ def minimums_of(cluster: Cluster, workload: Workload) -> Iterator[Holder]:
 
 
 def where_it_was(cluster: Cluster, holder: Holder, bounds: tuple[Bound, ...], pod_set: PodSet) -> PodSet:
-    """A pod set of the holder's in the domains of its ``bounds``: of it some pods are placed anew."""
+    """The pod set of a holder, some of whose pods are placed anew, inside the present domains of its ``bounds``."""
     shape = shape_of(holder.info.workload)
     leaf = "" if shape is None else shape.members.get(pod_set.name, "")
     if not bounds:
@@ -113,15 +118,15 @@ def _in_domains_of(cluster: Cluster, holder: Holder, bounds: tuple[Bound, ...], 
 
 
 def _take(values: dict[str, str], level: str, nodes: Iterable[Mapping[str, str]]) -> None:
-    """The level's value on the first of the nodes that has the label."""
+    """Add the level's value from the first of the nodes that has the label, unless the level has a value already."""
     value = next((labels[level] for labels in nodes if level in labels), None)
     if value is not None:
         values.setdefault(level, value)
 
 
 def _nodes_alike(cluster: Cluster, holder: Holder, pod_set: PodSet, leaf: str) -> Iterator[Mapping[str, str]]:
-    """Labels of the nodes of the holder's pod sets that are of the same subgroup and ask for the same: another role's
-    domain is its own.
+    """Labels of the nodes of those pod sets of the holder that are in the same subgroup and request the same: another
+    role's domain is its own.
     """
     shape = shape_of(holder.info.workload)
     members = {} if shape is None else shape.members
@@ -136,7 +141,7 @@ def _nodes_alike(cluster: Cluster, holder: Holder, pod_set: PodSet, leaf: str) -
 
 
 def _nodes_of(cluster: Cluster, holder: Holder, bound: Bound) -> Iterator[Mapping[str, str]]:
-    """Labels of the nodes of the pod sets that the bound holds for; of all of them where it is no subgroup's."""
+    """Labels of the nodes of the pod sets that the bound applies to: those of its subgroup, or all."""
     shape = shape_of(holder.info.workload)
     for pod_set in holder.info.pod_sets:
         leaf = "" if shape is None else shape.members.get(pod_set.name, "")

@@ -19,11 +19,13 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     priority: int
     """Effective priority, see ``effective_priority``."""
     queued_at_s: float
-    """What ``queue_order_time_s`` says."""
+    """The result of ``queue_order_time_s``."""
     shape: str = ""
-    """Equal for workloads of one ClusterQueue that ask for the same in the same way; empty where it is not known."""
+    """A key that is equal for workloads of one ClusterQueue that request the same in the same way; empty where it is
+    not known.
+    """
     replaces: Holder | None = None
-    """The elastic slice that this one stands in for: only the increase is charged."""
+    """The elastic slice that this workload replaces: only the increase is charged."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -38,11 +40,11 @@ class PreemptionReason(StrEnum):
     IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
     IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
     CONSOLIDATION = "Consolidation"
-    """It moves: another place was found for it in the same decision. Tessera's own."""
+    """The workload moves: another place was found for it in the same decision. Tessera's own reason."""
 
 
 class Move(NamedTuple):
-    """The nodes that a workload leaves and those that it is to run on, and the work that is lost by it."""
+    """The nodes that a workload leaves and those on which it is to run, and the work that is lost by the move."""
 
     leaves: tuple[str, ...]
     goes_to: tuple[str, ...]
@@ -50,7 +52,7 @@ class Move(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A victim, and the rule by which it is one. ``move``: one that has another place."""
+    """A victim and the rule that made it one. ``move``: its new places, if it has some."""
 
     holder: Holder
     reason: PreemptionReason

@@ -1,1 +1,3 @@
-"""What a decision says: conditions of the Workload, reasons, records of the arithmetic, and sentences made of them."""
+"""The output of decisions: conditions of the Workload, reasons, records of the arithmetic, and sentences made from
+them.
+"""

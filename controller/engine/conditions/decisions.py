@@ -1,7 +1,7 @@
-"""What a cycle decides, as data. The caller writes ``status()`` and emits ``events()``, or reports the failure.
+"""The decisions of a cycle, as data. The caller writes ``status()`` and emits ``events()``, or reports the failure.
 
-Statuses and sentences are made when they are asked for, because a pending workload's is written far less often than
-it is tried.
+Statuses and sentences are made when they are asked for, because the status of a pending workload is written far less
+often than the workload is tried.
 """
 
 from collections.abc import Mapping
@@ -31,19 +31,19 @@ class Event(NamedTuple):
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The workload holds quota from now on, or, in a second pass, its pods have got their places."""
+    """The workload holds quota from now on or, in a second pass, its pods have got their places."""
 
     workload: Workload
-    """As it was before."""
+    """The Workload before the decision."""
     holder: Holder
-    """What is charged."""
+    """The holder that is charged."""
     checks: tuple[str, ...]
     record: DecisionRecord
     gates: FeatureGates
     placed: Admission | None = None
-    """Of a second pass: its admission with the places."""
+    """The admission with places; only for a second pass."""
     replaces: Holder | None = None
-    """The elastic slice whose place it takes; a decision of its own ends that one."""
+    """The elastic slice whose place the workload takes; a decision of its own ends that slice."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -64,7 +64,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def outright(self) -> bool:
-        """Whether nothing is outstanding: no check, no place of its pods."""
+        """Whether no check and no place of its pods is outstanding."""
         states = {check.name: check.state for check in self.workload.status.admission_checks}
         chosen = self.record.assignment
         return (
@@ -102,14 +102,14 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """Reason of the condition Evicted."""
     preemption: PreemptionReason | None
-    """Reason of the condition Preempted; None where it is evicted for another cause."""
+    """Reason of the condition Preempted; None where the workload is evicted for another cause."""
     by: Holder | None
-    """For whom: what the preemptor would hold."""
+    """The preemptor, with what it would hold; None if the eviction is for no other workload."""
     message: str
     after: Workload
     record: DecisionRecord
     move: Move | None = None
-    """Where it has another place."""
+    """The workload's new places, if it moves."""
 
     @property
     def key(self) -> WorkloadKey:
@@ -131,14 +131,16 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found)
 
     def refused_events(self) -> tuple[Event, ...]:
-        """What there is to tell when the write was refused: of a lost node, that it is not replaced yet."""
+        """The events to emit if the write was refused: after the loss of a node, that the node is not replaced yet."""
         if self.reason != reasons.NODE_FAILURES:
             return ()
         return (Event(self.key, EventType.WARNING, "SecondPassFailed", sentence(self.record)),)
 
 
 class SliceReplaced(msgspec.Struct, frozen=True, kw_only=True):
-    """An elastic slice ends: the one that stood in for it was admitted. To be written after that admission alone."""
+    """An elastic slice ends because the slice that replaces it was admitted. To be written only after that
+    admission.
+    """
 
     holder: Holder
     by: WorkloadKey
@@ -189,7 +191,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NotPlaced(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload with quota found no place for its pods; it is tried again by itself."""
+    """A workload with quota found no place for its pods; it is tried again without a wake-up."""
 
     holder: Holder
     record: DecisionRecord
@@ -209,15 +211,15 @@ Decision = Admitted | Evicted | SliceReplaced | Pending | NotPlaced
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """One cycle's. Mappings hold what is not 0."""
+    """The decisions of one cycle. Mappings leave out what is 0."""
 
     made: tuple[Decision, ...] = ()
     tried: int = 0
-    """How many workloads were looked at."""
+    """The number of workloads that were tried."""
     skipped_preemptions: Mapping[ClusterQueueName, int] = {}
     recomputations: Mapping[ClusterQueueName, Mapping[str, int]] = {}
 
     @property
     def changed(self) -> bool:
-        """Whether anything but waiting came of it."""
+        """Whether any decision is more than to wait."""
         return any(not isinstance(decision, Pending | NotPlaced) for decision in self.made)

@@ -1,4 +1,4 @@
-"""What an eviction makes of a Workload's status; see ``controller.engine.conditions.status`` for the rest."""
+"""The status of a Workload after an eviction; see ``controller.engine.conditions.status`` for other changes."""
 
 from typing import Final
 
@@ -23,15 +23,15 @@ def evicted(
 ) -> Workload:
     """The workload is evicted: it keeps its quota until its job has stopped.
 
-    Its admission checks start over, nominations end, and the eviction is counted. ``preemption``: by which rule it
-    goes for another workload; the condition Preempted says so.
+    Its admission checks start over, nominations end, and the eviction is counted. ``preemption``: the rule by which it
+    gives way to another workload; the condition Preempted has it as its reason.
     """
     status = workload.status
     conditions = with_condition(status.conditions, _true(workload, reasons.EVICTED, reason, message, now_s))
     if preemption is not None:
         conditions = with_condition(conditions, _true(workload, reasons.PREEMPTED, preemption.value, message, now_s))
     if preemption is PreemptionReason.CONSOLIDATION:
-        # It stays True from the first move on, and its transition is the last one.
+        # The condition stays True from the first move on; its transition time is that of the last move.
         others = tuple(condition for condition in conditions if condition.type != MOVED)
         conditions = (*others, _true(workload, MOVED, preemption.value, message, now_s))
     after = msgspec.structs.replace(
@@ -47,7 +47,7 @@ def evicted(
 
 
 def deactivation_target(workload: Workload, reason: str, message: str, now_s: float) -> Workload:
-    """The workload is marked: it becomes inactive next, for this reason."""
+    """The workload with the condition that it becomes inactive next, for this reason."""
     marked = _true(workload, reasons.DEACTIVATION_TARGET, reason, message, now_s)
     conditions = with_condition(workload.status.conditions, marked)
     return msgspec.structs.replace(workload, status=msgspec.structs.replace(workload.status, conditions=conditions))
@@ -65,7 +65,7 @@ def _true(of: Workload, type_: str, reason: str, message: str, now_s: float) -> 
 
 
 def restarted(state: AdmissionCheckState, now_s: float) -> AdmissionCheckState:
-    """Asked anew; how often it has been retried is not forgotten. One that waits for its answer goes on waiting."""
+    """The check's state, asked again. Its number of retries is kept. A check that is Pending stays as it is."""
     if state.state == "Pending":
         return state
     return AdmissionCheckState(
@@ -78,8 +78,8 @@ def restarted(state: AdmissionCheckState, now_s: float) -> AdmissionCheckState:
 
 
 def cause_of(workload: Workload, reason: str) -> tuple[str, str]:
-    """The reason of an eviction without its cause, and the cause: why a workload was deactivated, or what its pods were
-    to do in time. ``workload`` is as it was before.
+    """The reason of an eviction without its cause, and the cause: why a workload was deactivated, or what its pods
+    failed to do in time. ``workload`` is as it was before the eviction.
     """
     if reason.startswith(_DEACTIVATED_DUE_TO):
         return "Deactivated", reason.removeprefix(_DEACTIVATED_DUE_TO)
@@ -93,7 +93,7 @@ def cause_of(workload: Workload, reason: str) -> tuple[str, str]:
 
 
 def _counted(stats: SchedulingStats | None, reason: str, cause: str) -> SchedulingStats:
-    """One more eviction for this reason and cause."""
+    """The statistics with one more eviction for this reason and cause."""
     known = stats.evictions if stats is not None else ()
     if not any((count.reason, count.underlying_cause) == (reason, cause) for count in known):
         known = (*known, EvictionCount(reason=reason, underlying_cause=cause))

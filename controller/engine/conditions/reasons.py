@@ -1,4 +1,6 @@
-"""Condition types, reasons and event names that users of Kueue know. The API's words, ours to say what they mean."""
+"""Condition types, reasons and event names that users of Kueue know. The words are the API's; the descriptions are
+ours.
+"""
 
 from enum import StrEnum
 from typing import Final
@@ -15,21 +17,21 @@ BLOCKED_ON_PREEMPTION_GATES: Final = "BlockedOnPreemptionGates"
 DEACTIVATION_TARGET: Final = "DeactivationTarget"
 
 PODS_FAILED: Final = "PodsFailed"
-"""Of WaitingForReplacementPods: pods of a group that was admitted are missing."""
+"""Reason of WaitingForReplacementPods: pods of a group that was admitted are missing."""
 WORKLOAD_SLICE_REPLACED: Final = "WorkloadSliceReplaced"
 ALL_PODS_DELETED: Final = "all pods were deleted"
-"""The end of the message of Finished by Failed, where users took a group's pods away."""
+"""The end of the message of Finished with reason Failed, where users deleted a group's pods."""
 OWNER_NOT_FOUND: Final = "OwnerNotFound"
-"""Of Finished: its job or pods were deleted."""
+"""Reason of Finished: the workload's job or pods were deleted."""
 FLAVOR_MIGRATION: Final = "FlavorMigration"
 NODE_FAILURES: Final = "NodeFailures"
 BELOW_MINIMUM: Final = "BelowMinimum"
-"""A pod above the minimum of a gang whose minimum holds quota no more."""
+"""Reason of Evicted: a pod above the minimum of a gang, whose minimum holds no quota any more."""
 STALE_GANG: Final = "StaleGang"
-"""A gang of KAI's that has run below its minimum for longer than it may."""
+"""Reason of Evicted: a gang of KAI's that has run below its minimum for longer than allowed."""
 PREEMPTION_GATED: Final = "PreemptionGated"
 INADMISSIBLE: Final = "Inadmissible"
-"""Of Requeued=False: claims of devices that cannot be counted."""
+"""Reason of Requeued=False: the workload's ResourceClaims cannot be counted."""
 
 
 class PendingReason(StrEnum):
@@ -50,7 +52,7 @@ class PendingReason(StrEnum):
 
     @property
     def coarse(self) -> str:
-        """The reason with the gate UnadmittedWorkloadsObservability off."""
+        """The reason that is written while the gate UnadmittedWorkloadsObservability is off."""
         if self in _INADMISSIBLE:
             return "Inadmissible"
         if self in (PendingReason.ADMISSION_GATED, PendingReason.ON_HOLD):

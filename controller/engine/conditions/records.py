@@ -1,7 +1,7 @@
 """Why a workload was decided on as it was, kept as numbers: the sentence is made when it is read.
 
-A record only refers to what the decision had in hand, so making one costs an allocation.
-``controller.engine.conditions.sentences`` words it.
+A record only refers to objects that the decision had at hand, so making one costs an allocation.
+``controller.engine.conditions.sentences`` puts it into words.
 """
 
 from enum import StrEnum
@@ -75,12 +75,12 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cluster_queue: ClusterQueueName
     rule: Rule
     assignment: Assignment | None = None
-    """What was asked and what each flavor tried answered; None where it did not come to that."""
+    """What was asked, and how each flavor tried fitted; None where the decision came before that."""
     targets: tuple[Target, ...] = ()
     detail: str = ""
     """What the rule found, where no numbers say it: a name, a path, a state."""
     taken: "TakenNodes | None" = None
-    """What has the nodes without room; looked up when the record is about to be read."""
+    """The holders of nodes without room; looked up when the record is about to be read."""
 
     @property
     def reason(self) -> PendingReason:
@@ -92,7 +92,9 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return PendingReason.WAITING_FOR_QUOTA if found == "NONE" else PendingReason(found)
 
     def missing(self) -> "Missing | None":
-        """The smallest change that would let it in by quota: the flavor with the least left to find, in parts."""
+        """The smallest change of quota that would admit the workload: the flavor with the smallest missing part of the
+        request. None if no flavor lacks quota.
+        """
         best: Missing | None = None
         for pod_set in self.assignment.pod_sets if self.assignment is not None else ():
             for attempt in pod_set.attempts:
@@ -108,16 +110,17 @@ class TakenNodes(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers of nodes that are open to the pods and have no room for one of them."""
 
     by: tuple[tuple[str, int], ...] = ()
-    """By holder, the one with most nodes first: a workload's key, or the workloads of a ClusterQueue. A node that
-    several of them share counts for each."""
+    """Number of nodes by holder, the one with most nodes first. A holder is a workload's key, or a name for the
+    workloads of a ClusterQueue. A node that several holders share counts for each.
+    """
     outside: int = 0
-    """Those that pods of no queue fill."""
+    """The number of nodes that are filled by pods of no queue."""
     unfit: tuple[tuple[str, int], ...] = ()
-    """Those that take no such pod even when empty, by a clause that follows the number."""
+    """Nodes that take no such pod even when empty, by a clause that follows their number."""
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """What ``flavor`` lacks for ``pod_set``."""
+    """The quota that ``flavor`` lacks for ``pod_set``."""
 
     pod_set: str
     flavor: FlavorName
@@ -125,7 +128,7 @@ class Missing(msgspec.Struct, frozen=True):
 
     @property
     def part(self) -> tuple[bool, float]:
-        """Whether no waiting can help, then the largest missing part of what was asked."""
+        """Whether no waiting can help, and the largest missing part of a requested amount (0 to 1)."""
         beyond = any(shortfall.needed > shortfall.potential for shortfall in self.shortfalls)
         return beyond, max(
             (shortfall.needed - shortfall.available) / max(shortfall.needed, 1) for shortfall in self.shortfalls

@@ -1,4 +1,4 @@
-"""Records in words: a sentence for a condition, and the arithmetic below it for explanations."""
+"""Puts records into words: a sentence for a condition, and the arithmetic below it for explanations."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ _HOLDERS_SHOWN = 3
 
 
 def sentence(record: DecisionRecord) -> str:
-    """What a condition says: the rule that decided, and the number that would change it."""
+    """The message of a condition: the rule that decided, and the number that would change the decision."""
     said = _SAYS.get(record.rule)
     if said is not None:
         return said(record.cluster_queue, record.detail)
@@ -55,7 +55,7 @@ _SAYS: Final[Mapping[Rule, Callable[[str, str], str]]] = {
 
 
 def details(record: DecisionRecord) -> list[str]:
-    """The arithmetic, a line for each flavor tried."""
+    """The arithmetic of a decision, a line for each flavor tried."""
     if record.assignment is None:
         return [record.detail] if record.detail else []
     lines = []
@@ -74,19 +74,19 @@ def details(record: DecisionRecord) -> list[str]:
 
 
 def moves(move: Move) -> str:
-    """From where to where, and what is lost by it."""
+    """The old and new nodes of a move, and the work that is lost by it."""
     return (
         f"from {listed(move.leaves)} to {listed(move.goes_to)}; {move.lost_gpu_s:.0f} GPU-seconds of its work are lost"
     )
 
 
 def shown(resource: ResourceName, amount: Amount) -> str:
-    """A bound as Kubernetes writes it: cores with their fraction, everything else whole."""
+    """A limit as Kubernetes writes it: cores with their fraction, everything else whole."""
     return "no limit" if amount >= UNLIMITED else str(quantity_of(resource, amount))
 
 
 def asked_for(resource: ResourceName, amount: Amount) -> str:
-    """An amount that is asked for or used: sums end at the largest amount there is."""
+    """An amount that is requested or used; sums end at the largest representable amount."""
     if amount >= UNLIMITED:
         return f"{quantity_of(resource, UNLIMITED + 1)} or more"
     return str(quantity_of(resource, amount))
@@ -118,7 +118,7 @@ def _shortfall(shortfall: Shortfall) -> str:
 
 
 def _no_fit(record: DecisionRecord) -> Iterator[str]:
-    """The smallest change that would admit it, then the other problems, then what is known beside numbers."""
+    """The smallest change that would admit the workload, then other problems, then what is known beyond numbers."""
     missing = record.missing()
     if missing is not None:
         yield _change(missing)
@@ -135,7 +135,7 @@ def _no_fit(record: DecisionRecord) -> Iterator[str]:
 
 
 def _taken(taken: TakenNodes) -> Iterator[str]:
-    """Of the nodes that are open and full: by whom, and which could take no such pod at all."""
+    """The holders of nodes that are open and full, and the nodes that could take no such pod at all."""
     by = [f"{name} on {number}" for name, number in taken.by[:_HOLDERS_SHOWN]]
     if len(taken.by) > _HOLDERS_SHOWN:
         by.append(f"{len(taken.by) - _HOLDERS_SHOWN} more")
@@ -168,7 +168,7 @@ def _count(record: DecisionRecord) -> str:
 
 
 def _names(record: DecisionRecord) -> str:
-    """Workloads of the reader's namespace by name, of others by their ClusterQueue: whose they are is not told."""
+    """The victims: workloads of the reader's namespace by name, others only by their ClusterQueue."""
     own = namespace_of(record.workload)
     named = [target.holder.key for target in record.targets if namespace_of(target.holder.key) == own]
     of_others = Counter(
@@ -178,12 +178,12 @@ def _names(record: DecisionRecord) -> str:
 
 
 def workloads_of(queue: ClusterQueueName, number: int) -> str:
-    """So many workloads whose names the reader is not told."""
+    """A phrase for ``number`` workloads whose names the reader may not see."""
     return f"a workload of queue {queue}" if number == 1 else f"{number} workloads of queue {queue}"
 
 
 def told_to(reader: WorkloadKey, workload: WorkloadKey, queue: ClusterQueueName) -> str:
-    """How a workload of ``queue`` is called where those read who may read the namespace of ``reader``."""
+    """The name of a workload of ``queue`` for those who may read the namespace of ``reader``."""
     return f"workload {workload}" if namespace_of(workload) == namespace_of(reader) else workloads_of(queue, 1)
 
 
@@ -192,7 +192,7 @@ def namespace_of(workload: WorkloadKey) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first few, and how many more."""
+    """The first ``_SHOWN`` names, and how many more there are."""
     every = list(names)
     more = f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else ""
     return ", ".join(every[:_SHOWN]) + more

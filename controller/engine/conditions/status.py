@@ -1,7 +1,8 @@
-"""What a decision makes of a Workload's status. ``Workload`` in, new ``Workload`` out; the clock is an argument.
+"""The status of a Workload after a decision. Functions take a ``Workload`` and return a new one; the clock is an
+argument.
 
-Types and reasons of the conditions are the API's (``kueue.x-k8s.io/v1beta2``), the sentences are ours. Written are the
-whole conditions that should stand; the writer computes the smallest patch.
+Types and reasons of conditions are the API's (``kueue.x-k8s.io/v1beta2``), the sentences are ours. Every condition that
+should hold is written whole; the writer computes the smallest patch.
 """
 
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ from controller.objects.workload import (
 from controller.words import pending as pending_words
 from controller.words import statuses
 
-# Conditions' messages are cut to this length by the API server's schema.
+# The API server's schema limits the messages of conditions to this length.
 MESSAGE_LIMIT: Final = 32768
 
 
@@ -52,9 +53,8 @@ def admission_of(
     gates: FeatureGates,
     held: Iterable[PodSetRequests] = (),
 ) -> Admission:
-    """``status.admission``: a resource for which no flavor was needed is not in it.
-
-    ``held``: what the pod sets take of themselves, where that is less than was asked for.
+    """``status.admission``; a resource for which no flavor was needed is left out. ``held``: what the pod sets take
+    themselves, where that is less than was requested.
     """
     own = {pod_set.name: pod_set.requests for pod_set in held}
     return Admission(
@@ -84,7 +84,9 @@ def topology_assignment(usage: TopologyUsage | None, gates: FeatureGates) -> Top
 
 
 def checks_for(queue: ClusterQueue, flavors: Iterable[FlavorName]) -> tuple[str, ...]:
-    """The checks that hold for a workload on these flavors, in the queue's order: a rule without flavors always."""
+    """The checks that apply to a workload on these flavors, in the queue's order; a rule without flavors always
+    applies.
+    """
     strategy = queue.spec.admission_checks_strategy
     if strategy is None:
         return ()
@@ -97,7 +99,7 @@ def checks_for(queue: ClusterQueue, flavors: Iterable[FlavorName]) -> tuple[str,
 def synced_checks(
     states: tuple[AdmissionCheckState, ...], wanted: Iterable[str], now_s: float
 ) -> tuple[AdmissionCheckState, ...]:
-    """The states with missing checks added as Pending and those that no longer apply dropped."""
+    """The states, with missing checks added as Pending, and those that no longer apply dropped."""
     known = {state.name: state for state in states}
     return tuple(
         known.get(name) or AdmissionCheckState(name=name, state="Pending", last_transition_time=moment(now_s))
@@ -106,7 +108,7 @@ def synced_checks(
 
 
 def checks_ready(workload: Workload, wanted: Iterable[str]) -> bool:
-    """Whether every wanted check is Ready; checks beside them, from before the queue changed, hold nothing up."""
+    """Whether every wanted check is Ready. Other checks, from before the queue changed, hold nothing up."""
     states = {state.name: state.state for state in workload.status.admission_checks}
     return all(states.get(name) == "Ready" for name in wanted)
 
@@ -114,9 +116,9 @@ def checks_ready(workload: Workload, wanted: Iterable[str]) -> bool:
 def reserved(
     workload: Workload, admission: Admission, *, checks: tuple[str, ...], now_s: float, gates: FeatureGates
 ) -> Workload:
-    """Quota is reserved; with all ``checks`` ready and no topology outstanding the workload is admitted as well."""
+    """Quota is reserved. With all ``checks`` ready and no topology outstanding the workload is admitted as well."""
     status = workload.status
-    # No check is dropped here: those of the queue and those that hold for the flavors differ until the next sync.
+    # No check is dropped here: those of the queue and those that apply to the flavors differ until the next sync.
     missing = [name for name in checks if all(state.name != name for state in status.admission_checks)]
     states = (*status.admission_checks, *synced_checks((), missing, now_s))
     conditions = with_condition(
@@ -139,10 +141,12 @@ def reserved(
 
 
 def admitted_if_ready(workload: Workload, *, checks: tuple[str, ...], now_s: float, gates: FeatureGates) -> Workload:
-    """Admitted once nothing is outstanding for a workload that holds quota; else what it still waits for."""
+    """A workload with quota becomes Admitted once nothing is outstanding; else the condition says what it still waits
+    for.
+    """
     if not is_true(workload.status.conditions, reasons.QUOTA_RESERVED):
         return workload
-    # The API lets a check that the queue does not name (any more) hold a workload back no longer than it is listed.
+    # By the API a check that the queue does not name (any more) holds a workload back only as long as it is listed.
     states = workload.status.admission_checks
     unready = not checks_ready(workload, checks) or any(state.state != "Ready" for state in states)
     if not unready and not topology_outstanding(workload):
@@ -193,7 +197,7 @@ def pending(
 def unreserved(
     workload: Workload, reason: PendingReason, message: str, *, now_s: float, gates: FeatureGates
 ) -> Workload:
-    """Quota is given back: no admission; the time it was admitted for is added up."""
+    """Quota is given back: the admission is removed, and the time since it is added to the execution time."""
     observable = gates.on("UnadmittedWorkloadsObservability")
     status = workload.status
     conditions = with_condition(
@@ -226,7 +230,9 @@ def unreserved(
 
 
 def executed_s(workload: Workload, now_s: float) -> int:
-    """Whole seconds it has been admitted for, earlier times included: what maximumExecutionTimeSeconds bounds."""
+    """Whole seconds for which the workload has been admitted, earlier admissions included: maximumExecutionTimeSeconds
+    bounds them.
+    """
     status = workload.status
     past = status.accumulated_past_execution_time_seconds or 0
     admitted = find_condition(status.conditions, reasons.ADMITTED)
@@ -249,20 +255,20 @@ def blocked_on_preemption_gates(workload: Workload, now_s: float) -> Workload:
 
 
 def waits_for_victims(workload: Workload) -> bool:
-    """Whether its conditions say that others are on their way out for it."""
+    """Whether the workload's conditions say that others are on their way out for it."""
     reserved = find_condition(workload.status.conditions, reasons.QUOTA_RESERVED)
     waits = PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
     return reserved is not None and reserved.status == "False" and reserved.reason == waits
 
 
 def closed_preemption_gates(workload: Workload) -> tuple[str, ...]:
-    """Those of ``spec.preemptionGates`` that are not open."""
+    """The names in ``spec.preemptionGates`` whose gates are not open."""
     opened = {gate.name for gate in workload.status.preemption_gates if gate.position == "Open"}
     return tuple(gate.name for gate in workload.spec.preemption_gates if gate.name not in opened)
 
 
 def synced_preemption_gates(workload: Workload, now_s: float) -> tuple[PreemptionGateState, ...]:
-    """A state for each gate of the spec, in its order; one that has none yet is closed."""
+    """A state for each gate of the spec, in its order; a gate without a state is closed."""
     known = {state.name: state for state in workload.status.preemption_gates}
     return tuple(
         known.get(gate.name)
@@ -284,18 +290,18 @@ def slice_replaced(workload: Workload, by: str, now_s: float) -> Workload:
 
 
 def requeued(workload: Workload, reason: str, message: str, now_s: float) -> Workload:
-    """It may queue again."""
+    """The workload may queue again: condition Requeued=True."""
     return _set(workload, reasons.REQUEUED, True, reason, message, now_s)
 
 
 def held_back(workload: Workload, reason: str, message: str, *, state: RequeueState, now_s: float) -> Workload:
-    """It may not queue before ``state.requeueAt``."""
+    """The workload may not queue before ``state.requeueAt``: condition Requeued=False."""
     parked = _set(workload, reasons.REQUEUED, False, reason, message, now_s)
     return _with(parked, parked.status, requeue_state=state)
 
 
 def _closed(workload: Workload, conditions: tuple[Condition, ...], type_: str, now_s: float) -> tuple[Condition, ...]:
-    """A condition that was about an earlier stay is set False and keeps what it said."""
+    """Set a condition from before this admission to False; its message keeps the old one."""
     old = find_condition(conditions, type_)
     if old is None or old.status != "True":
         return conditions

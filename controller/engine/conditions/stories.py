@@ -1,4 +1,4 @@
-"""What became of each workload, newest last: a bounded log of records."""
+"""The history of each workload, newest record last: a bounded log of decision records."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -8,9 +8,10 @@ from controller.engine.model.resources import WorkloadKey
 
 
 class Stories:
-    """At most ``workloads`` stories of ``length`` records each; the story that has been quiet longest is dropped first.
+    """Holds at most ``workloads`` stories of ``length`` records each; the story without a new record for longest is
+    dropped first.
 
-    A record that says the same as the one before it (same rule, same queue) takes its place: a story tells changes.
+    A record with the same rule and queue as the one before replaces it: a story tells changes.
     """
 
     def __init__(self, *, workloads: int = 10_000, length: int = 16) -> None:
@@ -22,7 +23,7 @@ class Stories:
         return len(self._stories)
 
     def tell(self, record: DecisionRecord) -> DecisionRecord | None:
-        """What was told last of the workload before this."""
+        """Append a record. Returns the record of the workload that was the last one before."""
         story = self._stories.get(record.workload)
         if story is None:
             self._stories[record.workload] = (record,)
@@ -40,7 +41,7 @@ class Stories:
         return last
 
     def of(self, workload: WorkloadKey) -> Iterable[DecisionRecord]:
-        """Oldest first; empty for a workload that was never decided on."""
+        """The records of a workload, oldest first; empty for a workload that was never decided on."""
         return self._stories.get(workload, ())
 
     def last(self, workload: WorkloadKey) -> DecisionRecord | None:

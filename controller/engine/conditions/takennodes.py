@@ -14,10 +14,10 @@ from controller.engine.topology.fullnodes import FullNodes
 
 
 def with_taken_nodes(cluster: Cluster, record: DecisionRecord, now_s: float, *, every_name: bool) -> DecisionRecord:
-    """The record with what has the nodes. Not within a trial.
+    """The record with the holders of the full nodes. Not to be called within a trial.
 
-    ``every_name``: for readers from whom names are hidden afterwards, as views do. A condition names workloads of its
-    own namespace alone, and for others their ClusterQueue.
+    ``every_name``: names all workloads, for readers from whom names are hidden afterwards, as views do. A condition
+    names only workloads of its own namespace, and for others their ClusterQueue.
     """
     found = (pod_set.refusal for pod_set in (record.assignment.pod_sets if record.assignment is not None else ()))
     refusal = next((each for each in found if each is not None), None)
@@ -29,7 +29,7 @@ def with_taken_nodes(cluster: Cluster, record: DecisionRecord, now_s: float, *, 
 
 
 def ranked(full: FullNodes, holders: Mapping[WorkloadKey, Holder], own: str | None) -> TakenNodes:
-    """By whom, those with the most nodes first."""
+    """The numbers of nodes by holder, most nodes first."""
     by: dict[str, int] = {}
     names: dict[ClusterQueueName | None, str] = {None: "workloads of other namespaces"}
     prefix = None if own is None else f"{own}/"
@@ -44,7 +44,7 @@ def ranked(full: FullNodes, holders: Mapping[WorkloadKey, Holder], own: str | No
                 named.append(names.get(queue) or names.setdefault(queue, f"workloads of queue {queue}"))
         for name in named if len(named) == 1 else set(named):
             by[name] = by.get(name, 0) + nodes
-    # The name decides among equals: the second sort leaves them as they are.
+    # Equal numbers are ordered by name: the second sort is stable.
     every = sorted(by.items(), key=itemgetter(0))
     every.sort(key=itemgetter(1), reverse=True)
     return TakenNodes(by=tuple(every), outside=full.outside, unfit=full.unfit)

@@ -1,7 +1,7 @@
-"""One scheduling cycle: heads in, decisions out.
+"""One scheduling cycle: it takes heads and returns decisions.
 
-Every head is nominated on the state before the cycle. Then they are decided on one after another, each on what those
-before it left: what an earlier one takes, or waits to get from its victims, is charged for the rest of the cycle and
+Every head is nominated on the state before the cycle. Then heads are decided on one after another, each on what those
+before it left: what an earlier head takes, or waits to get from its victims, is charged for the rest of the cycle and
 undone at its end. What was admitted stays charged, or is charged for good by the caller: ``Entry.charged`` says which.
 """
 
@@ -34,17 +34,17 @@ Recomputations = dict[ClusterQueueName, dict[str, int]]
 
 
 _MOST_FOLLOW: Final = 256
-"""Workloads that one cycle decides on beside the heads: events are not read while it lasts."""
+"""Workloads that one cycle decides on beside the heads at most: events are not read while it lasts."""
 
 
 class Cycle:
-    """``run`` decides on every entry: its ``rule`` says what was decided. ``ready``: no admitted workload is waited for
-    (waitForPodsReady.blockAdmission). ``asks``: the decisions answer a question and have no effect, so nothing stays
-    charged and no reservation is made.
+    """One cycle. ``run`` decides on every entry: its ``rule`` says what was decided. ``ready``: no admitted workload is
+    waited for (waitForPodsReady.blockAdmission). ``asks``: the decisions answer a question and have no effect, so
+    nothing stays charged and no reservation is made.
 
-    Invariants: all charges are made in the one trial of ``_run``, but for those of ``Entry.charged``. ``_leaving`` is
-    the union of ``_victims``. A workload of ``_leaving`` gets no new places. One that got new places may be preempted
-    later in the cycle: both are written, in this order, as Kueue does.
+    Invariants: all charges are made in the one trial of ``_run``, except for those of ``Entry.charged``. ``_leaving``
+    is the union of ``_victims``. A workload of ``_leaving`` gets no new places. One that got new places may be
+    preempted later in the cycle: both are written, in this order, as Kueue does.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class Cycle:
         self._followed = 0
         self._as_of = claims.scarcity
         self._untouched = True
-        """Nothing was taken or reserved in this cycle yet: its entries find what claims leave."""
+        """Whether nothing was taken or reserved in this cycle yet: its entries find what claims leave."""
         self._variants = cluster.config.gates.on("ConcurrentAdmission")
         self._victims: dict[int, Victims] = {}
         """The victims of this cycle, by cohort tree (its root's identity)."""
         self._leaving = Victims()
-        """The same of all trees: quota is shared within a tree, nodes by all trees."""
+        """The victims of this cycle in all trees: quota is shared within a tree, nodes by all trees."""
         self._exclusive = ExclusiveDomains()
         self.skipped: dict[ClusterQueueName, int] = {}
         self.recomputed: Recomputations = {}
@@ -86,13 +86,13 @@ class Cycle:
     def run(self, entries: Iterable[Entry], following: Following | None = None) -> list[Entry]:
         """The entries in the order in which they were decided on; those refused outright come last.
 
-        ``following``: with fair sharing, what comes after an admitted head competes in the same cycle with the heads of
-        others, by the shares that the admission left.
+        ``following``: with fair sharing, the next workload after an admitted head competes in the same cycle with the
+        heads of other queues, by the shares that the admission left.
         """
         self._following = following
         entries = list(entries)
         if len(entries) == 1 and self._recalls(entries[0]) and self._stood(entries[0]):
-            # It is the only one that would look at what is charged for it.
+            # No other entry would look at what is charged for it.
             entries[0].decide(Rule.PREEMPTS)
             return entries
         decided: list[Entry] = []
@@ -105,7 +105,7 @@ class Cycle:
         return decided + refused
 
     def _run(self, entries: Iterable[Entry], decided: list[Entry]) -> list[Entry]:
-        """Fills ``decided``; returns those refused outright."""
+        """Fills ``decided`` with the entries that were decided on; returns those refused outright."""
         refused: list[Entry] = []
         nominated: list[Entry] = []
         with self._cluster.trial():
@@ -135,7 +135,7 @@ class Cycle:
         return entry.recalled and self._untouched and entry.checked_at == self._as_of and not self._variants
 
     def _beside_claims(self, entry: Entry) -> bool:
-        """Whether the entry, nominated beside claims, goes on to be decided."""
+        """Nominate the entry beside claims. Returns whether it goes on to be decided."""
         if self._recalls(entry):
             return True
         return nominate_beside_claims(entry, self._nominator, self._charges, self._cluster, self._now_s)
@@ -155,8 +155,9 @@ class Cycle:
         yield from fair_order(playing, self._cluster, self._charges.quota_of, self._next_after)
 
     def _next_after(self, entry: Entry) -> Entry | None:
-        """The next of the ClusterQueue of an entry that was admitted, or cannot fit and lets others pass, if it fits
-        now. One that does not waits for the next cycle, to which it is a head: there it gets victims, or a reservation.
+        """The next workload of the entry's ClusterQueue, if it fits now; only if the entry was admitted, or cannot fit
+        and lets others pass. A workload that does not fit waits for the next cycle, where it is a head and gets
+        victims, or a reservation.
         """
         passed = entry.rule is Rule.NO_FIT and not entry.incoming.queue.policies.strict_fifo
         if self._following is None or not (passed or entry.rule is Rule.FITS) or self._blocks:
@@ -211,8 +212,8 @@ class Cycle:
             self._take(entry)
 
     def _place_again(self, entry: Entry, holder: Holder) -> None:
-        """A second pass. Its new places are taken from here on. Those that it leaves are not free before that is
-        written: its pods may still be there.
+        """Decide on a second pass. The new places are taken from here on. The places that the pods leave are not free
+        before that is written: the pods may still be there.
         """
         if holder.key in self._leaving:
             entry.decide(Rule.NOT_PLACED, "it was preempted meanwhile")
@@ -227,7 +228,7 @@ class Cycle:
                 self._cluster.placement.add(flavor, moved, GrantOwner(entry.key, f"{pod_set.name} moved"))
 
     def _take(self, entry: Entry) -> None:
-        """It fits, once its victims have left if it has any."""
+        """Decide on an entry that fits, once its victims have left if it has any."""
         if entry.targets:
             self._charge(entry)
             self._choose(entry, entry.targets)
@@ -242,7 +243,8 @@ class Cycle:
             if entry.assignment.held is None or self._asks:
                 self._charge(entry)
             else:
-                # What it will hold is just this: charged for good. Undoing the charges around it leaves sums right.
+                # What the workload will hold is exactly this: it is charged for good. Undoing the charges around it
+                # leaves sums right.
                 self._cluster.quota.keep_usage(entry.incoming.queue.node, entry.assignment.usage)
                 entry.charged = True
 
@@ -264,9 +266,8 @@ class Cycle:
         return self._cluster.config.gates.on("RecomputeAssignmentUponPreemptionTargetsOverlap")
 
     def _retarget(self, entry: Entry) -> bool:
-        """Its victims were chosen before for another: it is assigned anew as if all victims so far had left.
-
-        True when that decides it: it fits then, and waits.
+        """Assign an entry anew, as if all victims so far had left, because its victims were chosen before for another.
+        Returns True when that decides the entry: it fits then, and waits.
         """
         incoming, flavors = entry.incoming, pinned_to(entry.assignment)
         with self._cluster.trial():
@@ -284,10 +285,9 @@ class Cycle:
         return True
 
     def _stands(self, entry: Entry) -> bool | None:
-        """Whether the places its pods are to get, now or once its victims have left, are still free beside all that was
-        taken in this cycle. None where places do not decide: its quota was taken, or it has no victims of its own.
-
-        True implies ``_fits``, which takes away the same victims.
+        """Whether the places that the entry's pods are to get, now or once its victims have left, are still free beside
+        all that was taken in this cycle. None where places do not decide: its quota was taken, or it has no victims of
+        its own. True implies ``_fits``, which takes away the same victims.
         """
         assignment, queue = entry.assignment, entry.incoming.queue
         if assignment.mode is not Mode.FIT and (not entry.targets or self._overlaps(entry)):
@@ -301,7 +301,7 @@ class Cycle:
             return self._places_free(entry, gone) if queue.node.fits(assignment.usage) else None
 
     def _place_anew(self, entry: Entry) -> None:
-        """The same flavors may have other places, or other victims."""
+        """Assign the entry anew with the same flavors, which may have other places, or other victims."""
         if not self._cluster.config.gates.on("TASRecomputeAssignmentWithinSchedulingCycle"):
             return
         flavors, entry.short_of_quota = pinned_to(entry.assignment), False
@@ -309,7 +309,7 @@ class Cycle:
         entry.targets = () if entry.gated else targets
 
     def _variant(self, entry: Entry) -> bool:
-        """Whether the variants of the same job that hold quota decide on the entry."""
+        """Decide on the entry by variants of the same job that hold quota. Returns whether they decide."""
         if entry.assignment.mode is Mode.NO_FIT:
             return False
         found = variants.against(entry)
@@ -330,7 +330,9 @@ class Cycle:
     # -- sums --------------------------------------------------------------------------------------------------------
 
     def _fits(self, entry: Entry) -> bool:
-        """Whether it fits beside all that was taken in this cycle, once all victims have left, its own included."""
+        """Whether the entry fits beside all that was taken in this cycle, once all victims have left, its own
+        included.
+        """
         if self._meets(entry):
             return False
         gone = self._gone(entry)
@@ -343,7 +345,7 @@ class Cycle:
 
     def _gone(self, entry: Entry) -> tuple[Holder, ...]:
         """The workloads whose quota and places count as free for the entry: its own victims, and those chosen before in
-        this cycle. Where it needs quota alone, the victims of other trees make no difference.
+        this cycle. Where it needs only quota, the victims of other trees make no difference.
         """
         if not entry.targets and not self._leaving:
             return ()
@@ -355,7 +357,7 @@ class Cycle:
         self._leaving.add(targets)
 
     def _places(self, assignment: Assignment) -> Iterator[tuple[FlavorName, TopologyUsage]]:
-        """Where pods go, by the flavor whose nodes these are."""
+        """The places of the assignment's pods, with the flavor whose nodes these are."""
         for pod_set in assignment.pod_sets:
             if pod_set.topology is None:
                 continue
@@ -364,12 +366,14 @@ class Cycle:
                 yield flavor, pod_set.topology
 
     def _meets(self, entry: Entry) -> bool:
-        """Whether it would be in a domain that a gang got in this cycle for itself alone, or this in one of its own."""
+        """Whether the entry would be in a domain that another gang got exclusively in this cycle, or the other way
+        round.
+        """
         places = (place for _, place in self._places(entry.assignment))
         return self._exclusive.meets(self._cluster, entry.incoming.info.workload, places)
 
     def _places_free(self, entry: Entry, gone: Iterable[Holder] = ()) -> bool:
-        """Whether its places are free; those of ``gone`` have been released already."""
+        """Whether the entry's places are free; those of ``gone`` have been released already."""
         if not _has_places(entry.assignment):
             return True
         places = tuple(self._places(entry.assignment))
@@ -380,13 +384,13 @@ class Cycle:
             return self._cluster.placement.fits(places)
 
     def _vacate_replaced(self, entry: Entry, gone: Iterable[Holder]) -> None:
-        """An elastic slice takes over the places of the slice that it replaces."""
+        """Release the places of the elastic slice that the entry replaces: it takes them over."""
         replaces = entry.incoming.replaces
         if replaces is not None and all(holder.key != replaces.key for holder in gone):
             self._cluster.vacate(replaces)
 
     def _charge(self, entry: Entry) -> None:
-        """For the rest of the cycle."""
+        """Charge the entry's quota and places for the rest of the cycle."""
         self._cluster.quota.add_usage(entry.incoming.queue.name, entry.assignment.usage)
         self._add_places(entry)
 
@@ -399,9 +403,8 @@ class Cycle:
         self._exclusive.add(entry.incoming.info.workload, (place for _, place in places))
 
     def _reserve(self, entry: Entry) -> None:
-        """It needs victims and has none now: what it may use is kept from others for the rest of the cycle.
-
-        A queue with reclaimWithinCohort Any needs no reservation: it can reclaim what it lent.
+        """Keep from others, for the rest of the cycle, what an entry without victims may use: it needs victims and has
+        none now. A queue with reclaimWithinCohort Any needs no reservation: it can reclaim what it lent.
         """
         queue = entry.incoming.queue
         if queue.policies.reclaim_within_cohort == "Any":
@@ -410,7 +413,7 @@ class Cycle:
             fr: kept for fr, amount in entry.assignment.usage.items() if (kept := _own(queue, entry, fr, amount)) > 0
         }
         self._cluster.quota.add_usage(queue.name, self._charges.unclaimed(entry, usage))
-        # Its places are where others run now: a preemptor that has evicted those claims the places before it.
+        # Other workloads run now in the entry's places: a preemptor that has evicted those claims the places before it.
         if not self._claims:
             self._add_places(entry)
 
@@ -433,7 +436,7 @@ def _has_places(assignment: Assignment) -> bool:
 
 
 def _own(queue: QueueState, entry: Entry, fr: FlavorResource, amount: Amount) -> Amount:
-    """What of ``amount`` lies within the ClusterQueue's own bounds and is not used."""
+    """The part of ``amount`` that is within the ClusterQueue's own limits and not used."""
     spec = queue.node.spec
     quota = spec.quotas.get(fr) if spec is not None else None
     nominal = quota.nominal if quota is not None else 0

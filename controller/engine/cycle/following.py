@@ -1,6 +1,6 @@
 """Workloads behind the heads, for cycles in which shares are compared anew after each admission.
 
-A cycle that knows the heads alone gives the second-lowest share its turn although the queue with the lowest, whose head
+A cycle that knows only the heads gives the second-lowest share its turn although the queue with the lowest, whose head
 was just admitted, may come before it again (KEP-1714: the lowest share first).
 """
 
@@ -15,8 +15,8 @@ from controller.engine.quota.queuestate import QueueState
 
 
 class Following(NamedTuple):
-    """``next_of`` takes what comes next in the ClusterQueue of an entry that was admitted; ``put_back`` returns one
-    that was not decided on.
+    """Access to the workloads behind the heads. ``next_of`` takes the next workload in the ClusterQueue of an entry
+    that was admitted; ``put_back`` returns one that was not decided on.
     """
 
     next_of: Callable[[Entry], Entry | None]
@@ -26,7 +26,7 @@ class Following(NamedTuple):
 def following_in(
     config: EngineConfig, queues: PendingQueues, entry_of: Callable[[PendingWorkload, QueueState], Entry]
 ) -> Following | None:
-    """None where the heads alone are decided on: as Kueue does, and by Kueue's variants of one job."""
+    """None where only the heads are decided on, as Kueue does; also with Kueue's variants of one job."""
     exact = config.fair_sharing is not None and config.extensions.exact_fair_sharing
     if not exact or config.gates.on("ConcurrentAdmission"):
         return None

@@ -1,6 +1,5 @@
-"""What a workload would be answered if nobody used quota of its cohort: whether the nodes could ever take its pods.
-
-Where quota says no, the assigner does not ask for places, so its answer does not tell.
+"""Whether the nodes could ever take a workload's pods: the answer that it would get if no workload used quota of its
+cohort. Where quota is short the assigner does not search for places, so its own answer does not tell.
 """
 
 import msgspec
@@ -15,10 +14,10 @@ from controller.engine.flavors.assignment import Assignment, Mode, NoFitReason
 def with_nodes_asked(
     cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming, record: DecisionRecord
 ) -> DecisionRecord:
-    """The decision that would be made with all quota of the cohort free, where that is that no empty nodes have room;
-    else ``record``. A question: the quota is free within a trial of the cluster alone.
+    """The decision that would be made with all quota of the cohort free, if it is that even empty nodes have no room;
+    else ``record``. The quota is freed only within a trial of the cluster.
 
-    It costs as much as the ClusterQueues of the cohort have flavors, and a placement on empty nodes.
+    The cost is proportional to the flavors of the cohort's ClusterQueues, plus a placement on empty nodes.
     """
     assignment = record.assignment
     if record.rule is not Rule.NO_FIT or assignment is None or assignment.mode is not Mode.NO_FIT:
@@ -35,7 +34,9 @@ def with_nodes_asked(
 
 
 def could_start(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) -> bool:
-    """Whether it would be let in with all quota of the cohort free and no preemptible workload on the nodes."""
+    """Whether the workload would be admitted with all quota of the cohort free and no preemptible workload on the
+    nodes.
+    """
     return _assigned(cluster, assigner, incoming).mode is not Mode.NO_FIT
 
 

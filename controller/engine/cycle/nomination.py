@@ -1,4 +1,4 @@
-"""Nomination: each head by itself, on the state as it stands before the cycle takes anything.
+"""Nomination: each head by itself, on the state before the cycle takes anything.
 
 A head is refused outright (its checks, its queue, its namespace, its requests), or it gets an assignment of flavors
 and, where it needs them, its victims. Victims for the full number of pods are preferred to fewer pods.
@@ -57,7 +57,9 @@ class Nominator:
         is_open: Callable[[ClusterQueueName], bool] = lambda _: True,
         waits_for: Callable[[Workload], WorkloadKey | None] = lambda _: None,
     ) -> None:
-        """``is_open``: whether a ClusterQueue is active. ``waits_for``: the workload that has to hold quota first."""
+        """``is_open``: whether a ClusterQueue is active. ``waits_for``: the workload that must hold quota before this
+        one.
+        """
         self._cluster = cluster
         self._is_open = is_open
         self._waits_for = waits_for
@@ -65,14 +67,14 @@ class Nominator:
         self._preemptor = preemptor
         gates = cluster.config.gates
         self._sound: dict[tuple[LocalQueueKey, str], QueueState] = {}
-        """Shapes found valid, and the ClusterQueue that they were found valid for, by the LocalQueue they came with."""
+        """The ClusterQueue for which a shape was found valid, by the LocalQueue that it came with and the shape."""
         self._sound_at = -1
         self._gated = gates.on("MultiKueueOrchestratedPreemption")
         self.cycle: int | None = None
         """The number of the cycle, by which bookmarks age; the engine counts cycles here."""
 
     def nominate(self, entry: Entry, now_s: float) -> bool:
-        """Whether the entry goes on to be decided; if not, its rule says why."""
+        """Nominate the entry. Returns whether it goes on to be decided; if not, its rule says why."""
         pending = entry.pending
         if pending is None:
             return self._may_place(entry)
@@ -90,7 +92,9 @@ class Nominator:
         return True
 
     def _may_place(self, entry: Entry) -> bool:
-        """A second pass in a ClusterQueue that is not active fails and evicts nothing: what runs there stays."""
+        """Whether the entry's ClusterQueue is active. A second pass in an inactive one fails and evicts nothing: what
+        runs there stays.
+        """
         queue = entry.incoming.queue.name
         if self._is_open(queue):
             return True
@@ -98,7 +102,9 @@ class Nominator:
         return False
 
     def _short(self, entry: Entry, now_s: float) -> bool:
-        """Whether quota alone refused it: places played no part in finding no victims, nor in refusing fewer pods."""
+        """Whether only quota refused the entry: places played no part in finding no victims, nor in refusing fewer
+        pods.
+        """
         incoming, assignment = entry.incoming, entry.assignment
         if entry.targets or incoming.replaces is not None or may_reduce(incoming.info, self._cluster.config.gates):
             return False
@@ -134,11 +140,13 @@ class Nominator:
         return None
 
     def again(self, incoming: Incoming, flavors: Pinned, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
-        """As at nomination, fewer pods included, on the state as it is now and with these flavors only."""
+        """Assign as at nomination, fewer pods included, on the present state and with these flavors only."""
         return self._assign(incoming, None, now_s, flavors)
 
     def _aimed(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
-        """The assignment with the places that its victims leave to its pods, and the victims; none where none help."""
+        """The assignment with the places that its victims leave to its pods, and the victims; no victims where none
+        help.
+        """
         if assignment.mode is Mode.FIT or assignment.mode is Mode.NO_FIT or self._answered(assignment):
             return assignment, ()
         targets = self._preemptor.targets(incoming, assignment, now_s)
@@ -173,11 +181,11 @@ class Nominator:
         return reduce_counts(incoming.info, fewer) or full
 
     def _answered(self, made: Assignment) -> bool:
-        """Whether the oracle was asked just what a search for victims would ask, and found no candidates.
+        """Whether the oracle was asked exactly what a search for victims would ask, and found no candidates.
 
         It was not where two flavor-resources are contested, because a ClusterQueue is a candidate while it borrows
-        either of them; nor where several pod sets ask for one, of which only the last was asked about in full; nor,
-        with fair sharing, where others are asked for beside it, because those count in the preemptor's share.
+        either of them; nor where several pod sets request one, of which only the last was asked about in full; nor,
+        with fair sharing, where others are requested beside it, because those count in the preemptor's share.
         """
         if made.mode is not Mode.NO_CANDIDATES:
             return False
@@ -196,11 +204,12 @@ class Nominator:
 def nominate_beside_claims(
     entry: Entry, nominator: Nominator, charges: ClaimCharges, cluster: Cluster, now_s: float
 ) -> bool:
-    """As ``Nominator.nominate``: what the entry has a claim on is free to it, what others claim is not.
+    """``Nominator.nominate`` with claims: what the entry has a claim on is free to it, what others claim is not.
 
     Claims of other ClusterQueues do not hold against an entry that needs no more than its own queue's quota: one that
-    does not fit beside them is nominated a second time without them, and that counts if it is such an entry. Claims of
-    others take nothing from the queue's own quota: where that is too little for it, the second time is spared.
+    does not fit beside them is nominated a second time without them, and the result counts if it is such an entry.
+    Claims of others take nothing from the queue's own quota: where that is too little for the entry, there is no second
+    time.
     """
     bookmark = entry.pending.bookmark if entry.pending is not None else None
     own, others = charges.own(entry), charges.of_other_queues(entry)
@@ -225,7 +234,7 @@ def nominate_beside_claims(
 
 
 def _could_stay_within_own_quota(incoming: Incoming, cluster: Cluster) -> bool:
-    """False only where the ClusterQueue's own quota, all flavors together, is too little of some resource."""
+    """False only where the ClusterQueue's own quota, summed over all flavors, is too little of some resource."""
     if incoming.replaces is not None or may_reduce(incoming.info, cluster.config.gates):
         return True
     free: dict[ResourceName, Amount] = {}
@@ -245,7 +254,9 @@ def _within_own_quota(assignment: Assignment) -> bool:
 
 
 def _takes(queue: QueueState, name: str, namespace: Namespace | None) -> bool:
-    """An absent selector takes none. A namespace not seen yet has the one label that every namespace has."""
+    """Whether the queue takes workloads of the namespace. An absent selector takes none. A namespace that was not seen
+    yet has the one label that every namespace has.
+    """
     selector = queue.object.spec.namespace_selector
     if selector is None:
         return False

@@ -1,7 +1,8 @@
 """The order in which the nominated workloads of a cycle are decided on.
 
-Classical: second passes first, then what borrows from the nearest cohort, higher priority, what queued first. With fair
-sharing a tournament over each cohort tree instead: the smaller share wins, and each win is charged before the next.
+Classical: second passes first, then what borrows from the nearest cohort, then higher priority, then what queued first.
+With fair sharing a tournament over each cohort tree instead: the smaller share wins, and each win is charged before the
+next.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,7 @@ Rank = tuple[bool | float | str | tuple[float, float], ...]
 
 
 class ShareAtNode(NamedTuple):
-    """What an entry is compared by at one quota node on its way to the root, its own request added."""
+    """The share by which an entry is compared at one quota node on its way to the root, its own request added."""
 
     borrows: bool
     share: tuple[float, float]
@@ -60,12 +61,11 @@ def fair_order(
     claimed: Callable[[Entry], Usage] = _nothing,
     following: Callable[[Entry], Entry | None] = _nobody,
 ) -> Iterator[Entry]:
-    """Each entry once, chosen when it is asked for: what was charged for those before counts.
+    """Each entry once, chosen when the caller asks for the next: what was charged for those before counts.
 
     ``claimed``: what is charged for the entry itself ahead of its turn, which its share must not count twice.
-    ``following``: after a win, the next of its ClusterQueue, which competes with those that are left.
-
-    Trees go one after another, by name; their order means nothing, because they share nothing.
+    ``following``: after a win, the next workload of its ClusterQueue, which competes with those that are left. Trees
+    come one after another, by name; their order has no effect, because they share nothing.
     """
     trees: dict[QuotaNode, list[Entry]] = {}
     for entry in entries:
@@ -83,9 +83,8 @@ def fair_order(
 
 
 class _Bracket:
-    """The entries compared at one quota node: those of a ClusterQueue, or the best ones of a cohort's children.
-
-    A ClusterQueue with a single entry has no bracket: its entry is compared at the cohort above.
+    """The entries compared at one quota node: those of a ClusterQueue, or the best ones of a cohort's children. A
+    ClusterQueue with a single entry has no bracket: its entry is compared at the cohort above.
     """
 
     __slots__ = ("node", "sent", "stamp", "up")
@@ -94,11 +93,11 @@ class _Bracket:
         self.node = node
         self.up = up
         self.stamp = 0
-        """Moves on whenever it sends its best entry up: what it sent before counts no longer."""
+        """A number that grows whenever the bracket sends its best entry up: what it sent before is then out of date."""
         self.sent: list[tuple[Rank, int, _Bracket | None, Entry]] = []
-        """A heap: rank, the sender's stamp, the sender (None for an entry without a bracket below), the entry.
-
-        An item counts while its stamp is the sender's; ``best`` drops others when they come to the top.
+        """A heap of (rank, the sender's stamp, the sender, the entry); the sender is None for an entry without a
+        bracket below. An item is valid while its stamp is the sender's; ``best`` drops others when they come to the
+        top.
         """
 
     def best(self) -> Entry | None:
@@ -111,8 +110,8 @@ class _Bracket:
 
 
 class _Tournament:
-    """One tree. What is charged for a winner changes shares on its own way to the root and nowhere else, so after each
-    win only the brackets on that way send their best entry anew.
+    """The tournament of one tree. What is charged for a winner changes shares on its own way to the root and nowhere
+    else, so after each win only the brackets on that way send their best entry anew.
     """
 
     def __init__(self, entries: Iterable[Entry], cluster: Cluster, claimed: Callable[[Entry], Usage]) -> None:
@@ -135,7 +134,7 @@ class _Tournament:
                 self._bracket(node).sent += [(self._rank(entry, _EQUAL), 0, None, entry) for entry in own]
         for bracket in self._brackets.values():
             heapify(bracket.sent)
-        # The lowest first: a bracket sends when all below it have.
+        # The lowest brackets come first: each one sends after all below it have.
         for bracket in sorted(self._brackets.values(), key=lambda bracket: bracket.node.height):
             self._send(bracket)
 
@@ -148,7 +147,7 @@ class _Tournament:
             heappop(bracket.sent)
             self._send_up(bracket)
             if root.best() is not None and (after := following(winner)) is not None:
-                # Its ClusterQueue had a bracket of its own or none, and keeps to it.
+                # The ClusterQueue keeps having a bracket of its own, or none.
                 share_at = _EQUAL if bracket.node is node else self._share_at(after, node)
                 heappush(bracket.sent, (self._rank(after, share_at), 0, None, after))
                 self._send_up(bracket)
@@ -166,7 +165,7 @@ class _Tournament:
             bracket = bracket.up
 
     def _send(self, bracket: _Bracket) -> None:
-        """The best entry goes up, ranked by the share that it has at this node."""
+        """Send the bracket's best entry up, ranked by the share that it has at this node."""
         up = bracket.up
         if up is None:
             return
@@ -177,7 +176,7 @@ class _Tournament:
             heappush(up.sent, (rank, bracket.stamp, bracket, best))
 
     def _share_at(self, entry: Entry, node: QuotaNode) -> ShareAtNode:
-        """A second pass adds nothing: it holds its quota already."""
+        """The share of an entry at a node. A second pass adds nothing: it holds its quota already."""
         queue = entry.incoming.queue
         usage: Usage = {} if entry.second_pass else entry.assignment.usage
         claimed = self._claimed(entry)
@@ -205,7 +204,7 @@ class _Tournament:
 
 
 def _borrows(node: QuotaNode, usage: Usage) -> bool:
-    """Whether the usage would take the ClusterQueue beyond its own quota of anything."""
+    """Whether the usage would take the ClusterQueue beyond its own quota of any flavor-resource."""
     for fr, amount in usage.items():  # noqa: SIM110  a generator costs more than the loop
         if node.borrowing_with(fr, amount):
             return True

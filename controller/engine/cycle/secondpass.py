@@ -1,7 +1,7 @@
 """The second pass: a workload that holds quota gets the places of its pods.
 
 Places are chosen late where nodes are made for the workload (an admission check provisions them), and chosen again for
-what ran on a node that failed. Flavors and quota stay as they are.
+pods that ran on a node that failed. Flavors and quota stay as they are.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,9 @@ from controller.objects.workload import Admission, PodSet, PodSetAssignment, Wor
 
 
 def wants_second_pass(workload: Workload, *, checks_ready: bool, gates: FeatureGates) -> bool:
-    """Whether it holds quota, and places are lost, or outstanding while the checks that they wait for are ready."""
+    """Whether the workload holds quota, and places are lost, or outstanding while the checks that they wait for are
+    ready.
+    """
     admission = workload.status.admission
     if admission is None:
         return False
@@ -38,9 +40,8 @@ def wants_second_pass(workload: Workload, *, checks_ready: bool, gates: FeatureG
 
 
 def place_again(entry: Entry, cluster: Cluster) -> None:
-    """Decide on an entry that holds quota: PLACED with its places, NOT_PLACED, or NODE_LOST, which evicts it.
-
-    What it has kept stays charged meanwhile, so that the new places are found beside the old ones.
+    """Decide on an entry that holds quota: PLACED with its places, NOT_PLACED, or NODE_LOST, which evicts it. What it
+    has kept stays charged meanwhile, so that the new places are found beside the old ones.
     """
     holder = entry.holder
     if holder is None:
@@ -58,7 +59,7 @@ def place_again(entry: Entry, cluster: Cluster) -> None:
 
 
 def with_places(admission: Admission, places: Mapping[str, TopologyUsage], gates: FeatureGates) -> Admission:
-    """The admission with the new places; what was outstanding is Ready."""
+    """The admission with the new places; outstanding topology requests become Ready."""
 
     def placed(known: PodSetAssignment) -> PodSetAssignment:
         topology = topology_assignment(places.get(known.name), gates) or known.topology_assignment
@@ -69,7 +70,7 @@ def with_places(admission: Admission, places: Mapping[str, TopologyUsage], gates
 
 
 def placed_holder(holder: Holder, places: Mapping[str, TopologyUsage]) -> Holder:
-    """The same charge with the new places."""
+    """The holder with the new places and the same charge."""
     pod_sets = tuple(
         msgspec.structs.replace(pod_set, topology=places.get(pod_set.name, pod_set.topology))
         for pod_set in holder.info.pod_sets
@@ -78,7 +79,7 @@ def placed_holder(holder: Holder, places: Mapping[str, TopologyUsage]) -> Holder
 
 
 def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
-    """One for each pod set that waits for its places, or that had pods on the node that was lost."""
+    """A placement request for each pod set that waits for its places, or that had pods on the lost node."""
     workload, gates = holder.info.workload, cluster.config.gates
     admission = workload.status.admission
     lost = workload.status.unhealthy_nodes[0].name if workload.status.unhealthy_nodes else None
@@ -116,7 +117,7 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
 
 
 def _partners(held: PodSetRequests, holder: Holder, sets: Mapping[str, PodSet], lost: str) -> tuple[Domain, ...]:
-    """Where the other pod sets of its group stay."""
+    """The places where the other pod sets of the group stay."""
     group = _group(sets[held.name])
     if group is None:
         return ()
@@ -135,7 +136,7 @@ def _group(pod_set: PodSet | None) -> str | None:
 
 
 def _on_nodes(pod_set: PodSetRequests, cluster: Cluster) -> FlavorName | None:
-    """The flavor whose topology the set runs on."""
+    """The flavor whose topology the pod set runs on; None if it runs on none."""
     for name in pod_set.flavors.values():
         flavor = cluster.flavors.get(name)
         if flavor is not None and flavor.spec.topology_name is not None:

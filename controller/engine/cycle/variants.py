@@ -26,7 +26,9 @@ def job_of(workload: Workload) -> str | None:
 
 
 def against(entry: Entry) -> Found | None:
-    """What other variants with quota mean for this one: the rule, what it found, its victims. None: nothing."""
+    """The decision that other variants with quota mean for this one: the rule, its detail, the victims. None if they do
+    not decide.
+    """
     queue, workload = entry.incoming.queue, entry.incoming.info.workload
     job = job_of(workload)
     if job is None:

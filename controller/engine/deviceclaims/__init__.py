@@ -1,3 +1,3 @@
-"""Device claims at admission: what pods ask for by ResourceClaim, counted against quota. Kubernetes' claims of devices;
-``controller.engine.claims`` is about reservations of quota.
+"""Device claims at admission: what pods request through ResourceClaims, counted against quota. These are Kubernetes'
+claims of devices; ``controller.engine.claims`` is about reservations of quota.
 """

@@ -1,7 +1,7 @@
-"""What the devices of one claim count as: its requests, the classes that they name, and what these are mapped to.
+"""What the devices of one claim count as: its requests, the classes that they name, and the mappings of these.
 
-A mapping without sources counts devices. One with sources counts the most that any device takes that a request may
-get, because which one it gets is not known yet. Sources: KEP 2941 of Kueue, KEPs 4815 and 5075 of Kubernetes.
+A mapping without sources counts devices. One with sources counts the most that any device takes that a request may get,
+because it is not known yet which one it gets. Sources: KEP 2941 of Kueue, KEPs 4815 and 5075 of Kubernetes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,11 +28,11 @@ _ALL = "All"
 
 
 class ClaimProblemError(ValueError):
-    """Why a claim cannot be counted: the end of a sentence."""
+    """The reason why a claim cannot be counted, as the end of a sentence."""
 
 
 class DeviceAmounts:
-    """``classes`` by name and ``devices`` are read each time; others write them."""
+    """Computes amounts. ``classes`` by name and ``devices`` are read at each call; others write them."""
 
     def __init__(self, rules: ClaimRules, classes: Mapping[str, DeviceClass], devices: PublishedDevices) -> None:
         self._rules = rules
@@ -47,7 +47,9 @@ class DeviceAmounts:
         return self._mappings.get(device_class, ())
 
     def of_claim(self, spec: ResourceClaimSpec, allocation: Allocation | None = None) -> Amounts:
-        """Each request, summed. ``allocation``: what the claim was given, once it was. Raises ClaimProblemError."""
+        """The sum over all requests. ``allocation``: the claim's devices, once it has some. Raises
+        ClaimProblemError.
+        """
         total: Amounts = {}
         for request in spec.devices.requests:
             for name, amount in self._of_request(request, allocation).items():
@@ -72,7 +74,7 @@ class DeviceAmounts:
         return worst
 
     def _asked(self, asked: AskedDevices, named: str, given: int | None) -> Amounts:
-        """``given``: how many devices it has, once it has some."""
+        """The amounts of one request or alternative. ``given``: how many devices it has, once it has some."""
         if asked.admin_access:
             return {}
         try:
@@ -81,7 +83,7 @@ class DeviceAmounts:
             raise ClaimProblemError(f"request {named}: {problem}") from None
 
     def of_devices(self, asked: AskedDevices, count: int) -> Amounts:
-        """``count`` devices as ``asked``. Raises ClaimProblemError."""
+        """The amounts of ``count`` devices requested by ``asked``. Raises ClaimProblemError."""
         mappings = self._mappings.get(asked.device_class_name)
         if not mappings:
             name = asked.device_class_name
@@ -109,7 +111,7 @@ class DeviceAmounts:
             raise ClaimProblemError(f"a selector is no CEL: {error}") from None
 
     def _most(self, mapping: DeviceClassMapping, asked: AskedDevices) -> Amount:
-        """The most that any device takes that it may get."""
+        """The most that any of the devices takes that the request may get."""
         name = asked.device_class_name
         known = self._classes.get(name)
         if known is None:
@@ -128,9 +130,8 @@ class DeviceAmounts:
         return min(-(-max(*taken.values(), 0) // NANO), UNLIMITED)
 
     def _taken(self, found: PublishedDevice, source: DeviceSource, asked: AskedDevices) -> int | None:
-        """Nano-units that the device takes of a source; None where it has none of it.
-
-        A device that is not shared is taken whole, whatever part of it was asked for; Kueue counts the part.
+        """Nano-units that the device takes of a source; None where it has none of it. A device that is not shared is
+        taken whole, whatever part of it was requested; Kueue counts the part.
         """
         if source.measure is Measure.COUNTER:
             nanos = [
@@ -157,7 +158,7 @@ def _count(asked: AskedDevices) -> int:
 
 
 def _given(request: DeviceRequest, allocation: Allocation | None) -> dict[str, int]:
-    """How many devices the request was given, by alternative; the empty name where it has none."""
+    """How many devices the request was given, by alternative; under the empty name where it has no alternatives."""
     found: dict[str, int] = {}
     for result in allocation.devices.results if allocation is not None else ():
         main, _, alternative = result.request.partition("/")
@@ -167,9 +168,9 @@ def _given(request: DeviceRequest, allocation: Allocation | None) -> dict[str, i
 
 
 def consumed_capacity(request: Quantity | None, value: Quantity, policy: CapacityPolicy | None) -> int | None:
-    """Nano-units of a device's capacity that a request takes; None where the device cannot give them.
-
-    No request is the policy's default, else all of it. A request is raised to the next amount that the policy knows.
+    """Nano-units of a device's capacity that a request takes; None where the device cannot give them. Without a request
+    the policy's default is taken, else the whole capacity. A request is rounded up to the next amount that the policy
+    allows.
     """
     if request is None:
         default = policy.default if policy is not None else None
@@ -183,7 +184,7 @@ def consumed_capacity(request: Quantity | None, value: Quantity, policy: Capacit
 
 
 def _in_range(nanos: int, valid: CapacityRange) -> int | None:
-    """Raised to the range's least, and from there by whole steps; None above its most."""
+    """The amount raised to the range's minimum, and from there by whole steps; None above its maximum."""
     least = valid.min.nanos if valid.min is not None else 0
     raised = max(nanos, least)
     step = valid.step.nanos if valid.step is not None else 0

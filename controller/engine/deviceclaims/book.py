@@ -1,4 +1,4 @@
-"""Claims, templates, classes and published devices as they were told last, and what a workload's claims count as."""
+"""The latest claims, templates, classes and published devices, and what a workload's claims count as."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -25,15 +25,15 @@ from controller.objects.workload import PodSet, Workload
 POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 OF_ONE_POD: Final = {POD_CLAIM: ""}
-"""What is kept of such a claim's annotations."""
+"""The annotations that are kept of a claim that was made for one pod."""
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
-"""Before a class's name: the extended resource that every class has."""
+"""Prefix of a class's name in the extended resource that every class has."""
 _GATE_OFF: Final = "Its pods ask for devices by claim, and the feature gate KueueDRAIntegration is off"
 
 
 class ClaimBook:
-    """``put`` and ``drop`` take objects of CLAIM_TYPES. Claims that were made for one pod are not kept: their template
-    says what they are.
+    """The objects that claims count by. ``put`` and ``drop`` take objects of CLAIM_TYPES. Claims that were made for one
+    pod are not kept: their template says what they are.
     """
 
     def __init__(self, rules: ClaimRules, requests: RequestRules) -> None:
@@ -45,16 +45,16 @@ class ClaimBook:
         self._devices = PublishedDevices()
         self._amounts = DeviceAmounts(rules, self._classes, self._devices)
         self._of_templates: dict[str, Amounts | ClaimProblemError] = {}
-        """What templates count as, until anything of it may have changed."""
+        """What a claim of each template counts as; cleared when anything that this depends on may have changed."""
         self._extended: dict[str, str] = {}
-        """The class that stands behind an extended resource, where that changes what it counts as."""
+        """DeviceClass by extended resource, where the class changes what the resource counts as."""
         self._behind: dict[str, str] = {}
-        """The class that stands behind each extended resource: what is asked of it is a whole number."""
+        """DeviceClass by extended resource. Requests of such a resource must be whole numbers."""
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
     def put(self, given: KubernetesObject) -> bool:
-        """Whether anything may count differently now."""
+        """Store an object. Returns whether anything may count differently now."""
         changed = self._put(given)
         if changed and not isinstance(given, ResourceClaim):
             self._of_templates.clear()
@@ -84,7 +84,7 @@ class ClaimBook:
         return known is None or (known.spec, known.status) != (given.spec, given.status)
 
     def drop(self, kind: type[KubernetesObject], namespace: str, name: str) -> bool:
-        """Whether anything may count differently now."""
+        """Remove an object. Returns whether anything may count differently now."""
         key = f"{namespace}/{name}"
         if kind is not ResourceClaim:
             self._of_templates.clear()
@@ -98,7 +98,9 @@ class ClaimBook:
         return self._devices.drop(name)
 
     def _extend(self) -> bool:
-        """Extended resources by class. Of two classes with one name the newest counts, then the smaller name."""
+        """Recompute the extended resources of all classes. If two classes have one name the newest counts, then the
+        smaller name. Returns whether anything changed.
+        """
         found: dict[str, str] = {}
         if self.rules.on and self.rules.extended_resources:
             found = extended_names(self._classes.values(), implicit=self.rules.every_kind)
@@ -116,8 +118,8 @@ class ClaimBook:
     def count(
         self, workload: Workload, counts: Mapping[str, int], paid: Callable[[ClaimKey, ResourceName], bool]
     ) -> WorkloadClaims | None:
-        """None where it has no claims. ``counts``: the pods of each set that still need resources. ``paid``: whether
-        another workload is charged a resource of a claim.
+        """What the workload's claims count as; None where it has no claims. ``counts``: the pods of each set that still
+        need resources. ``paid``: whether another workload is charged a resource of a claim.
         """
         pod_sets = workload.spec.pod_sets
         if self._behind and (problem := self._in_parts(pod_sets)):
@@ -138,7 +140,7 @@ class ClaimBook:
         return WorkloadClaims(pod_sets=tuple(sets), named=named)
 
     def _in_parts(self, pod_sets: Iterable[PodSet]) -> str:
-        """Which extended resource is asked for in parts, of which there are none; empty for none."""
+        """A sentence about an extended resource that is requested in fractions, which do not exist; empty for none."""
         for pod_set in pod_sets:
             spec = pod_set.template.spec
             if not _mentions(spec, self._behind):
@@ -157,7 +159,9 @@ class ClaimBook:
         named: Mapping[ClaimKey, str],
         paid: Callable[[ClaimKey, ResourceName], bool],
     ) -> PodSetClaims:
-        """``named``: which pod set has which claim by name."""
+        """What the claims of one pod set count as. ``named``: the pod set that is charged for each shared claim. Raises
+        ClaimProblemError.
+        """
         spec = pod_set.template.spec
         each: Amounts = {}
         once: Amounts = {}
@@ -179,7 +183,7 @@ class ClaimBook:
         return PodSetClaims(each=each, once=once, instead=instead)
 
     def of_claim(self, key: ClaimKey) -> Amounts:
-        """What a claim by name counts as. Raises ClaimProblemError."""
+        """What a shared claim counts as. Raises ClaimProblemError."""
         if not self.rules.every_kind:
             raise ClaimProblemError("a claim by name (resourceClaimName) is not supported, a template is")
         claim = self._claims.get(key)
@@ -213,13 +217,13 @@ class ClaimBook:
         return known
 
     def _counted(self, amounts: Amounts) -> Amounts:
-        """With what they are worth in honest units, which Kueue does not know."""
+        """The amounts as they are charged, with their worth in honest units, which Kueue does not know."""
         if not self.rules.every_kind:
             return {name: whole_amount(name, amount * NANO) for name, amount in amounts.items()}
         return self._requests.apply({name: amount * NANO for name, amount in amounts.items()})
 
     def _with_extended(self, spec: PodSpec, each: Amounts) -> tuple[Amounts, tuple[ResourceName, ...]]:
-        """``each`` with what extended resources count as whose class is mapped, and which resources those are."""
+        """``each`` with what extended resources of mapped classes count as, and the names of these resources."""
         if not self._extended or not _mentions(spec, self._extended):
             return each, ()
         instead = []
@@ -240,12 +244,12 @@ class ClaimBook:
 
 
 def is_of_one_pod(claim: ResourceClaim) -> bool:
-    """Whether it was made for a pod, by a template or for an extended resource: no other names it."""
+    """Whether the claim was made for a pod, by a template or for an extended resource: no other pod names it."""
     return POD_CLAIM in claim.metadata.annotations or EXTENDED_CLAIM in claim.metadata.annotations
 
 
 def extended_names(classes: Iterable[DeviceClass], *, implicit: bool) -> dict[str, str]:
-    """By extended resource the class that stands behind it. ``implicit``: each class by its own name as well."""
+    """DeviceClass name by extended resource. ``implicit``: each class also under its implicit resource name."""
     found: dict[str, str] = {}
     for given in _newest_last(classes):
         name = given.metadata.name
@@ -257,7 +261,7 @@ def extended_names(classes: Iterable[DeviceClass], *, implicit: bool) -> dict[st
 
 
 def claims_of(workload: Workload) -> Iterator[tuple[bool, str]]:
-    """The objects that its claims name: whether it is a template, and ``namespace/name``."""
+    """The objects that the workload's claims name: whether each is a template, and ``namespace/name``."""
     namespace = workload.metadata.namespace
     for pod_set in workload.spec.pod_sets:
         for claim in pod_set.template.spec.resource_claims:
@@ -268,7 +272,7 @@ def claims_of(workload: Workload) -> Iterator[tuple[bool, str]]:
 
 
 def asks_by_class(workload: Workload) -> bool:
-    """Whether its pods ask for an extended resource by the name of its class."""
+    """Whether the workload's pods request an extended resource by the name of its class."""
     return any(
         name.startswith(IMPLICIT)
         for pod_set in workload.spec.pod_sets
@@ -279,7 +283,9 @@ def asks_by_class(workload: Workload) -> bool:
 
 
 def first_naming(workload: Workload, counts: Mapping[str, int]) -> dict[ClaimKey, str]:
-    """Each claim by name that any pods have, and the first pod set that names it and has pods: it is charged there."""
+    """Each shared claim that any pods have, with the first pod set that names it and has pods: the claim is charged
+    there.
+    """
     namespace, found = workload.metadata.namespace, dict[ClaimKey, str]()
     for pod_set in workload.spec.pod_sets:
         for claim in pod_set.template.spec.resource_claims if counts.get(pod_set.name, 0) > 0 else ():
@@ -298,7 +304,7 @@ def _mentions(spec: PodSpec, names: Mapping[str, str]) -> bool:
 
 
 def _newest_last(classes: Iterable[DeviceClass]) -> list[DeviceClass]:
-    """Of equals in age the smaller name is last."""
+    """The classes sorted by age, the newest last; of equal age the smaller name is last."""
     by_name = sorted(classes, key=lambda given: given.metadata.name, reverse=True)
     return sorted(by_name, key=lambda given: epoch_s(given.metadata.creation_timestamp))
 

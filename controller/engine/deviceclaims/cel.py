@@ -1,10 +1,10 @@
-"""Selectors of devices: the part of CEL that they are written in, compiled once and asked for many devices.
+"""Selectors of devices: the part of CEL in which they are written, compiled once and evaluated for many devices.
 
     compiled("device.attributes['gpu.nvidia.com'].type == 'gpu'").matches(device)
 
-What is correct CEL and not known here (regular expressions, optional values) matches: what a claim is charged is then
-too much at worst. An expression that fails for a device does not match it. Work is bounded: expressions are
-anybody's. Source: KEP 4381, the CEL environment of ``k8s.io/dynamic-resource-allocation/cel``.
+Correct CEL that is not supported here (regular expressions, optional values) matches: at worst a claim is then charged
+too much. An expression that fails for a device does not match it. Work is bounded, because anybody may write
+expressions. Source: KEP 4381, the CEL environment of ``k8s.io/dynamic-resource-allocation/cel``.
 """
 
 import re
@@ -17,7 +17,7 @@ from controller.engine.deviceclaims.celnodes import Node, UnknownCelError, const
 from controller.engine.deviceclaims.celvalues import FUNCTIONS, METHODS, CelError
 
 STEPS: Final = 10_000
-"""So many for the whole of a question, and ``STEPS_EACH`` more for each device."""
+"""Steps for a whole question; ``STEPS_EACH`` more are allowed for each device."""
 STEPS_EACH: Final = 100
 _DEEPEST: Final = 40
 _LONGEST: Final = 10_240
@@ -33,30 +33,31 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '
 _BINARY: Final = (("||",), ("&&",), ("==", "!=", "<", "<=", ">", ">=", "in"), ("+", "-"), ("*", "/", "%"))
 _DECISIVE: Final = {"exists": True, "all": False}
 _IN_DEVICE: Final = 3
-"""Tokens from ``in`` to the name after ``device.``."""
+"""The number of tokens from ``in`` to the name after ``device.``."""
 
 
 class CelSyntaxError(ValueError):
-    """The text is no CEL: one line."""
+    """The text is no CEL; the message is one line."""
 
 
 class Selector:
-    """One expression. ``unknown``: what of it is not known here, empty where all is. ``attributes``: the names, without
-    their domains, of all that it may look at; None where it may look at any.
+    """One expression. ``unknown``: the parts of it that are not supported here, empty where all are. ``attributes``:
+    the names, without domains, of all attributes that it may look at; None where it may look at any.
     """
 
     __slots__ = ("_node", "attributes", "unknown")
 
     def __init__(self, expression: str) -> None:
-        """Raises CelSyntaxError."""
+        """Compile the expression. Raises CelSyntaxError."""
         parser = _Parser(expression)
         self._node = parser.whole()
         self.unknown = tuple(parser.unknown)
         self.attributes = _attributes(_tokens(expression))
 
     def matches(self, device: Mapping[str, Any], steps: list[int] | None = None) -> bool:
-        """``device``: driver, attributes and capacity by domain, allowMultipleAllocations. ``steps``: how many may be
-        taken yet, in a list of one; what is still to be asked then matches.
+        """Whether the expression selects the device. ``device``: driver, attributes and capacity by domain,
+        allowMultipleAllocations. ``steps``: the number of steps left, in a list of one; when it runs out the rest
+        matches.
         """
         try:
             return self._node({"device": device, celnodes.STEPS: [STEPS] if steps is None else steps}) is True
@@ -66,8 +67,8 @@ class Selector:
             return False
 
     def decides(self, device: Mapping[str, Any]) -> bool:
-        """As the scheduler would. Raises CelError where the expression fails for the device, which fails its pod, and
-        where it takes too long.
+        """Whether the scheduler would select the device. Raises CelError where the expression fails for the device,
+        which fails its pod, and where it takes too long.
         """
         try:
             return self._node({"device": device, celnodes.STEPS: [STEPS]}) is True
@@ -77,19 +78,19 @@ class Selector:
 
 @lru_cache(maxsize=128)
 def compiled(expression: str) -> Selector:
-    """Raises CelSyntaxError."""
+    """The compiled selector, cached. Raises CelSyntaxError."""
     return Selector(expression)
 
 
 class ByDomain(dict[str, Mapping[str, Any]]):
-    """Attributes or capacity by domain: one that is not known is an empty map."""
+    """Attributes or capacity by domain: an unknown domain is an empty map."""
 
     def __missing__(self, domain: str) -> Mapping[str, Any]:
         return {}
 
 
 def _tokens(expression: str) -> list[tuple[str, Any]]:
-    """Kind (``value``, ``name``, ``sign``, ``end``) and content."""
+    """The tokens, each with its kind (``value``, ``name``, ``sign``, ``end``) and content. Raises CelSyntaxError."""
     tokens: list[tuple[str, Any]] = []
     at = 0
     while not tokens or tokens[-1][0] != "end":
@@ -110,7 +111,7 @@ def _tokens(expression: str) -> list[tuple[str, Any]]:
 
 
 def _attributes(tokens: list[tuple[str, Any]]) -> frozenset[str] | None:
-    """Names that stand in the expression; None where a map as a whole, or a name that is put together, may be read."""
+    """All names in the expression; None where it may read a map as a whole, or a name that is computed."""
     signs = [content if kind == "sign" else None for kind, content in tokens]
     if "+" in signs:
         return None
@@ -150,7 +151,7 @@ def _string(inside: str, *, raw: bool) -> str:
 
 
 class _Parser:
-    """By precedence, loosest first."""
+    """A recursive-descent parser of one expression; operators by precedence, the loosest first."""
 
     def __init__(self, expression: str) -> None:
         if len(expression) > _LONGEST:
@@ -171,7 +172,7 @@ class _Parser:
         return CelSyntaxError(f"expected {wanted}, found {'the end' if kind == 'end' else repr(str(content)[:40])}")
 
     def _take(self, *signs: str) -> str:
-        """The sign that comes, if it is one of these; else nothing."""
+        """Consume and return the next sign if it is one of these; else return an empty string."""
         kind, content = self._tokens[self._at]
         if (kind == "sign" or (kind == "name" and content == "in")) and content in signs:
             self._at += 1
@@ -255,7 +256,7 @@ class _Parser:
         return self._not_known(f"{name}()") if found is None else celnodes.call(found, (node, *arguments))
 
     def _arguments(self, end: str) -> list[Node]:
-        """After the opening bracket, up to and with the closing one."""
+        """Parse arguments after the opening bracket, up to and including the closing one."""
         arguments: list[Node] = []
         while not self._take(end):
             if arguments:
@@ -292,7 +293,7 @@ class _Parser:
         return self._not_known(f"{word}()") if found is None else celnodes.call(found, arguments)
 
     def _bind(self) -> Node:
-        """``cel.bind(name, value, within)``, after the first dot."""
+        """Parse ``cel.bind(name, value, within)`` after the first dot."""
         if self._name() != "bind":
             raise CelSyntaxError("expected cel.bind")
         self._expect("(")

@@ -1,6 +1,5 @@
-"""Compiled parts of a selector: each is a function of the variables in scope, and counts its steps.
-
-Errors spread as CEL says: ``false && error`` is false and ``true || error`` is true, in either order.
+"""Compiled parts of a selector: each node is a function of the variables in scope, and counts its steps. Errors spread
+by the rules of CEL: ``false && error`` is false and ``true || error`` is true, in either order.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ Scope = dict[str, Any]
 Node = Callable[[Scope], Any]
 
 STEPS: Final = "%steps"
-"""No CEL name: the number of steps that may still be taken, in a list of one that many devices share."""
+"""A key that is no CEL name: the number of steps left, in a list of one that many devices share."""
 
 _ARITHMETIC: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "+": lambda left, right: left + right,
@@ -31,7 +30,7 @@ _ORDERS: Final[Mapping[str, Callable[[int], bool]]] = {
 
 
 class UnknownCelError(Exception):
-    """CEL that is not known here, or that takes too long."""
+    """The CEL is not supported here, or takes too long."""
 
 
 def _counted(scope: Scope, steps: int = 1) -> None:
@@ -103,7 +102,7 @@ def bound(name: str, value: Node, within: Node) -> Node:
 
 
 def has(of: Node) -> Node:
-    """Whether there is a value; of what is not known here nobody can tell."""
+    """A node that says whether there is a value; unsupported CEL inside it stays unknown."""
 
     def node(scope: Scope) -> bool:
         try:
@@ -116,7 +115,7 @@ def has(of: Node) -> Node:
 
 
 def each(of: Node, name: str, test: Node, *, decisive: bool) -> Node:
-    """``exists`` where true is decisive, else ``all``."""
+    """A node for ``exists`` where ``decisive`` is True, else for ``all``."""
 
     def node(scope: Scope) -> bool:
         whole = of(scope)
@@ -163,7 +162,9 @@ def _junction(left: Node, right: Node, *, decisive: bool) -> Node:
 
 
 def _decided(parts: Iterable[Callable[[], Any]], *, decisive: bool) -> bool:
-    """What decides in one part decides, whatever the others are."""
+    """The result of ``||`` (decisive True) or ``&&`` (False) over the parts: one decisive part decides, whatever the
+    others are, errors included.
+    """
     failed: Exception | None = None
     for part in parts:
         try:

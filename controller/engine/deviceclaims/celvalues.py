@@ -1,7 +1,7 @@
 """Values that selectors of devices compare, and the functions that they may call on them.
 
-The part of Kubernetes' CEL library that selectors use: quantities, semantic versions, strings. Every function is total:
-what it cannot take raises ``CelError``, as it would fail an allocation.
+Supported is the part of Kubernetes' CEL library that selectors use: quantities, semantic versions, strings. Every
+function is total: an argument that it cannot take raises ``CelError``, as it would fail an allocation.
 """
 
 import re
@@ -18,16 +18,16 @@ _SEMVER: Final = re.compile(
     rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII
 )
 Take = Callable[[int], None]
-"""Called with how many steps come, before they are taken."""
+"""Called with a number of steps before they are taken."""
 
 
 class CelError(ValueError):
-    """The expression has no value for this device: an attribute that is not there, types that do not go together."""
+    """The expression has no value for this device: an attribute does not exist, or types do not go together."""
 
 
 @total_ordering
 class Semver:
-    """A version by semver 2.0.0: what comes before a release is less than it."""
+    """A version by semver 2.0.0: a pre-release is less than its release."""
 
     __slots__ = ("_key",)
 
@@ -49,12 +49,12 @@ class Semver:
         return hash(self._key)
 
     def part(self, index: int) -> int:
-        """Major, minor or patch."""
+        """The major (0), minor (1) or patch (2) number."""
         return (self._key[0], self._key[1], self._key[2])[index]
 
 
 def bounded(value: Any) -> Any:
-    """The value, unless it has outgrown what CEL holds."""
+    """The value. Raises CelError where it is larger than CEL allows."""
     if type(value) is int and not -_INT64 <= value < _INT64:
         raise CelError("integer overflow")
     if isinstance(value, str) and len(value) > _LONGEST:
@@ -76,9 +76,8 @@ def text(value: Any) -> str:
 
 
 def same(left: Any, right: Any, take: Take) -> bool:
-    """Equality, which never mixes booleans and numbers, whatever they are in.
-
-    Not Python's own for lists: a list of names for lists of names is of exponential size in the length of its text.
+    """Whether the values are equal; booleans never equal numbers, also inside lists and maps. Python's own equality
+    would not do for lists: a list of names for lists of names is of exponential size in the length of its text.
     """
     if isinstance(left, list) and isinstance(right, list):
         take(len(left))
@@ -92,7 +91,7 @@ def same(left: Any, right: Any, take: Take) -> bool:
 
 
 def order(left: Any, right: Any) -> int:
-    """-1, 0 or 1. Raises CelError for what has no order."""
+    """The order of two values: -1, 0 or 1. Raises CelError for values without an order."""
     alike = type(left) is type(right) or (_is_number(left) and _is_number(right))
     if not alike or not isinstance(left, int | float | str | Quantity | Semver):
         raise CelError("values that have no order")
@@ -104,7 +103,7 @@ def _is_number(value: Any) -> bool:
 
 
 def contains(whole: Any, part: Any, take: Take) -> bool:
-    """``part in whole``."""
+    """The value of ``part in whole``. Raises CelError."""
     if isinstance(whole, Mapping):
         return isinstance(part, str) and part in whole
     if isinstance(whole, list):
@@ -165,7 +164,7 @@ FUNCTIONS: Final[Mapping[tuple[str, int], Callable[..., Any]]] = {
     ("int", 1): _integer,
     ("string", 1): _string,
 }
-"""By name and number of arguments."""
+"""Functions by name and number of arguments."""
 
 METHODS: Final[Mapping[tuple[str, int], Callable[..., Any]]] = {
     ("compareTo", 1): order,

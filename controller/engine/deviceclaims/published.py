@@ -1,7 +1,7 @@
-"""The devices that drivers publish, ready to be asked which of them a request may get.
+"""The devices that drivers publish, and which of them a request may get.
 
-Of each pool the slices of its highest generation count, once all of them are there; a pool that names a device twice
-counts not at all. So the scheduler reads them, too.
+The slices of a pool's highest generation count, once all of them exist; a pool that names a device twice does not count
+at all. The scheduler reads them by the same rules.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,18 +18,18 @@ class PublishedDevice(NamedTuple):
     driver: str
     device: Device
     seen: Mapping[str, Any]
-    """As selectors see it."""
+    """The device as selectors see it."""
 
 
 class PublishedDevices:
-    """``put`` and ``drop`` take slices; answers are kept until the next of them."""
+    """The published devices. ``put`` and ``drop`` take slices; answers are cached until the next of these calls."""
 
     def __init__(self) -> None:
         self._slices: dict[str, tuple[ResourceSlice, tuple[PublishedDevice, ...]]] = {}
         self._answers: dict[tuple[str, tuple[str, ...]], tuple[PublishedDevice, ...]] = {}
 
     def put(self, given: ResourceSlice) -> bool:
-        """Whether it says something new."""
+        """Store a slice. Returns whether its content is new."""
         known = self._slices.get(given.metadata.name)
         if known is not None and known[0].spec == given.spec:
             return False
@@ -44,7 +44,7 @@ class PublishedDevices:
         return self._slices.pop(name, None) is not None
 
     def matching(self, driver: str, expressions: Iterable[str]) -> tuple[PublishedDevice, ...]:
-        """Devices of ``driver`` (empty: of any) that all expressions select. Raises CelSyntaxError."""
+        """Devices of ``driver`` (empty: of any driver) that all expressions select. Raises CelSyntaxError."""
         asked = (driver, tuple(expressions))
         known = self._answers.get(asked)
         if known is None:
@@ -86,7 +86,7 @@ def as_seen(driver: str, device: Device) -> Mapping[str, Any]:
 
 
 def _value(attribute: DeviceAttribute) -> Any:
-    """None for what cannot be read: to a selector it is not there."""
+    """The attribute's value; None for one that cannot be read, which does not exist for selectors."""
     if attribute.version is not None:
         try:
             return Semver(attribute.version)
@@ -97,7 +97,7 @@ def _value(attribute: DeviceAttribute) -> Any:
 
 
 def _by_domain(driver: str, values: Mapping[str, Any]) -> ByDomain:
-    """A name without a domain is in the driver's own."""
+    """The values by domain; a name without a domain belongs to the driver's domain."""
     domains: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         domain, _, identifier = name.rpartition("/")

@@ -1,1 +1,1 @@
-"""The devices of nodes: which GPUs are free, how they are linked, and who is to have which."""
+"""The devices of nodes: which GPUs are free, how they are linked, and which pod gets which."""

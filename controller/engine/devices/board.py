@@ -1,7 +1,9 @@
-"""What a GpuNode says of its node, ready to be asked: the devices of each resource, their links, and which are well.
+"""The devices of one node, built from its GpuNode: the devices behind each resource, how they are linked, and which are
+healthy.
 
-A *pool* is what one extended resource of a node stands on: units, each a whole GPU or a MIG instance, that so many
-containers may hold at once. What is free is told as ``Free``, one number for each unit, and pools are asked about that.
+A *pool* is the set of units behind one extended resource of a node. A unit is a whole GPU or a MIG instance, and a
+fixed number of containers may hold it at once. ``Free`` says how many more may, one number for each unit; pools answer
+questions about it.
 """
 
 from collections import Counter
@@ -29,14 +31,15 @@ class _Unit(NamedTuple):
 
 
 class Pool:
-    """The units of one resource. ``place`` of each by uuid; ``full``: how many containers may hold each, none where it
-    is not well. What boards of one make have in common is their ``kind``'s: a node has little more than the uuids.
+    """The units of one resource. ``place`` is the index of each unit by UUID; ``full`` is how many containers may hold
+    each unit, 0 for an unhealthy one. What pools of one make have in common is stored in their shared ``kind``: a pool
+    itself holds little more than the UUIDs.
     """
 
     __slots__ = ("_beside", "full", "kind", "place", "uuids")
 
     def __init__(self, units: Sequence[_Unit], links: Linkage, offered: Mapping[str, int]) -> None:
-        """``offered``: how many containers may hold each device, under all names together."""
+        """``offered``: how many containers may hold each device, summed over all resource names."""
         self.uuids = tuple(unit.uuid for unit in units)
         self.place: Mapping[str, int] = {uuid: at for at, uuid in enumerate(self.uuids)}
         self.kind = DeviceKind.of(tuple(unit.make for unit in units), links)
@@ -46,7 +49,7 @@ class Pool:
         self._beside = beside if any(beside) else ()
 
     def replicas(self, uuid: str) -> int:
-        """How many containers may hold the device by this resource; 0 for one that is not in the pool."""
+        """How many containers may hold the device through this resource; 0 for a device that is not in the pool."""
         at = self.place.get(uuid)
         return 0 if at is None else self.kind.makes[at].replicas
 
@@ -54,7 +57,7 @@ class Pool:
         if not taken:
             return self.full
         if self._beside:
-            # No report says under which name it was taken: the node's own numbers keep the names apart.
+            # No report says through which resource a device was taken; the node's own counts keep the resources apart.
             return tuple(
                 [
                     max(0, min(most, most + more - taken.get(uuid, 0)))
@@ -65,8 +68,8 @@ class Pool:
 
 
 class Board:
-    """One node's devices. ``pools`` by resource; two of them may stand on the same devices, as clients of MPS do that
-    have a name each.
+    """The devices of one node. ``pools`` by resource; two pools may have the same devices, as when clients of MPS have
+    a resource name each.
     """
 
     __slots__ = ("ceilings", "links", "order", "pools")
@@ -82,20 +85,20 @@ class Board:
         self.pools = {name: Pool(units, self.links, offered) for name, units in found.items()}
         order = {uuid: at for at, (uuid, *_) in enumerate(each for device in devices for each in _units(device))}
         self.order: Mapping[str, int] = next((pool.place for pool in self.pools.values() if pool.place == order), order)
-        """Of every device, GPU by GPU, each GPU before its MIG instances."""
+        """The index of each device, GPU by GPU; a GPU comes before its MIG instances."""
         self.ceilings = one_dict({name: sum(pool.full) for name, pool in self.pools.items()})
-        """What the agent can hand out of each resource."""
+        """How many units of each resource the agent can hand out."""
 
     def offered(self, uuid: str) -> int:
-        """How many containers may hold the device, under whatever name."""
+        """How many containers may hold the device, summed over all resource names."""
         return sum(pool.replicas(uuid) for pool in self.pools.values())
 
     def wanted(self, single_pod: Mapping[ResourceName, Amount]) -> list[tuple[Pool, int]]:
-        """The pools that a pod takes devices from, and how many."""
+        """The pools that a pod takes devices from, with the number it takes of each."""
         return [(pool, amount) for name, pool in self.pools.items() if (amount := single_pod.get(name, 0)) > 0]
 
     def size(self, single_pod: Mapping[ResourceName, Amount]) -> int:
-        """How many devices a pod takes."""
+        """The number of devices that a pod takes."""
         return sum(size for _, size in self.wanted(single_pod))
 
     def sorted(self, devices: Iterable[str]) -> tuple[str, ...]:
@@ -121,7 +124,7 @@ def _by_resource(devices: Sequence[Device]) -> dict[ResourceName, list[_Unit]]:
 
 
 def _make(offer: Offer, plain: Make, places: Mapping[str, int]) -> Make:
-    """Only percents of a GPU have a granularity, an order and a daemon."""
+    """The make of a unit; only percents of a GPU have a granularity, an order and a daemon."""
     if offer.resource != PERCENT_RESOURCE:
         return plain
     daemon = places.get(offer.daemon, -1)
@@ -129,13 +132,15 @@ def _make(offer: Offer, plain: Make, places: Mapping[str, int]) -> Make:
 
 
 def _once(units: Sequence[_Unit]) -> list[_Unit]:
-    """A device that is offered twice under one name counts by its last offer."""
+    """The units without duplicates: a device that is offered twice under one name counts by its last offer."""
     return list({unit.uuid: unit for unit in units}.values())
 
 
 _Places = tuple[tuple[int, int | None], ...]
 _LINKED: Final = ByIdentity[tuple[LinkEntry, ...], tuple[_Places, Linkage]]()
-"""By links as they were read, which nodes of one model share: for the places of which GPUs, and what came of it."""
+"""Cache: links as they were read (nodes of one model share the tuple) -> the places and NUMA nodes they were read for,
+and the Linkage made of them.
+"""
 _MOST_LINKED: Final = 256
 
 
@@ -152,7 +157,9 @@ def _linkage(status: GpuNodeStatus) -> Linkage:
 
 
 def _links(status: GpuNodeStatus) -> tuple[tuple[Pair, ...], ...]:
-    """By place. An entry about a GPU that is not there, or of a word that is unknown, says nothing."""
+    """The pairs of GPUs as a matrix indexed by place. An entry that names a missing GPU is ignored; an unknown PCIe
+    word leaves the pair's level unknown.
+    """
     places = {device.index: place for place, device in enumerate(status.devices)}
     pairs: dict[tuple[int, int], Pair] = {}
     for entry in status.links:

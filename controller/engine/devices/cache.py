@@ -1,13 +1,13 @@
-"""Which pod has which devices of which node: what agents report, and what is planned for pods they do not show yet.
+"""Which pod has which devices of which node: what agents report, and what is planned for pods that no report shows yet.
 
-    GpuNode -> board, reports      Pod -> whose it is, what it was told      placement -> grants
+    GpuNode -> board, reports      Pod -> its owner, its annotation      placement -> grants
 
-A *grant* is what one pod set has on one node: a set of devices for each of its pods. Reports are the truth and replace
-the plan; what a pod was told on its annotation comes next, then what was planned before, then the best set that is
-free. Devices that a pod still holds whose workload has given back its place are free: the pod is on its way out, and
-the kubelet admits no other pod to them before it is gone.
+A *grant* is what one pod set has on one node: a set of devices for each of its pods. For each pod the reported devices
+count first and replace the plan; next those on its annotation, then those planned before, then the best set that is
+free. Devices that a pod still holds after its workload gave back its place are free: the pod is on its way out, and the
+kubelet admits no other pod to them before it is gone.
 
-Grants change inside trials and are undone exactly; objects change outside of them.
+Grants change inside trials and are undone exactly; objects change outside of trials.
 """
 
 from collections import Counter
@@ -44,14 +44,15 @@ _QUIET_S: Final = 30.0
 
 
 class DeviceCache(DeviceSupply):
-    """Changes of objects and of places.
+    """The part of the supply that changes with objects and places.
 
-    A node's grants are those of the pod sets that hold places on it, except on nodes in ``_new``: these have none, and
-    theirs are made of all that is held before anything is asked of them. When a controller starts, a node is settled
-    once so, and not with each of its pods and workloads. ``_last`` outlives the grants it was of.
+    A node's grants are those of the pod sets that hold places on it, except on nodes in ``_new``: these have none yet,
+    and get them from all held places before anything is asked of them. So when a controller starts, each node is
+    settled once, and not again for each of its pods and workloads. ``_last`` outlives the grants that it was taken
+    from.
 
-    ``held``: all places that are held now, asked for when a node's devices become known; ``told`` hears of nodes whose
-    free devices change by that.
+    ``held`` returns all places that are held now; it is called when a node's devices become known. ``told`` is called
+    with the nodes whose free devices that changes.
     """
 
     def __init__(
@@ -65,15 +66,17 @@ class DeviceCache(DeviceSupply):
         self._held = held
         self._told = told
         self._new: dict[str, None] = {}
-        """Nodes whose grants are still to be made of what is held."""
+        """Nodes whose grants are still to be made from the held places."""
         self._unsettled = 0, 0.0
-        """How many those were, and since when; ``follow`` alone writes it."""
+        """The number of nodes in ``_new`` at the last ``follow``, and since when it is that number; only ``follow``
+        writes it.
+        """
         self._last: dict[tuple[GrantOwner, str], tuple[Set, ...]] = {}
-        """What was given back last: a pod set that takes the same place again keeps the devices."""
+        """The devices that were given back last: a pod set that takes the same place again keeps them."""
 
     def set_host(self, name: str, label: str | None, labels: Mapping[str, str] = MappingProxyType({})) -> bool:
-        """The hostname label of a node, None without one: by that its places are found. ``labels``: all of them.
-        Whether it is found by another word than before.
+        """Store the hostname label of a node (None if it has none), by which its places are found, and what its
+        ``labels`` say of its GPUs. Returns whether places find the node by another name than before.
         """
         labelled = labelled_gpus(labels)
         if labelled is not None:
@@ -93,7 +96,7 @@ class DeviceCache(DeviceSupply):
     # -- objects -----------------------------------------------------------------------------------------------------
 
     def set_gpu_node(self, given: GpuNode) -> bool:
-        """Whether anything changed that placement looks at."""
+        """Store a GpuNode. Returns whether anything changed that placement looks at."""
         name, status = given.metadata.name, given.status
         known = self.nodes.get(name)
         if known is None:
@@ -116,7 +119,9 @@ class DeviceCache(DeviceSupply):
         return self.nodes.pop(name, None) is not None
 
     def set_pod(self, pod: Pod) -> tuple[str, ...]:
-        """A pod of a placed workload, or one that has become something else. The nodes whose devices it changes."""
+        """Store a pod of a placed workload, or one that was such a pod before. Returns the nodes whose free devices it
+        changes.
+        """
         facts = pod_facts(pod)
         if facts is None and is_over(pod) and pod.key not in self.pods:
             return self._ended_unseen(pod)
@@ -126,7 +131,7 @@ class DeviceCache(DeviceSupply):
         return self._tell_pod(key, None)
 
     def _ended_unseen(self, pod: Pod) -> tuple[str, ...]:
-        """It had ended when this controller began: its agent may report it still."""
+        """Handles a pod that had ended when this controller started: its agent may still report it."""
         host = host_of(pod)
         state = self.node(host)
         if self.pods.is_over(pod.key) or not host or (state is not None and pod.key not in state.reports):
@@ -152,29 +157,29 @@ class DeviceCache(DeviceSupply):
         self.pods.tell(key, now)
         for state in there:
             if state.name in self._new:
-                state.forget()  # its grants are made later, of all that is known then
+                state.forget()  # its grants are made later, from all that is known then
             else:
                 granting.settle(state, self.pods)
         return tuple(state.name for state, was in zip(states, taken, strict=True) if self._both(state) != was)
 
     def _both(self, state: NodeDevices) -> tuple[Counter[str], Counter[str]]:
-        """What is given away, as it is and on an empty cluster."""
+        """How often each device is given away, as things are and on an empty cluster."""
         return self._taken(state, empty=False), self._taken(state, empty=True)
 
     def begin(self, now_s: float, *, anew: bool = False) -> None:
-        """Before decisions: grants for nodes that have become known, and the mix of requests as it is now."""
+        """Prepares for decisions: makes the grants of new nodes, and brings the mix of requests up to date."""
         self.mix.refresh(now_s, anew=anew)
         if self._new:
             self._catch_up()
 
     @property
     def is_behind(self) -> bool:
-        """Whether grants of some nodes are still to be made."""
+        """Whether the grants of some nodes are still to be made."""
         return bool(self._new)
 
     def follow(self, now_s: float) -> None:
-        """As ``begin``, of an engine that decides nothing: once no more nodes have become known for a while, since what
-        runs on them may come with the next pages of lists.
+        """``begin`` for an engine that decides nothing. Waits until no new node has appeared for ``_QUIET_S``, since
+        what runs on the nodes may come with later pages of the initial lists.
         """
         known, since_s = self._unsettled
         if len(self._new) != known or now_s < since_s:
@@ -185,7 +190,7 @@ class DeviceCache(DeviceSupply):
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def plan(self, owner: GrantOwner, host: str) -> tuple[Set, ...]:
-        """For each pod its devices; those that no pod is reported to hold yet come first."""
+        """The devices of each pod of the owner on this host; sets that no pod is reported to hold come first."""
         if self._new and not self._undo.recording:
             self._catch_up()
         state = self.node(host)
@@ -197,7 +202,9 @@ class DeviceCache(DeviceSupply):
         return tuple(sorted(sets, key=held.__contains__))
 
     def drifts(self, workload: str) -> Iterator[Drift]:
-        """Pods of the workload that hold other devices than their annotation and those of their like name."""
+        """Pods of the workload that hold other devices than their annotation says, and than the annotation of any pod
+        of the same pod set on the node.
+        """
         for key, facts in self.pods.of_workload(workload):
             state = self.node(facts.node) if facts.told else None
             held = state.reports.get(key) if state is not None else None
@@ -209,7 +216,9 @@ class DeviceCache(DeviceSupply):
     # -- places ------------------------------------------------------------------------------------------------------
 
     def add(self, usage: TopologyUsage, owner: GrantOwner, *, assumed: bool = False, empty: bool = False) -> None:
-        """Devices for all pods of an assignment, wherever they are known. ``assumed``: for the while of a question."""
+        """Grants devices to all pods of an assignment, on nodes whose devices are known. ``assumed``: only while a
+        question is answered.
+        """
         if not self.nodes or usage.levels[-1:] != (HOSTNAME_LABEL,):
             return
         recording = self._undo.recording
@@ -234,7 +243,7 @@ class DeviceCache(DeviceSupply):
                 granting.settle(state, self.pods)
 
     def remove(self, usage: TopologyUsage, owner: GrantOwner, *, assumed: bool = False) -> None:
-        """The reverse of ``add``."""
+        """Takes back what ``add`` granted."""
         if not self.nodes or usage.levels[-1:] != (HOSTNAME_LABEL,):
             return
         if not self._undo.recording:
@@ -253,7 +262,7 @@ class DeviceCache(DeviceSupply):
             state.put((*before[:at], *before[at + 1 :]))
 
     def complete(self, usage: TopologyUsage, owner: GrantOwner) -> bool:
-        """Whether each pod of the assignment has its devices, wherever devices are known."""
+        """Whether each pod of the assignment has its devices, on all nodes whose devices are known."""
         for values, pods in usage.domains:
             state = self.node(values[-1])
             if state is not None and state.board.wanted(usage.single_pod):
@@ -304,7 +313,9 @@ class DeviceCache(DeviceSupply):
             raise AssertionError(f"devices are granted to {found - expected} and not to {expected - found}")
 
     def validate(self) -> None:
-        """Recompute what is kept. AssertionError for a device given twice, or to one who has no place."""
+        """Recompute what is kept. AssertionError for a device that is given twice, or given to an owner without a
+        place.
+        """
         if not self._undo.recording and not self._new:
             self._validate_owners()
         self.pods.validate()

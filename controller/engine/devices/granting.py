@@ -1,5 +1,5 @@
-"""Which sets the grants of one node get: first what pods hold, then what they were told, then what was planned before,
-then the best that is free.
+"""Chooses the sets of devices for the grants of one node: first what pods hold, then what their annotations say, then
+what was planned before, then the best free set.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ def taken(state: NodeDevices, pods: KnownPods, *, empty: bool) -> Counter[str]:
 
 
 def foreign(state: NodeDevices, pods: KnownPods) -> Iterator[str]:
-    """Held by pods that have no place from here."""
+    """Devices held by pods whose pod set never had a grant on the node."""
     for key, devices in state.reports.items():
         facts = pods.get(key)
         if not pods.is_over(key) and (facts is None or facts.owner not in state.seen):
@@ -33,7 +33,7 @@ def foreign(state: NodeDevices, pods: KnownPods) -> Iterator[str]:
 
 
 def is_short(state: NodeDevices, grant: Grant, pods: KnownPods) -> bool:
-    """Whether others have what would be needed for it, or what its pods were told."""
+    """Whether the grant lacks a set for one of its pods, or has not the set that a waiting pod's annotation names."""
     if len(grant.sets) < grant.pods:
         return True
     mine = pods.of(state.name, grant.owner)
@@ -42,9 +42,9 @@ def is_short(state: NodeDevices, grant: Grant, pods: KnownPods) -> bool:
 
 
 def filled(state: NodeDevices, grant: Grant, last: Sequence[Set], pods: KnownPods, *, empty: bool) -> Grant:
-    """The grant with a set for each pod, as far as there are any.
+    """The grant with a set of devices for each pod, as far as there are free ones.
 
-    What was chosen for the like in the same state is chosen again: a cycle asks, tries and then admits.
+    For the same request in the same state the same sets are chosen again: a cycle asks, tries and then admits.
     """
     plain = not last and not empty and not pods.of(state.name, grant.owner)
     if plain and state.chosen is not None and state.chosen[0] == state.grants:
@@ -71,7 +71,7 @@ def newly_filled(state: NodeDevices, grant: Grant, last: Sequence[Set], pods: Kn
 
 
 def settle(state: NodeDevices, pods: KnownPods) -> None:
-    """Grants anew, after an object has changed."""
+    """Chooses all sets of the node anew, after an object has changed."""
     there = pods.on(state.name)
     state.seen = {grant.owner for grant in state.grants} | (state.seen & {facts.owner for facts in there.values()})
     state.forget()
@@ -84,14 +84,14 @@ def settle(state: NodeDevices, pods: KnownPods) -> None:
         backed[at] += _promised(state, grant, mine.get(grant.owner, ()), given, grant.pods - len(backed[at]))
     found = _completed(state, pods, backed, Counter(given), keeping=True)
     if any(len(sets) < grant.pods for grant, sets in zip(state.grants, found, strict=True)):
-        # What no pod was told yet may move where that makes room for one more.
+        # Sets that no pod's annotation names yet may be exchanged where that makes room for one more pod.
         anew = _completed(state, pods, backed, given, keeping=False)
         found = max(found, anew, key=lambda sets: sum(map(len, sets)))
     state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, found, strict=True)))
 
 
 def validate(state: NodeDevices, pods: KnownPods) -> None:
-    """Recompute what is kept. AssertionError for a device given twice, or to one who has no place."""
+    """Recompute what is kept. AssertionError for a device that is given twice, or given to an owner without a place."""
     name = state.name
     for empty, kept in list(state.taken.items()):
         del state.taken[empty]
@@ -118,14 +118,16 @@ def validate(state: NodeDevices, pods: KnownPods) -> None:
 def _completed(
     state: NodeDevices, pods: KnownPods, backed: Sequence[Sequence[Set]], given: Counter[str], *, keeping: bool
 ) -> list[list[Set]]:
-    """By grant its sets, as many as there are. ``keeping``: those planned before, as far as they are free."""
+    """The sets of each grant, as many as can be found. ``keeping``: sets that were planned before are kept as far as
+    they are free.
+    """
     found = [list(sets) for sets in backed]
     for at, grant in enumerate(state.grants if keeping else ()):
         missing = grant.pods - len(found[at])
         if missing <= 0:
             continue
         planned = Counter(grant.sets) - Counter(found[at])
-        # What pods were told that hold something by now, that or other devices.
+        # Excluded are sets on the annotations of pods that hold devices by now, be it those or others.
         mine = pods.of(state.name, grant.owner)
         planned -= Counter(facts.told for key, facts in mine if key in state.reports and not _waits(state, key, facts))
         found[at] += still_free(state.board, grant, planned.elements(), given, missing)
@@ -135,8 +137,8 @@ def _completed(
 
 
 def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str], *, sparing: bool = False) -> list[Set]:
-    """What its pods hold; taken from then on. ``sparing``: not what others have by now, since a workload that was
-    evicted and comes again may be known before its old pods are known to stop.
+    """The sets that the grant's pods hold; ``given`` counts them from then on. ``sparing``: without devices that others
+    have by now, since an evicted workload may be admitted again before its old pods are known to stop.
     """
     size = state.board.size(grant.single_pod)
     found: list[Set] = []
@@ -154,14 +156,16 @@ def _holding(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str],
 
 
 def _promised(state: NodeDevices, grant: Grant, pods: _Pods, given: Counter[str], missing: int) -> list[Set]:
-    """What pods of it that hold nothing yet were told, where no other pod has it; taken from then on."""
+    """The sets that the annotations of pods without devices name, where no other pod has them; ``given`` counts them
+    from then on.
+    """
     told = [facts.told for key, facts in pods if _waits(state, key, facts)] if missing > 0 else ()
     return still_free(state.board, grant, told, given, missing)
 
 
 def _waits(state: NodeDevices, key: str, facts: PodFacts) -> bool:
-    """Whether it was told what it is to get and has nothing yet, or a part of that: its containers are given theirs one
-    by one, and what an init container alone had is not reported, though the kubelet keeps it for the pod.
+    """Whether the pod's annotation names devices and the pod holds none, or only a part of them. Containers get their
+    devices one by one; what an init container alone had is not reported, though the kubelet keeps it for the pod.
     """
     held = state.reports.get(key, ())
     part = len(held) < len(facts.told) and not Counter(held) - Counter(facts.told)
@@ -169,12 +173,12 @@ def _waits(state: NodeDevices, key: str, facts: PodFacts) -> bool:
 
 
 def _ease(state: NodeDevices, grant: Grant) -> tuple[bool, bool, int]:
-    """A grant that finds devices almost anywhere comes last."""
+    """The sort key of grants that choose: a grant that finds devices almost anywhere comes last."""
     return not grant.ask.binding, grant.ask.link is None, -state.board.size(grant.single_pod)
 
 
 def _picked(state: NodeDevices, grant: Grant, given: Counter[str], missing: int) -> list[Set]:
-    """Sets for so many pods, free ones before those held by pods that are stopping."""
+    """Sets for ``missing`` pods; free devices come before those that pods on their way out still hold."""
     if missing <= 0 or not state.reported:
         return chosen(state.board, grant, given, missing)
     found = chosen(state.board, grant, given | state.reported, missing)

@@ -1,4 +1,4 @@
-"""What one node's devices are given to: grants of the engine, reports of the agent, and what pods were told."""
+"""What the devices of one node are given to: grants of the engine, reports of the agent, and annotations of pods."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +20,9 @@ _POD_SET: Final = "kueue.x-k8s.io/podset"
 _OVER: Final = ("Succeeded", "Failed")
 
 Wanted = Sequence[tuple[Pool, int]]
-"""The pools that a pod takes devices from, and how many."""
+"""The pools that a pod takes devices from, with the number it takes of each."""
 Set = tuple[str, ...]
-"""The devices of one pod: UUIDs of GPUs or MIG instances in the board's order, one for each replica it takes."""
+"""The devices of one pod: UUIDs of GPUs or MIG instances in the board's order, one entry for each replica it takes."""
 
 
 class GrantOwner(NamedTuple):
@@ -36,7 +36,9 @@ NOBODY: Final = GrantOwner(WorkloadKey(""), "")
 
 
 class Grant(NamedTuple):
-    """``pods`` pods of the owner run on the node; ``sets`` are the devices of as many of them as could be given any."""
+    """The devices of one pod set on one node. ``pods`` pods of the owner run on the node; ``sets`` has the devices of
+    those pods that could be given some.
+    """
 
     owner: GrantOwner
     pods: int
@@ -44,16 +46,15 @@ class Grant(NamedTuple):
     ask: DeviceAsk
     sets: tuple[Set, ...]
     assumed: bool
-    """For the while of a question only."""
+    """Whether the grant exists only while a question is answered."""
 
 
 Chosen = tuple[tuple[Grant, ...], tuple[int, Mapping[ResourceName, Amount], DeviceAsk], tuple[Set, ...]]
 
 
 class PodFacts(NamedTuple):
-    """A pod of a placed workload: where it runs or is to run, and what its annotation says.
-
-    ``leaving``: it is being deleted. What it holds comes free, whatever its workload has by now.
+    """A pod of a placed workload. ``node``: where it runs or is to run; ``told``: the devices that its annotation
+    names; ``leaving``: it is being deleted, and its devices become free whatever its workload has by now.
     """
 
     owner: GrantOwner
@@ -63,7 +64,7 @@ class PodFacts(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """A pod holds other devices than it was told."""
+    """A pod that holds other devices than its annotation names."""
 
     pod: str
     node: str
@@ -72,7 +73,7 @@ class Drift(NamedTuple):
 
 
 class NodeDevices:
-    """One node with a GpuNode. ``put`` alone changes ``grants``."""
+    """The devices of one node that has a GpuNode. Only ``put`` changes ``grants``."""
 
     __slots__ = (
         "board",
@@ -94,25 +95,29 @@ class NodeDevices:
         self.given = given
         self.grants = grants
         self.reports = _reports(given, board)
-        """By pod, what it holds."""
+        """The devices that each pod holds, by pod key."""
         self.reported = Counter(uuid for devices in self.reports.values() for uuid in devices)
         self.seen: set[GrantOwner] = set()
-        """Pod sets that have or had a grant here: their pods without one are stopping."""
+        """Pod sets that have or had a grant on this node: a pod of one without a grant is stopping."""
         self.taken: dict[bool, Counter[str]] = {}
-        """By whether the cluster is thought empty, how often each device is given away; remade when missing."""
+        """How often each device is given away, by whether the cluster is taken as empty; recomputed when missing."""
         self.free: tuple[tuple[ResourceName, Pool, Free], ...] | None = None
-        """What is free by resource, as things are; remade when missing."""
+        """The free units of each resource, as things are; recomputed when missing."""
         self.chosen: Chosen | None = None
-        """What was chosen last: beside which grants, for which request, and the sets; None after any other change."""
+        """The last choice: the grants beside which it was made, the request, and the sets; None after any
+        other change.
+        """
         self.measured: dict[bool, tuple[int, float, float]] = {}
-        """Likewise, by which version of the mix: devices free, and those expected to be of no use."""
+        """The measure by whether the cluster is taken as empty: version of the mix, free devices, and how many of them
+        are expected to be of no use. Recomputed when missing.
+        """
 
     def put(self, grants: tuple[Grant, ...]) -> None:
         self.grants = grants
         self._remake()
 
     def forget(self) -> None:
-        """Pods or reports have changed."""
+        """Drops cached results after pods or reports have changed."""
         self.chosen = None
         self._remake()
 
@@ -135,17 +140,19 @@ def _reports(given: GpuNodeStatus, board: Board) -> dict[str, Set]:
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether its containers have ended for good."""
+    """Whether the pod's containers have ended for good."""
     return pod.status.phase in _OVER
 
 
 def host_of(pod: Pod) -> str:
-    """Where it runs or is to run; empty where that is not known yet."""
+    """The node on which the pod runs or is to run; empty where that is not known yet."""
     return pod.spec.node_name or pod.spec.node_selector.get(HOSTNAME_LABEL, "")
 
 
 def pod_facts(pod: Pod) -> PodFacts | None:
-    """None for a pod that is over, has no node yet, or belongs to no workload that places its pods."""
+    """The facts of a pod. None for a pod that is over, has no node yet, or belongs to no workload that places
+    its pods.
+    """
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
     workload, pod_set = annotations.get(_WORKLOAD), labels.get(_POD_SET)
     node = host_of(pod)
@@ -157,7 +164,9 @@ def pod_facts(pod: Pod) -> PodFacts | None:
 
 
 def still_free(board: Board, grant: Grant, sets: Iterable[Set], taken: Counter[str], missing: int) -> list[Set]:
-    """The first of ``sets`` that suit the request and that no pod has; taken from then on."""
+    """The first of ``sets`` that suit the request and that no pod has, ``missing`` at most; ``taken`` counts them from
+    then on.
+    """
     found: list[Set] = []
     for uuids in sets:
         if len(found) >= missing:
@@ -169,7 +178,7 @@ def still_free(board: Board, grant: Grant, sets: Iterable[Set], taken: Counter[s
 
 
 def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> list[Set]:
-    """Sets for so many pods more, fewer where there are no others; taken from then on."""
+    """Sets for ``missing`` more pods, fewer where no more are free; ``taken`` counts them from then on."""
     found: list[Set] = []
     wanted = board.wanted(grant.single_pod)
     ask = grant.ask
@@ -184,7 +193,9 @@ def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> lis
 
 
 def _of_one_pod(board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None, taken: Counter[str]) -> list[str]:
-    """Devices of all resources together, the link between every two of them; taken from then on."""
+    """The devices of one pod over all its resources, every two of them linked; ``taken`` counts them from then on.
+    Empty where there are none.
+    """
     if len(wanted) == 1 or link is None:
         return _within(board, wanted, ask, link, taken, None)
     for region in board.links.regions(link):
@@ -197,7 +208,9 @@ def _of_one_pod(board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None,
 def _within(
     board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None, taken: Counter[str], region: int | None
 ) -> list[str]:
-    """``region``: the GPUs that may be chosen from, fewer with each that is; None: all."""
+    """The devices of one pod over all its resources. ``region``: mask of the GPUs that may be chosen from, narrowed
+    with each choice; None: all GPUs.
+    """
     found: list[str] = []
     for pool, size in wanted:
         free = pool.kind.open(pool.free(taken), ask)
@@ -218,13 +231,13 @@ def _within(
 
 
 def room_together(board: Board, wanted: Wanted, ask: DeviceAsk, taken: Mapping[str, int], most: int) -> int:
-    """How many pods find linked devices of several resources one after the other, ``most`` at most."""
+    """How many pods find linked devices of several resources, one pod after the other; ``most`` at most."""
     given = Counter(taken)
     return next((count for count in range(most) if not _of_one_pod(board, wanted, ask, ask.link, given)), most)
 
 
 def _suits(board: Board, grant: Grant, given: Set, taken: Counter[str]) -> bool:
-    """Whether it is a set that could be chosen now."""
+    """Whether the set is one that could be chosen for the grant now."""
     counts = Counter(given)
     wanted = board.wanted(grant.single_pod)
     if sum(size for _, size in wanted) != len(given):

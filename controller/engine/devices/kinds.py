@@ -1,6 +1,6 @@
-"""What pools of one make have in common: how many pods fit into what is free of them, and which units they would get.
+"""What pools of one make have in common: how many pods fit into their free units, and which units a pod would get.
 
-Thousands of nodes are of one make, and few different sets of their GPUs are ever free: every answer is kept.
+Thousands of nodes are of one make, and few different sets of their GPUs are ever free, so every answer is cached.
 """
 
 from collections.abc import Callable, Hashable, Iterator
@@ -12,7 +12,7 @@ from controller.engine.model.devicerequest import DeviceAsk, Link, normal
 from controller.engine.model.gpuparts import Part, Piece
 
 Free = tuple[int, ...]
-"""By unit of a pool, how many more containers may hold it."""
+"""How many more containers may hold each unit of a pool."""
 
 Split = tuple[Part, ...]
 
@@ -20,11 +20,11 @@ _REMEMBERED: Final = 65_536
 
 
 class Make(NamedTuple):
-    """Of one unit: the place of its GPU on the board, and how many containers may hold it at once.
+    """One unit of a pool: the place of its GPU on the board, and how many containers may hold it at once.
 
-    ``alone``: all that a container asks for must be of one unit, as percents of a GPU are, in multiples of
-    ``granularity``; ``spread``: the emptiest first. ``daemon``: the place of the first of the GPUs that share its MPS
-    daemon, and that a container may have equal parts of; negative where it has its own.
+    ``alone``: a container's whole request must be served by one unit, in multiples of ``granularity``, as percents of a
+    GPU are. ``spread``: the emptiest unit is taken first. ``daemon``: the place of the first of the GPUs that share its
+    MPS daemon, of which a container may have equal parts; negative where the GPU has a daemon of its own.
     """
 
     gpu: int
@@ -38,19 +38,20 @@ class Make(NamedTuple):
 
 
 class DeviceKind:
-    """``free`` is always what is free of those that are good enough, see ``open``.
+    """The answers for all pools with the same units and links. ``free`` always means what ``open`` returned: the free
+    units that satisfy the request.
 
-    ``split``: what must lie together of a request for percents; empty where that is all of it.
+    ``split``: the parts of a request for percents that must each lie together; empty where that is the whole request.
     """
 
     def __init__(self, makes: tuple[Make, ...], links: Linkage) -> None:
         self.makes = makes
         self.links = links
         self.whole = all(make.replicas == 1 for make in makes) and len({make.gpu for make in makes}) == len(makes)
-        """Each unit is a GPU of its own that one container holds: sets of them are masks."""
+        """Whether each unit is a GPU of its own that one container holds: sets of units are then bit masks."""
         self.alone = any(make.alone for make in makes)
         self.full: Free = tuple(make.replicas for make in makes)
-        """What is free of a pool whose units are all well, and nobody's."""
+        """The free units of a pool whose units are all healthy and held by no container."""
         self._pieces = tuple(Piece(make.gpu, make.granularity, make.spread, make.daemon) for make in makes)
         self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
         self._rooms: dict[tuple[Free, int, Link | None, Split], int] = {}
@@ -58,14 +59,14 @@ class DeviceKind:
 
     @classmethod
     def of(cls, makes: tuple[Make, ...], links: Linkage) -> "DeviceKind":
-        """The one that all pools of these units on such boards share."""
+        """The kind that all pools of these units on boards with these links share."""
         known = links.kinds.get(makes)
         if not isinstance(known, cls):
             known = links.kinds[makes] = cls(makes, links)
         return known
 
     def open(self, free: Free, ask: DeviceAsk) -> Free:
-        """What is free of those that are good enough."""
+        """The free units that satisfy the request (product, memory)."""
         if not (ask.product or ask.min_memory_mib):
             return free
         key = ask.product, ask.min_memory_mib
@@ -79,7 +80,7 @@ class DeviceKind:
         return tuple(count if fine else 0 for count, fine in zip(free, good, strict=True))
 
     def room(self, free: Free, size: int, link: Link | None, split: Split = ()) -> int:
-        """How many pods of ``size`` devices each could be given theirs."""
+        """How many pods that take ``size`` devices each could be given theirs."""
         if not self.alone and (link is None or size == 1):
             return sum(free) // size
         key = free, size, link, split if self.alone else ()
@@ -95,7 +96,7 @@ class DeviceKind:
         return known
 
     def choose(self, free: Free, size: int, link: Link | None, split: Split = ()) -> tuple[int, ...]:
-        """Units for one pod, one entry for each device, in their order; empty where there is no such set."""
+        """The units for one pod, sorted, with one entry for each device; empty where no set is free."""
         key = free, size, link, split if self.alone else ()
         known = self._choices.get(key)
         if known is None:
@@ -104,7 +105,7 @@ class DeviceKind:
         return known
 
     def suits(self, counts: Free, size: int, split: Split) -> bool:
-        """Whether so many of each unit could be what a pod has, as far as its containers' requests go."""
+        """Whether a pod could have this count of each unit, as far as its containers' requests go."""
         return sum(counts) == size and (not self.alone or bool(self._in_parts(counts, size, None, split)))
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class DeviceKind:
                 yield members
 
     def _packed(self, free: Free, size: int, group: tuple[int, ...]) -> tuple[int, ...]:
-        """Off the GPUs that are fullest, so that others stay untouched."""
+        """Takes ``size`` units off the fullest GPUs, so that others stay untouched."""
         on_gpu: dict[int, int] = {}
         for at in group:
             on_gpu[self.makes[at].gpu] = on_gpu.get(self.makes[at].gpu, 0) + free[at]
@@ -150,7 +151,7 @@ class DeviceKind:
 
 
 def keep(table: dict[Any, Any], key: Hashable, value: object) -> None:
-    """Remember an answer; beyond so many all are forgotten and made anew as they are asked for."""
+    """Cache an answer. A full table is emptied, and its answers are computed again when asked for."""
     if len(table) >= _REMEMBERED:
         table.clear()
     table[key] = value

@@ -1,11 +1,12 @@
-"""How the GPUs of a node are joined, asked about sets of them: bit i stands for the GPU at place i of the board.
+"""How the GPUs of a node are linked, asked about sets of GPUs. A set is a bit mask: bit i is the GPU at place i of the
+board.
 
-    room(free, size, link)    how many disjoint sets of ``size``, each joined throughout, lie in ``free``
-    choose(free, size, link)  one of them, chosen so that the others still fit and what is left is well linked
+    room(free, size, link)    how many disjoint sets of ``size``, each fully linked, lie in ``free``
+    choose(free, size, link)  one of them, chosen so that the others still fit and the rest is well linked
 
-Nodes of one model share one ``Linkage``, so what was worked out once for a set of free GPUs holds for ten thousand
-nodes. Where a link joins GPUs in groups (switches, pairs, PCIe roots, NUMA nodes) counting is a sum over groups; in a
-mesh the packing is searched, exactly for up to 16 GPUs that hang together and from below beyond that.
+Nodes of one model share one ``Linkage``, so what was computed once for a set of free GPUs holds for ten thousand nodes.
+Where a link joins GPUs in groups (switches, pairs, PCIe roots, NUMA nodes) the count is a sum over groups. In a mesh
+the packing is searched: exactly for up to 16 connected GPUs, and as a lower bound beyond that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,13 +21,17 @@ from inventory.preference.linktable import LinkTable
 from inventory.preference.subsets import MAX_BITS, indexes, mask_of
 
 _STEPS: Final = 64
-"""Pieces of a search for the best set (some half a millisecond each): a new kind of node is waited for so long once."""
+"""Steps of a search for the best set, some half a millisecond each: the first request on a new kind of node waits for
+no more.
+"""
 _REMEMBERED: Final = 65_536
 _MOST_SETS: Final = 4096
 
 
 class Linkage:
-    """``links`` and ``numa`` are in the order of the board's places; the table is that of ``inventory``."""
+    """The links of one node model. ``links`` and ``numa`` are in the order of the board's places; scores come from
+    ``inventory``.
+    """
 
     def __init__(self, links: LinkMatrix, numa: tuple[int | None, ...]) -> None:
         self.count = len(links)
@@ -37,26 +42,26 @@ class Linkage:
         self._table = LinkTable(self._names, scores(links))
         self._room: dict[tuple[int, int, Link], int] = {}
         self.kinds: dict[object, object] = {}
-        """What pools that stand on such GPUs have in common: ``devices.kinds`` keeps it here."""
+        """The kinds of pools that stand on these GPUs; ``devices.kinds`` stores them here."""
 
     def joined(self, mask: int, link: Link) -> bool:
-        """Whether every two of the set are joined."""
+        """Whether every two GPUs of the set are linked."""
         return all(not mask & ~(self._joined[link][place] | 1 << place) for place in indexes(mask))
 
     def groups(self, link: Link | None) -> tuple[int, ...]:
-        """Sets that the link joins throughout and that it does not join to one another; single GPUs in a mesh."""
+        """Sets of GPUs that the link joins fully and that it does not join to one another; single GPUs in a mesh."""
         if link is None:
             return (self.full,)
         found = self._groups[link]
         return found if found is not None else tuple(1 << place for place in range(self.count))
 
     def regions(self, link: Link) -> tuple[int, ...]:
-        """Sets of GPUs of which one holds every set that the link joins throughout."""
+        """Sets of GPUs such that every fully linked set lies in one of them."""
         joined = self._joined[link]
         return tuple(dict.fromkeys(joined[place] | 1 << place for place in range(self.count)))
 
     def near(self, places: Iterable[int], link: Link) -> int:
-        """These GPUs and those that are joined to all of them."""
+        """The mask of these GPUs and those that are linked to all of them."""
         found = self.full
         for place in places:
             found &= self._joined[link][place] | 1 << place
@@ -79,7 +84,7 @@ class Linkage:
         return known
 
     def choose(self, free: int, size: int, link: Link | None) -> int:
-        """A set of ``size``, 0 where there is none."""
+        """The mask of a set of ``size`` GPUs; 0 where there is none."""
         if not 0 < size <= free.bit_count():
             return 0
         return self._chosen(free, size, link if size > 1 else None)
@@ -92,7 +97,7 @@ class Linkage:
         groups = self._groups[link]
         if groups is not None:
             fitting = [free & group for group in groups if (free & group).bit_count() >= size]
-            # The tightest group: larger ones stay whole.
+            # The tightest group is taken: larger ones stay whole.
             return (
                 self._best(min(fitting, key=lambda region: (region.bit_count(), region & -region)), size)
                 if fitting
@@ -110,14 +115,14 @@ class Linkage:
         )
 
     def _left(self, free: int, link: Link) -> int:
-        """What could still be placed, large sets before small ones."""
+        """How many sets could still be placed, as one number that weighs large sets above small ones."""
         worth = 0
         for size in (8, 4, 2):
             worth = worth * (MAX_BITS + 1) + self.room(free, size, link)
         return worth
 
     def _best(self, free: int, size: int) -> int:
-        """By the links' quality: what is left over stays well connected too."""
+        """The best set by the quality of links: what is left over stays well connected too."""
         search = self._table.search([self._names[place] for place in indexes(free)], (), size)
         if search is None:
             return mask_of(indexes(free)[:size])
@@ -131,7 +136,7 @@ class Linkage:
         return sum(self._table.score(self._names[a], self._names[b]) for a, b in combinations(places, 2))
 
     def _parts(self, free: int, link: Link) -> Iterator[int]:
-        """What hangs together in ``free``."""
+        """The connected components of ``free``."""
         joined = self._joined[link]
         while free:
             part, edge = 0, free & -free
@@ -145,7 +150,9 @@ class Linkage:
             free &= ~part
 
     def _packed(self, part: int, size: int, link: Link) -> int:
-        """The most disjoint joined sets in one part; from below where the part is too large to be searched."""
+        """The largest number of disjoint linked sets in one component; a lower bound where the component is too large
+        to search.
+        """
         if part.bit_count() < size:
             return 0
         if part.bit_count() > MAX_BITS:
@@ -190,7 +197,7 @@ class Linkage:
             rest &= rest - 1
 
     def _with(self, lowest: int, free: int, size: int, link: Link) -> Iterator[int]:
-        """Joined sets of ``size`` within ``free`` that contain its lowest GPU."""
+        """The linked sets of ``size`` within ``free`` that contain its lowest GPU."""
         joined = self._joined[link]
 
         def grow(chosen: int, open_: int, missing: int) -> Iterator[int]:
@@ -207,12 +214,12 @@ class Linkage:
 
 @lru_cache(maxsize=1024)
 def linkage(links: LinkMatrix, numa: tuple[int | None, ...]) -> Linkage:
-    """One for all nodes whose GPUs are joined alike."""
+    """The one Linkage of all nodes whose GPUs are linked alike."""
     return Linkage(links, numa)
 
 
 def _joined(links: LinkMatrix, numa: tuple[int | None, ...], link: Link) -> tuple[int, ...]:
-    """By place, the others that it is joined to."""
+    """A mask for each place: the other GPUs that it is linked to."""
     count = len(links)
 
     def holds(a: int, b: int) -> bool:
@@ -229,7 +236,7 @@ def _joined(links: LinkMatrix, numa: tuple[int | None, ...], link: Link) -> tupl
 
 
 def _groups(joined: tuple[int, ...]) -> tuple[int, ...] | None:
-    """None where the link is not transitive: a mesh."""
+    """The groups that the link forms; None where the link is not transitive (a mesh)."""
     found = dict.fromkeys(mask | 1 << place for place, mask in enumerate(joined))
     if any(joined[place] | 1 << place != group for group in found for place in indexes(group)):
         return None

@@ -1,8 +1,8 @@
-"""Fragmentation: how many free devices the requests of late could not use, in expectation over their mix.
+"""Fragmentation: how many free devices recent requests could not use, as the expected value over their mix.
 
 F(free) = sum over shapes m of p(m) * (devices free - size(m) * how many m fit). The idea is that of FGD (Weng et al.,
-USENIX ATC 2023), with links in the place of shares of a GPU. Weights of shapes halve every ``HALF_LIFE_S``; a pod each
-of one, two, four and eight linked GPUs stands for what is not known yet, of percents a half and all of one.
+USENIX ATC 2023), with links in place of shares of a GPU. Weights of shapes halve every ``HALF_LIFE_S``. As a prior, one
+pod each of one, two, four and eight linked GPUs is counted; for percents, one of half a GPU and one of a whole.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _PRIOR_PERCENTS: Final = tuple((size, DeviceAsk()) for size in (50, 100))
 
 
 class DeviceShape(NamedTuple):
-    """One pod's request for devices of one resource."""
+    """The request of one pod for devices of one resource."""
 
     resource: ResourceName
     size: int
@@ -32,7 +32,7 @@ class DeviceShape(NamedTuple):
 
 
 class Mix:
-    """What was asked for of late. Scores are those of the mix at the last ``refresh``, whatever is noted meanwhile."""
+    """The recent requests. Scores are those of the mix at the last ``refresh``, whatever has been noted since."""
 
     def __init__(self) -> None:
         self._weights: dict[DeviceShape, float] = {}
@@ -41,18 +41,20 @@ class Mix:
         self._refreshed_s = float("-inf")
         self._fresh = True
         self.version = 0
-        """Moves on with each ``refresh`` that changed anything."""
+        """A number that grows with each ``refresh`` that changed the mix."""
         self._shares: dict[ResourceName, tuple[tuple[int, DeviceAsk, float], ...]] = {}
         self._scores: dict[tuple[object, ResourceName, Free], float] = {}
         self._rises: dict[tuple[object, ResourceName, Free, int, DeviceAsk, int], float] = {}
 
     def note(self, shape: DeviceShape, pods: int) -> None:
-        """So many pods were given room."""
+        """Count ``pods`` more pods of this shape that were given room."""
         self._weights[shape] = self._weights.get(shape, 0.0) + pods
         self._fresh = False
 
     def refresh(self, now_s: float, *, anew: bool = False) -> None:
-        """Between decisions: the mix as it is at ``now_s``; without ``anew`` not more often than worth while."""
+        """Bring the mix to ``now_s``; call it between decisions. Without ``anew`` at most once every
+        ``_REFRESHED_S``.
+        """
         if self._fresh or (not anew and now_s - self._refreshed_s < _REFRESHED_S):
             return
         lapsed_s = max(0.0, now_s - self._at_s) if self._at_s else 0.0
@@ -67,7 +69,7 @@ class Mix:
         self._rises.clear()
 
     def unusable(self, pool: Pool, resource: ResourceName, free: Free) -> float:
-        """Devices of ``free`` that a request of late could not use, in expectation."""
+        """The expected number of devices of ``free`` that a recent request could not use."""
         key = pool.kind, resource, free
         known = self._scores.get(key)
         if known is None:
@@ -79,7 +81,7 @@ class Mix:
         return known
 
     def rise(self, pool: Pool, resource: ResourceName, free: Free, size: int, ask: DeviceAsk, pods: int) -> float:
-        """By how much ``unusable`` grows with so many pods more; infinite where they do not fit."""
+        """How much ``unusable`` grows when ``pods`` more pods take devices; infinite where they do not fit."""
         key = pool.kind, resource, free, size, ask, pods
         known = self._rises.get(key)
         if known is None:
@@ -92,7 +94,7 @@ class Mix:
         return known
 
     def shapes(self) -> Mapping[DeviceShape, float]:
-        """Weights, for people."""
+        """The weight of each shape, for display."""
         return dict(self._weights)
 
     def _shares_of(self, resource: ResourceName) -> tuple[tuple[int, DeviceAsk, float], ...]:

@@ -1,6 +1,6 @@
-"""The pods of placed workloads: where each runs or is to run, whose it is, and which have ended.
+"""The pods of placed workloads: where each runs or is to run, the pod set it belongs to, and which pods have ended.
 
-Nodes are known by the names of their objects; pods that are not bound yet name the hostname label of theirs.
+Nodes are known by the names of their objects; pods that are not bound yet name their node by its hostname label.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ _NONE: Final[Mapping[str, PodFacts]] = {}
 class KnownPods:
     def __init__(self) -> None:
         self._hosts: dict[str, str] = {}
-        """By hostname label the names of nodes that are called otherwise."""
+        """Node name by hostname label, for nodes whose label is not their name."""
         self._labels: dict[str, str] = {}
         self._facts: dict[str, PodFacts] = {}
         self._over: dict[str, None] = {}
-        """Pods that had a place and have ended, the latest: their agent may report them still, or only then."""
+        """The pods that had a place and ended most recently: an agent may report them still, or only afterwards."""
         self._where: dict[str, str] = {}
         self._on_node: dict[str, dict[str, PodFacts]] = {}
 
@@ -29,7 +29,9 @@ class KnownPods:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def set_host(self, name: str, label: str | None) -> bool:
-        """The hostname label of a node, None without one. Whether the node is known by another word than before."""
+        """Store the hostname label of a node, None without one. Returns whether the node is known by another label than
+        before.
+        """
         known = self._labels.pop(name, None)
         if known is not None:
             self._hosts.pop(known, None)
@@ -46,7 +48,9 @@ class KnownPods:
         return True
 
     def tell(self, key: str, now: PodFacts | None) -> tuple[str, ...]:
-        """None: it is over, or has no node. The nodes it was on and is on; none where nothing is new."""
+        """Store a pod's facts; None for a pod that is over or has no node. Returns the nodes that the pod was on and is
+        on; none where nothing changed.
+        """
         if self._facts.get(key) == now:
             return ()
         old = self._where.get(key)
@@ -61,13 +65,13 @@ class KnownPods:
         return tuple(dict.fromkeys(name for name in (old, new) if name is not None))
 
     def remember(self, key: str) -> None:
-        """It has ended."""
+        """Remember a pod that has ended."""
         self._over[key] = None
         if len(self._over) > _MOST_OVER:
             del self._over[next(iter(self._over))]
 
     def forget(self, key: str) -> None:
-        """No node reports it any more."""
+        """Forget an ended pod that no node reports any more."""
         self._over.pop(key, None)
 
     # -- questions ---------------------------------------------------------------------------------------------------
@@ -82,11 +86,11 @@ class KnownPods:
         return key in self._over
 
     def on(self, name: str) -> Mapping[str, PodFacts]:
-        """By key, the pods of a node."""
+        """The pods of a node, by key."""
         return self._on_node.get(name, _NONE)
 
     def of(self, name: str, owner: GrantOwner) -> list[tuple[str, PodFacts]]:
-        """Those of the owner on a node, in the order of their keys."""
+        """The owner's pods on a node, sorted by key."""
         there = self._on_node.get(name)
         return [] if there is None else [(key, there[key]) for key in sorted(there) if there[key].owner == owner]
 

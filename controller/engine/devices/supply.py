@@ -1,4 +1,6 @@
-"""What the devices of all nodes have room for: how many pods could be given theirs, and which MIG instances made."""
+"""What the devices of all nodes have room for: how many pods could be given devices, and which MIG instances could be
+made.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,26 +20,25 @@ from inventory.layout.layout import mig_resource_name
 UNBOUNDED: Final = 1 << 30
 _PERCENT: Final = 0.01
 _MOST_PODS: Final = 256
-"""No node runs more."""
+"""Limit of pods counted on one node: no node runs more."""
 _PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 _MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
-"""MiB of each GPU."""
+"""The label with the memory of each GPU, in MiB."""
 _PRODUCT_SUFFIXES: Final = ("-SHARED", "-MIG-")
 _MEMORY_DIGITS: Final = 12
 _MIG_PREFIX: Final = mig_resource_name("")
 
 
 class LabelledGpus(NamedTuple):
-    """What GPU feature discovery's labels say of a node whose GPUs no agent reports.
-
-    ``product`` is empty and ``memory_mib`` 0 where nothing is said.
+    """What the labels of GPU feature discovery say of a node whose GPUs no agent reports. ``product`` is empty and
+    ``memory_mib`` 0 where the labels say nothing.
     """
 
     product: str
     memory_mib: int
 
     def may_be(self, ask: DeviceAsk) -> bool:
-        """False where the node's GPUs are others than those that are asked for."""
+        """Whether the node may have GPUs as asked for; False where the labels name others."""
         fine = not ask.product or not self.product or self._is(ask.product)
         return fine and (not self.memory_mib or self.memory_mib >= ask.min_memory_mib)
 
@@ -47,9 +48,8 @@ class LabelledGpus(NamedTuple):
 
 
 class Makeable(NamedTuple):
-    """A MIG instance that does not exist yet and that the GPU has room for. A layout makes it; the queue cuts nothing.
-
-    ``starts``: the memory slices that it could begin at. ``mode``: MIG mode is on already.
+    """A MIG instance that does not exist yet and that the GPU has room for. A layout makes it; the queue cuts no GPUs.
+    ``starts``: the memory slices at which it could begin. ``mode``: whether MIG mode is on already.
     """
 
     node: str
@@ -59,24 +59,24 @@ class Makeable(NamedTuple):
 
 
 class DeviceSupply:
-    """Nodes are known by the names of their objects, or by their hostname labels.
+    """The devices of all nodes. A node is found by the name of its object or by its hostname label.
 
-    ``DeviceCache`` alone writes ``nodes``, ``pods``, ``mix`` and what labels say; ``room_beside`` puts a grant on a
-    node for the length of one question and takes it off again.
+    Only ``DeviceCache`` writes ``nodes``, ``pods``, ``mix`` and what labels say; ``room_beside`` puts a grant on a node
+    while it answers and takes it off again.
     """
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeDevices] = {}
         self.pods = KnownPods()
         self._labelled: dict[str, LabelledGpus] = {}
-        """What labels say of nodes, by name; those that say nothing are not in it."""
+        """What labels say of nodes' GPUs, by node name; nodes whose labels say nothing are left out."""
         self.mix = Mix()
 
     def node(self, host: str) -> NodeDevices | None:
         return self.nodes.get(self.pods.name(host))
 
     def room(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> int:
-        """How many such pods could be given devices there. ``empty``: as if nothing preemptible were running."""
+        """How many such pods could be given devices on the host. ``empty``: as if nothing preemptible were running."""
         state = self.node(host)
         if state is None:
             labelled = self._labelled.get(self.pods.name(host)) if ask.binding else None
@@ -93,7 +93,7 @@ class DeviceSupply:
         return most
 
     def unfit(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> Unfit:
-        """Why ``room`` is 0 there."""
+        """Why ``room`` is 0 on the host."""
         state = self.node(host)
         if state is None:
             return Unfit.LABELS
@@ -107,7 +107,7 @@ class DeviceSupply:
         *,
         empty: bool,
     ) -> int | None:
-        """``room`` for workers once their leader has its devices; None where it finds none."""
+        """``room`` for workers once their leader has its devices; None where the leader finds none."""
         state = self.node(host)
         if state is None:
             return UNBOUNDED
@@ -122,7 +122,9 @@ class DeviceSupply:
             state.put(before)
 
     def rise(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, pods: int) -> float:
-        """By how much so many pods there would add to the devices that no request can use; 0 where nothing is known."""
+        """How much ``pods`` more pods on the host would raise the number of devices that no request can use; 0 where
+        its devices are not known.
+        """
         state = self.node(host)
         if state is None:
             return 0.0
@@ -137,7 +139,7 @@ class DeviceSupply:
         )
 
     def free(self, name: str, *, empty: bool = False) -> Iterator[tuple[ResourceName, Pool, Free]]:
-        """What is free on a node, by resource."""
+        """The pools of a node with their free units, by resource."""
         state = self.nodes.get(name)
         if state is not None:
             taken = self._taken(state, empty=empty)
@@ -145,13 +147,12 @@ class DeviceSupply:
                 yield resource, pool, pool.free(taken)
 
     def held(self, state: NodeDevices, uuid: str) -> bool:
-        """Whether a pod has the device of the node, or is to have it."""
+        """Whether a pod has the device of the node, or is planned to have it."""
         return self._taken(state, empty=False)[uuid] > 0
 
     def measured(self, name: str, *, empty: bool = False) -> tuple[float, float] | None:
-        """Devices that are free on a node, and how many of them are expected to be of no use; None if not known.
-
-        A percent of a GPU is a hundredth of a device.
+        """The free devices of a node and how many of them are expected to be of no use; None where its devices are not
+        known. A percent of a GPU is a hundredth of a device.
         """
         state = self.nodes.get(name)
         if state is None:
@@ -178,7 +179,7 @@ def labelled_gpus(labels: Mapping[str, str]) -> LabelledGpus | None:
 
 
 def could_be_made(rooms: DeviceSupply, resource: ResourceName) -> Iterator[Makeable]:
-    """Where there is room beside the instances that exist; of GPUs without MIG mode those that no pod has."""
+    """Where the instance has room beside existing ones. A GPU whose MIG mode is off counts only while no pod has it."""
     if not resource.startswith(_MIG_PREFIX):
         return
     for name, state in rooms.nodes.items():

@@ -1,4 +1,4 @@
-"""Why a node's devices give a pod none of what it asks for, where cores, memory and numbers would do."""
+"""Why a node's devices cannot serve a pod although its CPU, memory and device counts would do."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -27,7 +27,7 @@ _BY_LINK = {Link.NVLINK: Unfit.NVLINK, Link.PCIE: Unfit.PCIE, Link.NUMA: Unfit.N
 
 
 def unfit(board: Board, taken: Mapping[str, int], single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk) -> Unfit:
-    """The first thing that is missing, in the order in which waiting helps less: product before what is taken."""
+    """The first missing property, in the order in which waiting helps less: the product comes before what is taken."""
     wanted = board.wanted(single_pod)
     if not wanted:
         return Unfit.ABSENT

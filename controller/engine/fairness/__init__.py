@@ -1,1 +1,1 @@
-"""Fairness of trees that are mirrored from Volcano's and KAI's Queues: whose job starts, and who gives way for it."""
+"""Fairness in trees that mirror Volcano's and KAI's Queues: which job starts, and which jobs give way for it."""

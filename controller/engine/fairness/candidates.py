@@ -1,4 +1,6 @@
-"""Candidates of a mirrored tree for eviction, worst first: by the order of its Queues, then by priority and time."""
+"""The candidates of a mirrored tree for eviction, worst first: by the order of its Queues, then by priority
+and time.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -14,8 +16,8 @@ from controller.engine.quota.queuestate import Holder
 
 
 class Candidates:
-    """Holders of ``leaves`` that may give way, the worst first. ``within``: the job's own Queue is the leaf, and they
-    have a lower priority.
+    """Holders in ``leaves`` that may be evicted, the worst first. ``within``: the leaf is the job's own Queue, and only
+    holders of lower priority are candidates.
     """
 
     def __init__(
@@ -36,12 +38,12 @@ class Candidates:
         self.within = within
 
     def worst_first(self, goes: Callable[[Holder], bool], taken: set[WorkloadKey]) -> Iterator[Holder]:
-        """Those that are not ``taken`` and for which ``goes`` holds."""
+        """The candidates that are not ``taken`` and for which ``goes`` holds."""
         waiting = {leaf: found for leaf in self._leaves if (found := self._of(leaf, goes, taken))}
         return _Worst(self._tree, self._rules, waiting).holders()
 
     def _of(self, leaf: QueueName, goes: Callable[[Holder], bool], taken: set[WorkloadKey]) -> list[Holder]:
-        """The best first: the last is the first victim."""
+        """The candidates of one leaf, the best first: the last is the first victim."""
         queue = self._cluster.queues.get(ClusterQueueName(leaf))
         found = [
             holder
@@ -57,7 +59,7 @@ class Candidates:
 
 
 class _Last:
-    """A key that is smaller the larger the order's is."""
+    """A sort key in reverse: it is smaller the larger ``key`` is."""
 
     __slots__ = ("key",)
 
@@ -74,7 +76,9 @@ class _Last:
 
 
 class _Worst(Walk[_Last]):
-    """The next victim of the last Queue, by what its Queues have left without those before it."""
+    """Yields the next victim of the Queue that comes last, by what its Queues have left without the victims
+    before it.
+    """
 
     def __init__(self, tree: FairTree, rules: Rules, waiting: Mapping[QueueName, list[Holder]]) -> None:
         super().__init__(tree)

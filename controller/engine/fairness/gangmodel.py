@@ -1,8 +1,8 @@
-"""A tree of KAI's Queues with its jobs and nodes, as ``controller.engine.gangs`` looks at them.
+"""A tree of KAI's Queues with its jobs and nodes, in the data model of ``controller.engine.gangs``.
 
-A job is one gang, a pod set of it one pod set, a pod one task. Pods above the minimum of a job that holds quota are of
-its gang, in a pod set without a minimum; so are subgroups above it, each of which starts and leaves as a whole. What
-others hold of a node is not there for the gangs.
+A job is one gang, a pod set of it one pod set, a pod one task. Pods above the minimum of a job that holds quota belong
+to its gang, in a pod set without a minimum; so do subgroups above it, each of which starts and leaves as a whole. What
+workloads outside the tree hold of a node is not visible to the gangs.
 """
 
 import math
@@ -49,10 +49,10 @@ KEPT_IN_PLACE: Final = (
 """Annotations of pods that are not moved."""
 
 _ONE: Final = NodeName(QUOTA_ALONE)
-"""The machine that all nodes are together, where another scheduler chooses among them."""
+"""The one machine that stands for all nodes together, where another scheduler chooses among them."""
 
 _ABOVE: Final = "above"
-"""The pod set of what is above a gang's minimum; others are named by their index."""
+"""The pod set of the pods above a gang's minimum; other pod sets are named by their index."""
 
 _ALL_NODES: Final = FlavorName(ALL_NODES)
 _SAME: Final = {CPU: CPU, MEMORY: MEMORY, GPU_RESOURCE: GPU}
@@ -77,13 +77,14 @@ def _amounts(bounds: Bounds) -> Amounts:
 
 
 class GangModel:
-    """Gangs and machines of one decision. ``workloads``: by task the one that it is a pod of.
-
-    A job that holds quota is told before those of its pods that are above its minimum.
+    """The gangs and machines of one decision. ``workloads``: for each task the workload that it is a pod of. A job that
+    holds quota must be added before its pods above the minimum.
     """
 
     def __init__(self, cluster: Cluster, tree: FairTree | None, flavor: FlavorName = _ALL_NODES) -> None:
-        """Without a tree: of ClusterQueues on the nodes of ``flavor``, all of whose workloads may lose their places."""
+        """``tree`` None: the model is of ClusterQueues on the nodes of ``flavor``, and every workload may lose its
+        places.
+        """
         self._cluster = cluster
         self._system = tree.system if tree is not None else None
         self._places = tree is None or tree.places
@@ -95,7 +96,7 @@ class GangModel:
         self._joined: dict[WorkloadKey, Gang] = {}
         """The gang of each workload."""
         self._above: dict[WorkloadKey, list[WorkloadKey]] = {}
-        """Workloads above a minimum, by that."""
+        """The workloads above a minimum, by the workload that has the minimum."""
         self.machines: dict[NodeName, Machine] = {}
         for facts, free in self._rooms if self._places else ():
             self.machines[NodeName(facts.name)] = _machine(facts.name, free, facts.labels)
@@ -103,12 +104,12 @@ class GangModel:
             self.machines[_ONE] = _machine(_ONE, {**tree.offered, PODS: math.inf}, {})
 
     def add(self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float) -> Gang:
-        """A job that waits, or what is above the minimum of one that holds quota."""
+        """Add a job that waits, or pods above the minimum of a job that holds quota."""
         pod_sets = [self._pod_set(info, pod_set, index) for index, pod_set in enumerate(info.pod_sets)]
         return self._keep(info, leaf, priority, created_s, pod_sets)
 
     def hold(self, holder: Holder, leaf: QueueName) -> Gang:
-        """A job that runs, or is leaving. Its pods are where they were placed."""
+        """Add a job that runs, or is leaving. Its pods are where they were placed."""
         phase = Phase.RELEASING if holder.evicted else Phase.RUNNING
         pod_sets: list[PodSet] = []
         for index, pod_set in enumerate(holder.info.pod_sets):
@@ -126,11 +127,11 @@ class GangModel:
         return self._keep(holder.info, leaf, holder.priority, holder.queued_at_s, pod_sets)
 
     def keys(self, tasks: Iterable[Task]) -> dict[WorkloadKey, None]:
-        """The workloads that these are pods of, in their order."""
+        """The workloads that the tasks are pods of, in the order of the tasks."""
         return dict.fromkeys(self.workloads[task.name] for task in tasks)
 
     def with_above(self, keys: Iterable[WorkloadKey]) -> list[WorkloadKey]:
-        """And all that is above them."""
+        """The workloads, followed by all workloads above their minimums."""
         found = dict.fromkeys(keys)
         left = [*found]
         while left:
@@ -207,7 +208,7 @@ class GangModel:
 
 
 def _put_whole(gang: Gang, info: WorkloadInfo, pod_sets: list[PodSet]) -> None:
-    """A subgroup above the gang's minimum."""
+    """Add a subgroup above the gang's minimum."""
     for pod_set in pod_sets:
         pod_set.whole, pod_set.name = info.key, f"{_ABOVE}/{info.key}/{pod_set.name}"
         gang.pod_sets[pod_set.name] = pod_set
@@ -223,7 +224,7 @@ def _machine(name: str, free: Mapping[ResourceName, float], labels: Mapping[str,
 
 
 def _give_back(machine: Machine, request: Request) -> None:
-    """What the tree's own jobs hold is theirs to share."""
+    """Add a request to what a machine can give: what the tree's own jobs hold is theirs to share."""
     allocatable = dict(machine.allocatable)
     for name, amount in request.asked.items():
         allocatable[name] = allocatable.get(name, 0.0) + amount
@@ -231,7 +232,7 @@ def _give_back(machine: Machine, request: Request) -> None:
 
 
 def _root(info: WorkloadInfo, pod_sets: list[PodSet]) -> Group:
-    """The tree of its subgroups, with the levels that they are bound to."""
+    """The tree of the workload's subgroups, with the levels that they are bound to."""
     shape = shape_of(info.workload)
     if shape is None:
         return Group(pod_sets=pod_sets)

@@ -1,7 +1,8 @@
-"""A turn of a tree of KAI's Queues: what gangs decide, as entries of the engine.
+"""A turn of a tree of KAI's Queues: the decisions of gangs, as entries of the engine.
 
-What starts gets its places from the engine, which knows devices and links; the gangs' decision says who starts, and who
-leaves for whom. Where the engine finds no places although there is room for the gang, the job waits for the next turn.
+A starting job gets its places from the engine, which knows devices and links; the gangs' decision says which job
+starts, and which jobs leave for it. If the engine finds no places although there is room for the gang, the job waits
+for the next turn.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +40,7 @@ _REASONS: Final = {
 
 
 class GangTurn:
-    """``run`` decides once on all that waits. The cluster is left as it was."""
+    """One turn. ``run`` decides once on all pending jobs. The cluster is left as it was."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class GangTurn:
         refusal: Refusal,
         occasion: Occasion,
     ) -> None:
-        """KAI's order needs no claimants: Queues below their quota go before all others."""
+        """Takes a snapshot. KAI's order needs no claimants: Queues below their quota go before all others."""
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree
@@ -58,13 +59,13 @@ class GangTurn:
         self._rules = Kai()
         self._moves = occasion.moves
         self._left = self._moves.left(self._now_s)
-        """How many workloads may still move: those above a gang's minimum move with it, and count each."""
+        """How many workloads may still move: those above a gang's minimum move with it, and each counts."""
         self._consolidation = cluster.config.extensions.consolidation
         self._holders: dict[WorkloadKey, Holder] = {}
         self._free_gpus = 0.0
-        """Once all is decided; no more could be made of it by moves."""
+        """GPUs that are free after all decisions: no moves could free more for one job."""
         self._gone: set[WorkloadKey] = set()
-        """Victims of the solutions so far: two solutions may name workloads of one gang, and each leaves once."""
+        """Victims of the solutions so far: two solutions may name workloads of one gang, and each is evicted once."""
         self.due_s: float | None = None
 
     def run(self, pending: Iterable[PendingWorkload]) -> list[Entry]:
@@ -98,7 +99,7 @@ class GangTurn:
     def _entries(
         self, pending: Iterable[PendingWorkload], model: GangModel
     ) -> tuple[dict[WorkloadKey, Entry], dict[WorkloadKey, Gang], list[Entry]]:
-        """Those that are tried, and their gangs; those that are not tried at all."""
+        """The entries and gangs of workloads that are tried, and the entries of those that are not tried at all."""
         entries: dict[WorkloadKey, Entry] = {}
         gangs: dict[WorkloadKey, Gang] = {}
         refused: list[Entry] = []
@@ -131,7 +132,7 @@ class GangTurn:
                     tree.charge(leaf, need, preemptible=gang.preemptible)
 
     def _has_run(self, holder: Holder, minimum_s: float) -> bool:
-        """``due_s`` says when it will have."""
+        """Whether the holder has run for ``minimum_s``; if not, ``due_s`` includes the time at which it will have."""
         started_s = started_at_s(holder)
         if minimum_s <= 0.0 or started_s is None or started_s + minimum_s <= self._now_s:
             return True
@@ -143,7 +144,9 @@ class GangTurn:
             self.due_s = at_s if self.due_s is None else min(self.due_s, at_s)
 
     def _moves_for(self, model: GangModel, gang: Gang) -> Callable[[Gang], bool]:
-        """Of an elastic gang each workload waits and moves by itself: any pair of them counts."""
+        """A function that says whether a gang may move for this one: no workload of it has moved for one of this gang
+        before. Each workload of an elastic gang waits and moves by itself, so any pair of them counts.
+        """
         waiting = model.keys(gang.next_tasks())
 
         def may_move(moved: Gang) -> bool:
@@ -160,7 +163,9 @@ class GangTurn:
         )
 
     def _minimum_s(self, victim: QueueName, taker: QueueName, *, within: bool) -> float:
-        """Of preemption the nearest value upwards; of reclaim from the Queue where the two paths part, upwards."""
+        """The minimum run time in seconds that protects a victim. For preemption it is the nearest value upwards from
+        the victim's Queue; for reclaim the nearest one from where the paths of the two Queues part, upwards.
+        """
         names = self._tree.names(victim)
         if not within:
             ours = set(self._tree.names(taker))
@@ -176,7 +181,9 @@ class GangTurn:
     # -- out ---------------------------------------------------------------------------------------------------------
 
     def _decided(self, entries: dict[WorkloadKey, Entry], answers: "_Answers") -> list[Entry]:
-        """Those that start come first, then those that others leave for, each in the order in which they wait."""
+        """The decided entries: first those that start, then those that others leave for, each in the order in which
+        they wait.
+        """
         decided: list[Entry] = []
         with self._cluster.trial():
             for key, entry in entries.items():
@@ -191,9 +198,9 @@ class GangTurn:
         return decided
 
     def _evicts(self, entry: Entry, solution: Solution, leaving: Iterable[WorkloadKey]) -> bool:
-        """The victims leave, if the engine itself has places for the job then: devices may say no where counts say yes.
-
-        Each victim that moves has a place too, in the order in which they will be started, and no later job gets it.
+        """Evicts the victims, if the engine itself then has places for the job: devices may not suit where counts do.
+        Each victim that moves must get a place too, in the order in which they will be started, and no later job gets
+        that place. Returns whether the entry was decided.
         """
         victims = [self._holders[key] for key in leaving if key in self._holders and key not in self._gone]
         moves = solution.action == "consolidation"
@@ -233,7 +240,7 @@ class GangTurn:
         return True
 
     def _wait(self, entry: Entry, gang: Gang, *, unsolved: bool) -> None:
-        """Why it waits: for those that leave, by its Queue's bounds, or because nothing fits."""
+        """Decide why the job waits: for jobs that are leaving, by its Queue's bounds, or because nothing fits."""
         if unsolved and gang.in_phase(frozenset({Phase.PIPELINED})):
             entry.decide(Rule.FITS_AFTER_PREEMPTION)
             return
@@ -248,17 +255,17 @@ class GangTurn:
             entry.assignment = self._assigner.assign(entry.incoming)
 
     def _lacks_moves(self, gang: Gang, need: Amounts) -> str:
-        """That nothing moves for it now, where it could be moved for."""
+        """The reason that no moves are left for now, where moves could help; empty otherwise."""
         if not gang.preemptible or need.get(GPU, 0.0) > self._free_gpus:
             return ""
         return self._moves.spent(self._now_s)
 
 
 class _Answers:
-    """What a session has decided, by workload."""
+    """The decisions of a session, by workload."""
 
     def __init__(self, session: Session, model: GangModel, gangs: Mapping[WorkloadKey, Gang]) -> None:
-        """``gangs``: of the workloads that wait."""
+        """``gangs``: the gangs of the workloads that wait."""
         self.gangs = gangs
         self._model = model
         self._tasks: dict[WorkloadKey, list[Task]] = {}
@@ -273,5 +280,5 @@ class _Answers:
         return {task.phase for task in self._tasks.get(key, ())} <= {Phase.ALLOCATED}
 
     def victims(self, solution: Solution) -> list[WorkloadKey]:
-        """What is above the minimum of a gang leaves with it."""
+        """The victims of a solution. What is above the minimum of a gang leaves with it."""
         return self._model.with_above(self._model.keys(solution.victims))

@@ -1,7 +1,5 @@
-"""What a workload that waits would find once others have ended: their quota, their places, what the bounds of mirrored
-Queues leave.
-
-A question: it is asked within a trial of the cluster, which takes back what it charges and releases.
+"""What a waiting workload would find after others have ended: their quota, their places, and what the bounds of
+mirrored Queues leave. A question is asked within a trial of the cluster, which takes back what it charges and releases.
 """
 
 from typing import NamedTuple
@@ -25,7 +23,7 @@ class TreeBounds(NamedTuple):
 
 
 class RoomLater:
-    """``ends`` and ``enters`` in any order."""
+    """The state of one question. ``ends`` and ``enters`` may be called in any order."""
 
     def __init__(
         self, cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming, bounds: TreeBounds | None
@@ -42,7 +40,7 @@ class RoomLater:
             self._charge(leaf, holder, sign=-1)
 
     def enters(self) -> bool:
-        """Whether one such workload fits now; if so it is there from here on."""
+        """Whether one such workload fits now; if so it holds its quota and places from then on."""
         incoming, bounds = self._incoming, self._bounds
         leaf = QueueName(incoming.queue.name)
         if bounds is not None:

@@ -1,7 +1,8 @@
-"""The rules of Volcano's proportion and capacity plugins in one form, and what a job of KAI's Queues is told.
+"""The rules of Volcano's proportion and capacity plugins in one form, and the bound that keeps a job out of its KAI
+Queue, in words.
 
-``Rules.settle`` says once in a session what each Queue may have; the others answer for one job. All are asked with a
-tree that counts what has been decided in the session so far.
+``Rules.settle`` determines once in a session what each Queue may have; the other methods answer for one job. Each is
+called with a tree that counts everything decided in the session so far.
 """
 
 import math
@@ -18,15 +19,15 @@ from controller.engine.proportion.reclaim import Victims
 from controller.engine.quota.queueusage import written
 
 Key = tuple[bool | float | int | str, ...]
-"""Smaller keys come first; all of one tree have the same form."""
+"""A sort key of a Queue: smaller keys come first. All keys of one tree have the same form."""
 _NONE: Amounts = {}
 
 
 class Bounds(Protocol):
-    """What keeps a job out of its Queue, however much is free."""
+    """The bounds that keep a job out of its Queue, however much is free."""
 
     def settle(self, tree: FairTree) -> None:
-        """Give each Queue its share and its limit, by what is asked for."""
+        """Give each Queue its share and its limit, from what is requested."""
 
     def refusal(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
         """Why the job may not start in its Queue, however much is free; empty where it may."""
@@ -34,25 +35,27 @@ class Bounds(Protocol):
 
 class Rules(Bounds, Protocol):
     def key(self, tree: FairTree, name: QueueName, next_job: Amounts = _NONE, victims: Amounts = _NONE) -> Key:
-        """The order of siblings: whose next job is tried first, and last whose job is the first victim."""
+        """The sort key of a Queue among its siblings: the job of the first one is tried next, the job of the last one
+        is the first victim.
+        """
 
     def never(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
-        """That the job alone is more than its Queue, or one above, may ever have: waiting does not help. Empty where it
-        is not.
+        """A sentence that the job alone is more than its Queue, or one above, may ever have, so that waiting does not
+        help; empty where it is not.
         """
 
     def may_reclaim(self, tree: FairTree, leaf: QueueName, need: Amounts) -> bool:
-        """Whether the job may take from other Queues at all. Bounds of Queues above its own may be its victims' too:
-        ``refusal`` is asked again once these have gone.
+        """Whether the job may take from other Queues at all. Limits of Queues above its own may be its victims' too:
+        ``refusal`` is called again after these have gone.
         """
 
     def full(self, tree: FairTree, leaf: QueueName, need: Amounts) -> tuple[QueueName, ResourceName] | None:
-        """The lowest Queue above the job's own that cannot take it in, and of what it has too much: some victim that
-        holds it has to stand below that Queue.
+        """The lowest Queue above the job's own that cannot take the job, and the resource of which it has too much:
+        some victim that holds the resource must be below that Queue. None if all Queues can.
         """
 
     def allows(self, tree: FairTree, leaf: QueueName, need: Amounts, victims: Victims, *, preemptible: bool) -> bool:
-        """Whether it may take just these, in the order of eviction."""
+        """Whether the job may take exactly these victims, given in the order of eviction."""
 
 
 def bounds_for(tree: FairTree) -> Bounds:
@@ -60,15 +63,19 @@ def bounds_for(tree: FairTree) -> Bounds:
 
 
 def rules_for(tree: FairTree) -> Rules:
-    """Volcano's capacity plugin for a tree in which any Queue says what it deserves, else its proportion plugin."""
+    """The rules of Volcano's capacity plugin for a tree in which some Queue has ``deserved`` set, else those of its
+    proportion plugin.
+    """
     return Capacity() if any(spec.quota for spec in tree.specs.values()) else Proportion()
 
 
 class Kai:
-    """The bound that keeps a job out of its Queue, in words; what else counts, a turn of gangs decides."""
+    """The bound that keeps a job out of its Queue, in words; a turn of gangs (``GangTurn``) decides on
+    everything else.
+    """
 
     def settle(self, tree: FairTree) -> None:
-        """Shares are the gangs' own business: no bound follows from them."""
+        """Sets limits only. The gangs compute their shares themselves, and no bound follows from them."""
         tree.settle(
             {name: {} for name in tree.specs}, {QueueName(spec.name): spec.limit for spec in tree.specs.values()}
         )
@@ -86,7 +93,7 @@ class Kai:
         return _said(reason.value, queue.name, f"{what} of", resource, bound.get(resource, 0.0), has, need)
 
     def never(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
-        """A quota bounds what is never preempted."""
+        """See ``Rules.never``; a Queue's quota bounds jobs that are never preempted."""
         asked = {resource: amount for resource, amount in need.items() if amount > 0.0}
         queues = tree.path(leaf)
         bounds = [queue.limit for queue in queues] + [queue.quota for queue in queues if not preemptible]
@@ -166,7 +173,7 @@ class _Volcano:
 
 
 class Proportion(_Volcano):
-    """There is no hierarchy: a Queue with others below it bounds them by its capability alone."""
+    """The proportion plugin. It has no hierarchy: a Queue with others below it bounds them only by its capability."""
 
     def settle(self, tree: FairTree) -> None:
         limits_ = self._limits(tree)
@@ -203,7 +210,7 @@ class Proportion(_Volcano):
 
 
 class Capacity(_Volcano):
-    """What a Queue deserves is what it says, whoever asks for what."""
+    """The capacity plugin. The share of a Queue is its ``deserved``, whatever is requested."""
 
     def settle(self, tree: FairTree) -> None:
         tree.settle({QueueName(spec.name): spec.quota for spec in tree.specs.values()}, self._limits(tree))

@@ -1,13 +1,14 @@
-"""One session of a tree of Volcano's Queues: all jobs that wait in it are decided.
+"""One session of a tree of Volcano's Queues: it decides on every waiting job of the tree.
 
-    allocate   each job in its turn takes what is free, or what those who are leaving will free
+    allocate   each job in its turn takes what is free, or what leaving workloads will free
     reclaim    a job whose Queue is below its share takes from Queues that are above theirs
     preempt    a job takes from others of its Queue with a lower priority
 
-The Queues take turns by the order of their rules, anew after each job; in a Queue priority goes first, then time. All
-charges are made in one trial. Nothing is reserved between sessions: the next one decides anew on what is there. Jobs
-that others were evicted for go before all turns: the room of a victim that is larger than what it was evicted for puts
-its Queue first in the order, and it would be started in that room again, and evicted again, for ever.
+The Queues take turns by the order of their rules, anew after each job; in a Queue higher priority goes first, then
+earlier time. All charges are made in one trial. Nothing is reserved between sessions: the next one decides anew on what
+there is then. Jobs that others were evicted for go before all turns: without that, if a victim is larger than the room
+that was needed, its own Queue would come first in the order, and the victim would be started in the freed room again,
+and evicted again, for ever.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -32,11 +33,13 @@ from controller.engine.queues.pending import PendingWorkload
 from controller.engine.quota.queuestate import Holder
 
 Refusal = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
-"""Why a job is not tried at all: its checks, its namespace, its requests."""
+"""Returns why a job is not tried at all (its checks, its namespace, its requests), or None."""
 
 
 class Occasion(NamedTuple):
-    """What a turn goes by beside the cluster. ``claimants`` wait for the room of others that were evicted for them."""
+    """The circumstances of a turn beside the cluster. ``claimants``: the jobs that wait for room of workloads that were
+    evicted for them.
+    """
 
     now_s: float
     moves: Moves
@@ -56,7 +59,7 @@ class Job:
 
     @property
     def alike(self) -> tuple[object, ...]:
-        """Equal for jobs of one Queue that are decided alike."""
+        """A key that is equal for jobs of one Queue that are decided alike."""
         return self.leaf, self.entry.incoming.shape, self.preemptible
 
 
@@ -80,7 +83,7 @@ class Turns(Walk[Key]):
         return job
 
     def drop(self, leaf: QueueName) -> list[Job]:
-        """The Queue's other jobs are not tried; the first one first."""
+        """Take out the Queue's other jobs, which are not tried any more. Returns them, the first one first."""
         dropped, self._waiting[leaf] = self._waiting.get(leaf, []), []
         self.refresh((leaf,))
         return dropped[::-1]
@@ -93,7 +96,9 @@ class Turns(Walk[Key]):
 
 
 class Session:
-    """``run`` decides on every job that it was given, in the order of the decisions; nothing stays charged."""
+    """One session. ``run`` decides on every job that it was given and returns the entries in the order of decisions;
+    nothing stays charged.
+    """
 
     def __init__(
         self,
@@ -103,7 +108,7 @@ class Session:
         refusal: Refusal,
         occasion: Occasion,
     ) -> None:
-        """Volcano moves nothing, and nothing in its rules goes by the time."""
+        """Uses only the claimants of ``occasion``: Volcano moves no workloads, and its rules do not depend on time."""
         self._claimants = occasion.claimants
         self._cluster = cluster
         self._assigner = assigner
@@ -112,12 +117,12 @@ class Session:
         self._rules = rules_for(tree)
         self._decided: list[Entry] = []
         self._leaving: list[Holder] = []
-        """Evicted before: what they hold will be free."""
+        """Holders that were evicted earlier: what they hold will be free."""
         self._pipelined: list[Job] = []
-        """They fit once those have left."""
+        """Jobs that fit once the leaving holders have left."""
         self._solver = Solver(cluster, assigner, tree, self._rules)
         self.due_s: float | None = None
-        """Nothing here waits for a time."""
+        """Always None: Volcano's rules have no time-based condition. ``GangTurn`` has one."""
 
     def run(self, pending: Iterable[PendingWorkload]) -> list[Entry]:
         jobs = self._jobs(pending)
@@ -134,7 +139,7 @@ class Session:
     # -- what there is -----------------------------------------------------------------------------------------------
 
     def _jobs(self, pending: Iterable[PendingWorkload]) -> dict[QueueName, list[Job]]:
-        """The jobs by Queue, in their order; the tree counts what runs and what waits."""
+        """The jobs by Queue, in their order. Also makes the tree count what runs and what waits."""
         tree, system = self._tree, self._tree.system
         for leaf in sorted(tree.leaves):
             queue = self._cluster.queues.get(ClusterQueueName(leaf))
@@ -163,14 +168,14 @@ class Session:
     # -- actions -----------------------------------------------------------------------------------------------------
 
     def _allocate(self, jobs: Mapping[QueueName, Sequence[Job]]) -> list[Job]:
-        """Those that found no room, in their order."""
+        """Decides on jobs that start. Returns those that found no room, in their order."""
         jobs = {leaf: [job for job in some if not self._takes_its_room(job)] for leaf, some in jobs.items()}
         left: list[Job] = []
         failed: set[tuple[object, ...]] = set()
         turns = Turns(self._tree, self._rules, jobs)
         while (job := turns.next()) is not None:
             alike = job.alike
-            # Jobs of several namespaces are alike, and one that is refused by itself says nothing of the others.
+            # Jobs of several namespaces are alike, and a refusal for one of them says nothing about the others.
             refused = self._refused(job)
             if not refused and alike in failed:
                 left.append(job)
@@ -186,7 +191,7 @@ class Session:
         return job.entry.key in self._claimants and not self._refused(job) and self._start(job)
 
     def _refused(self, job: Job) -> bool:
-        """Whether it may not be tried, as it is not valid, or its namespace may not use the queue."""
+        """Whether the job may not be tried, because it is not valid or its namespace may not use the queue."""
         entry = job.entry
         refused = self._refusal(entry.pending, entry.incoming) if entry.pending is not None else None
         if refused is not None:
@@ -194,7 +199,7 @@ class Session:
         return refused is not None
 
     def _start(self, job: Job) -> bool:
-        """Whether it starts now, or once those that are leaving have left."""
+        """Whether the job starts now, or once those that are leaving have left."""
         entry, incoming = job.entry, job.entry.incoming
         why = self._rules.refusal(self._tree, job.leaf, job.need, preemptible=job.preemptible)
         if why:
@@ -213,7 +218,9 @@ class Session:
         return True
 
     def _future(self) -> None:
-        """In a trial: as if those that are leaving had left, and those had started that wait for it."""
+        """Charges the future state, in a trial: as if leaving holders had left, and the jobs that wait for that had
+        started.
+        """
         for holder in self._leaving:
             self._cluster.release(holder)
         for job in self._pipelined:
@@ -241,7 +248,7 @@ class Session:
         return True
 
     def _each(self, jobs: Sequence[Job], action: Callable[[Job], bool]) -> list[Job]:
-        """The action for each job, the Queues taking turns; those that it did nothing for."""
+        """Runs the action for each job, the Queues taking turns. Returns the jobs for which it did nothing."""
         by_leaf: dict[QueueName, list[Job]] = {}
         for each in jobs:
             by_leaf.setdefault(each.leaf, []).append(each)
@@ -272,7 +279,9 @@ class Session:
         return self._takes_back(job, sorted(tree.leaves - {job.leaf}), below_full=True)
 
     def _takes_back(self, job: Job, leaves: Sequence[QueueName], *, below_full: bool = False) -> bool:
-        """``below_full``: some make room below the Queues above that are full, others need not be there."""
+        """Evict holders in these leaves for the job. ``below_full``: first enough of them below those Queues above the
+        job that are full; the rest may be anywhere.
+        """
         candidates = Candidates(self._cluster, self._tree, self._rules, leaves, job.entry.incoming, within=False)
         first = self._solver.makes_room(job.leaf, job.need, candidates) if below_full else []
         return first is not None and self._evicts(job, candidates, PreemptionReason.IN_COHORT_RECLAMATION, first)

@@ -1,8 +1,8 @@
-"""One system's Queues with what they have and ask for, as the rules of ``controller.engine.proportion`` look at them.
+"""The Queues of one system with what they have and request, as the rules of ``controller.engine.proportion`` see them.
 
-Amounts are floats by resource. KAI counts CPU, memory and GPUs of all models in one number, in which a MIG instance is
-as many as its profile has slices and a percent of a GPU its hundredth; Volcano counts every resource that a job asks
-for.
+Amounts are floats by resource. KAI counts CPU, memory and GPUs of all models in one number, in which a MIG instance
+counts as many as its profile has slices, and a percent of a GPU a hundredth; Volcano counts every resource that a job
+requests.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _NO_USAGE: Final[Mapping[QueueName, Amounts]] = {}
 
 
 def counted(amounts: Mapping[ResourceName, Amount], system: System) -> dict[ResourceName, float]:
-    """What the system's queues count of these amounts."""
+    """The part of these amounts that the system's queues count."""
     if system is System.VOLCANO:
         return {resource: float(amount) for resource, amount in amounts.items() if amount}
     found: dict[ResourceName, float] = {}
@@ -47,10 +47,12 @@ def needs(info: WorkloadInfo, system: System) -> dict[ResourceName, float]:
 
 
 def is_preemptible(info: WorkloadInfo, priority: int, system: System) -> bool:
-    """What the job says; else by KAI's priorities, and always in Volcano."""
+    """Whether the job may be evicted: as its annotation says; without one by KAI's priorities, and always in
+    Volcano.
+    """
     said = info.workload.metadata.annotations
     if system is System.VOLCANO:
-        # As in Volcano: a value that is no boolean means that it is never a victim.
+        # Volcano takes a value that is no boolean to mean that the job is never a victim.
         return said.get(_PREEMPTABLE, "true") in ("true", "True", "TRUE", "t", "T", "1")
     marked = said.get(_PREEMPTIBILITY)
     if marked in ("preemptible", "non-preemptible"):
@@ -59,10 +61,9 @@ def is_preemptible(info: WorkloadInfo, priority: int, system: System) -> bool:
 
 
 class FairTree:
-    """``queues`` are the shares: their ``allocated`` and ``non_preemptible`` are changed by ``charge`` alone.
-
-    ``places``: jobs get nodes here. ``offered``: what all nodes have, as the engine counts it.
-    ``usage``: what Queues had before, in parts of all there is.
+    """The tree of one system. ``queues`` are the shares; only ``charge`` changes their ``allocated`` and
+    ``non_preemptible``. ``places``: the engine gives nodes to jobs of this tree. ``offered``: what all nodes have, in
+    the engine's units. ``usage``: past usage of each Queue, as a fraction of the total.
 
     Invariant: what a Queue has is the sum of what those below it have.
     """
@@ -102,11 +103,11 @@ class FairTree:
         return self._paths[leaf]
 
     def path(self, leaf: QueueName) -> list[QueueShare]:
-        """The topmost first."""
+        """The shares of the Queue and those above it, the topmost first."""
         return [self.queues[name] for name in reversed(self._paths[leaf])]
 
     def ask(self, leaf: QueueName, need: Amounts) -> None:
-        """Something runs or waits in the leaf."""
+        """Count the need of a workload that runs or waits in the leaf."""
         for name in self._paths[leaf]:
             _add(self.requested[name], need, 1)
 
@@ -118,12 +119,12 @@ class FairTree:
                 _add(self._kept[name], need, sign)
 
     def take_changed(self) -> list[QueueName]:
-        """The leaves that were charged since the last question."""
+        """The leaves that were charged since the last call."""
         changed, self._changed = sorted(self._changed), set()
         return changed
 
     def settle(self, shares: Mapping[QueueName, Amounts], limits: Mapping[QueueName, Amounts]) -> None:
-        """What each may have is known: ``queues`` can be asked."""
+        """Set what each Queue may have; ``queues`` may be read from then on."""
         for name, spec in self.specs.items():
             self.queues[name] = QueueShare(
                 name=name,
@@ -148,7 +149,7 @@ class FairTree:
         return sorted(self.total)
 
     def validate(self) -> None:
-        """AssertionError where a Queue does not have what those below it have."""
+        """AssertionError where a Queue does not have the sum of what those below it have."""
         for parent, siblings in self.downwards():
             for resource in self.total:
                 if parent is None:

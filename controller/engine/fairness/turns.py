@@ -1,7 +1,8 @@
-"""When the trees of other systems are decided: after every change that may let a job in, each tree as a whole.
+"""Decides when the trees of other systems take their turn: after every change that may let a job in, each tree as a
+whole.
 
-A tree names its policy by the system that its Queues come from: ``POLICIES`` is the seam where it stands. What has no
-policy here is decided by Kueue's rules, like any ClusterQueue.
+The system that a tree's Queues come from selects its policy in ``POLICIES``. A queue without a policy here is decided
+by Kueue's rules, like any ClusterQueue.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,26 +30,25 @@ from controller.engine.queues.pendingqueues import PendingQueues
 
 
 class TreePolicy(Protocol):
-    """Decides once on all that waits in a tree."""
+    """A policy that decides once on all pending jobs of a tree."""
 
     due_s: float | None
-    """When the time alone may change the answer."""
+    """The time at which the answer may change without any other event; None for never."""
 
     def run(self, pending: Iterable[PendingWorkload]) -> list[Entry]:
-        """The jobs that it decided on, in that order. The cluster is left as it was."""
+        """The entries of jobs that it decided on, in that order. The cluster is left as it was."""
 
 
 OpenFor = Callable[[ClusterQueueName], bool]
-"""Whether a ClusterQueue is active."""
+"""Returns whether a ClusterQueue is active."""
 MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, Occasion], TreePolicy]
 POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: Session, System.KAI: GangTurn}
 
 
 class FairTurns:
-    """``seen``: the engine's count of changes that each tree was decided at; a later one makes it due again.
-
-    ``_claimants`` are the jobs that wait for the room of others that were evicted for them; a new leader knows none,
-    and learns them when it evicts.
+    """The turns of all trees. ``_seen``: the engine's count of changes at which each tree was decided; a later count
+    makes the tree due again. ``_claimants`` are the jobs that wait for the room of others that were evicted for them; a
+    new leader knows none, and learns them when it evicts.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FairTurns:
         history: QueueHistory | None,
         measured: MeasuredUsage | None,
     ) -> None:
-        """``measured`` counts before ``history`` while it is fresh."""
+        """``measured`` takes precedence over ``history`` while it is fresh."""
         self._cluster = cluster
         self._assigner = assigner
         self._queues = queues
@@ -74,7 +74,7 @@ class FairTurns:
         self._claimants: dict[System, frozenset[WorkloadKey]] = {}
 
     def due(self, changes: int, now_s: float, open_for: OpenFor) -> bool:
-        """Whether any tree is to be decided."""
+        """Whether any tree must be decided now."""
         return any(self._is_due(system, changes, now_s, open_for) for system in self._systems())
 
     def next_due_s(self) -> float | None:
@@ -108,8 +108,8 @@ class FairTurns:
     def asked(
         self, job: PendingWorkload, queue: ClusterQueueName, now_s: float, refusal: Refusal, open_for: OpenFor
     ) -> Entry | None:
-        """What the next turn would decide on a job that is queued nowhere, if it waited in this queue beside all that
-        wait in its tree. Nothing of it is kept. None where the queue takes nothing in.
+        """What the next turn would decide on a job that is queued nowhere, if it waited in this queue beside all
+        pending jobs of the tree. The state is left as it was. None where the queue admits nothing.
         """
         system = self._mirror.queues.queues[MirroredName(queue)].system
         names = [name for name in self._leaves(system) if open_for(name)]
@@ -121,7 +121,7 @@ class FairTurns:
         return next((entry for entry in decided if entry.key == job.key), None)
 
     def bounds(self, queue: ClusterQueueName, now_s: float) -> TreeBounds:
-        """The tree of a leaf with what is held and asked for in it, and what its Queues may have at most."""
+        """The tree of a leaf with what is held and requested in it, and the limits of its Queues."""
         system = self._mirror.queues.queues[MirroredName(queue)].system
         tree = self._tree(system, now_s)
         for leaf in tree.leaves:
@@ -149,14 +149,16 @@ class FairTurns:
     def _still_claiming(
         self, system: System, pending: Iterable[PendingWorkload], decided: Iterable[Entry]
     ) -> frozenset[WorkloadKey]:
-        """Those that wait yet: of before, and of this turn."""
+        """The claimants, of before and of this turn, that still wait."""
         before = self._claimants.get(system, frozenset[WorkloadKey]())
         new = {entry.key for entry in decided if entry.rule is Rule.PREEMPTS}
         started = {entry.key for entry in decided if entry.rule is Rule.FITS}
         return frozenset(each.key for each in pending if each.key in before | new) - started
 
     def sample(self, now_s: float) -> dict[QueueName, str]:
-        """What each of KAI's Queues has counts since the last sample; the records of those that have a history."""
+        """Count what each of KAI's Queues has had since the last sample. Returns the records of Queues that have a
+        history.
+        """
         if self._history is None:
             return {}
         taken, total = self.allocated()
@@ -164,7 +166,7 @@ class FairTurns:
         return {name: self._history.record(name) for name in self._history.names() if name in taken}
 
     def allocated(self) -> tuple[dict[QueueName, Amounts], Amounts]:
-        """What each of KAI's Queues and those below it have; what there is."""
+        """What each of KAI's Queues has, including those below it; and the total of the cluster."""
         tree = FairTree(self._mirror.queues, System.KAI, self._mirror.capacity)
         taken = dict[QueueName, Amounts]((name, {}) for name in tree.specs)
         for leaf in tree.leaves:
@@ -193,5 +195,5 @@ class FairTurns:
         due_s = self._due.get(system)
         if self._seen.get(system) != changes or (due_s is not None and due_s <= now_s):
             return True
-        # A back-off that ended is no change.
+        # The end of a back-off is not counted as a change.
         return any(open_for(name) and self._queues.counts(name)[0] for name in self._leaves(system))

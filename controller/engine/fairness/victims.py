@@ -1,9 +1,10 @@
-"""The victims that a job of a mirrored tree needs: taken worst first until it fits, and put back where they still fit.
+"""Finds the victims that a job of a mirrored tree needs: they are taken worst first until the job fits, and put back
+where they still fit.
 
 Source: KAI Scheduler's solver, with whole jobs. A victim that finds its place beside the job stays; one that finds
 another place is moved, which is a restart, and does not count as taken from its Queue. The first set that the rules
-allow is the answer: it is not the smallest there is. Candidates that the rules never let go are left out of the sets:
-one of them would spoil every set that contains it (Volcano's own reclaim filters them victim by victim).
+allow is the answer: it need not be the smallest. Candidates that the rules never let go are left out of the sets: one
+of them would spoil every set that contains it (Volcano's own reclaim filters them victim by victim).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ from controller.engine.proportion.queues import Amounts
 from controller.engine.quota.queuestate import Holder
 
 _MOST: Final = 512
-"""Candidates that one job looks at."""
+"""The number of candidates that are looked at for one job."""
 
 
 class Solution(NamedTuple):
@@ -40,7 +41,7 @@ class Solution(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Who leaves for a job of Queue ``leaf``. ``within``: of its own Queue, else of others."""
+    """The search for victims of one job of Queue ``leaf``. ``within``: victims are of its own Queue, else of others."""
 
     incoming: Incoming
     leaf: QueueName
@@ -51,7 +52,7 @@ class Question:
 
 
 class Solver:
-    """``taken``: the victims of this session; nobody takes them twice."""
+    """The search for victims in one session. ``taken``: the victims of this session so far; none is taken twice."""
 
     def __init__(self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, rules: Rules) -> None:
         self._cluster = cluster
@@ -70,10 +71,11 @@ class Solver:
         preemptible: bool,
         first: Sequence[Holder] = (),
     ) -> Solution | None:
-        """``first`` leave in any case, before the candidates.
+        """The victims and the assignment for a job; None if there are none. ``first`` leave in any case, before the
+        candidates.
 
-        At first all are tried that may go at all; then, everywhere and by node, those that may go beside the ones
-        before them: each of two Queues gives the one that it has too much.
+        The first try takes all candidates that may go at all. The next ones, with candidates everywhere and then node
+        by node, take those that may go beside the ones before them: each of two Queues gives what it has too much.
         """
         question = Question(incoming, leaf, need, preemptible=preemptible, within=candidates.within)
         leaving = {holder.key for holder in first}
@@ -92,7 +94,9 @@ class Solver:
         return None
 
     def _may_go(self, question: Question) -> Callable[[Holder], bool]:
-        """Whether the rules would let a holder go now; what others lose before it makes that no easier."""
+        """A function that says whether the rules would let a holder go now; what other holders lose before it makes
+        that no easier.
+        """
         if question.within:
             return lambda _: True
         tree, rules = self._tree, self._rules
@@ -104,7 +108,9 @@ class Solver:
         return goes
 
     def _sets(self, every: Sequence[Holder]) -> Iterator[Sequence[Holder]]:
-        """All, then those of each node by the worst on it: what a Queue gives elsewhere, it does not give there."""
+        """All candidates, then those of each node, ordered by the worst one on it: what a Queue gives on one node, it
+        does not give elsewhere.
+        """
         yield every
         by_node: dict[tuple[str, ...], list[Holder]] = {}
         for holder in every:
@@ -114,7 +120,7 @@ class Solver:
         yield from by_node.values()
 
     def _beside(self, question: Question, first: Sequence[Holder], every: Sequence[Holder]) -> list[Holder]:
-        """Of these, in their order, all that may go once ``first`` and those before it have gone."""
+        """The candidates, in their order, that may go once ``first`` and the candidates before them have gone."""
         goes, gone = self._may_go(question), list(first)
         for holder in first:
             self._charge(holder, sign=-1)
@@ -127,7 +133,7 @@ class Solver:
         return gone[len(first) :]
 
     def _first_of(self, question: Question, first: Sequence[Holder], every: Sequence[Holder]) -> Solution | None:
-        """The first set that the rules allow: ``first`` and the worst of the others, as few as it takes."""
+        """The first set that the rules allow: ``first`` and the worst candidates, as few as needed."""
         incoming, leaving = question.incoming, {holder.key for holder in first}
         all_ = [*first, *every]
         with self._cluster.trial():
@@ -144,8 +150,8 @@ class Solver:
         return None
 
     def makes_room(self, leaf: QueueName, need: Amounts, candidates: Candidates) -> list[Holder] | None:
-        """Victims without which Queues above the job's own cannot take it in, the worst first; None where they are not
-        enough. Each may be taken: one that its Queue keeps is passed over.
+        """Victims without which Queues above the job's own cannot take the job, the worst first; None where there are
+        not enough. Each of them may be taken: a holder that its Queue keeps is skipped.
         """
         question = Question(candidates.incoming, leaf, need, preemptible=True, within=False)
         tree = self._tree
@@ -165,7 +171,7 @@ class Solver:
                 self._charge(holder, sign=1)
 
     def _helps(self, holder: Holder, full: tuple[QueueName, ResourceName], leaf: QueueName, need: Amounts) -> bool:
-        """It holds what the Queue has too much of, below it, and may be taken."""
+        """Whether the holder holds, below the full Queue, the resource of which that has too much, and may be taken."""
         queue, held = QueueName(holder.cluster_queue), needs(holder.info, self._tree.system)
         if full[0] not in self._tree.names(queue) or held.get(full[1], 0.0) <= 0.0:
             return False
@@ -184,9 +190,8 @@ class Solver:
     def _put_back(
         self, incoming: Incoming, assignment: Assignment, gone: Sequence[Holder], leaving: Collection[WorkloadKey]
     ) -> tuple[tuple[Holder, ...], tuple[Holder, ...]]:
-        """The victims that find no place beside the assignment, in the order of eviction; those that find another.
-
-        Those that are ``leaving`` find none.
+        """The victims that find no place beside the assignment, in the order of eviction, and those that find another
+        place. Victims in ``leaving`` are not put back.
         """
         lost: list[Holder] = []
         moved: list[Holder] = []
@@ -234,7 +239,7 @@ class Solver:
 
 
 def charge_assignment(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> None:
-    """In a trial."""
+    """Charges the assignment to quota and placement; to be called in a trial."""
     cluster.quota.add_usage(incoming.queue.name, assignment.usage)
     for (flavor, place), owner in placed(cluster, incoming, assignment):
         cluster.placement.add(flavor, place, owner)
@@ -244,7 +249,7 @@ Place = tuple[tuple[FlavorName, TopologyUsage], GrantOwner]
 
 
 def placed(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterator[Place]:
-    """Where the assignment's pods go."""
+    """The places of the assignment's pods."""
     for at, pod_set in enumerate(assignment.pod_sets):
         flavor = cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
         if pod_set.topology is not None and flavor is not None:
@@ -259,7 +264,7 @@ def placed_holder(cluster: Cluster, holder: Holder) -> Iterator[Place]:
 
 
 def as_incoming(cluster: Cluster, holder: Holder) -> Incoming:
-    """What holds quota, as if it waited."""
+    """A holder as if it were a pending workload."""
     return Incoming(
         info=holder.info,
         queue=cluster.queue(holder.cluster_queue),
@@ -272,7 +277,9 @@ def as_incoming(cluster: Cluster, holder: Holder) -> Incoming:
 def assigned_without(
     cluster: Cluster, assigner: FlavorAssigner, gone: Iterable[Holder], starting: Iterable[Incoming]
 ) -> dict[WorkloadKey, Assignment] | None:
-    """What each of these gets in its turn once those have gone; None where one of them does not fit then."""
+    """The assignment that each workload gets in its turn once the others have gone; None where one of them does not fit
+    then.
+    """
     found: dict[WorkloadKey, Assignment] = {}
     with cluster.trial():
         for holder in gone:
@@ -287,5 +294,5 @@ def assigned_without(
 
 
 def moved_to(holder: Holder, assignment: Assignment, now_s: float) -> Move:
-    """The holder runs elsewhere by this assignment."""
+    """The move of the holder to the places of this assignment."""
     return move_of(holder, (pod_set.topology for pod_set in assignment.pod_sets), now_s)

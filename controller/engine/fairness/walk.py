@@ -1,7 +1,8 @@
-"""The best leaf of a tree by an order of siblings at each level, found anew after a change in the time of its depth.
+"""Finds the best leaf of a tree, by an order of siblings at each level, again after each change, in time proportional
+to the depth.
 
-A key of a Queue depends on what it has and on what stands first below it, so a change at a leaf moves the keys on its
-own way to the top and no others.
+The key of a Queue depends on what it has and on what comes first below it, so a change at a leaf changes the keys on
+its path to the top and no others.
 """
 
 from abc import ABC, abstractmethod
@@ -16,8 +17,9 @@ K = TypeVar("K")
 
 
 class Walk(ABC, Generic[K]):
-    """``_heaps``: by parent, its children with their keys. An item counts while its stamp is the child's; a child in
-    whose subtree nothing is left has a stamp and no item. Keys are those of the last ``refresh`` of each leaf.
+    """The best leaf of a tree. ``_heaps``: for each parent its children with their keys. An item is valid while its
+    stamp is the child's; a child in whose subtree nothing is left has a stamp and no item. Keys are those of the last
+    ``refresh`` of each leaf.
     """
 
     def __init__(self, tree: FairTree) -> None:
@@ -31,7 +33,7 @@ class Walk(ABC, Generic[K]):
 
     @abstractmethod
     def _key(self, name: QueueName, leaf: QueueName) -> K:
-        """The key among siblings of a Queue, whose best leaf is ``leaf``. The smallest is the best."""
+        """The key of a Queue among its siblings; ``leaf`` is the best leaf below it. The smallest key is the best."""
 
     def build(self) -> None:
         for parent, siblings in reversed([*self._tree.downwards()]):
@@ -42,7 +44,7 @@ class Walk(ABC, Generic[K]):
         return self._below(None)
 
     def refresh(self, leaves: Iterable[QueueName]) -> None:
-        """Something has changed in these leaves."""
+        """Recompute keys after changes in these leaves."""
         for leaf in leaves:
             for name in self._tree.names(leaf):
                 self._push(name, self._tree.queues[name].parent)

@@ -1,1 +1,1 @@
-"""Flavor assignment: which flavors a workload would get, with fewer pods and on which topology."""
+"""Flavor assignment: which flavors a workload would get, also with fewer pods, and in which topology domains."""

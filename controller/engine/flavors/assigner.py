@@ -2,7 +2,7 @@
 
 ``assign`` goes pod set by pod set and resource group by resource group; what one pod set takes counts against the next.
 It changes nothing. Everything that does not depend on usage is compiled once (``plan``); the choice among the flavors
-of one group is ``scan``, the places of pods on nodes are ``topologystep``. Sources: KEP-79, KEP-582, KEP-2724.
+of one group is in ``scan``, the places of pods on nodes in ``topologystep``. Sources: KEP-79, KEP-582, KEP-2724.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,9 @@ def pinned_to(assignment: Assignment) -> Pinned:
 
 
 class FlavorAssigner:
-    """Reads the cluster as it stands at each call, inside trials too. One for the life of the engine."""
+    """Assigns flavors. Reads the cluster as it is at each call, inside trials too. The engine has one for its whole
+    life.
+    """
 
     def __init__(self, cluster: Cluster, oracle: PreemptionOracle) -> None:
         config = cluster.config
@@ -57,8 +59,8 @@ class FlavorAssigner:
         self._keeps_progress = config.gates.on("FlavorFungibilityPreserveScanProgress")
         self._fungible = config.gates.on("FlavorFungibility")
         self.never_done = not self._fungible and not config.extensions.whole_searches
-        """With that gate off Kueue takes each flavor that a pod set got for one before others: its workload is tried
-        again at once, before those behind it.
+        """Whether a search always counts as having more flavors to try. With that gate off Kueue takes no flavor that a
+        pod set got for the last one: its workload is tried again at once, before those behind it.
         """
 
     def assign(
@@ -72,10 +74,10 @@ class FlavorAssigner:
     ) -> Assignment:
         """The flavors for all pods, or for ``counts`` of them by pod set.
 
-        ``bookmark`` says which flavors the last try got to; one that is void is passed over. ``cycle`` numbers the
-        scheduling cycles; without it a bookmark counts as of the last one. With ``allowed`` nothing but these flavors
-        is looked at, and the bookmark is handed on as it is. A pod set that finds no flavor ends the search: those
-        after it are not in the answer.
+        ``bookmark`` says which flavors the last try got to; a void one is ignored. ``cycle`` numbers the scheduling
+        cycles; without it a bookmark counts as of the last one. With ``allowed`` only these flavors are looked at, and
+        the bookmark is returned unchanged. A pod set that finds no flavor ends the search: the pod sets after it are
+        not in the answer.
         """
         plan = self._plans.of(incoming)
         tried = None
@@ -99,11 +101,11 @@ class FlavorAssigner:
         return run.finish(bookmark if allowed is not None else None)
 
     def plan(self, incoming: Incoming) -> Plan:
-        """What is open to its pod sets, whatever is in use."""
+        """The compiled plan of the workload: which flavors are open to its pod sets, whatever is in use."""
         return self._plans.of(incoming)
 
     def _contested(self, incoming: Incoming, plan: Plan, answer: Answer, cycle: int | None) -> Assignment:
-        """What a run would answer where one flavor alone is open to each pod set, and there is not simply room."""
+        """The answer of a full run, where each pod set has one open flavor and there is not simply room for all."""
         assert plan.shortcut is not None
         queue, parts, rules = incoming.queue, plan.shortcut.parts, self._rules_of(incoming.queue)
         several = len(parts) > 1
@@ -142,10 +144,10 @@ class FlavorAssigner:
         )
 
     def by_sums(self, plan: Plan) -> bool:
-        """Whether the answer is that of every workload that asks for the same sums under the same constraints.
+        """Whether the answer holds for every workload that asks for the same sums under the same constraints.
 
-        Pod sets are weighed one after another, each with what those before it take: the last of them that asks for a
-        resource is weighed with the sum of it, and none before it stands worse where the oracle is monotonic.
+        Pod sets are weighed one after another, each with what those before it take: the last pod set that asks for a
+        resource is weighed with the sum over all, and none before it fares worse where the oracle is monotonic.
         """
         return plan.no_choice and not plan.counts_pods and self.oracle.is_monotonic
 
@@ -160,7 +162,7 @@ class FlavorAssigner:
     def _tried(
         self, queue: QueueState, bookmark: Bookmark, cycle: int | None
     ) -> tuple[Mapping[ResourceName, int], ...] | None:
-        """The flavors that were tried, to resume after them; None for the start."""
+        """The flavors that were tried before, to resume after them; None to begin at the first."""
         if not self._fungible or not bookmark.more_flavors() or bookmark.groups != queue.groups:
             return None
         recent = cycle is None or bookmark.cycle >= cycle - 1
@@ -173,7 +175,9 @@ class FlavorAssigner:
 
 
 class _Run:
-    """One call of ``assign``, pod set by pod set. ``_usage`` is the sum over what ``_chosen`` holds with choices."""
+    """One call of ``assign``, pod set by pod set. ``_usage`` is the sum over those entries of ``_chosen`` that have
+    choices.
+    """
 
     __slots__ = (
         "_allowed",
@@ -221,7 +225,9 @@ class _Run:
         self.overtaken = False
 
     def add(self, together: SetPlan) -> bool:
-        """Choose for the next pod set, or for those that share their flavors. False: some resource found none."""
+        """Choose flavors for the next pod set, or for pod sets that share their flavors. False if some resource found
+        none.
+        """
         pod_sets = [self._pod_set(index) for index in together.members]
         asked = [self._asked(pod_set) for pod_set in pod_sets]
         total = asked[0] if len(asked) == 1 else _sum(asked)
@@ -279,7 +285,7 @@ class _Run:
         return not self._refused
 
     def finish(self, bookmark: Bookmark | None) -> Assignment:
-        """The answer; ``bookmark`` instead of an own one."""
+        """The assignment. ``bookmark`` replaces the one that this run would make."""
         chosen = [self._chosen[index] for index in sorted(self._chosen)]
         reason = (self._reason or NoFitReason.NoMatchingFlavor) if self._refused else NoFitReason.NONE
         mode, by_quota = (Mode.NO_FIT, True) if self._refused else (_worst(chosen), False)
@@ -313,7 +319,9 @@ class _Run:
         )
 
     def _progress(self) -> tuple[Mapping[ResourceName, int], ...]:
-        """A pod set without choices starts anew."""
+        """The last flavor tried, by pod set and resource. If only one pod set was tried and it was refused, the next
+        try begins anew.
+        """
         if self._refused and len(self._chosen) == 1:
             return ()
         sets = map(self._chosen.get, range(len(self._incoming.info.pod_sets)))
@@ -334,13 +342,13 @@ class _Run:
         return {**pod_set.requests, PODS: pod_set.count} if self._plan.counts_pods else pod_set.requests
 
     def _undeclared(self, together: SetPlan, total: Mapping[ResourceName, Amount]) -> tuple[ResourceName, ...]:
-        """By name. Asking for none of a resource is asking for nothing."""
+        """The resources without quota in the queue, sorted by name. A request of 0 is no request."""
         if self._assigner.ignores_undeclared:
             return ()
         return tuple(sorted(resource for resource in together.undeclared if total[resource]))
 
     def _start(self, index: int, group: GroupPlan) -> int:
-        """The flavor after the last one tried; the first where all were tried or nothing is known."""
+        """The index of the flavor after the last one tried; 0 where all were tried or nothing is known."""
         if self.tried is None or index >= len(self.tried):
             return 0
         return self.tried[index].get(group.resources[0], -1) + 1
@@ -348,7 +356,9 @@ class _Run:
     def _replaced(
         self, pod_sets: Iterable[PodSetRequests]
     ) -> tuple[Mapping[ResourceName, FlavorName] | None, Mapping[ResourceName, Amount] | None]:
-        """Flavors and amounts of these pod sets in the slice that this one replaces."""
+        """The flavors and amounts of these pod sets in the slice that the workload replaces; None if it
+        replaces none.
+        """
         if self._incoming.replaces is None:
             return None, None
         names = {pod_set.name for pod_set in pod_sets}
@@ -407,9 +417,8 @@ def _share(
     own: Mapping[ResourceName, Amount],
     on_nodes: frozenset[FlavorName],
 ) -> dict[ResourceName, FlavorChoice]:
-    """What of a group's flavors one pod set gets: those of its own resources.
-
-    One that asks for nothing still runs on the nodes of the others.
+    """The part of a group's flavors that one pod set gets: those of its own resources. A pod set that asks for nothing
+    still runs on the nodes of the others.
     """
     if own:
         return {name: choice for name, choice in choices.items() if name in own}
@@ -421,8 +430,8 @@ def _beside(
     given: Mapping[ResourceName, FlavorChoice],
     on_nodes: frozenset[FlavorName],
 ) -> Mapping[ResourceName, FlavorChoice]:
-    """Of a pod set of a group that asks for a topology: where its own flavors name none, it runs on the nodes of the
-    others. Kueue lets it wait for ever.
+    """The flavors of a pod set in a group, if it asks for a topology: where its own flavors name none, it runs on the
+    nodes of the other pod sets. Kueue lets it wait for ever.
     """
     if not on_nodes.isdisjoint(_flavors(given)):
         return given
@@ -430,13 +439,13 @@ def _beside(
 
 
 def _free_now(queue: QueueState) -> tuple[Amount, ...]:
-    """What the queue could use of each flavor-resource."""
+    """What the queue could use of each flavor-resource now."""
     cells = queue.node.cells
     return tuple(cells[fr].available() for fr in queue.flavor_resources)
 
 
 def _has_room(answer: Answer) -> bool:
-    """Whether the first open flavor holds all that is asked for within the queue's own quota."""
+    """Whether the first open flavors hold everything that is asked for within the queue's own quota."""
     for cell, amount in answer.asked:
         if (cell.parent is not None and cell.usage + amount > cell.subtree_quota) or amount > cell.available():
             return False

@@ -1,8 +1,8 @@
-"""What the flavor assigner answers for one workload: a flavor for each resource of each pod set, and how good it is.
+"""The answer of the flavor assigner for one workload: a flavor for each resource of each pod set, and how well it fits.
 
-Numbers stay numbers here; ``controller.engine.conditions.sentences`` words them when they are read.
+Answers hold numbers; ``controller.engine.conditions.sentences`` puts them into words when they are read.
 
-``gc=False``, here and in what is made for every try: nothing in it leads back to itself, so the collector of garbage
+``gc=False``, here and in what is made for every try: nothing in an answer refers back to it, so the garbage collector
 need not walk it.
 """
 
@@ -18,15 +18,15 @@ from controller.engine.topology.fullnodes import Refusal
 
 
 class Mode(IntEnum):
-    """How a request stands with a flavor; the larger the better. A flavor's mode is that of its worst resource."""
+    """How well a flavor fits a request; larger is better. A flavor's mode is that of its worst resource."""
 
     NO_FIT = 0
     NO_CANDIDATES = 1
-    """Would fit with preemption, and there is no candidate for it."""
+    """The request would fit with preemption, and there is no candidate for it."""
     PREEMPT = 2
-    """Fits by preempting in the same ClusterQueue, or others that borrow while it borrows itself."""
+    """The request fits by preempting in the same ClusterQueue, or, while that borrows itself, in others that borrow."""
     RECLAIM = 3
-    """Fits by preempting nothing but workloads of ClusterQueues that borrow."""
+    """The request fits by preempting only workloads of ClusterQueues that borrow."""
     FIT = 4
 
     @property
@@ -45,9 +45,8 @@ class RepresentativeMode(StrEnum):
 
 
 class NoFitReason(IntEnum):
-    """Why nothing fits, least severe first; the names are the reasons of the condition QuotaReserved.
-
-    Among the flavors of a resource group the least severe counts, among groups and pod sets the most severe.
+    """Why nothing fits, least severe first; the names are the reasons of the condition QuotaReserved. Among the flavors
+    of a resource group the least severe reason counts, among groups and pod sets the most severe.
     """
 
     NONE = 0
@@ -66,7 +65,7 @@ class Possibility(StrEnum):
 
 
 class Shortfall(msgspec.Struct, frozen=True, gc=False):
-    """One flavor-resource that stood in the way, in numbers. ``available`` includes what may be borrowed."""
+    """One flavor-resource that was short, in numbers. ``available`` includes what may be borrowed."""
 
     resource: ResourceName
     needed: Amount
@@ -79,9 +78,8 @@ class Shortfall(msgspec.Struct, frozen=True, gc=False):
 
 
 class FlavorAttempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One flavor tried for one resource group of one pod set.
-
-    ``problem`` names the rule that took the flavor out before quota was looked at (a taint, a selector, ...).
+    """One flavor tried for one resource group of one pod set. ``problem`` names the rule that excluded the flavor
+    before quota was looked at (a taint, a selector, ...).
     """
 
     flavor: FlavorName
@@ -94,10 +92,9 @@ class FlavorAttempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FlavorChoice(msgspec.Struct, frozen=True, gc=False):
-    """``borrow`` is the height of the smallest cohort subtree whose quota holds the request, 0 for own quota.
-
-    ``tried_index`` is the place of the last flavor looked at, -1 when there is none left to try (Kueue's
-    ``TriedFlavorIdx``): what the bookmark keeps.
+    """The flavor of one resource. ``borrow`` is the height of the smallest cohort subtree whose quota holds the
+    request, 0 for own quota. ``tried_index`` is the index of the last flavor looked at, -1 when none is left to try
+    (Kueue's ``TriedFlavorIdx``); the bookmark keeps it.
     """
 
     flavor: FlavorName
@@ -107,10 +104,10 @@ class FlavorChoice(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """``requests`` are those of all ``count`` pods together.
+    """The flavors of one pod set. ``requests`` are those of all ``count`` pods together.
 
-    A set for which some resource found no flavor has no choices at all and is ``refused``. One that is refused with
-    choices found flavors that cannot stand together; ``problems`` says why.
+    A pod set for which some resource found no flavor has no choices at all and is ``refused``. One that is refused with
+    choices found flavors that cannot be used together; ``problems`` says why.
     """
 
     name: str
@@ -119,33 +116,33 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     choices: Mapping[ResourceName, FlavorChoice] = {}
     attempts: tuple[FlavorAttempt, ...] = ()
     problems: tuple[str, ...] = ()
-    """What stands against the set beside its attempts: an undeclared resource, a placement that failed."""
+    """Problems of the pod set beside those of its attempts: an undeclared resource, a placement that failed."""
     refusal: Refusal | None = None
-    """Of a placement that failed, where there are nodes to ask about."""
+    """The ask of a placement that failed, where the tree ends at nodes and so can say who holds them."""
     topology: TopologyUsage | None = None
     delayed_topology: bool = False
     refused: bool = False
 
     @property
     def mode(self) -> Mode:
-        """The worst of its resources; what asks for nothing fits."""
+        """The mode of the worst resource; FIT for a pod set that asks for nothing."""
         if self.refused:
             return Mode.NO_FIT
         return min((choice.mode for choice in self.choices.values()), default=Mode.FIT)
 
 
 class Bookmark(msgspec.Struct, frozen=True, gc=False):
-    """Where the next try resumes among the flavors.
+    """The point at which the next try resumes among the flavors.
 
-    ``tried``: for each pod set, resource -> index of the last flavor tried, -1 for "from the start". It counts within
-    ``groups`` and for the pod sets it was made for: its keeper drops it when the workload's shape changes.
+    ``tried``: for each pod set, resource -> index of the last flavor tried, -1 for "from the start". It is valid for
+    the same ``groups`` and pod sets: its keeper drops it when the workload's shape changes.
 
-    It is void once ``quota_generation`` has changed or there is more of anything than ``free``, what its queue had: a
-    flavor passed over then may have room now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it holds
-    for the next ``cycle`` all the same, or a busy cohort would never let the search come to its end.
+    A bookmark is void once ``quota_generation`` has changed, or once the queue has more of anything than ``free``: a
+    flavor passed over then may have room now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it is
+    valid for the next ``cycle`` all the same, or a busy cohort would never let the search come to its end.
 
-    ``overtaken``, of whole searches alone: a flavor that was passed over would have done, and others of its cycle came
-    first. A search that resumes here and finds nothing has not asked that flavor: the next is made from the start.
+    ``overtaken``, only for whole searches: a flavor that was passed over would have done, and others of its cycle came
+    first. A search that resumes here and finds nothing has not asked that flavor: the next search begins at the start.
     """
 
     tried: tuple[Mapping[ResourceName, int], ...] = ()
@@ -166,21 +163,25 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """``usage`` is what the ClusterQueue would be charged; for an elastic slice the increase alone."""
+    """The flavors of one workload. ``usage`` is what the ClusterQueue would be charged; for an elastic slice only the
+    increase.
+    """
 
     pod_sets: tuple[PodSetChoice, ...]
     mode: Mode
     usage: Mapping[FlavorResource, Amount]
     borrowing: int = 0
-    """The highest level any resource borrows at; 0: within own quota."""
+    """The highest level at which any resource borrows; 0: within own quota."""
     no_fit_reason: NoFitReason = NoFitReason.NONE
     bookmark: Bookmark = Bookmark()
     by_quota: bool = False
-    """Found without any question about places: quota refuses it, or has no candidates for it."""
+    """Whether the answer depends on no placement: quota refuses the workload, or has no candidates for it."""
     by_sums: bool = False
-    """Found where no pod set has a choice or a place: any division of the same sums would do as well, or as badly."""
+    """Whether the answer holds for any division of the same sums into pod sets: no pod set had a choice of flavors or
+    needed a place.
+    """
     held: tuple[PodSetRequests, ...] | None = None
-    """Where it is at hand: what the workload will hold, and ``usage`` is the sum of it."""
+    """What the workload would hold, if it is known already; ``usage`` is then the sum of it."""
 
     @property
     def representative(self) -> RepresentativeMode:

@@ -1,6 +1,6 @@
 """Whether the pods of a set may run on the nodes of a flavor: taints, node selector and required node affinity.
 
-Only what the flavor itself declares is known of its nodes. So selector and affinity are read only where they speak of a
+Only what the flavor itself declares is known of its nodes. So selector and affinity are read only where they use a
 label key among the flavor's ``nodeLabels``: on any other key the scheduler decides later. Source: the ResourceFlavor
 API documentation and facts 9 of the conformance data.
 """
@@ -31,9 +31,8 @@ def match_problem(pod_set: PodSet, flavor: ResourceFlavor) -> str | None:
 
 
 def affinity_matches(spec: PodSpec, labels: Mapping[str, str]) -> bool:
-    """Whether one term of the required affinity matches, each reduced to the keys in ``labels``.
-
-    A term of which nothing is left holds wherever the rest of its nodes' labels let it: it counts as a match.
+    """Whether one term of the required affinity matches, each term reduced to the keys in ``labels``. A term of which
+    nothing is left counts as a match: other labels of the nodes decide on it.
     """
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required: NodeSelector | None = None
@@ -52,7 +51,7 @@ def affinity_matches(spec: PodSpec, labels: Mapping[str, str]) -> bool:
 
 
 def _holds(requirement: LabelSelectorRequirement, value: str) -> bool:
-    """A requirement on a label that is there."""
+    """Whether a label that exists with this value satisfies the requirement."""
     match requirement.operator:
         case "In":
             return value in requirement.values
@@ -64,11 +63,11 @@ def _holds(requirement: LabelSelectorRequirement, value: str) -> bool:
             return _compared(value, requirement.values, int.__gt__)
         case "Lt":
             return _compared(value, requirement.values, int.__lt__)
-    return False  # DoesNotExist, and what the API does not have
+    return False  # DoesNotExist, and operators that the API does not have
 
 
 def _compared(value: str, bounds: Sequence[str], holds: Callable[[int, int], bool]) -> bool:
-    """Gt and Lt take one whole number; anything else matches nothing."""
+    """Whether the value compares as wanted. Gt and Lt take one whole number; anything else matches nothing."""
     try:
         return len(bounds) == 1 and holds(int(value), int(bounds[0]))
     except ValueError:

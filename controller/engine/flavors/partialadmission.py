@@ -1,7 +1,8 @@
-"""Fewer pods instead of none: the largest counts between ``minCount`` and ``count`` that can be had (KEP-420).
+"""Partial admission: the largest counts between ``minCount`` and ``count`` that fit, where the full counts do not
+(KEP-420).
 
-All pod sets that may shrink do so in step: each by the same part of the way from its full to its least count. The
-search assumes that what fits also fits with fewer pods; so a set that is cut into slices loses whole slices.
+All pod sets that may shrink do so in step: each by the same fraction of the way from its full to its least count. The
+search assumes that what fits also fits with fewer pods; so a pod set that is cut into slices loses whole slices.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,10 +21,11 @@ def may_reduce(info: WorkloadInfo, gates: FeatureGates) -> bool:
 
 
 def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | None]) -> T | None:
-    """What ``fits`` answers for the largest counts, by pod set name, for which it answers at all.
+    """The answer of ``fits`` for the largest counts, by pod set name, for which it answers at all; None if there are
+    none.
 
-    It is asked about a logarithm of the pods that may be missing. Counts are those of pods that still need resources:
-    finished ones are neither asked for nor saved.
+    The number of calls of ``fits`` is a logarithm of the number of pods that may be missing. Counts are those of pods
+    that still need resources: finished ones are neither asked for nor saved.
     """
     full = {pod_set.name: pod_set.count for pod_set in info.pod_sets}
     ways, sizes = _ways(info), _slices(info)
@@ -46,14 +48,16 @@ def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | No
 
 
 def _slices(info: WorkloadInfo) -> dict[str, int]:
-    """The sizes of the outermost slices of the sets that may shrink."""
+    """The sizes of the outermost slices of the pod sets that may shrink."""
     shrinking = [pod_set for pod_set in info.workload.spec.pod_sets if pod_set.min_count is not None]
     layers = {pod_set.name: pod_set_ask(pod_set).layers[:1] for pod_set in shrinking}
     return {name: outermost.size for name, first in layers.items() for outermost in first if outermost.size > 1}
 
 
 def _whole(count: int, size: int, *, least: int, most: int) -> int:
-    """Whole slices, ``count`` at most; more where that would be too few pods."""
+    """``count`` rounded down to whole slices; rounded up from ``least`` where that would be too few pods; ``count``
+    itself if whole slices would be too many.
+    """
     if count // size * size >= least:
         return count // size * size
     enough = -(-least // size) * size
@@ -61,7 +65,7 @@ def _whole(count: int, size: int, *, least: int, most: int) -> int:
 
 
 def _ways(info: WorkloadInfo) -> dict[str, int]:
-    """How many pods of each set may be left out."""
+    """How many pods of each pod set may be left out."""
     least = {each.name: each.min_count for each in info.workload.spec.pod_sets}
     ways = {}
     for pod_set in info.pod_sets:

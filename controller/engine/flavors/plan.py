@@ -1,7 +1,8 @@
-"""What can be said of a workload's flavors before looking at usage: which are open to which pod set, and why not all.
+"""What is known of a workload's flavors before looking at usage: which are open to which pod set, and why others are
+not.
 
-It depends on the ClusterQueue, its flavors and the shape of the pod sets alone, so it is compiled once and kept:
-``Plans.of`` answers from memory until something of the cluster's objects changes.
+This depends only on the ClusterQueue, its flavors and the shape of the pod sets, so it is compiled once and kept:
+``Plans.of`` answers from memory until one of the cluster's objects changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -42,10 +43,12 @@ from controller.objects.workload import PodSet
 from inventory.api.names import ALL_NODES, GANG
 
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
-"""Workload annotation: the flavors it may use, separated by commas. Read behind the gate ConcurrentAdmission."""
+"""Workload annotation: the flavors that the workload may use, separated by commas. Read behind the gate
+ConcurrentAdmission.
+"""
 
 
-# Checks whose answer decides on which nodes the pods can run: the topology is chosen after them (KEP-2724).
+# Admission checks whose answer decides on which nodes the pods can run: the topology is chosen after them (KEP-2724).
 _NODE_MAKING: Final = ("kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue")
 
 _REMEMBERED: Final = 4096
@@ -53,7 +56,9 @@ _ANSWERS: Final = 64
 
 
 class FlavorOption:
-    """One flavor of a resource group for one pod set (or group of them). ``problem`` takes it out at any usage."""
+    """One flavor of a resource group for one pod set (or group of them). ``problem`` excludes the flavor at
+    any usage.
+    """
 
     __slots__ = ("cells", "delayed", "fits", "fitting", "index", "name", "problem", "refusal", "topology")
 
@@ -63,10 +68,10 @@ class FlavorOption:
         self.problem = problem
         self.cells: tuple[tuple[ResourceName, FlavorResource, Cell], ...] = ()
         self.topology = False
-        """Its nodes are known: pods on it must be placed."""
+        """Whether the flavor's nodes are known: pods on it must be placed."""
         self.delayed = False
-        """Its nodes are made only after the quota is reserved."""
-        # The commonest answers, made once: immutable and shared by all who get them.
+        """Whether the flavor's nodes are made only after the quota is reserved."""
+        # The most frequent answers, made once: immutable and shared by all who get them.
         self.fits = FlavorAttempt(flavor=name, mode=Mode.FIT)
         self.fitting = FlavorChoice(name, Mode.FIT, 0, -1 if last else index)
         self.refusal = FlavorAttempt(
@@ -75,7 +80,7 @@ class FlavorOption:
 
 
 class GroupPlan:
-    """A resource group as far as it is asked for."""
+    """A resource group with those of its resources that are asked for."""
 
     __slots__ = ("last", "options", "resources")
 
@@ -87,8 +92,7 @@ class GroupPlan:
 
 class SetPlan:
     """Pod sets that get their flavors together: one, or those of a ``podSetGroupName``. ``members`` are their indexes.
-
-    ``undeclared`` are resources asked for on which the queue gives no quota.
+    ``undeclared`` are requested resources for which the queue has no quota.
     """
 
     __slots__ = ("delayed", "groups", "members", "on_nodes", "undeclared")
@@ -101,7 +105,7 @@ class SetPlan:
         self.undeclared = undeclared
         options = [option for group in groups for option in group.options]
         self.on_nodes = frozenset(option.name for option in options if option.topology)
-        """Flavors on which these pods must be placed."""
+        """The flavors on which these pods must be placed."""
         self.delayed = frozenset(option.name for option in options if option.delayed)
 
 
@@ -120,7 +124,7 @@ class Answer:
                 self.usage[fr] = min(self.usage.get(fr, 0) + asked[name], UNLIMITED)
                 cells[fr] = cell
         self.asked = tuple((cells[fr], amount) for fr, amount in self.usage.items())
-        """What all pod sets take together of each cell."""
+        """What all pod sets together take of each cell."""
         sets = tuple(zip(shortcut.parts, of, self.requests, strict=True))
         self.chosen = tuple(
             PodSetChoice(name=each.name, count=each.count, requests=asked, choices=part.choices, attempts=part.attempts)
@@ -128,7 +132,9 @@ class Answer:
         )
         self.held = tuple(part.held(each, asked) for part, each, asked in sets)
         self.assignment: Assignment | None = None
-        """The whole of it, where each flavor is the last: its bookmark then says to start anew, whenever it is."""
+        """The complete assignment, where each flavor is the last of its group: its bookmark then always says to begin
+        anew.
+        """
         if shortcut.single:
             self.assignment = self.assign(Bookmark(shortcut.tried))
 
@@ -137,7 +143,7 @@ class Answer:
 
 
 class ShortcutPart:
-    """The part of one pod set: its first open flavor, and what is answered where that has room."""
+    """One pod set of a shortcut: its first open flavor, and the answer where that has room."""
 
     __slots__ = ("attempts", "choices", "option", "tried")
 
@@ -155,18 +161,17 @@ class ShortcutPart:
 
 
 class Shortcut:
-    """For pod sets that each ask for one resource group: what to answer when their first open flavors have room.
-
-    By far the commonest answer, and the same objects for all workloads that get it.
+    """What to answer when the first open flavors have room, for pod sets that each ask for one resource group. This is
+    by far the most frequent answer, and all workloads that get it share the same objects.
     """
 
     __slots__ = ("_answers", "parts", "single", "tried")
 
     def __init__(self, parts: tuple[ShortcutPart, ...], *, single: bool) -> None:
         self.parts = parts
-        """In the order of the pod sets."""
+        """The parts in the order of the pod sets."""
         self.single = single
-        """Where one does not fit there is no other flavor to look at."""
+        """Whether no pod set has another flavor to look at if the first open one does not fit."""
         self.tried = tuple(part.tried for part in parts)
         self._answers = ByIdentity[tuple[PodSetRequests, ...], Answer]()
 
@@ -195,7 +200,7 @@ class Shortcut:
 
 
 OnNodes = Mapping[int, frozenset[FlavorName]]
-"""For the pod set at each index the flavors on which its pods must be placed."""
+"""The flavors on which pods must be placed, by index of the pod set."""
 
 
 class Plan:
@@ -213,26 +218,28 @@ class Plan:
     ) -> None:
         self.sets = sets
         self.asks = asks
-        """What each pod set asks of a topology."""
+        """The topology request of each pod set."""
         self.counts_pods = counts_pods
-        """The queue gives a quota on pods."""
+        """Whether the queue has a quota on pods."""
         self.implied = implied
-        """All flavors of the queue have a topology: who asks for nothing is placed all the same."""
+        """Whether all flavors of the queue have a topology: pods that ask for none are placed all the same."""
         self.asking = asking
-        """The pod sets that ask for a topology."""
+        """The indexes of pod sets that ask for a topology."""
         self.bound = bound
-        """Those that do not start without one."""
+        """The indexes of pod sets that do not start without a place."""
         self.on_nodes: OnNodes = {
             index: pod_set.on_nodes for pod_set in sets for index in pod_set.members if pod_set.on_nodes
         }
-        """By pod set; empty where nothing needs a place."""
+        """The flavors with places by pod set; empty where no pod needs a place."""
         self.shortcut = None if asking else Shortcut.of(sets)
         self.no_choice = not (asking or implied or self.on_nodes) and all(map(_has_no_choice, sets))
-        """Of each resource group a pod set has one flavor at most, and none of its pods needs a place."""
+        """Whether no pod set has more than one flavor in a resource group, and no pod needs a place."""
 
 
 class Plans:
-    """Bounded: beyond so many shapes all are forgotten and compiled anew as they come."""
+    """Compiled plans by shape. Bounded: when there are ``_REMEMBERED`` shapes all are dropped, and compiled again as
+    they come.
+    """
 
     __slots__ = (
         "_by_claims",
@@ -251,7 +258,9 @@ class Plans:
         self._generation = cluster.generation
         self._by_shape: dict[object, Plan] = {}
         self._by_name: dict[tuple[ClusterQueueName, str], Plan] = {}
-        """By what a pending workload's shape is called: more names than plans, and no need to look at the pod sets."""
+        """Plans by the name of a pending workload's shape: more names than plans, and no need to look at the
+        pod sets.
+        """
         self._respects_annotation = gates.on("ConcurrentAdmission")
         self._topology = gates.on("TopologyAwareScheduling")
         self._own_places = cluster.config.extensions.own_places
@@ -301,7 +310,7 @@ class Plans:
         names = frozenset(FlavorName(name.strip()) for name in allowed.split(",")) if allowed else None
         implied = self._topology and self._cluster.implies_topology(queue)
         specs = info.workload.spec.pod_sets
-        # Where all flavors have a topology, what a gang is bound to is looked at with the places.
+        # Where all flavors have a topology, a gang's bounds are looked at only when its pods are placed.
         bounds = {} if implied or not self._topology else bounds_of(info.workload)
         asks = tuple(bound_ask(pod_set, bounds.get(pod_set.name, ())) for pod_set in specs)
         sets = []
@@ -314,7 +323,7 @@ class Plans:
             groups = []
             for number, group in enumerate(queue.groups):
                 wanted = tuple(name for name in resources if queue.group_of.get(name) == number)
-                # One that asks for nothing of the group runs wherever the others do.
+                # A pod set that asks for nothing of the group runs wherever the others do.
                 takers = [
                     asks[index]
                     for index in members
@@ -325,7 +334,8 @@ class Plans:
                     groups.append(GroupPlan(wanted, tuple(options)))
             sets.append(SetPlan(members, tuple(groups), undeclared(resources, queue.group_of)))
         asking = frozenset(index for index, asked in enumerate(asks) if self._topology and asked.placed)
-        # A queue of another system has all nodes: pods that request nothing are theirs as they would be without it.
+        # A queue of another system has all nodes: its pods that request nothing are scheduled as they would be without
+        # it.
         free = self._own_places or not implied or _has_all_nodes(queue)
         bound = asking if free else frozenset(range(len(asks)))
         return Plan(tuple(sets), asks, counts_pods=counts_pods, implied=implied, asking=asking, bound=bound)
@@ -342,7 +352,8 @@ class Plans:
         implied: bool,
     ) -> Iterator[FlavorOption]:
         last = len(group.flavors) - 1
-        # Where another group's flavors have a topology, and this one's have none, it is that one that binds to nodes.
+        # If flavors of another group have a topology and those of this group have none, the other group decides on the
+        # nodes.
         decides = _has_topology(self._cluster, group.flavors) or not _has_topology(
             self._cluster, [name for each in queue.groups for name in each.flavors]
         )
@@ -373,7 +384,9 @@ class Plans:
         *,
         implied: bool,
     ) -> str | None:
-        """``binding`` are the pod sets whose nodes the flavor would decide."""
+        """Why the flavor is not open to the pod sets, else None. ``binding``: the requests of pod sets whose nodes the
+        flavor would decide.
+        """
         for pod_set, _ in pod_sets:
             problem = match_problem(pod_set, flavor)
             if problem is not None:
@@ -388,31 +401,31 @@ class Plans:
 
 
 def _has_no_choice(given: SetPlan) -> bool:
-    """One pod set with one flavor open at most in each of its groups."""
+    """Whether this is one pod set with at most one open flavor in each of its groups."""
     return len(given.members) == 1 and all(
         sum(option.problem is None for option in group.options) <= 1 for group in given.groups
     )
 
 
 class Constraints(NamedTuple):
-    """What decides which flavors a pod set may use."""
+    """Everything that decides which flavors a pod set may use."""
 
     node_selector: frozenset[tuple[str, str]]
     tolerations: tuple[Toleration, ...]
     affinity: NodeSelector | None
     places: tuple[object, ...] = ()
-    """The topology that it asks for, and what it asks of devices; empty for neither."""
+    """The topology that the pod set asks for, and what it asks of devices; empty for neither."""
 
 
 def constraints(pod_set: PodSet) -> Constraints | None:
-    """None where nothing does."""
+    """The constraints of a pod set; None where any flavor will do."""
     spec = pod_set.template.spec
     affinity: NodeSelector | None = None
     if spec.affinity is not None and spec.affinity.node_affinity is not None:
         affinity = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
     annotations = pod_set.template.metadata.annotations
     devices = device_ask(annotations) if annotations else None
-    # What is charged may be others by now, see honestunits.
+    # The charged resources may differ from these, see honestunits.
     parts = asks_for_parts(pod_set)
     asked = pod_set.topology_request
     if asked is not None and not asked.names_places:
@@ -424,10 +437,11 @@ def constraints(pod_set: PodSet) -> Constraints | None:
 
 
 def _together(pod_sets: tuple[PodSet, ...], *, by_claims: bool) -> tuple[tuple[int, ...], ...]:
-    """Indexes of the pod sets that share their flavors, in the order of each one's first.
+    """Indexes of the pod sets that share their flavors, in the order of each group's first.
 
-    Those of one group do; ``by_claims`` those that have a claim by name in common as well, for its devices are on one
-    node. One that requests nothing but such a claim, charged to another pod set, so runs where the other does.
+    Pod sets of one group share them. With ``by_claims`` so do those that share a ResourceClaim, since its devices are
+    on one node: a pod set that requests nothing but such a claim, charged to another pod set, thus runs where the other
+    does.
     """
     if len(pod_sets) == 1:
         return ((0,),)
@@ -445,7 +459,7 @@ def _together(pod_sets: tuple[PodSet, ...], *, by_claims: bool) -> tuple[tuple[i
 
 
 def _shared_names(pod_set: PodSet, *, by_claims: bool) -> set[object]:
-    """What it shares its flavors by: the name of its group, and those of its claims."""
+    """The keys by which a pod set shares its flavors: the name of its group, and those of its shared claims."""
     asked = pod_set.topology_request
     group = asked.pod_set_group_name if asked is not None else None
     claims = pod_set.template.spec.resource_claims if by_claims else ()

@@ -1,8 +1,8 @@
 """One resource group for one request: its flavors are tried in order, and the best of those tried is taken.
 
 Trying a flavor is arithmetic on the queue's cells; where that does not settle it, the preemption oracle is asked about
-each flavor-resource by itself. Which of two flavors is better, and whether a flavor found is good enough to look no
-further, is the queue's ``flavorFungibility`` (KEP-582).
+each flavor-resource by itself. The queue's ``flavorFungibility`` decides which of two flavors is better, and whether a
+flavor is good enough to look no further (KEP-582).
 """
 
 from collections.abc import Mapping
@@ -27,14 +27,16 @@ FlavorRank = tuple[int, int, int]
 
 
 class PreemptionOracle(Protocol):
-    """What preemption could do for one flavor-resource alone, topology left aside."""
+    """What preemption could do for one flavor-resource alone, without regard to topology."""
 
     @property
     def is_monotonic(self) -> bool:
-        """Whether an amount that nobody can make room for tells the same of every larger one."""
+        """Whether an amount for which no room can be made implies the same for every larger amount."""
 
     def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
-        """Whether ``amount`` could be made room for, by whom, and the level it would then borrow at."""
+        """Whether room for ``amount`` could be made, by preempting whom, and the level at which the queue would then
+        borrow.
+        """
 
 
 class Rules:
@@ -53,7 +55,9 @@ class Rules:
         )
 
     def rank(self, mode: Mode, borrow: int) -> FlavorRank:
-        """The larger the better. Whatever the preference, nothing is worse than no fit, then than no candidates."""
+        """The sort key of a flavor; larger is better. Under every preference "no fit" is worst, then "no
+        candidates".
+        """
         if mode <= Mode.NO_CANDIDATES:
             return (mode, -borrow, 0)
         if self.borrow_before_preempt:
@@ -64,7 +68,7 @@ class Rules:
         return self.rank(*stand)
 
     def good_enough(self, mode: Mode, borrow: int) -> bool:
-        """Whether to look no further."""
+        """Whether a flavor is good enough to look no further."""
         if not self.fungible:
             return mode is Mode.FIT
         if mode <= Mode.NO_CANDIDATES:
@@ -73,11 +77,11 @@ class Rules:
 
 
 class GroupRequest:
-    """What one resource group is asked for. ``assumed`` is what earlier pod sets of the workload have taken already.
+    """The request to one resource group. ``assumed`` is what earlier pod sets of the workload have taken already.
 
-    ``kept``: the flavors an elastic slice must stay on, ``held`` what its predecessor holds of each resource: only the
-    increase is asked for. ``pinned``: the only flavor to look at, by resource. ``hopeless``: amounts that the oracle
-    found no victims for; pod sets of one workload share it, and only ``simulated`` writes it.
+    ``kept``: the flavors on which an elastic slice must stay; ``held``: what its predecessor holds of each resource, so
+    that only the increase is requested. ``pinned``: the only flavor to look at, by resource. ``hopeless``: amounts for
+    which the oracle found no victims; pod sets of one workload share it, and only ``simulated`` writes it.
     """
 
     __slots__ = ("amounts", "assumed", "held", "hopeless", "incoming", "kept", "pinned", "start")
@@ -104,14 +108,16 @@ class GroupRequest:
         self.pinned = pinned
 
     def amount(self, name: ResourceName, fr: FlavorResource) -> Amount:
-        """What would be charged to this flavor-resource by all pod sets so far, this one included."""
+        """What all pod sets so far, this one included, would be charged for this flavor-resource."""
         amount = self.amounts[name]
         if self.held is not None:
             amount = max(0, amount - self.held.get(name, 0))
         return amount + self.assumed.get(fr, 0) if self.assumed else amount
 
     def simulated(self, oracle: PreemptionOracle, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
-        """The oracle's answer; where an earlier pod set's smaller amount settles it, without another search."""
+        """The oracle's answer. Where a smaller amount of an earlier pod set found no candidates, no further search is
+        made.
+        """
         if self.hopeless is None:
             return oracle.simulate(self.incoming, fr, amount)
         if (least := self.hopeless.get(fr)) is not None and amount >= least:
@@ -123,8 +129,8 @@ class GroupRequest:
 
 
 class ScanResult(NamedTuple):
-    """``choices`` is empty where no flavor is better than no fit. ``no_fit_reason``: why those that were tried did not
-    fit, also where another was found; NONE where all did.
+    """The result of a scan. ``choices`` is empty where no flavor is better than no fit. ``no_fit_reason``: why tried
+    flavors did not fit, also where another one did; NONE where all did.
     """
 
     choices: dict[ResourceName, FlavorChoice]
@@ -133,12 +139,14 @@ class ScanResult(NamedTuple):
 
 
 def least_severe(attempts: list[FlavorAttempt]) -> NoFitReason:
-    """Among alternatives the one nearest to fitting tells what is waited for; NONE where no attempt says no."""
+    """The reason of the flavor that is nearest to fitting, which says what is waited for; NONE where no
+    attempt failed.
+    """
     return min((attempt.no_fit_reason for attempt in attempts if attempt.mode is Mode.NO_FIT), default=NoFitReason.NONE)
 
 
 _Stand = tuple[Mode, int]
-"""Mode and borrow level of one resource."""
+"""The mode and the borrow level of one resource."""
 _FITS: Final[_Stand] = (Mode.FIT, 0)
 _UNFIT: Final[_Stand] = (Mode.NO_FIT, 0)
 
@@ -153,7 +161,7 @@ class _Best:
 
 
 def scan(group: GroupPlan, request: GroupRequest, rules: Rules, oracle: PreemptionOracle) -> ScanResult:
-    """Try the flavors from ``request.start`` on."""
+    """Try the flavors from index ``request.start`` on, and choose the best."""
     attempts: list[FlavorAttempt] = []
     best = _Best()
     tried = -1
@@ -195,7 +203,7 @@ def _choice(option: FlavorOption, mode: Mode, borrow: int, tried: int) -> Flavor
 def _try(
     option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle
 ) -> tuple[FlavorAttempt, list[_Stand]]:
-    """How the request stands with one flavor, resource by resource in the group's order."""
+    """How the request fits one flavor, resource by resource in the group's order."""
     if request.kept is not None:
         conflict = _slice_conflict(option, request.kept)
         if conflict:
@@ -212,9 +220,8 @@ def _try(
 def _weigh(
     option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle
 ) -> tuple[FlavorAttempt, list[_Stand]]:
-    """As ``_try``, where the request is not simply within what is free of the queue's own quota.
-
-    The oracle is asked last, and not at all where some resource does not fit anyway.
+    """``_try`` for a request that is not simply within what is free of the queue's own quota. The oracle is asked last,
+    and not at all where some resource does not fit anyway.
     """
     stands: list[_Stand] = []
     short: list[Shortfall] = []
@@ -263,9 +270,8 @@ def _weigh(
 def weigh_alone(
     option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle, *, may_fit: bool
 ) -> tuple[FlavorAttempt, Mapping[ResourceName, FlavorChoice]]:
-    """As ``scan``, where this flavor is the only one open and the last of its group.
-
-    ``may_fit``: it is not known that the request is more than what is free of the queue's own quota.
+    """``scan`` for a flavor that is the only open one and the last of its group. ``may_fit``: the request may be within
+    what is free of the queue's own quota.
     """
     attempt, stands = (_try if may_fit else _weigh)(option, request, rules, oracle)
     if attempt.mode is Mode.NO_FIT:
@@ -275,7 +281,9 @@ def weigh_alone(
 
 
 def _slice_conflict(option: FlavorOption, kept: Mapping[ResourceName, FlavorName]) -> str:
-    """A slice that replaces another stays on its flavors."""
+    """Why the flavor is not open to a slice that replaces another: the slice must stay on its flavors. Empty if it may
+    have the flavor.
+    """
     for name, _, _ in option.cells:
         flavor = kept.get(name, option.name)
         if flavor != option.name:

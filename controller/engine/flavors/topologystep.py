@@ -1,7 +1,7 @@
-"""The part of nomination that places pods: after quota has chosen the flavors, the nodes of those flavors are asked.
+"""The part of nomination that places pods: after quota has chosen the flavors, the nodes of those flavors are searched.
 
-What fits by quota and finds no place now needs preemption; what finds none even with all candidates preempted
-does not fit. The functions around it serve the cycle, which places again once it knows its victims.
+A workload that fits by quota and finds no place now needs preemption; one that finds none even with all candidates
+preempted does not fit. The other functions serve the cycle, which places again once it knows its victims.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,8 +25,8 @@ _replace: Final = msgspec.structs.replace
 
 
 def conflicts(chosen: Sequence[PodSetChoice], plan: Plan) -> list[PodSetChoice]:
-    """A pod set runs on the nodes of one topology: with several it is refused, and with none where it is bound to one
-    (a pod set that requests nothing gets no flavor).
+    """Refuses pod sets without one clear topology. A pod set runs on the nodes of one topology: it is refused if its
+    resources are on several, and if it has none and is bound to one (a pod set that requests nothing gets no flavor).
     """
     return [
         _unless_torn(choice, sorted(_flavors(choice, index, plan.on_nodes)), is_bound=index in plan.bound)
@@ -47,7 +47,7 @@ def _unless_torn(choice: PodSetChoice, flavors: Sequence[FlavorName], *, is_boun
 def requests(
     cluster: Cluster, incoming: Incoming, chosen: Sequence[PodSetChoice], plan: Plan
 ) -> list[PlacementRequest]:
-    """What must be placed; pod sets whose topology waits for a check are left out."""
+    """The placement requests of the workload; pod sets whose topology waits for a check are left out."""
     workload = incoming.info.workload
     specs, bounds = workload.spec.pod_sets, bounds_of(workload)
     found = []
@@ -74,10 +74,10 @@ def requests(
 def place(
     cluster: Cluster, wanted: Sequence[PlacementRequest], chosen: Sequence[PodSetChoice]
 ) -> tuple[list[PodSetChoice], NoFitReason]:
-    """``chosen`` with their topologies, or with the modes that they have without one."""
+    """``chosen`` with their topologies, or with the lower modes that they get where no place was found."""
     sets = list(chosen)
     fits = all(pod_set.mode is Mode.FIT for pod_set in sets)
-    # Where quota says no, places are of no use: it is enough to know that there are some.
+    # If quota is short places are of no use yet: it is enough to know that there are some.
     if fits or len(wanted) > 1 or not cluster.placement.has_room(wanted):
         answer = cluster.placement.place(wanted, on_empty=False)
         if isinstance(answer, NoPlacement):
@@ -87,14 +87,15 @@ def place(
     answer = cluster.placement.place(wanted, on_empty=True)
     if isinstance(answer, NoPlacement):
         return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
-    # What is kept for it while nothing can be preempted; with victims it gets the places that they leave.
+    # These places are reserved while nothing can be preempted; with victims the workload gets the places that they
+    # leave.
     return with_topologies(_contested(sets, wanted), answer.topologies), NoFitReason.NONE
 
 
 def _contested(chosen: Iterable[PodSetChoice], wanted: Sequence[PlacementRequest]) -> list[PodSetChoice]:
-    """All that the placed sets ask for is contested once any of it is: what is free by quota may be free in pieces that
-    hold no pod. So victims are sought by each of these resources, and others must give way within the quota of each
-    (``updateModeForTASRequests``).
+    """Lowers every resource of the placed pod sets to PREEMPT. What is free by quota may be free in pieces that hold no
+    pod; so victims are sought by each of these resources, and others must give way within the quota of each (Kueue's
+    ``updateModeForTASRequests``).
     """
     placed = {request.pod_set.name for request in wanted}
     return [
@@ -104,7 +105,9 @@ def _contested(chosen: Iterable[PodSetChoice], wanted: Sequence[PlacementRequest
 
 
 def _lower(choices: Mapping[ResourceName, FlavorChoice], mode: Mode) -> dict[ResourceName, FlavorChoice]:
-    """What fits has ``mode`` from now on. What does not fit now keeps its own, except where nothing helps."""
+    """The choices with ``mode`` in place of FIT. Choices that do not fit now keep their mode, except for NO_FIT, which
+    replaces all.
+    """
     return {
         name: FlavorChoice(choice.flavor, min(choice.mode, mode), choice.borrow, choice.tried_index)
         if choice.mode is Mode.FIT or mode is Mode.NO_FIT
@@ -114,7 +117,7 @@ def _lower(choices: Mapping[ResourceName, FlavorChoice], mode: Mode) -> dict[Res
 
 
 def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, TopologyUsage]) -> list[PodSetChoice]:
-    """A set of no pods has no places."""
+    """The choices with their topologies. A pod set of no pods has none."""
     found = {name: usage for name, usage in placed.items() if usage.domains}
     return [_replace(choice, topology=found[choice.name]) if choice.name in found else choice for choice in chosen]
 

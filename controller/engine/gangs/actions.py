@@ -1,6 +1,5 @@
-"""The actions of a cycle, in this order: allocate, consolidation, reclaim, preempt, staleness.
-
-Source: the actions of KAI Scheduler, ordered by how much they disturb.
+"""The actions of a cycle, in this order: allocate, consolidation, reclaim, preempt, staleness. Source: the actions of
+KAI Scheduler, ordered by how much they disturb.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ Action = Callable[[Session], None]
 
 
 def allocate(session: Session) -> None:
-    """Gangs get what is free or being released: their minimums first, then a task a turn."""
+    """Gangs get what is free or being released: their minimums first, then one task in each turn."""
     order = GangOrder(session, _pending(session))
     machines = list(session.machines.values())
     while (gang := order.pop()) is not None:
@@ -33,7 +32,7 @@ def allocate(session: Session) -> None:
 
 
 def consolidation(session: Session) -> None:
-    """Running gangs move, each to a place found in the same trial, so that a pending one fits."""
+    """Running gangs move, each to a place found in the same trial, so that a pending gang fits."""
     left = session.limits.moves
     if left == 0:
         return
@@ -69,7 +68,7 @@ def reclaim(session: Session) -> None:
 
 
 def preempt(session: Session) -> None:
-    """A gang takes from those of lower priority in its own queue."""
+    """A gang takes from gangs of lower priority in its own queue."""
     for gang in _in_order(session, _pending(session)):
         need = session.charged_together(gang.next_tasks())
         refused = over(session.path(gang.queue), need, preemptible=gang.preemptible)
@@ -100,14 +99,16 @@ ACTIONS: Mapping[str, Action] = {
 
 
 def free_gpus(session: Session) -> float:
-    """Whole ones, those that are given in parts, and what is left of those that are shared."""
+    """The number of free GPUs: whole ones, those that are given in parts, and what is left of shared ones."""
     rooms = [(machine.room(When.LATER), machine.gpu_memory_mib) for machine in session.machines.values()]
     whole = sum(gpus_among(room.amounts) for room, _ in rooms)
     return whole + sum(free / memory_mib for room, memory_mib in rooms for free in room.groups.values())
 
 
 def _solve(session: Session, action: str, search: Search, gang: Gang) -> int | None:
-    """How many gangs lose tasks by the solution; None where there is none."""
+    """Apply a solution for the gang. Returns the number of gangs that lose tasks by it; None where there is no
+    solution.
+    """
     tasks = tuple(gang.next_tasks())
     steps = search.solve(gang)
     if steps is None:
@@ -149,9 +150,9 @@ def _of_lower_priority(session: Session, preemptor: Gang) -> Callable[[], Iterab
 
 
 def _rounds(session: Session, before: Tree, gang: Gang, need: Amounts) -> Sequence[Callable[[], Choice]]:
-    """Those that no exchange could take are left out at first; then those that may not be taken beside the ones before
-    them: each of two queues gives the one that it has too much. At last nobody is left out: whoever gets another
-    place is no victim.
+    """The choices of victims for successive rounds. First victims that no exchange could take are left out; then those
+    that may not be taken beside the ones before them, so that each of two queues gives what it has too much. In the
+    last round none is left out: a gang that gets another place is no victim.
     """
     untouched = Exchange(before, gang.queue, need)
     spared = {queue for queue in session.queues if untouched.untouchable(queue)}
@@ -164,7 +165,9 @@ def _rounds(session: Session, before: Tree, gang: Gang, need: Amounts) -> Sequen
         stays: set[GangName] = set()
 
         def joins(step: Step) -> bool:
-            """A gang of which something stays gives nothing more: what is above its minimum goes first."""
+            """Whether the step may be taken. A gang that keeps some tasks gives nothing more: what is above its minimum
+            goes first.
+            """
             if step.gang.name in stays or not exchange.take(step.gang.queue, session.charged_together(step.tasks)):
                 stays.add(step.gang.name)
                 return False
@@ -176,7 +179,7 @@ def _rounds(session: Session, before: Tree, gang: Gang, need: Amounts) -> Sequen
 
 
 def _reclaims(session: Session, before: Tree, gang: Gang, need: Amounts) -> Callable[[Steps], bool]:
-    """Victims that got other places are none."""
+    """A function that says whether the rules allow the steps. Victims that got other places do not count."""
 
     def allows(steps: Steps) -> bool:
         victims: dict[QueueName, list[Amounts]] = {}
@@ -192,7 +195,9 @@ def _reclaims(session: Session, before: Tree, gang: Gang, need: Amounts) -> Call
 
 
 def all_moved(most: int | None) -> Callable[[Steps], bool]:
-    """Every victim got a place, and no more than ``most`` gangs another than their own."""
+    """A function that says whether every victim got a place, and no more than ``most`` gangs got a place other than
+    their own.
+    """
 
     def allows(steps: Steps) -> bool:
         if any(task.phase is Phase.RELEASING for step in steps for task in step.tasks):

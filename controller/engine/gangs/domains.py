@@ -1,9 +1,10 @@
-"""Sets of nodes that a gang may be placed on, by its topology: tried one after another until one holds all of it.
+"""Sets of nodes that a gang may be placed on, by its topology: they are tried one after another until one holds the
+whole gang.
 
-Source: the topology plugin of KAI Scheduler. A domain is the nodes that agree in a level's label and in all above it.
-Domains of the preferred level come first, then those above it up to the required level, or to all nodes where none is
-required. Of one level that with the fullest domains above it comes first, then the fullest. Where a set is larger than
-one preferred domain, the nodes of the roomiest come first in it.
+Source: the topology plugin of KAI Scheduler. A domain is the set of nodes that agree in a level's label and in all
+labels above it. Domains of the preferred level come first, then those above it up to the required level, or to all
+nodes where none is required. Within one level the domain with the fullest domains above it comes first, then the
+fullest. Where a set is larger than one preferred domain, the nodes of the roomiest preferred domain come first in it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ Domain = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class NodeSet:
-    """``rank``: nodes of lower rank are preferred to all of higher; one that is not in it has rank 0."""
+    """Nodes to place on. ``rank``: lower ranks are preferred to higher ones; a node not in it has rank 0."""
 
     machines: Sequence[Machine]
     rank: Mapping[NodeName, int]
@@ -31,7 +32,9 @@ def node_sets(
     tasks: Sequence[Task],
     placed: Sequence[Task],
 ) -> Iterator[NodeSet]:
-    """``tasks`` are to be placed; ``placed`` of the same gang have places, which pin the required domain."""
+    """The sets of nodes to try, in order. ``tasks`` are to be placed; ``placed`` of the same gang have places, which
+    pin the required domain.
+    """
     if constraint is None or not (constraint.required or constraint.preferred):
         yield nodes
         return
@@ -47,7 +50,7 @@ def node_sets(
 
 
 def _depths(constraint: TopologyConstraint) -> list[int]:
-    """Numbers of labels, from that of the preferred level up to that of the required one."""
+    """The numbers of labels, from that of the preferred level up to that of the required one."""
     depth = {level: index + 1 for index, level in enumerate(constraint.levels)}
     if constraint.required and constraint.required not in depth:
         return []
@@ -72,7 +75,7 @@ def _domain(machine: Machine, labels: Sequence[str]) -> Domain:
 
 
 def _domains(machines: Sequence[Machine], labels: Sequence[str]) -> dict[Domain, list[Machine]]:
-    """A node without one of the labels is in no domain."""
+    """The nodes by domain; a node without one of the labels is in no domain."""
     found: dict[Domain, list[Machine]] = {}
     for machine in machines:
         if all(label in machine.labels for label in labels):
@@ -89,12 +92,14 @@ def _free_by_domain(machines: Sequence[Machine], labels: Sequence[str]) -> dict[
 
 
 def _fullness(domain: Domain, free: Mapping[Domain, float]) -> tuple[float, ...]:
-    """Smaller is fuller; the domain at the top counts first."""
+    """The sort key of a domain: smaller is fuller; the domain at the top counts first."""
     return tuple(free.get(domain[:depth], 0.0) for depth in range(1, len(domain) + 1))
 
 
 def _rank(machines: Sequence[Machine], constraint: TopologyConstraint) -> dict[NodeName, int]:
-    """Empty without a preferred level. Of domains alike the last by name comes first, as in KAI."""
+    """The rank of each node; empty without a preferred level. Among equal domains the last by name comes first, as in
+    KAI.
+    """
     if constraint.preferred not in constraint.levels:
         return {}
     labels = constraint.levels[: constraint.levels.index(constraint.preferred) + 1]
@@ -105,8 +110,8 @@ def _rank(machines: Sequence[Machine], constraint: TopologyConstraint) -> dict[N
 
 
 def _holds(domain: Sequence[Machine], tasks: Sequence[Task]) -> bool:
-    """Whether so many copies of a task have room on nodes that are open to it; tasks that differ, or share GPUs, are
-    left to the trial.
+    """Whether so many copies of a task have room on nodes that are open to it; True for tasks that differ, or share
+    GPUs: the trial decides on these.
     """
     kinds = {(tuple(sorted(task.request.asked.items())), task.node_kinds) for task in tasks}
     if len(kinds) != 1 or tasks[0].request.is_shared:

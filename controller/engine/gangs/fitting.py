@@ -1,10 +1,11 @@
-"""The nodes for a task, best first. Source: the node order plugins of KAI Scheduler. A line outweighs all below it.
+"""The nodes for a task, best first. Source: the node order plugins of KAI Scheduler. Each line of the table outweighs
+all lines below it.
 
-    rank  of its topology
-1000  shares a GPU that others share already
- 100  fits now, without waiting for what is released
-  10  a node without GPUs for a task that needs none
-0..9  the fullest node (pack), or the emptiest (spread)
+      rank  of its topology
+      1000  shares a GPU that others share already
+       100  fits now, without waiting for what is released
+        10  a node without GPUs for a task that needs none
+      0..9  the fullest node (pack), or the emptiest (spread)
 """
 
 from controller.engine.gangs.domains import NodeSet
@@ -14,7 +15,7 @@ from controller.engine.gangs.session import Limits
 
 
 def fitting(task: Task, nodes: NodeSet, limits: Limits) -> list[Machine]:
-    """Those that have room, now or later. Of equals the first of the set comes first."""
+    """The nodes that have room, now or later, best first. Among equals the first of the set comes first."""
     found = [
         machine for machine in nodes.machines if _may_run(task, machine) and machine.fits(task.request, When.LATER)
     ]

@@ -1,8 +1,8 @@
-"""Gangs: tasks that start together, in pod sets, pod sets in a tree of groups, each with its own minimum.
+"""Gangs: tasks that start together. Tasks are in pod sets, pod sets in a tree of groups, each with its own minimum.
 
 Source: PodGroup of scheduling.run.ai/v2alpha2 and its subgroups. A pod set below its minimum is not started at all;
-what it has above its minimum joins and leaves task by task. Subgroups that the gang does not need (``PodSet.whole``)
-join and leave one by one, each with the minimums of all its pod sets.
+tasks above the minimum join and leave one by one. Subgroups that the gang does not need (``PodSet.whole``) join and
+leave one by one, each with the minimums of all its pod sets.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ GangName = NewType("GangName", str)
 TaskName = NewType("TaskName", str)
 NodeName = NewType("NodeName", str)
 GpuGroup = NewType("GpuGroup", str)
-"""One GPU of a node that is shared; its tasks name it."""
+"""The name of one shared GPU of a node; the tasks that share it have the name."""
 
 CPU, MEMORY, GPU = ResourceName("cpu"), ResourceName("memory"), ResourceName("gpu")
 PODS = ResourceName("pods")
@@ -28,7 +28,9 @@ _PERCENT: Final = 0.01
 
 
 class Phase(StrEnum):
-    """Where a task is. ALLOCATED was decided in this session, RUNNING before; PIPELINED waits for what is released."""
+    """The state of a task. ALLOCATED was decided in this session, RUNNING before; PIPELINED waits for what is
+    released.
+    """
 
     PENDING = "Pending"
     GATED = "Gated"
@@ -46,9 +48,9 @@ USED = ACTIVE | {Phase.PIPELINED}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """What a task asks for; tasks that ask alike share one, and nodes remember whether it fits.
+    """The request of a task; tasks with equal requests share one object, and nodes remember whether it fits.
 
-    ``gpus`` are whole ones. ``portion`` (between 0 and 1) or ``gpu_memory_mib`` is asked of each of ``shared_gpus``
+    ``gpus`` are whole ones. ``portion`` (between 0 and 1) or ``gpu_memory_mib`` is requested of each of ``shared_gpus``
     GPUs. ``counted`` are resources by count, MIG instances among them, by their full names.
     """
 
@@ -60,7 +62,7 @@ class Request:
     gpu_memory_mib: int = 0
     counted: Mapping[ResourceName, int] = field(default_factory=dict)
     asked: Mapping[ResourceName, float] = field(init=False)
-    """What it takes of a node, shared GPUs apart."""
+    """What the task takes of a node, without shared GPUs."""
 
     def __post_init__(self) -> None:
         amounts = {CPU: self.cpu_milli, MEMORY: self.memory_bytes, GPU: float(self.gpus)}
@@ -76,11 +78,11 @@ class Request:
         return self.gpus > 0 or self.is_shared or any(gpus_in(name) for name in self.counted)
 
     def memory_on_mib(self, node_gpu_memory_mib: int) -> int:
-        """Of each shared GPU of a node whose GPUs have so much."""
+        """MiB that the task takes of each shared GPU, on a node whose GPUs have ``node_gpu_memory_mib``."""
         return self.gpu_memory_mib or int(self.portion * node_gpu_memory_mib)
 
     def charged(self, node_gpu_memory_mib: int) -> Amounts:
-        """What its queue is charged: ``gpus_in`` of resources by count, memory as the part of a GPU."""
+        """What the task's queue is charged: ``gpus_in`` of resources by count, and memory as a fraction of a GPU."""
         portion = self.portion or (self.gpu_memory_mib / node_gpu_memory_mib if node_gpu_memory_mib else 0.0)
         parts = sum(gpus_in(name) * count for name, count in self.counted.items())
         return {
@@ -91,9 +93,8 @@ class Request:
 
 
 def gpus_in(name: str) -> float:
-    """GPUs that one of a resource counts as: a MIG instance as many as it has slices, a percent of a GPU a hundredth.
-
-    0 for any other resource, whole GPUs among them.
+    """How many GPUs one unit of a resource counts as: a MIG instance as many as it has slices, a percent of a GPU a
+    hundredth. 0 for any other resource, whole GPUs included.
     """
     return _PERCENT if name == GPU_PERCENT else mig_slices(name)
 
@@ -107,7 +108,9 @@ def mig_slices(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TopologyConstraint:
-    """``levels`` are the node labels of the topology, outermost first; a level is one of them, or empty."""
+    """The topology request of a group or pod set. ``levels`` are the node labels of the topology, outermost first;
+    ``required`` and ``preferred`` are one of them, or empty.
+    """
 
     levels: tuple[str, ...]
     required: str = ""
@@ -116,8 +119,8 @@ class TopologyConstraint:
 
 @dataclass(slots=True)
 class Task:
-    """A pod. Its session alone changes ``phase``, ``node`` and ``groups``; a task has a node in every phase but
-    PENDING, GATED, SUCCEEDED and FAILED, and ``groups`` where it shares GPUs there.
+    """A pod. Only its session changes ``phase``, ``node`` and ``groups``. A task has a node in every phase but PENDING,
+    GATED, SUCCEEDED and FAILED, and ``groups`` where it shares GPUs there.
     """
 
     name: TaskName
@@ -129,7 +132,7 @@ class Task:
     groups: tuple[GpuGroup, ...] = ()
     priority: int = 0
     node_kinds: frozenset[NodeName] | None = None
-    """Nodes that its own rules (selector, affinity) let it run on; None: all."""
+    """The nodes on which the task's own rules (selector, affinity) let it run; None: all."""
 
 
 Startable = Callable[[Task], bool]
@@ -146,7 +149,7 @@ class PodSet:
     tasks: list[Task] = field(default_factory=list)
     constraint: TopologyConstraint | None = None
     whole: str = ""
-    """The subgroup that it is of, where the gang does not need that; empty for one that it needs."""
+    """The subgroup of the pod set, if the gang does not need that subgroup; empty for a pod set that the gang needs."""
 
     def active(self) -> int:
         return sum(task.phase in ACTIVE for task in self.tasks)
@@ -155,17 +158,17 @@ class PodSet:
         return sum(task.phase in USED for task in self.tasks)
 
     def lacks(self) -> int:
-        """How many tasks are missing to its minimum."""
+        """How many tasks the pod set lacks to reach its minimum."""
         return max(0, self.minimum - self.used())
 
     def in_order(self, wanted: Startable) -> list[Task]:
-        """By the tasks' priority, then by name: numbers in names count as numbers."""
+        """The wanted tasks, by priority, then by name; numbers in names count as numbers."""
         return sorted(filter(wanted, self.tasks), key=_task_key)
 
 
 @dataclass(slots=True)
 class Group:
-    """A node of the tree: groups below it, or pod sets."""
+    """A node of the tree: it has groups below it, or pod sets."""
 
     name: str = ""
     groups: list["Group"] = field(default_factory=list)
@@ -180,7 +183,9 @@ class Group:
 
 @dataclass(slots=True)
 class Gang:
-    """``created`` in seconds orders gangs of one priority; ``stale_s`` is how long it has run below its minimum."""
+    """A gang. ``created`` in seconds orders gangs of one priority; ``stale_s`` is how long the gang has run below its
+    minimum.
+    """
 
     name: GangName
     queue: QueueName
@@ -190,7 +195,7 @@ class Gang:
     root: Group
     stale_s: float = 0.0
     movable: bool = True
-    """A consolidation may move it."""
+    """Whether a consolidation may move the gang."""
     pod_sets: dict[str, PodSet] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -205,7 +210,7 @@ class Gang:
 
     @property
     def is_ready(self) -> bool:
-        """Enough of its tasks exist, and may be started, for every minimum."""
+        """Whether enough tasks exist, and may be started, for every minimum."""
         startable = USED | {Phase.PENDING, Phase.RELEASING}
         return all(
             sum(task.phase in startable for task in pod_set.tasks) >= pod_set.minimum for pod_set in self._needed()
@@ -229,20 +234,23 @@ class Gang:
         return 1 if any(used > minimum for used, minimum in counts) else 0
 
     def waits_for_release(self) -> bool:
-        """A pod set reaches its minimum by pipelined tasks alone: all that it was given waits with them."""
+        """Whether a pod set reaches its minimum only by pipelined tasks: everything that it was given waits
+        with them.
+        """
         return any(
             pod_set.used() > pod_set.active() and pod_set.active() < pod_set.minimum for pod_set in self._needed()
         )
 
     def next_tasks(self) -> list[Task]:
-        """What is started next: all that its minimums lack, at once; else one task more, or else one subgroup more.
-
-        Nothing is started while fewer wait than are lacking: the others still leave.
+        """The tasks that are started next: all that its minimums lack, at once; else one task more, or else one
+        subgroup more. None is started while fewer wait than are lacking: the others are still leaving.
         """
         return self._next(is_pending, _all_lacked)
 
     def next_moved(self, homeless: Startable) -> list[Task]:
-        """Likewise of tasks that lost their places, but a gang that ran on below a minimum may do so elsewhere."""
+        """``next_tasks`` for tasks that lost their places; a gang that ran on below a minimum may do so in another
+        place.
+        """
         return self._next(homeless, _lacked)
 
     def _next(self, startable: Startable, lacked: Callable[[Iterable[PodSet], Startable], list[Task]]) -> list[Task]:
@@ -259,8 +267,8 @@ class Gang:
         return []
 
     def next_victims(self, without: AbstractSet[TaskName] = frozenset()) -> list[Task]:
-        """What leaves next, tasks of ``without`` being gone: one task above a minimum, or else one subgroup that is not
-        needed, or else the gang as one.
+        """The tasks that leave next, after those of ``without`` have left: one task above a minimum, or else one
+        subgroup that is not needed, or else the whole gang.
         """
         left = {
             pod_set.name: pod_set.in_order(lambda task: task.phase in ACTIVE and task.name not in without)
@@ -278,7 +286,7 @@ class Gang:
         return (pod_set for pod_set in self.pod_sets.values() if not pod_set.whole)
 
     def _pod_sets_in_order(self) -> list[PodSet]:
-        """Those furthest below their minimum first."""
+        """The pod sets, those furthest below their minimum first."""
 
         def key(pod_set: PodSet) -> tuple[bool, float, str]:
             used, minimum = pod_set.used(), pod_set.minimum
@@ -288,12 +296,12 @@ class Gang:
 
 
 def _lacked(pod_sets: Iterable[PodSet], startable: Startable) -> list[Task]:
-    """What is missing to the minimums, as far as it is there."""
+    """The tasks that are missing for the minimums, as far as they exist."""
     return [task for pod_set in pod_sets for task in pod_set.in_order(startable)[: pod_set.lacks()]]
 
 
 def _all_lacked(pod_sets: Iterable[PodSet], startable: Startable) -> list[Task]:
-    """What is missing to the minimums; nothing where some of it is not there."""
+    """The tasks that are missing for the minimums; empty where some do not exist."""
     pod_sets = list(pod_sets)
     tasks = _lacked(pod_sets, startable)
     return tasks if len(tasks) == sum(pod_set.lacks() for pod_set in pod_sets) else []

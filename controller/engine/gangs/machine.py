@@ -1,4 +1,4 @@
-"""One node and what its tasks hold of it, now and once those that leave are gone.
+"""One node and what its tasks hold of it, now and once leaving tasks are gone.
 
     free now    = allocatable - active - releasing
     free later  = allocatable - active - pipelined
@@ -35,7 +35,7 @@ class Hold(Enum):
 
 
 class When(IntEnum):
-    """NOW is what can be bound; LATER, what can be waited for."""
+    """NOW is what can be bound; LATER is what can be waited for."""
 
     NOW = 0
     LATER = 1
@@ -53,7 +53,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is free of a node. ``groups``: MiB free of each GPU that is shared."""
+    """The free part of a node. ``groups``: free MiB of each shared GPU."""
 
     amounts: Mapping[ResourceName, float]
     groups: Mapping[GpuGroup, int]
@@ -65,9 +65,8 @@ class Room:
 
 @dataclass(slots=True)
 class Machine:
-    """``whole_gpus_only``: its GPUs are cut into MIG instances, or may be, and are not shared.
-
-    ``held`` has each task at most once a hold; one that moves is RELEASING here and PIPELINED elsewhere.
+    """One node. ``whole_gpus_only``: its GPUs are cut into MIG instances, or may be, and are not shared. ``held`` has
+    each task at most once for each kind of hold; a task that moves is RELEASING here and PIPELINED elsewhere.
     """
 
     name: NodeName
@@ -77,7 +76,7 @@ class Machine:
     whole_gpus_only: bool = False
     held: dict[tuple[TaskName, Hold], Held] = field(default_factory=dict)
     _rooms: dict[When, Room] = field(default_factory=dict)
-    """Derived from ``held``, as ``_fits`` is; both are emptied by every change of it."""
+    """Cached room, derived from ``held``, as is ``_fits``; both are emptied by every change of ``held``."""
     _fits: dict[tuple[Request, When], bool] = field(default_factory=dict)
 
     @property
@@ -117,7 +116,7 @@ class Machine:
         return Room(free, groups)
 
     def fits(self, request: Request, when: When) -> bool:
-        """NOW includes LATER: what pipelined tasks wait for is not given away."""
+        """Whether the request fits. NOW requires LATER too: what pipelined tasks wait for is not given away."""
         found = self._fits.get((request, when))
         if found is None:
             found = self._fits[request, when] = self._has_room(request, when)
@@ -132,8 +131,8 @@ class Machine:
         return not request.is_shared or len(self.sharing(request, when)) == request.shared_gpus
 
     def sharing(self, request: Request, when: When, *, spread: bool = False) -> tuple[GpuGroup | None, ...]:
-        """The GPUs for a request that shares; None is one that nobody shares yet. Shorter than asked for where they do
-        not suffice. The fullest come first; with ``spread`` the emptiest.
+        """The GPUs for a request that shares; None stands for a GPU that no task shares yet. Fewer than requested where
+        they do not suffice. The fullest come first; with ``spread`` the emptiest.
         """
         part = request.memory_on_mib(self.gpu_memory_mib)
         if self.whole_gpus_only or self.gpu_memory_mib <= 0 or part > self.gpu_memory_mib:
@@ -152,20 +151,20 @@ class Machine:
         return tuple(chosen[: request.shared_gpus])
 
     def shares_fitting(self, request: Request) -> bool:
-        """A GPU that is shared already has room for the request."""
+        """Whether a GPU that is shared already has room for the request."""
         part = request.memory_on_mib(self.gpu_memory_mib)
         return any(free >= part for free in self.room(When.LATER).groups.values())
 
 
 def hold_of(phase: Phase) -> Hold | None:
-    """How a task of the phase holds its node."""
+    """How a task of the phase holds its node; None for a phase without a node."""
     if phase in (Phase.ALLOCATED, Phase.RUNNING):
         return Hold.ACTIVE
     return {Phase.RELEASING: Hold.RELEASING, Phase.PIPELINED: Hold.PIPELINED}.get(phase)
 
 
 def total(machines: Iterable[Machine]) -> dict[ResourceName, float]:
-    """What all nodes have together, parts of GPUs as the GPUs that they count as."""
+    """What all nodes have together; parts of GPUs count as the GPUs that they are worth."""
     found: dict[ResourceName, float] = {CPU: 0.0, MEMORY: 0.0, GPU: 0.0}
     for machine in machines:
         for name in (CPU, MEMORY):
@@ -175,5 +174,5 @@ def total(machines: Iterable[Machine]) -> dict[ResourceName, float]:
 
 
 def gpus_among(amounts: Mapping[ResourceName, float]) -> float:
-    """Whole GPUs, and those that are given in parts."""
+    """The number of GPUs: whole ones, and those that are given in parts."""
     return amounts.get(GPU, 0.0) + sum(amount * gpus_in(name) for name, amount in amounts.items())

@@ -1,7 +1,8 @@
-"""Gangs of a tree of queues in the order in which they are tried, or in reverse that of victims.
+"""Gangs of a tree of queues in the order in which they are tried or, in reverse, in which they are victims.
 
-Source: the order of jobs by queues of KAI Scheduler. A pop walks down from the top: at each level the child whose first
-gang wins the queues' order; it is found anew for every pop, since what was decided before has changed the shares.
+Source: the order of jobs by queues of KAI Scheduler. A pop walks down from the top: at each level to the child whose
+first gang comes first in the queues' order. The order is computed again for every pop, since earlier decisions have
+changed the shares.
 """
 
 from bisect import insort
@@ -18,17 +19,15 @@ GangKey = tuple[int, int, float, str]
 
 
 def gang_key(gang: Gang, without: AbstractSet[TaskName] = frozenset()) -> GangKey:
-    """Gangs of one queue: by priority, then those below their minimum, then the oldest.
-
-    ``without``: tasks that left.
+    """The sort key of gangs of one queue: by priority, then those below their minimum, then the oldest. ``without``:
+    tasks that left.
     """
     return -gang.priority, gang.elasticity(without), gang.created, gang.name
 
 
 class GangOrder:
-    """``reverse``: victims, of which the last in every order comes first.
-
-    Invariant: ``_gangs`` has the leaf queues that have gangs left, each list sorted by its keys.
+    """The order of gangs. ``reverse``: victims, of which the last in every order comes first. Invariant: ``_gangs`` has
+    the leaf queues that have gangs left, each list sorted by its keys.
     """
 
     def __init__(
@@ -48,9 +47,9 @@ class GangOrder:
             parent = queue.parent if queue.parent in session.queues else None
             self._below.setdefault(parent, []).append(queue.name)
         self._taken: dict[QueueName, Amounts] = {}
-        """What was popped as victims, of each queue and of those above it."""
+        """The amounts of popped victims, for each queue and those above it."""
         self._keys: dict[QueueName, tuple[tuple[int, GangName, int], OrderKey]] = {}
-        """The last key of a queue, and what it followed from: charges, the gang that comes next, how much was taken."""
+        """The last key of a queue with its inputs: charges, the gang that comes next, how much was taken."""
         self._turns: dict[QueueName, int] = {}
         for gang in gangs:
             self.push(gang)
@@ -70,13 +69,13 @@ class GangOrder:
         return self._session.gangs[name]
 
     def took(self, queue: QueueName, amounts: Amounts) -> None:
-        """Victims of the queue: it counts as having less for the order from here on."""
+        """Take in victims of the queue: in the order it counts as having less from here on."""
         for above in self._session.path(queue):
             self._taken[above.name] = added(self._taken.get(above.name, {}), amounts)
             self._turns[above.name] = self._turns.get(above.name, 0) + 1
 
     def _first(self, parent: QueueName | None) -> QueueName | None:
-        """The leaf whose gang comes next below ``parent``."""
+        """The leaf whose gang comes next below ``parent``; None if none is left."""
         found: list[tuple[OrderKey, QueueName]] = []
         for name in self._below.get(parent, ()):
             leaf = name if name in self._gangs else self._first(name)

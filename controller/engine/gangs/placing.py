@@ -1,7 +1,7 @@
-"""A gang's next tasks on nodes: all of them, or none.
+"""Places a gang's next tasks on nodes: all of them, or none.
 
 Source: the allocation of gangs in KAI Scheduler: groups, then pod sets, then tasks, each within the nodes that its
-topology leaves it; a set of nodes that does not hold all is undone and the next is tried.
+topology allows; a set of nodes that does not hold all tasks is undone and the next one is tried.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,11 @@
-"""The search for victims: which running tasks leave so that a gang gets places, and where those that left go.
+"""The search for victims: which running tasks leave so that a gang gets places, and which places those tasks get
+instead.
 
-Source: the job solver of KAI Scheduler. The gang's tasks are solved for one after another; each time victims are added
-step by step, a surplus task or the rest of a gang, in the reverse order of queues and gangs, and what was added is
-tried node by node. The first solution that the action allows is taken. Unlike there, an action may leave candidates
-out of the sets (``Search.rounds``): one that may never be taken would spoil every set that contains it.
+Source: the job solver of KAI Scheduler. The search solves for the gang's first task, then for its first two, and so on;
+each time victims are added step by step, a surplus task or the rest of a gang, in the reverse order of queues and
+gangs, and what was added is tried node by node. The first solution that the action allows is taken. Unlike KAI's
+solver, an action may leave candidates out of the sets (``Search.rounds``): one that may never be taken would spoil
+every set that contains it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +27,9 @@ class Step:
 
 Steps = Sequence[Step]
 Choice = Callable[[Step], bool]
-"""Whether the step joins a set of victims, those that it chose before being in it; asked once for each step."""
+"""Returns whether the step joins a set of victims, given the steps that it chose for the set before; called once for
+each step.
+"""
 
 
 def any_step(_step: Step) -> bool:
@@ -38,7 +42,9 @@ def all_in() -> Choice:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """``victims`` may leave; ``allows`` looks at a trial that found places for the gang, its victims being evicted."""
+    """One search. ``victims`` returns the gangs that may leave; ``allows`` judges a trial in which the gang found
+    places and its victims are evicted.
+    """
 
     session: Session
     victims: Callable[[], Iterable[Gang]]
@@ -46,14 +52,16 @@ class Search:
     victim_count: int | None = None
     """How many gangs may leave; None: any number."""
     rounds: Sequence[Callable[[], Choice]] = (all_in,)
-    """Which candidates are in the sets: the next is tried where the one before finds no solution. Each makes a choice
-    for one set, which grows step by step.
+    """Which candidates are in the sets: the next round is tried where the one before finds no solution. Each function
+    makes the choice for one set, which grows step by step.
     """
     _ahead: dict[GangName, Mapping[GangName, Gang]] = field(default_factory=dict)
-    """Of a gang, those before it: found once, with no victim evicted."""
+    """The pending gangs before each gang, found once, while no victim is evicted."""
 
     def solve(self, gang: Gang) -> Steps | None:
-        """The victims, the session changed as the solution says; None where there is none, the session unchanged."""
+        """The victims, with the session changed as the solution says; None where there is none, with the session
+        unchanged.
+        """
         self._ahead_of(gang)
         start = self.session.mark()
         tasks = gang.next_tasks()
@@ -108,7 +116,7 @@ class Search:
         return None
 
     def _trial(self, gang: Gang, tasks: Sequence[Task], steps: Steps) -> Steps | None:
-        """The steps that remain victims; None where it is no solution, everything undone."""
+        """The steps that remain victims; None where the trial is no solution, with everything undone."""
         session, mark = self.session, self.session.mark()
         leaving = [task for step in steps for task in step.tasks]
         for task in leaving:
@@ -123,9 +131,9 @@ class Search:
         return None
 
     def _place_all(self, gang: Gang, tasks: Sequence[Task], steps: Steps) -> bool:
-        """The gang gets places. Victims get others, or their own again, as far as there is room. The order is that in
-        which the next cycle starts them, gangs of the queue that come before this one among them: a victim that would
-        be started again first is none, or the same would be decided for ever.
+        """Whether the gang gets places. Victims get other places, or their own again, as far as there is room. The
+        order is that in which the next cycle starts them, including gangs of the queue that come before this one: a
+        victim that would be started again first is no victim, or the same decision would be made for ever.
         """
         session = self.session
         machines = list(session.machines.values())
@@ -155,7 +163,7 @@ class Search:
         return placed
 
     def _ahead_of(self, gang: Gang) -> Mapping[GangName, Gang]:
-        """Pending gangs that come before it in its queue."""
+        """The pending gangs that come before this one in its queue."""
         if gang.name not in self._ahead:
             self._ahead[gang.name] = {
                 other.name: other
@@ -167,27 +175,29 @@ class Search:
 
 
 Tried = dict[tuple[int, tuple[TaskName, ...]], int]
-"""Sets that were tried, as a tree: the number of a set without its last step, and that step's tasks, to its number. The
-empty set is 0.
+"""Sets that were tried, as a tree: (the number of a set without its last step, that step's task names) -> the set's
+number. The empty set is 0.
 """
 
 
 class _Candidates:
-    """The sets of one round: of each node the steps that have tasks there, in their order."""
+    """The sets of one round: for each node the steps that have tasks there, in their order."""
 
     def __init__(self, choose: Callable[[], Choice], recorded: Steps, tried: Tried) -> None:
-        """``recorded`` are in every set. ``tried`` is shared by all rounds."""
+        """``recorded``: steps that are in every set. ``tried`` is shared by all rounds."""
         self._choose = choose
         self._recorded = recorded
         self._tried = tried
         self._sets: dict[NodeName | None, _Set] = {}
         self.gangs: set[GangName] = set()
-        """That have a step in any set."""
+        """The gangs that have a step in any set."""
         self.left_out = False
         """Whether any step was left out of any set."""
 
     def add(self, step: Step) -> tuple[bool, list[Steps]]:
-        """Whether it is in any set; the sets that have grown by it and were not tried before."""
+        """Add a step. Returns whether it is in any set, and the sets that have grown by it and were not tried
+        before.
+        """
         joins, grown = False, list[Steps]()
         for node in dict.fromkeys(task.node for task in step.tasks):
             found = self._set(node)

@@ -1,6 +1,5 @@
-"""The state that one cycle decides on: nodes, gangs and queues, under one log of changes that can be undone.
-
-Source: sessions and statements of KAI Scheduler.
+"""The state on which one cycle decides: nodes, gangs and queues, under one log of changes that can be undone. Source:
+sessions and statements of KAI Scheduler.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,13 +23,13 @@ from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts, QueueShare, Tree, added, path, subtracted
 
 _ROUNDING: Final = 1e-3
-"""Of sums of floats; a thousandth of a milli-CPU, of a byte or of a GPU."""
+"""Tolerance for sums of floats: a thousandth of a milli-CPU, of a byte or of a GPU."""
 
 Spares = Callable[[Gang, Gang, bool], bool]
-"""Whether a victim is spared from a gang; True: within one queue, else between queues."""
+"""Called with (victim, gang, within): whether the victim is spared from the gang. ``within``: both are in one queue."""
 
 MovesFor = Callable[[Gang], Callable[[Gang], bool]]
-"""For a gang that waits: whether another may move for it."""
+"""Called with a gang that waits; returns a function that says whether another gang may move for it."""
 
 
 def nobody(_victim: Gang, _gang: Gang, _within: bool) -> bool:
@@ -43,7 +42,7 @@ def all_movable(_gang: Gang) -> Callable[[Gang], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """``victims`` lose their places for ``tasks`` of ``gang``; an action's name says by which rule."""
+    """What an action decided: ``victims`` lose their places for ``tasks`` of ``gang``."""
 
     action: str
     gang: Gang
@@ -61,10 +60,10 @@ class SessionDriftError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a cycle may do. ``spread_gpus`` and ``spread_cpu``: nodes are spread over, else packed; ``spread_shared``
-    the same of GPUs that are shared; ``fills_shared``: nodes with room on a shared GPU first. ``saturation`` is KAI's
-    saturation multiplier of reclaim. ``consolidation_victims`` is how many gangs may move for one, ``moves`` how many
-    for all together; None: any number.
+    """What a cycle may do. ``spread_gpus`` and ``spread_cpu``: tasks are spread over nodes, else packed;
+    ``spread_shared``: tasks are spread over shared GPUs; ``fills_shared``: nodes with room on a shared GPU come first.
+    ``saturation`` is KAI's saturation multiplier of reclaim. ``consolidation_victims`` is how many gangs may move for
+    one gang, ``moves`` how many for all together; None: any number.
     """
 
     spread_gpus: bool = False
@@ -79,9 +78,10 @@ class Limits:
 
 
 class Session:
-    """Invariants: a queue's ``allocated`` is what its USED tasks and those of all queues below it are charged, its
-    ``non_preemptible`` the part of gangs that are not preemptible. A machine holds a task as ``hold_of(phase)`` says;
-    one that was evicted and got another place is held as RELEASING where it was. The log undoes changes in reverse.
+    """The state of one cycle. Invariants: a queue's ``allocated`` is what its USED tasks and those of all queues below
+    it are charged, its ``non_preemptible`` the part of gangs that are not preemptible. A machine holds a task as
+    ``hold_of(phase)`` says; a task that was evicted and got another place is held as RELEASING where it was. The log
+    undoes changes in reverse.
     """
 
     def __init__(
@@ -104,19 +104,21 @@ class Session:
         self.spares = spares
         self.moves_for = moves_for
         self.solutions: list[Solution] = []
-        """What actions evicted for whom, in their order."""
+        """The evictions of all actions with the gangs that they are for, in order."""
         self._log: list[Callable[[], None]] = []
         self._groups = 0
         self.stamps: dict[QueueName, int] = dict.fromkeys(self.queues, 0)
-        """Moves on with each change of what a queue is charged."""
+        """A number for each queue that grows with each change of what the queue is charged."""
         self.tree: dict[QueueName, QueueShare] = {}
-        """The mappings of ``allocated`` and ``non_preemptible`` in it are changed in place."""
+        """The queues with their shares. The mappings ``allocated`` and ``non_preemptible`` in it are changed
+        in place.
+        """
         self._allocated: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in self.queues}
         self._non_preemptible: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in self.queues}
         self._shortages = {
             (machine.name, when): machine.room(when).shortage() for machine in self.machines.values() for when in When
         }
-        """What nodes lack already: one that shrank under its tasks is not made worse."""
+        """What nodes lack at the start: a node that shrank under its tasks may lack so much, and no more."""
         self._open()
 
     def _open(self) -> None:
@@ -139,7 +141,7 @@ class Session:
     # -- what things amount to ---------------------------------------------------------------------------------------
 
     def charged(self, task: Task) -> Amounts:
-        """On its node, or on one whose GPUs have the least memory where it has none."""
+        """What the task is charged on its node or, without a node, on one whose GPUs have the least memory."""
         if task.node is not None and task.phase is not Phase.PENDING:
             return task.request.charged(self.machines[task.node].gpu_memory_mib)
         return task.request.charged(self._smallest_gpu_mib)
@@ -154,7 +156,7 @@ class Session:
         return path(self.tree, name)
 
     def before(self) -> Tree:
-        """The queues as they are now; what is decided later does not change them."""
+        """A copy of the queues as they are now; later decisions do not change it."""
         return {
             name: replace(share, allocated=dict(share.allocated), non_preemptible=dict(share.non_preemptible))
             for name, share in self.tree.items()
@@ -172,8 +174,8 @@ class Session:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def place(self, task: Task, machine: Machine) -> None:
-        """The task is bound to what is free now, or else waits; the machine fits it. A shared GPU that is preferred is
-        waited for even where another is free.
+        """The task is bound to what is free now, or else waits; the machine fits it. A preferred shared GPU is waited
+        for even where another is free.
         """
         now, later = (machine.sharing(task.request, when, spread=self.limits.spread_shared) for when in When)
         if now == later and machine.fits(task.request, When.NOW):
@@ -186,7 +188,9 @@ class Session:
         self._place(task, machine, Phase.ALLOCATED, self._groups_for(task, machine, When.NOW))
 
     def pipeline(self, task: Task, machine: Machine) -> None:
-        """The task waits for what will be free. An evicted one that gets its own place again was never evicted."""
+        """The task waits for what will be free. An evicted task that gets its own place again counts as never
+        evicted.
+        """
         groups = self._groups_for(task, machine, When.LATER)
         if task.phase is Phase.RELEASING and task.node == machine.name and (not task.groups or task.groups == groups):
             self._take_back(task, machine)
@@ -203,7 +207,7 @@ class Session:
         self._set(task, Phase.RELEASING, task.node, task.groups)
 
     def wait_for_release(self, gang: Gang) -> None:
-        """All that the gang was given in this session waits with what it is pipelined for."""
+        """All tasks that the gang was given in this session wait together with its pipelined ones."""
         for task in gang.in_phase(frozenset({Phase.ALLOCATED})):
             assert task.node is not None
             self._hold(self.machines[task.node], task, Hold.ACTIVE, Hold.PIPELINED, task.groups)
@@ -267,7 +271,7 @@ class Session:
     # -- invariants --------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """SessionDriftError names the first queue or machine whose books are not what the tasks say."""
+        """SessionDriftError names the first queue or machine whose sums are not those of its tasks."""
         self._validate_queues()
         for machine in self.machines.values():
             for when in When:
@@ -296,7 +300,7 @@ class Session:
 
 
 def running(machines: Mapping[NodeName, Machine], gangs: Iterable[Gang]) -> None:
-    """Put the tasks of ``gangs`` that have nodes on them, before a session begins."""
+    """Put the tasks of ``gangs`` that have nodes on these nodes, before a session begins."""
     for gang in gangs:
         for task in gang.tasks():
             hold = hold_of(task.phase)

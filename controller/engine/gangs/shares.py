@@ -1,7 +1,5 @@
-"""Queues of a tree as they are declared, and the fair shares that follow from what is asked for.
-
-Source: the proportion plugin of KAI Scheduler. Siblings divide what their parent has; those at the top divide what
-there is.
+"""Queues of a tree as they are declared, and their fair shares, computed from requests. Source: the proportion plugin
+of KAI Scheduler. Siblings divide what their parent has; queues at the top divide the total.
 """
 
 import math
@@ -15,8 +13,8 @@ from controller.engine.proportion.queues import Amounts
 
 @dataclass(frozen=True, slots=True)
 class GangQueue:
-    """``created`` in seconds. An unlimited quota or limit is ``math.inf``; ``usage`` is past use, in parts of
-    the total.
+    """A queue of the tree. ``created`` in seconds. An unlimited quota or limit is ``math.inf``; ``usage`` is past usage
+    as a fraction of the total.
     """
 
     name: QueueName
@@ -35,7 +33,7 @@ def fair_shares(
     requests: Mapping[QueueName, Amounts],
     usage_weight: float = 0.0,
 ) -> dict[QueueName, dict[ResourceName, float]]:
-    """``requests`` is what runs and what waits in each queue and below it."""
+    """The fair share of each queue by resource. ``requests``: what runs and waits in each queue and below it."""
     below: dict[QueueName | None, list[GangQueue]] = {}
     queues = list(queues)
     names = {queue.name for queue in queues}

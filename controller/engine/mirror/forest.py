@@ -1,9 +1,9 @@
-"""Which Queues of both systems stand, which are refused, and what the engine holds for them.
+"""Decides which Queues of both systems are valid and which are refused, and makes the engine's objects for them.
 
 A leaf is a ClusterQueue, any other Queue a cohort without quota of its own, and each system has one root cohort with
-what the nodes offer: how it is divided, ``controller.engine.fairness`` decides. Cohorts are named with a slash, which
-no object's name has, so that none is a user's. One flavor covers all nodes, and places every pod on one of them; a
-system whose own scheduler chooses nodes has another, which places none.
+what the nodes offer; ``controller.engine.fairness`` decides how that is divided. Cohorts are named with a slash, which
+no object's name has, so none has the name of a user's cohort. One flavor covers all nodes, and places every pod on one
+of them; a system whose own scheduler chooses nodes has another flavor, which places none.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -35,19 +35,18 @@ from inventory.api.names import ALL_NODES, QUOTA_ALONE
 FLAVOR: Final = ResourceFlavor(metadata=ObjectMeta(name=ALL_NODES), spec=ResourceFlavorSpec(topology_name=ALL_NODES))
 UNPLACED: Final = ResourceFlavor(metadata=ObjectMeta(name=QUOTA_ALONE))
 Told = Mapping[tuple[type[KubernetesObject], str], KubernetesObject]
-"""What the engine is told, by type and name, in the order in which it is."""
+"""The objects that the engine takes in, by type and name, in the order in which it does."""
 
 
 class Forest(msgspec.Struct, frozen=True):
-    """``queues``: those that stand, by name, and each one's parent stands too. ``problems``: why others do not.
-
-    Both have a system in their keys where two systems may have a Queue of one name.
+    """The valid Queues. ``queues``: valid ones by name; the parent of each is valid too. ``problems``: why others are
+    refused, by system and name, since two systems may each have a Queue of one name.
     """
 
     queues: Mapping[MirroredName, QueueSpec]
     problems: Mapping[tuple[System, MirroredName], str]
     parents: Collection[MirroredName]
-    """Queues that have others below them take no jobs."""
+    """Queues that have others below them; they take no jobs."""
 
     def leaves(self, system: System | None = None) -> Iterator[QueueSpec]:
         for name, spec in self.queues.items():
@@ -65,8 +64,8 @@ NO_QUEUES: Final = Forest({}, {}, frozenset())
 
 
 def forest(specs: Iterable[QueueSpec], taken: Collection[str]) -> Forest:
-    """``taken``: names of ClusterQueues. Of two Queues of one name the older stands, one that has an object before one
-    that is implied.
+    """The forest of these Queues. ``taken``: names of ClusterQueues. Of two Queues of one name the older is valid; one
+    that has an object takes precedence over an implied one.
     """
     problems: dict[tuple[System, MirroredName], str] = {}
     standing: dict[MirroredName, QueueSpec] = {}
@@ -93,7 +92,7 @@ def forest(specs: Iterable[QueueSpec], taken: Collection[str]) -> Forest:
 
 
 def _orphan(spec: QueueSpec, standing: Mapping[MirroredName, QueueSpec]) -> str:
-    """Why the Queue hangs nowhere; empty where it does not."""
+    """Why the Queue's path to the top is broken; empty where it is not."""
     field = "spec.parentQueue" if spec.system is System.KAI else "spec.parent"
     above, seen = spec, {spec.name}
     while above.parent:
@@ -112,14 +111,14 @@ def root_cohort(system: System) -> str:
 
 
 def cohort_name(spec: QueueSpec) -> str:
-    """Of the cohort that a Queue with others below it is."""
+    """The name of the cohort for a Queue with others below it."""
     return f"{spec.system}/{spec.name}"
 
 
 def told(
     given: Forest, capacity: Mapping[ResourceName, Amount], adopted: Mapping[System, Adoption] | None = None
 ) -> Told:
-    """The objects that stand for the Queues in the engine; none without Queues. ``adopted``: by default all alike."""
+    """The engine's objects for the Queues; none without Queues. ``adopted``: ``ADOPTED`` where absent."""
     if not given.queues:
         return {}
     covered, how = _covered(given.queues.values(), capacity), adopted or {}
@@ -139,14 +138,16 @@ def told(
 
 
 def _topology(how: Mapping[System, Adoption]) -> Topology:
-    """Hosts, and above them the levels that a system's jobs may name."""
+    """The topology of all nodes: hosts, and above them the levels that a system's jobs may name."""
     labels = dict.fromkeys(label for _, each in sorted(how.items()) for label in each.levels)
     levels = tuple(TopologyLevel(node_label=label) for label in (*labels, HOSTNAME_LABEL))
     return Topology(metadata=ObjectMeta(name=ALL_NODES), spec=TopologySpec(levels=levels))
 
 
 def _covered(specs: Iterable[QueueSpec], capacity: Mapping[ResourceName, Amount]) -> tuple[ResourceName, ...]:
-    """What a job may ask for: what some node offers or some Queue names. Pods are counted by nodes, not by queues."""
+    """The resources that a job may request: those that some node offers or some Queue names. Pods are counted by nodes,
+    not by queues.
+    """
     named: set[ResourceName] = set(capacity)
     for spec in specs:
         bounds: tuple[Bounds, ...] = (spec.quota, spec.limit, spec.guarantee)

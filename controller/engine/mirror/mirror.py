@@ -1,7 +1,7 @@
-"""Queues of Volcano and KAI in, and what the engine is to be told because of them out. Nothing is written anywhere.
+"""Takes Queues of Volcano and KAI, and returns the changes that the engine must take in. It writes no objects.
 
-A tree has what the healthy nodes offer, so a node that comes or goes changes its root cohort. What was told before
-and is unchanged is not told again.
+A tree has what the healthy nodes offer, so a node that comes or goes changes its root cohort. An unchanged object is
+not returned again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,13 +32,13 @@ _Key = tuple[System, MirroredName]
 
 
 class Tell(NamedTuple):
-    """The engine is to take this object in."""
+    """The engine must take in this object."""
 
     given: KubernetesObject
 
 
 class Untell(NamedTuple):
-    """The object that was told is gone."""
+    """The object is gone: the engine must remove it."""
 
     kind: type[KubernetesObject]
     name: str
@@ -48,15 +48,16 @@ Change = Tell | Untell
 
 
 class MirrorDriftError(AssertionError):
-    """What was told differs from what the Queues say: a bug, never a user's mistake."""
+    """The objects that were returned differ from what the Queues say: a bug, never a user's mistake."""
 
 
 class Mirror:
-    """Events are noted, and carried out by the next question: a thousand Queues come one by one.
+    """The mirrored Queues. Events are noted, and processed by the next question, since a thousand Queues come one by
+    one.
 
-    ``_queues`` follows from ``_specs``, ``_taken``, ``_implied`` and the nodes unless ``_stale``; ``_told`` from it and
-    the capacity once ``changes`` was asked. Nodes are kept, and counted from the first Queue on: where there is none
-    they cost a reference each.
+    ``_queues`` follows from ``_specs``, ``_taken``, ``_implied`` and the nodes unless ``_stale``; ``_told`` follows
+    from it and the capacity once ``changes`` was called. Nodes are stored always, and counted from the first Queue on:
+    without Queues each costs a reference.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class Mirror:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def put(self, queue: QueueOwner) -> None:
-        """A Queue that cannot be read is refused, and stands no longer where it stood before."""
+        """Store a Queue. One that cannot be read is refused, and loses its former place."""
         key = _key(type(queue), queue.metadata.name)
         known = self._specs.pop(key, None)
         self._unreadable.pop(key, None)
@@ -94,7 +95,7 @@ class Mirror:
         self._stale = self._specs.pop(key, None) is not None or self._stale
 
     def imply(self, system: System, how: Adoption = ADOPTED) -> None:
-        """The system is served: it has the Queues that it has without objects."""
+        """Note that the system is served: its implied Queues exist without objects."""
         self._stale = self._stale or self._implied.get(system) != how
         self._implied[system] = how
 
@@ -102,11 +103,11 @@ class Mirror:
         return dict(self._implied)
 
     def places(self, system: System) -> bool:
-        """Whether jobs in its queues get nodes here."""
+        """Whether jobs in the system's queues get nodes from the engine."""
         return self._implied.get(system, ADOPTED).places
 
     def take_name(self, name: str) -> None:
-        """A ClusterQueue of this name is there: no Queue stands under it."""
+        """Note that a ClusterQueue has this name: no Queue of this name is valid."""
         self._stale = self._stale or (name not in self._taken and self._names(name))
         self._taken.add(name)
 
@@ -125,8 +126,8 @@ class Mirror:
             self._stale = True
 
     def changes(self) -> list[Change]:
-        """What the engine is to be told since the last question: objects that are new or have changed, in their order;
-        then those that are gone, the last told first.
+        """The changes since the last call: objects that are new or have changed, in their order; then those that are
+        gone, in reverse order.
         """
         if not self._stale and self._told_of is self._queues:
             return []
@@ -139,7 +140,7 @@ class Mirror:
 
     @property
     def queues(self) -> Forest:
-        """Those that stand, and why others do not."""
+        """The valid Queues, and why others are refused."""
         if self._stale:
             self._stale = False
             self._queues = self._forest()
@@ -156,7 +157,7 @@ class Mirror:
         return {} if self._capacity is None else self._capacity.of_flavor(FlavorName(ALL_NODES))
 
     def problem(self, kind: type[QueueOwner], name: str) -> str:
-        """Why the Queue does not stand; empty where it does."""
+        """Why the Queue is refused; empty where it is valid."""
         key = _key(kind, name)
         return self._unreadable.get(key) or self.queues.problems.get(key, "")
 
@@ -165,7 +166,7 @@ class Mirror:
         return mirrored in self.queues.queues and mirrored not in self.queues.parents
 
     def quota_of(self, name: str) -> Bounds | None:
-        """What a mirrored queue has for its own: KAI's quota, Volcano's ``deserved``. None for any other name."""
+        """The quota of a mirrored queue: KAI's quota, Volcano's ``deserved``. None for any other name."""
         return self.queues.queues[MirroredName(name)].quota if self.is_leaf(name) else None
 
     def local_queue(self, key: LocalQueueKey) -> LocalQueue | None:
@@ -176,7 +177,7 @@ class Mirror:
         return LocalQueue(metadata=ObjectMeta(name=name, namespace=namespace), spec=LocalQueueSpec(cluster_queue=name))
 
     def validate(self) -> None:
-        """MirrorDriftError where what was told is not what the Queues and nodes say."""
+        """MirrorDriftError where the returned objects are not what the Queues and nodes say."""
         if self.queues != self._forest():
             raise MirrorDriftError("the mirrored queues that stand are not those that their objects make")
         if self._told_of is self._queues and dict(self._told) != dict(told(self._queues, self.capacity, self._implied)):
@@ -187,7 +188,7 @@ class Mirror:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _names(self, name: str) -> bool:
-        """Whether a Queue has this name, or may have."""
+        """Whether a Queue has this name, or may have it."""
         return bool(self._implied) or any((system, MirroredName(name)) in self._specs for system in System)
 
     def _forest(self) -> Forest:

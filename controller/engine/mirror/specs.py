@@ -1,6 +1,5 @@
-"""What a Queue of Volcano's or KAI's says, in the engine's amounts and in one form for both.
-
-Amounts are floats in the engine's units (thousandths of a core, bytes, devices), ``math.inf`` is no bound.
+"""The settings of a Queue of Volcano's or KAI's, in the engine's amounts and in one form for both. Amounts are floats
+in the engine's units (thousandths of a core, bytes, devices); ``math.inf`` is no limit.
 """
 
 import math
@@ -21,11 +20,11 @@ GPU: Final = ResourceName("nvidia.com/gpu")
 MEMORY: Final = ResourceName("memory")
 _MEGABYTE: Final = 1_000_000
 KAI_UNITS: Final = {CPU: ("cpu", 1), MEMORY: ("memory", _MEGABYTE), GPU: ("gpu", 1)}
-"""Fields of a KAI Queue's resources, and how much of the engine's amounts one of theirs is."""
+"""The field of a KAI Queue's resources for each resource, and how many of the engine's units one of theirs is."""
 KAI_RESOURCES: Final = tuple(KAI_UNITS)
-"""What KAI counts: all models of GPUs in one number."""
+"""The resources that KAI counts; all models of GPUs are one number."""
 VOLCANO_ROOT: Final = "root"
-"""Volcano's queue above all others; it is there without an object, and takes no jobs."""
+"""Volcano's queue above all others; it exists without an object, and takes no jobs."""
 
 _DEFAULT_PRIORITY: Final = 100
 
@@ -44,10 +43,9 @@ class System(StrEnum):
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):
-    """How a system's Queues are decided for. ``namespaces``: whose jobs may use them.
-
-    ``places``: jobs get nodes here; otherwise they get quota alone, and the system's own scheduler chooses nodes.
-    ``levels``: labels of nodes above the host, the widest first, by which jobs may ask for places.
+    """How the engine serves a system's Queues. ``namespaces``: those whose jobs may use them. ``places``: jobs get
+    nodes from the engine; otherwise they get only quota, and the system's own scheduler chooses nodes. ``levels``: node
+    labels above the host, the widest first, by which jobs may ask for a topology.
     """
 
     places: bool = True
@@ -61,10 +59,10 @@ ADOPTED: Final = Adoption()
 class QueueSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One Queue. ``parent`` is empty at the top.
 
-    ``quota``: KAI's quota, Volcano's ``deserved``; ``guarantee`` is Volcano's alone. A resource without ``limit`` has
-    none in Volcano, and allows nothing in KAI; each has one number a resource in ``weight``, or ``even_weight``.
-    ``stopped``: closed by itself; one that is closed with another above it is not. ``min_runtime_s``: by what a victim
-    is taken for, None where the parent's counts.
+    ``quota``: KAI's quota, Volcano's ``deserved``; only Volcano has ``guarantee``. A resource without ``limit`` has
+    none in Volcano, and allows nothing in KAI; each resource has a number in ``weight``, or ``even_weight``.
+    ``stopped``: closed itself; a Queue that is closed together with one above it is not. ``preempt_min_runtime_s`` and
+    ``reclaim_min_runtime_s``: how long a victim must have run; None where the parent's value counts.
     """
 
     system: System
@@ -84,14 +82,14 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True):
     preempt_min_runtime_s: float | None = None
     reclaim_min_runtime_s: float | None = None
     implied: bool = False
-    """It has no object: it gives its name up to whatever has one."""
+    """Whether the Queue has no object: it gives up its name to any Queue that has one."""
 
     def weight_of(self, resource: ResourceName) -> float:
         return self.weight.get(resource, self.even_weight)
 
 
 class QueueSpecError(ValueError):
-    """The Queue cannot be mirrored; one sentence with field, value found, value expected."""
+    """The Queue cannot be mirrored; the message is one sentence with field, value found, value expected."""
 
 
 def system_of(kind: type[QueueOwner]) -> System:
@@ -99,7 +97,7 @@ def system_of(kind: type[QueueOwner]) -> System:
 
 
 def spec_of(queue: QueueOwner) -> QueueSpec:
-    """Raises QueueSpecError."""
+    """The settings of a Queue. Raises QueueSpecError."""
     return _of_kai(queue) if isinstance(queue, KaiQueue) else _of_volcano(queue)
 
 

@@ -1,1 +1,1 @@
-"""What every part of the engine counts in: resources, workloads, device requests, limits, configuration, undo log."""
+"""The basic data of the engine: resources, workloads, device requests, limits, configuration, undo log."""

@@ -1,7 +1,7 @@
-"""What a site decides about the engine: a plain view of the configuration, free of files and API versions.
+"""The engine's configuration as plain data, independent of files and API versions.
 
 ``controller.config`` makes it from Kueue's configuration file; tests and ``tessera simulate`` may write it down
-directly. By default every feature that can be off is off, those that Kueue does not have among them.
+directly. By default every feature that can be off is off, including those that Kueue does not have.
 """
 
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ class FairSharing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdmissionFairSharing(msgspec.Struct, frozen=True, kw_only=True):
-    """Local queues of one cluster queue are ordered by past usage, which halves every ``half_life_s``.
+    """LocalQueues of one ClusterQueue are ordered by past usage, which halves every ``half_life_s``.
 
-    A half-life of 0 keeps no history. ``resource_weights`` hold 1 for what they do not name. Source: KEP 4136.
+    A half-life of 0 keeps no history. ``resource_weights`` counts 1 for what it does not name. Source: KEP 4136.
     """
 
     half_life_s: float
@@ -51,12 +51,12 @@ _HALF_LIVES: Final = 10.0
 
 
 class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """KAI's Queues share by what they had before, too: ``weight`` is KAI's k. Of the last ``window_s``, in which use
-    halves every ``half_life_s`` (0: all of it counts alike); a sample every ``interval_s``.
+    """KAI's Queues share by past usage too; ``weight`` is KAI's k. Usage of the last ``window_s`` counts, halved every
+    ``half_life_s`` (0: all of it counts alike), sampled every ``interval_s``.
 
-    ``tumbles_from_s``: windows follow each other from this time on, and use begins anew with each. ``cron``: it begins
-    anew whenever that fires, and no more than ``window_s`` of it counts. What Prometheus measured counts for
-    ``stale_s`` after it was asked.
+    ``tumbles_from_s``: windows follow each other from this time on, and usage begins anew with each. ``cron``: usage
+    begins anew whenever the schedule fires, and no more than ``window_s`` of it counts. What Prometheus measured counts
+    for ``stale_s`` after it was queried.
     """
 
     weight: float = 1.0
@@ -69,11 +69,11 @@ class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def span_s(self) -> float:
-        """How far back anything counts: after ten half-lives less than a thousandth is left."""
+        """How far back usage counts, in seconds: after ten half-lives less than a thousandth is left."""
         return min(self.window_s, _HALF_LIVES * self.half_life_s) if self.half_life_s else self.window_s
 
     def begin_s(self, now_s: float) -> float:
-        """What was before does not count."""
+        """The time before which usage does not count."""
         if self.tumbles_from_s is not None:
             return now_s - (now_s - self.tumbles_from_s) % self.window_s
         slides_s = now_s - self.window_s
@@ -85,9 +85,10 @@ class WaitForPodsReady(msgspec.Struct, frozen=True, kw_only=True):
 
     ``timeout_s`` counts from admission, ``recovery_timeout_s`` from a pod's failure (None: no such limit). The n-th
     requeue waits ``backoff_base_s * 2**(n-1)``, at most ``backoff_max_s``; after ``backoff_limit_count`` of them (None:
-    never) the workload is deactivated. ``requeue_by_eviction``: it queues by its eviction's time, else its creation's.
-    Where no condition PodsReady is there yet the time counts from ``looks_since_s`` at the earliest: a Kueue that waits
-    for no pods writes none, and its workloads may have run for weeks when they are taken over.
+    never) the workload is deactivated. ``requeue_by_eviction``: the workload queues by the time of its eviction, else
+    by that of its creation. Where the condition PodsReady does not exist yet the time counts from ``looks_since_s`` at
+    the earliest: a Kueue that waits for no pods writes none, and its workloads may have run for weeks when they are
+    taken over.
     """
 
     timeout_s: float = 1800.0
@@ -101,7 +102,7 @@ class WaitForPodsReady(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaCheckStrategy(StrEnum):
-    """What a request for a resource that the cluster queue gives no quota on means."""
+    """The meaning of a request for a resource for which the ClusterQueue has no quota."""
 
     BLOCK_UNDECLARED = "BlockUndeclared"
     IGNORE_UNDECLARED = "IgnoreUndeclared"
@@ -124,8 +125,8 @@ class VictimOrder(StrEnum):
 class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """How long an admitted workload runs before it may be preempted, in seconds; 0 is not at all.
 
-    A cluster queue's annotation wins over ``by_priority_class`` (WorkloadPriorityClass or PriorityClass, by name), and
-    that over ``default_s``.
+    A ClusterQueue's annotation takes precedence over ``by_priority_class`` (WorkloadPriorityClass or PriorityClass, by
+    name), and that over ``default_s``.
     """
 
     default_s: float = 0.0
@@ -136,14 +137,14 @@ class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
         return self.by_priority_class.get(priority_class, self.default_s) if queue_s is None else queue_s
 
     def protects(self, *, queue_s: float | None = None) -> bool:
-        """Whether it protects any workload in such a queue."""
+        """Whether any workload in such a queue is protected."""
         return bool(self.default_s or any(self.by_priority_class.values())) if queue_s is None else queue_s > 0
 
 
 class Consolidation(msgspec.Struct, frozen=True, kw_only=True):
-    """Running workloads move so that one that waits fits. ``every_queue``: in ClusterQueues too, else in trees of KAI's
-    Queues alone. A workload moves after it has run for ``minimum_runtime_s``; in any hour ``moves_per_hour`` of them at
-    most, of all queues together.
+    """Running workloads move so that a waiting one fits. ``every_queue``: in ClusterQueues too, else only in trees of
+    KAI's Queues. A workload moves after it has run for ``minimum_runtime_s``; in any hour at most ``moves_per_hour``
+    workloads of all queues together do.
     """
 
     every_queue: bool = False
@@ -152,14 +153,14 @@ class Consolidation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Extensions(msgspec.Struct, frozen=True, kw_only=True):
-    """What Kueue does not have, one field for each feature. All off is Kueue's behaviour."""
+    """Features that Kueue does not have, one field for each. With all off the behaviour is Kueue's."""
 
     reserve_for_preemptor: bool = False
-    """Capacity of evicted workloads is the preemptor's until it starts."""
+    """Capacity of evicted workloads is reserved for the preemptor until it starts."""
     no_eviction_cycles: bool = False
     """No two workloads evict each other without a change from outside."""
     minimum_runtime: MinimumRuntime | None = None
-    """None: off, queues' annotations included."""
+    """None: off, and queues' annotations are ignored as well."""
     backfill: BackfillPolicy = BackfillPolicy.NONE
     victim_order: VictimOrder = VictimOrder.NEWEST
     keep_linked_gpus: bool = False
@@ -167,25 +168,25 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     quota_from_capacity: bool = False
     """Quotas may be written as shares of live healthy capacity."""
     consolidation: Consolidation | None = None
-    """None: nothing moves."""
+    """None: no workload moves."""
     takeovers_first: bool = False
-    """What takes over quota and asks for nothing new does not wait behind the head of its ClusterQueue."""
+    """A workload that takes over quota and asks for nothing new does not wait behind the head of its ClusterQueue."""
     limits_before_defaults: bool = False
-    """A limit without a request is the request, before the default request of a LimitRange is."""
+    """A limit without a request becomes the request, before the default request of a LimitRange does."""
     whole_searches: bool = False
     """A flavor that others took from a workload is asked again before the workload is parked."""
     own_places: bool = False
-    """Each pod set is placed by what it asks for itself: a leader's node rules hold for its node, and a pod set that
-    asks for no quota and no topology needs no place.
+    """Each pod set is placed by its own request: a leader's node rules hold for its node, and a pod set that asks for
+    no quota and no topology needs no place.
     """
     exact_fair_sharing: bool = False
     """Fair sharing compares shares anew after each admission and after each victim of the preemptor's own; at equal
-    shares of cohorts the lower priority gives way; a cohort takes back what is its own whatever its share is.
+    shares of cohorts the lower priority gives way; a cohort takes back its own quota whatever its share is.
     """
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the engine is told; None stands for a feature that is off."""
+    """The complete configuration of the engine; None stands for a feature that is off."""
 
     gates: FeatureGates = msgspec.field(default_factory=FeatureGates)
     fair_sharing: FairSharing | None = None

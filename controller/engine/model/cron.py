@@ -1,4 +1,4 @@
-"""Times by which cron fires: five fields of minute, hour, day of the month, month and day of the week, in UTC."""
+"""Cron schedules: five fields of minute, hour, day of the month, month and day of the week, in UTC."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -9,11 +9,11 @@ import msgspec
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _FIELDS: Final = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 7, _DAYS))
-"""The lowest and the highest value of each, and names that stand for values from the lowest on."""
+"""The lowest and the highest value of each field, and names that stand for values from the lowest on."""
 _PART: Final = re.compile(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d{1,2}))?", re.ASCII)
 _SUNDAY: Final = 7
 _LONGEST_DAYS: Final = 9 * 366
-"""February 29th is rarer than that nowhere near our time."""
+"""Days to look back at most: even February 29th comes within 9 years."""
 _LONGEST: Final = 200
 
 
@@ -22,8 +22,8 @@ class CronError(ValueError):
 
 
 class Cron(msgspec.Struct, frozen=True):
-    """``hours`` and ``minutes`` are sorted. ``either``: a day of the month or of the week is enough, which cron has so
-    where both are named.
+    """A schedule. ``hours`` and ``minutes`` are sorted. ``either``: a match of the day of the month or of the week is
+    enough, as cron has it where both are named.
     """
 
     minutes: tuple[int, ...]
@@ -34,7 +34,7 @@ class Cron(msgspec.Struct, frozen=True):
     either: bool
 
     def last_s(self, now_s: float) -> float:
-        """When it fired last, now included. Raises CronError."""
+        """The time at which the schedule fired last, now included. Raises CronError."""
         now = datetime.fromtimestamp(now_s, UTC)
         for back in range(_LONGEST_DAYS):
             day = now.date() - timedelta(days=back)
@@ -54,7 +54,7 @@ class Cron(msgspec.Struct, frozen=True):
 
 
 def cron(text: str) -> Cron:
-    """Raises CronError."""
+    """Parse a schedule. Raises CronError."""
     fields = text[:_LONGEST].split()
     if len(fields) != len(_FIELDS):
         raise CronError

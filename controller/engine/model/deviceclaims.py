@@ -1,6 +1,5 @@
-"""Devices by claim, as quota counts them: what the configuration maps, and what a workload is charged.
-
-``controller.engine.deviceclaims`` makes the second of the first and of the objects.
+"""Devices of ResourceClaims as quota counts them: the mappings of the configuration, and what a workload is charged.
+``controller.engine.deviceclaims`` computes the charge from the mappings and the objects.
 """
 
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ ClaimKey = str
 
 
 class Measure(StrEnum):
-    """What of a device is counted."""
+    """Which property of a device is counted."""
 
     COUNTER = "counter"
     CAPACITY = "capacity"
@@ -41,9 +40,9 @@ class DeviceClassMapping(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimRules(msgspec.Struct, frozen=True, kw_only=True):
-    """``every_kind``: claims by name and alternatives are counted too, which Kueue refuses, and All of a claim by name
-    that has its devices; and what a resource is worth in honest units counts for claims. ``reject``: without the gate,
-    workloads with claims wait for ever.
+    """How claims are counted. ``every_kind``: shared claims and alternatives, which Kueue refuses, are counted too, as
+    are requests for all devices of a shared claim that has its devices; and what a resource is worth in honest units
+    counts for claims. ``reject``: without the gate, workloads with claims wait for ever.
     """
 
     mappings: tuple[DeviceClassMapping, ...] = ()
@@ -57,18 +56,18 @@ class ClaimRules(msgspec.Struct, frozen=True, kw_only=True):
         """Whether claims count where pods are placed on nodes.
 
         A claim needs a mapping: a workload whose classes are not mapped waits. An extended resource that a class serves
-        needs none: its amount is charged by its own name, and nodes that offer none of it give it by claim.
+        needs none: its amount is charged by its own name, and nodes that offer none of it give it through a claim.
         """
         return self.on and (bool(self.mappings) or (self.every_kind and self.extended_resources))
 
     @property
     def reads_slices(self) -> bool:
-        """Whether an amount may depend on the devices that there are."""
+        """Whether an amount may depend on the devices that exist."""
         return self.on and any(mapping.sources or not self.every_kind for mapping in self.mappings)
 
 
 class ClaimNames(NamedTuple):
-    """What a pod's claims are called: by their names in the pod, the objects' names in ``namespace``."""
+    """The names of a pod's claims, as pairs of the name in the pod and the name of the object in ``namespace``."""
 
     namespace: str
     templates: tuple[tuple[str, str], ...]
@@ -76,7 +75,7 @@ class ClaimNames(NamedTuple):
 
 
 def claim_names(namespace: str, spec: PodSpec) -> ClaimNames | None:
-    """None for a pod without claims."""
+    """The names of a pod's claims; None for a pod without claims."""
     if not spec.resource_claims:
         return None
     return ClaimNames(
@@ -93,13 +92,13 @@ def claim_names(namespace: str, spec: PodSpec) -> ClaimNames | None:
 
 
 class PodSetClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """What claims add to the requests of one pod set: for each pod, and once. ``instead``: resources in whose place
-    they stand.
+    """What claims add to the requests of one pod set: ``each`` for each pod, ``once`` for all together. ``instead``:
+    the resources whose requests they replace.
     """
 
     each: Mapping[ResourceName, Amount] = {}
     once: Mapping[ResourceName, Amount] = {}
-    """Of claims by name. 0 for what another workload is charged."""
+    """Amounts of shared claims; 0 for what another workload is charged."""
     instead: tuple[ResourceName, ...] = ()
 
 
@@ -107,8 +106,8 @@ NO_CLAIMS: Final = PodSetClaims()
 
 
 class WorkloadClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """``problem``: why they cannot be counted; empty where they can. ``named``: the claims by name that any pods have,
-    and the first pod set with pods that names each.
+    """The claims of a workload. ``problem``: why they cannot be counted; empty where they can. ``named``: the shared
+    claims of all pods, each with the first pod set with pods that names it.
     """
 
     pod_sets: tuple[PodSetClaims, ...] = ()

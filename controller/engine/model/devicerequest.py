@@ -35,18 +35,17 @@ class Link(StrEnum):
     """What must hold for every two of a pod's GPUs."""
 
     NVLINK = "nvlink"
-    """They are joined by NVLink, directly or through a switch."""
+    """The GPUs are joined by NVLink, directly or through a switch."""
     PCIE = "pcie"
-    """They are below one PCIe root (host bridge)."""
+    """The GPUs are below one PCIe root (host bridge)."""
     NUMA = "numa"
-    """They are on one NUMA node."""
+    """The GPUs are on one NUMA node."""
 
 
 class DeviceAsk(NamedTuple):
-    """``wished``: the link is preferred only. ``product`` is empty and ``min_memory_mib`` 0 where any will do.
-
-    ``split``: of percents, what must lie on one GPU each, where that is not all of them together; or the equal parts of
-    several GPUs.
+    """The request of a pod beyond the number of GPUs. ``wished``: the link is preferred only. ``product`` is empty and
+    ``min_memory_mib`` 0 where any will do. ``split``: for percents, the parts that must each lie on one GPU, where that
+    is not the whole request; or the equal parts on several GPUs.
     """
 
     link: Link | None = None
@@ -61,7 +60,7 @@ class DeviceAsk(NamedTuple):
         return bool(self.product or self.min_memory_mib or (self.link is not None and not self.wished))
 
     def strict(self) -> "DeviceAsk":
-        """With what is wished for as if it were required."""
+        """The request with a preferred link as a required one."""
         return self._replace(wished=False)
 
 
@@ -69,7 +68,9 @@ ANY: Final = DeviceAsk()
 
 
 def device_ask(annotations: Mapping[str, str]) -> DeviceAsk | None:
-    """None where nothing is asked. Values that say nothing are passed over: ``device_problems`` refuses them."""
+    """The request of these annotations; None where they ask for nothing. Invalid values are ignored here:
+    ``device_problems`` refuses them.
+    """
     if not annotations:
         return None
     found = [annotations.get(name) for name in ANNOTATIONS]
@@ -85,14 +86,14 @@ def device_ask(annotations: Mapping[str, str]) -> DeviceAsk | None:
 
 
 def devices_of(template: PodTemplateSpec, single_pod: Mapping[ResourceName, int]) -> DeviceAsk | None:
-    """What a pod asks of its GPUs; percents are always placed by the device: those of a container lie on one GPU."""
+    """What a pod asks of its GPUs. Percents are always placed by device, since those of a container lie on one GPU."""
     asked = device_ask(template.metadata.annotations)
     percents = single_pod.get(_PERCENT)
     if not percents:
         return asked
     gpus = gpus_asked(template.metadata.annotations.get(GPU_PERCENT_DEVICES)) or 1
     if gpus > 1:
-        # What is no multiple fits nowhere: ``device_problems`` refuses it.
+        # A number that is no multiple fits nowhere: ``device_problems`` refuses it.
         each = -(-percents // gpus)
         return (asked or ANY)._replace(split=(Part(each, each, gpus),))
     parts = parts_of(template.spec, _PERCENT)
@@ -101,12 +102,12 @@ def devices_of(template: PodTemplateSpec, single_pod: Mapping[ResourceName, int]
 
 
 def normal(product: str) -> str:
-    """As in the label ``nvidia.com/gpu.product``, where NVML's spaces are dashes."""
+    """The product as in the label ``nvidia.com/gpu.product``, where NVML's spaces are dashes."""
     return "-".join(product.split())
 
 
 def device_problems(workload: Workload) -> list[ResourceProblem]:
-    """Each annotation whose value is none of those allowed, with what was found and what is expected."""
+    """Each annotation with a value that is not allowed, with what was found and what is expected."""
     return [
         ResourceProblem(f"spec.podSets[{index}].template.metadata.annotations", (name,), said)
         for index, pod_set in enumerate(workload.spec.pod_sets)
@@ -131,7 +132,9 @@ def _problems(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _split_problems(template: PodTemplateSpec) -> Iterator[tuple[str, str]]:
-    """One container has the percents: what the kubelet hands on from one to the next is parts of whatever GPU."""
+    """Problems of percents on several GPUs. One container must have all percents: what the kubelet passes on from one
+    container to the next is parts of any GPU.
+    """
     value = template.metadata.annotations.get(GPU_PERCENT_DEVICES)
     gpus = gpus_asked(value)
     if value is None or gpus == 1:
@@ -158,7 +161,7 @@ def _link(value: str | None) -> Link | None:
 
 
 def _gib(value: str | None) -> int:
-    """0 for what is no number in the bounds."""
+    """GiB as a number; 0 for a value that is no number within the bounds."""
     if value is None or not value.isascii() or not value.isdigit() or len(value) > len(str(_MOST_GIB)):
         return 0
     return int(value) if int(value) <= _MOST_GIB else 0

@@ -1,4 +1,4 @@
-"""Topology assignments: a plain list of domains here, the API's compressed slices on the wire.
+"""Topology assignments: a plain list of domains in memory, the API's compressed slices on the wire.
 
 A slice writes each level's values as one shared value, or as prefix + root + suffix. An assignment is one slice, or one
 for each run of neighbouring domains whose host names agree up to the last "-", whichever is shorter as JSON. The order
@@ -36,7 +36,7 @@ class TopologyEncodingError(ValueError):
 
 
 def encode(levels: Sequence[str], domains: Sequence[Domain], *, by_hostname_prefix: bool = True) -> TopologyAssignment:
-    """The shorter form. ``by_hostname_prefix`` is the gate TASAssignmentsEncodingByHostnamePrefix."""
+    """The shorter form of the assignment. ``by_hostname_prefix`` is the gate TASAssignmentsEncodingByHostnamePrefix."""
     levels = tuple(levels)
     if any(len(domain.values) != len(levels) for domain in domains):
         raise TopologyEncodingError(f"a domain has not one value for each of the {len(levels)} levels")
@@ -53,7 +53,9 @@ def encode(levels: Sequence[str], domains: Sequence[Domain], *, by_hostname_pref
 
 
 def decode(assignment: TopologyAssignment) -> Iterator[Domain]:
-    """The domains in their order. Raises TopologyEncodingError for lists whose lengths do not agree, and for none."""
+    """The domains in their order. Raises TopologyEncodingError for lists whose lengths do not agree, and for slices
+    without levels.
+    """
     if assignment.slices and not assignment.levels:
         raise TopologyEncodingError("topologyAssignment.levels: expected at least one")
     for index, part in enumerate(assignment.slices):
@@ -74,7 +76,7 @@ def decode(assignment: TopologyAssignment) -> Iterator[Domain]:
 
 
 def hosts(given: TopologyAssignment | None) -> list[str]:
-    """The nodes of an assignment; none for one that contradicts itself or ends above the nodes."""
+    """The nodes of an assignment; empty for one that contradicts itself or ends above the nodes."""
     if given is None or given.levels[-1:] != (HOSTNAME_LABEL,):
         return []
     try:
@@ -110,7 +112,9 @@ def _level(values: tuple[str, ...]) -> LevelValues:
 
 
 def _common_prefix(values: Sequence[str]) -> str:
-    """Of the smallest and the largest value: every other lies between them and shares it."""
+    """The common prefix of all values, from the smallest and the largest: every other value lies between them and
+    shares it.
+    """
     low, high = min(values), max(values)
     length = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
     return low[:length]

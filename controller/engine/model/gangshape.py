@@ -1,7 +1,8 @@
-"""What of a workload's pods has to run together, where that is less than all of them: minimums, and a tree of groups.
+"""Which pods of a workload must run together, where that is not all of them: minimums, and a tree of subgroups.
 
-The controller writes it into the annotation ``tessera.dev/gang`` of the Workload, from a PodGroup of Volcano's or
-KAI's, or from marks of theirs on a job; the engine reads it there. A workload without it starts and ends as a whole.
+The controller writes the shape into the annotation ``tessera.dev/gang`` of the Workload, from a PodGroup of Volcano's
+or KAI's, or from their annotations on a job; the engine reads it there. A workload without the annotation starts and
+ends as a whole.
 """
 
 from collections.abc import Iterator
@@ -17,14 +18,15 @@ _WHERE: Final = f"metadata.annotations[{GANG}]"
 
 
 class GangShapeError(ValueError):
-    """The annotation is not what the controller writes; one sentence."""
+    """The annotation is not what the controller writes; the message is one sentence."""
 
 
 class Subgroup(Struct, frozen=True, kw_only=True):
-    """``parent`` is empty at the top. ``minimum``: pods of a leaf; of any other the groups right below, 0 for all.
+    """One subgroup. ``parent`` is empty at the top. ``minimum``: in a leaf the number of pods; in any other subgroup
+    the number of groups directly below, 0 for all.
 
-    ``required_level`` and ``preferred_level`` are labels of nodes, empty for none: one domain of it has all pods. They
-    are levels of the KAI Topology ``topology``, where it is named. ``exclusive``: see ``GangShape``.
+    ``required_level`` and ``preferred_level`` are node labels, empty for none: one domain of the level has all pods.
+    They are levels of the KAI Topology ``topology``, where that is named. ``exclusive``: see ``GangShape``.
     """
 
     name: str
@@ -37,12 +39,13 @@ class Subgroup(Struct, frozen=True, kw_only=True):
 
 
 class GangShape(Struct, frozen=True, kw_only=True):
-    """``minimum``: pods of the whole gang; with ``groups`` those at the top that start, 0 for all of them.
+    """The shape of a gang. ``minimum``: the number of pods of the whole gang; with ``groups`` the number of top-level
+    groups that start, 0 for all.
 
-    ``members``: by the name of a pod set the leaf that its pods are in; pod sets that are not named are in none.
-    ``staleness_s``: a gang that has run below its minimum for so long is evicted; None, or below 0: never.
-    ``exclusive``: its domain of the required level has no pod of another gang of its namespace that has an exclusive
-    domain; of subgroups, no pod of another subgroup either.
+    ``members``: the leaf subgroup of each pod set, by pod set name; pod sets that are not named are in no subgroup.
+    ``staleness_s``: a gang that has run below its minimum for this long is evicted; None, or below 0: never.
+    ``exclusive``: the gang's domain of the required level has no pod of another gang of its namespace that has an
+    exclusive domain; for subgroups, no pod of another subgroup either.
     """
 
     minimum: Int32 = 0
@@ -59,7 +62,7 @@ class GangShape(Struct, frozen=True, kw_only=True):
 
     @property
     def exclusive_levels(self) -> frozenset[str]:
-        """The labels of nodes by which its domains, or its subgroups', are its alone."""
+        """The node labels whose domains the gang or its subgroups have to themselves."""
         found = {group.required_level for group in self.groups if group.exclusive}
         return frozenset(found | ({self.required_level} if self.exclusive else set())) - {""}
 
@@ -76,7 +79,7 @@ def written(shape: GangShape) -> str:
 
 
 def gang_shape(annotations: dict[str, str]) -> GangShape | None:
-    """None for a workload without it. Raises GangShapeError."""
+    """The gang's shape; None for a workload without the annotation. Raises GangShapeError."""
     found = annotations.get(GANG)
     if found is None:
         return None
@@ -90,7 +93,9 @@ def gang_shape(annotations: dict[str, str]) -> GangShape | None:
 
 
 def patience_s(annotations: dict[str, str]) -> float:
-    """How long the gang may run below its minimum; below 0 for ever, as where the annotation says nothing."""
+    """How long the gang may run below its minimum, in seconds; below 0 for ever, also where the annotation does not
+    say.
+    """
     try:
         shape = gang_shape(annotations)
     except GangShapeError:
@@ -99,7 +104,9 @@ def patience_s(annotations: dict[str, str]) -> float:
 
 
 def _problems(shape: GangShape) -> Iterator[str]:
-    """Anybody who may write the Workload wrote it, and its readers go down the tree."""
+    """What is wrong with the shape. Anybody who may write the Workload may have written it, and its readers walk down
+    the tree.
+    """
     if len(shape.groups) > MOST_SUBGROUPS:
         yield f"{MOST_SUBGROUPS} groups at most, found {len(shape.groups)}"
         return

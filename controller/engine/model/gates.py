@@ -1,7 +1,7 @@
 """Feature gates: Kueue's names and defaults, which its configuration file may override.
 
-Every gate of Kueue is known here, so that a configuration that sets one is accepted; those that change a decision
-are read by the engine with ``gates.on(name)``.
+Every gate of Kueue is known here, so that a configuration that sets one is accepted; the engine reads those that change
+a decision with ``gates.on(name)``.
 """
 
 from collections.abc import Mapping
@@ -92,7 +92,7 @@ DEFAULTS: Final[Mapping[str, bool]] = {
 
 
 class UnknownGateError(ValueError):
-    """A gate that no version of Kueue knows: most likely a slip of the pen in the configuration."""
+    """The name is no gate of any version of Kueue: most likely a misspelling in the configuration."""
 
 
 class FeatureGates:

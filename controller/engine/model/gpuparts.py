@@ -4,8 +4,8 @@
 
 A pod may also ask for equal parts of several GPUs that share an MPS daemon: that is one ``Part`` with their number.
 
-The kubelet gives each container its own, init containers first and one after the other. What an init container had is
-handed on: the next containers are served from it, and where that is not enough the rest must be of the same GPU.
+The kubelet gives devices to one container after the other, init containers first. Devices of an init container are
+passed on: the next containers are served from them, and where that is not enough the rest must be of the same GPU.
 Source: ``pkg/kubelet/cm/devicemanager``, ``Allocate`` and ``devicesToAllocate``.
 """
 
@@ -18,18 +18,18 @@ from controller.objects.core import Container, PodSpec
 from controller.objects.quantity import NANO
 
 _MOST_PODS: Final = 256
-"""No node runs more: counting ends there."""
+"""Limit of pods counted on one node: no node runs more."""
 _SEARCHED: Final = 12
-"""Parts of one pod; of more it is not tried again what was tried greedily."""
+"""Parts of one pod up to which all ways are tried; for more parts only the greedy way is."""
 _STEPS: Final = 2000
 
 Joined = Callable[[int], bool]
 
 
 class Part(NamedTuple):
-    """So much of one GPU. ``step`` divides what each of its containers asks for: a granularity must divide it.
-
-    ``gpus``: so much of each of so many GPUs of one daemon; a part of more than one is all that its pod asks for.
+    """``size`` units of one GPU. ``step`` divides the request of each of its containers: the GPU's granularity must
+    divide it. ``gpus``: this much of each of so many GPUs of one daemon; a part of more than one GPU is the whole
+    request of its pod.
     """
 
     size: int
@@ -38,9 +38,9 @@ class Part(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A GPU that is given away in parts: its place on the board, and in which multiples. ``spread``: the emptiest is
-    taken first, as a site may want all GPUs of a node to be. ``daemon`` is the place of the first GPU that its MPS
-    daemon serves.
+    """A GPU that is given away in parts: its place on the board, and the granularity of its parts. ``spread``: the
+    emptiest GPU is taken first, as a site may want for all GPUs of a node. ``daemon`` is the place of the first GPU
+    that its MPS daemon serves.
     """
 
     gpu: int
@@ -50,7 +50,7 @@ class Piece(NamedTuple):
 
 
 def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
-    """What must lie together, in the kubelet's order."""
+    """The parts that must each lie on one GPU, in the kubelet's order."""
     found: list[Part] = []
     handed_on, at = 0, 0
     init = [(init_container, init_container.restart_policy != "Always") for init_container in spec.init_containers]
@@ -69,17 +69,18 @@ def parts_of(spec: PodSpec, resource: str) -> tuple[Part, ...]:
 
 
 def asks(container: Container, resource: str) -> int:
-    """How much of an extended resource the container asks for."""
+    """How much of an extended resource the container requests."""
     resources = container.resources
     quantity = resources.requests.get(resource) or resources.limits.get(resource)
     return 0 if quantity is None else max(0, -(-quantity.nanos // NANO))
 
 
 def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> list[int]:
-    """How much of each GPU a pod gets; empty where it finds none. ``joined``: whether a mask's GPUs fit together.
+    """How much of each GPU a pod gets; empty where it finds none. ``joined``: whether a mask's GPUs may be used
+    together.
 
-    The largest part first, each on the fullest GPU that has room, or on the emptiest where a site spreads; where that
-    ends badly all ways are tried.
+    The largest part is placed first, each on the fullest GPU that has room, or on the emptiest where the site spreads;
+    if that fails all ways are tried.
     """
     if sum(part.size * part.gpus for part in parts) > sum(free):
         return []
@@ -109,7 +110,9 @@ def room(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], jo
 
 
 def _on_several(pieces: Sequence[Piece], free: Sequence[int], part: Part, joined: Joined | None) -> list[int]:
-    """As ``choose``, for equal parts of several GPUs of one daemon. Of several such sets that with the fullest GPUs."""
+    """``choose`` for equal parts of several GPUs of one daemon. If several such sets exist, the one with the fullest
+    GPUs is taken.
+    """
     fitting: dict[int, list[int]] = {}
     for at, piece in enumerate(pieces):
         if piece.daemon >= 0 and free[at] >= part.size and not part.step % piece.granularity:
@@ -136,7 +139,7 @@ def _mask(pieces: Sequence[Piece], places: Iterable[int]) -> int:
 
 
 class _Packing:
-    """A search that gives up after so many ``steps``."""
+    """A search for a GPU for each part; it gives up after ``steps`` steps."""
 
     def __init__(
         self, pieces: Sequence[Piece], left: list[int], order: Sequence[Part], joined: Joined | None, steps: int
@@ -155,7 +158,7 @@ class _Packing:
             return True
         part, tried = self._order[at], set[tuple[int, ...]]()
         for place in self._fitting(part, mask):
-            # GPUs with equally much left are equal, unless links tell them apart.
+            # GPUs with the same amount left are interchangeable, unless links tell them apart.
             alike = (self.left[place], self._pieces[place].granularity, place if self._joined is not None else 0)
             if alike in tried:
                 continue

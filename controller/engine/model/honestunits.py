@@ -1,10 +1,10 @@
-"""What a GPU resource is worth in memory and compute, whatever it is cut and shared into.
+"""The worth of GPU resources in memory and compute, however GPUs are cut and shared.
 
     nvidia.com/gpu, nvidia.com/mig-3g.40gb, nvidia.com/gpu.shared, tessera.dev/gpu-percent
         -> tessera.dev/gpu-memory-gib, tessera.dev/gpu-compute-slices
 
 A ClusterQueue may cover these units beside the plain counts, or in their place: four 7g.80gb then do not cost the same
-as four 1g.10gb. Amounts are exact fractions; what one pod is charged is rounded up once, as its sum.
+as four 1g.10gb. Amounts are exact fractions; the charge of one pod is rounded up once, as its sum.
 """
 
 import re
@@ -29,9 +29,8 @@ _PERCENTS: Final = 100
 
 
 class HonestUnits(msgspec.Struct, frozen=True):
-    """What one whole GPU of the fleet has, and how many containers share what is called ``.shared``.
-
-    A MIG profile's name says its memory and its slices; everything else is a part of the whole GPU.
+    """What one whole GPU of the fleet has, and how many containers share a ``.shared`` resource. A MIG profile's name
+    says its memory and its slices; every other resource is a fraction of the whole GPU.
     """
 
     memory_gib: Fraction
@@ -39,7 +38,7 @@ class HonestUnits(msgspec.Struct, frozen=True):
     shared_replicas: int = 1
 
     def of(self, name: str) -> Mapping[ResourceName, Fraction]:
-        """One unit of a resource; nothing for what is no GPU resource."""
+        """The worth of one unit of a resource; empty for what is no GPU resource."""
         found = _MIG.fullmatch(name)
         if found is not None:
             part = Fraction(1, self.shared_replicas) if found[4] else _WHOLE
@@ -50,7 +49,7 @@ class HonestUnits(msgspec.Struct, frozen=True):
         )
 
     def _share(self, name: str) -> Fraction | None:
-        """Which part of a GPU one unit is."""
+        """The fraction of a GPU that one unit is; None for what is no GPU resource."""
         if name == GPU:
             return _WHOLE
         if name == GPU + SHARED:
@@ -59,14 +58,13 @@ class HonestUnits(msgspec.Struct, frozen=True):
 
 
 def is_charged_in_units(name: str) -> bool:
-    """Whether it is a resource of which ``HonestUnits`` knows the worth."""
+    """Whether ``HonestUnits`` knows the worth of the resource."""
     return name in (GPU, GPU + SHARED, GPU_PERCENT) or _MIG.fullmatch(name) is not None
 
 
 def undeclared(asked: Iterable[ResourceName], declared: Mapping[ResourceName, int]) -> tuple[ResourceName, ...]:
-    """What a queue that gives quota on ``declared`` would have to give quota on too.
-
-    Units that it does not cover are no concern of it, and where it covers a unit the plain counts need no quota.
+    """The resources for which a queue that has quota for ``declared`` would need quota too. Units that it does not
+    cover are ignored, and where it covers a unit the plain counts need no quota.
     """
     names = tuple(asked)
     in_units = any(name in UNITS and name in declared for name in names)

@@ -1,6 +1,5 @@
-"""What is remembered of an object itself, not of its value.
-
-On its own, because rooms use it that have no other subject in common.
+"""Facts about an object itself, not about its value. A module of its own, because rooms use it that have no other
+subject in common.
 """
 
 from typing import TypeVar
@@ -12,9 +11,9 @@ V = TypeVar("V")
 class ByIdentity(dict[int, tuple[T, V]]):
     """``id(one) -> (one, what is known of it)``, for objects that are costly to compare or equal to others.
 
-    Each entry holds its object, so no other object can get that id while the entry stands: a reader need not look whose
-    entry it found. Entries are read and written as those of any dict, because hot paths ask; nothing else may be put
-    under an id.
+    Each entry holds its object, so no other object can get that id while the entry exists: a reader need not check
+    whose entry it found. Entries are read and written as those of any dict, because hot paths do so; nothing else may
+    be stored under an id.
     """
 
     def validate(self) -> None:

@@ -28,7 +28,7 @@ class ResourceProblem(msgspec.Struct, frozen=True):
 
 
 class LimitSummary:
-    """What the LimitRanges of one namespace say together, by item type."""
+    """The combined limits of all LimitRanges of one namespace, by item type."""
 
     __slots__ = ("_items",)
 
@@ -70,7 +70,7 @@ def greater(values: Mapping[str, Quantity], bounds: Mapping[str, Quantity]) -> t
 
 
 def limit_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
-    """Where requests exceed the limits beside them: each container, and the pod as a whole."""
+    """Where requests exceed the limits beside them: in each container, and in the pod as a whole."""
     parts = [(f"{path}.initContainers[{i}]", container.resources) for i, container in enumerate(spec.init_containers)]
     parts += [(f"{path}.containers[{i}]", container.resources) for i, container in enumerate(spec.containers)]
     if spec.resources is not None:
@@ -83,9 +83,8 @@ def limit_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
 def range_problems(
     spec: PodSpec, path: str, *, summary: LimitSummary, pod_total: Resources
 ) -> Iterator[ResourceProblem]:
-    """Where a pod leaves the namespace's bounds; ``pod_total`` is what the whole pod asks for.
-
-    A container's requests and limits must both lie inside; a resource it does not name is not checked.
+    """Where a pod leaves the namespace's bounds; ``pod_total`` is the request of the whole pod. A container's requests
+    and limits must both be within the bounds; a resource that it does not name is not checked.
     """
     item = summary.of("Container")
     parts = [(f"{path}.initContainers[{i}]", container.resources) for i, container in enumerate(spec.init_containers)]

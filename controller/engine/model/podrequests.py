@@ -1,7 +1,8 @@
-"""What one pod asks for: a pod template after the cluster's defaults, and the sum of its containers.
+"""The request of one pod: a pod template after the cluster's defaults, and the sum of its containers.
 
 ``PodSpec`` -> ``defaulted`` (RuntimeClass overhead, LimitRange defaults, limits as requests) -> ``pod_requests``
 (nano-units, exact) -> ``RequestRules.apply`` (excluded and transformed resources) -> whole amounts for quota.
+
 Exact sums are rounded up once, at the end.
 """
 
@@ -28,14 +29,13 @@ _NO_RANGE = LimitRangeItem()
 
 
 def is_pod_level(resource: str) -> bool:
-    """Whether a pod as a whole may ask for it."""
+    """Whether a pod as a whole may request the resource."""
     return resource in _POD_LEVEL or resource.startswith(_POD_LEVEL_PREFIX)
 
 
 def whole_amount(resource: str, nanos: int) -> Amount:
-    """Nano-units as the engine counts them: milli-units of cpu, whole units otherwise, rounded up, at most UNLIMITED.
-
-    A negative amount counts as nothing.
+    """Nano-units in the engine's units: milli-units of cpu, whole units otherwise, rounded up, at most UNLIMITED. A
+    negative amount counts as 0.
     """
     if nanos <= 0:
         return 0
@@ -68,7 +68,7 @@ def pod_requests(spec: PodSpec) -> Nanos:
 
 
 def container_requests(spec: PodSpec) -> Nanos:
-    """What the containers ask for together, whatever the pod as a whole says."""
+    """The request of the containers together, whatever the pod as a whole says."""
     running: Nanos = {}
     sidecars: Nanos = {}
     peak: Nanos = {}
@@ -98,10 +98,10 @@ def _add(total: Nanos, resources: Mapping[str, Quantity]) -> None:
 def defaulted(
     spec: PodSpec, *, overheads: Mapping[str, Resources], limits: LimitSummary, limits_first: bool = False
 ) -> PodSpec:
-    """``spec`` as a pod made from it would look: ``overheads`` by RuntimeClass name, ``limits`` of its namespace.
+    """The spec of a pod made from ``spec``. ``overheads`` by RuntimeClass name, ``limits`` of its namespace.
 
-    ``limits_first``: a limit stands in for a request that is missing before the LimitRange's default request does, as
-    the API server reads pods; otherwise after it, as Kueue does.
+    ``limits_first``: a limit replaces a missing request before the LimitRange's default request does, as the API server
+    reads pods; otherwise after it, as Kueue does.
     """
     container_limits, pod_limits = limits.of("Container"), limits.of("Pod")
 
@@ -133,9 +133,9 @@ def defaulted(
 
 
 def _summed(given: ResourceRequirements, containers: Nanos) -> ResourceRequirements:
-    """Resources of a pod with the requests that its containers tell, by resource, where it has a limit and no request.
-
-    A limit of huge pages is their request, whatever the containers ask for. Source: KEP 2837, ``defaultPodRequests``.
+    """The resources of a pod as a whole. Where they have a limit and no request, the sum over the containers becomes
+    the request. A limit of huge pages becomes their request, whatever the containers request. Source: KEP 2837,
+    ``defaultPodRequests``.
     """
     told = {
         name: Quantity(containers[ResourceName(name)])
@@ -152,7 +152,6 @@ ABOVE_POD_LIMIT = "limits must not exceed the pod's"
 
 def pod_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
     """Where the resources of a pod as a whole contradict those of its containers: the API server refuses such a pod.
-
     Source: KEP 2837, ``validatePodResources``.
     """
     if spec.resources is None:
@@ -170,8 +169,8 @@ def pod_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
 
 
 def one_pod(spec: PodSpec) -> Mapping[ResourceName, Amount]:
-    """What one pod takes where it runs, whatever of it quota counts. A limit stands in for a request that is missing:
-    the API server does that to pods, and a workload that holds quota comes as its owner wrote it.
+    """What one pod takes on its node, whatever quota counts of it. A limit replaces a missing request: the API server
+    does that to pods, and a workload that holds quota comes as its owner wrote it.
     """
     every = (*spec.containers, *spec.init_containers)
     if any(name not in part.resources.requests for part in every for name in part.resources.limits) or spec.resources:
@@ -180,10 +179,8 @@ def one_pod(spec: PodSpec) -> Mapping[ResourceName, Amount]:
 
 
 class Transformation(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the configuration's ``resources.transformations``.
-
-    Each unit of ``input`` (times the amount of ``multiply_by`` where the pod asks for that too) counts as ``outputs``;
-    Replace drops the input itself.
+    """One entry of the configuration's ``resources.transformations``. Each unit of ``input`` (times the amount of
+    ``multiply_by`` where the pod requests that too) counts as ``outputs``; Replace drops the input itself.
     """
 
     input: str
@@ -193,9 +190,8 @@ class Transformation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestRules:
-    """How requests are counted against quota: what is left out, and what counts as something else.
-
-    A transformation of a GPU resource stands in the place of its honest units.
+    """How requests are counted against quota: which resources are left out, and which count as something else. A
+    transformation of a GPU resource replaces its honest units.
     """
 
     __slots__ = ("_excluded", "_transformations", "_units")
@@ -213,17 +209,17 @@ class RequestRules:
 
     @property
     def rewritten(self) -> tuple[str, ...]:
-        """What is not charged as pods ask for it: beginnings of names that are left out, and what goes into and comes
-        out of transformations.
+        """The resources that are not charged as pods request them: prefixes of names that are left out, and the inputs
+        and outputs of transformations.
         """
         put_out = {name for rule in self._transformations.values() for name in rule.outputs}
         return (*self._excluded, *sorted({*self._transformations, *put_out}))
 
     def apply(self, requests: Nanos) -> dict[ResourceName, Amount]:
-        """The amounts one pod is charged.
+        """The amounts that one pod is charged.
 
-        What is put out is summed over all inputs, negative outputs being an allowance; the sum counts from 0 up and is
-        then added to what the pod asks for under that name itself: an allowance lowers no direct request.
+        Outputs are summed over all inputs, negative outputs being an allowance. A sum below 0 counts as 0 and is then
+        added to what the pod requests under that name itself: an allowance lowers no direct request.
         """
         counted = {name: nanos for name, nanos in requests.items() if not name.startswith(self._excluded)}
         if self._units is None and not any(name in self._transformations for name in counted):
@@ -256,7 +252,7 @@ def scaled(requests: Mapping[ResourceName, Amount], count: int) -> dict[Resource
 
 
 def added(requests: Mapping[ResourceName, Amount], more: Mapping[ResourceName, Amount]) -> dict[ResourceName, Amount]:
-    """The sum of both."""
+    """The amounts of both together, by resource."""
     total = dict(requests)
     for name, amount in more.items():
         total[name] = min(total.get(name, 0) + amount, UNLIMITED)

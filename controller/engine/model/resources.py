@@ -1,4 +1,4 @@
-"""The words every part of the engine counts in: identifiers, amounts, flavor-resources.
+"""The basic terms of the engine: identifiers, amounts, flavor-resources.
 
 Amounts are plain integers: milli-units for ``cpu``, base units (bytes, devices, pods) for everything else. The readers
 of API objects convert on the way in, the writers on the way out, and nothing between the two does arithmetic on a
@@ -12,7 +12,7 @@ Amount = int
 """Milli-units of ``cpu``, base units of any other resource."""
 
 UNLIMITED: Final[Amount] = 2**63 - 1
-"""The largest amount there is, and the name of "no bound": sums never exceed it."""
+"""The largest amount, which also stands for "no limit": sums never exceed it."""
 
 FlavorName = NewType("FlavorName", str)
 """metadata.name of a ResourceFlavor."""
@@ -34,15 +34,15 @@ WorkloadKey = NewType("WorkloadKey", str)
 
 CPU: Final = ResourceName("cpu")
 PODS: Final = ResourceName("pods")
-"""Counted by itself: nothing is asked for under this name."""
+"""The number of pods as a resource; no container requests it."""
 
 
 class FlavorResource(NamedTuple):
-    """What a quota is given on: one resource of one flavor."""
+    """The unit of a quota: one resource of one flavor."""
 
     flavor: FlavorName
     resource: ResourceName
 
 
 Usage = Mapping[FlavorResource, Amount]
-"""How much of each flavor-resource something takes; what is absent is 0."""
+"""How much of each flavor-resource is used; what is absent is 0."""

@@ -1,4 +1,4 @@
-"""Taints of nodes and devices, and which pods and claims tolerate them. As kube-scheduler has it."""
+"""Taints of nodes and devices, and which pods and claims tolerate them, by the rules of kube-scheduler."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 from controller.objects.core import Taint, Toleration
 
 _REPELLING: Final = ("NoSchedule", "NoExecute")
-"""PreferNoSchedule keeps nothing away for good, and None is a dry run."""
+"""Effects that keep pods away. PreferNoSchedule keeps none away for good, and None is a dry run."""
 
 
 def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
-    """The first taint that keeps the pods away."""
+    """The first taint that keeps the pods away; None if they tolerate all."""
     for taint in taints:
         if taint.effect in _REPELLING and not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
@@ -18,7 +18,9 @@ def untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> T
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """As kube-scheduler has it: an empty effect means every effect, an empty key (with Exists) every key."""
+    """Whether the toleration matches, by kube-scheduler's rules: an empty effect means every effect, an empty key (with
+    Exists) every key.
+    """
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

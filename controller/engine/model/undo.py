@@ -1,6 +1,6 @@
-"""The undo log: a try is to apply and to undo, never to copy.
+"""The undo log: to try something is to apply and undo it, never to copy.
 
-Each part of the engine records beside every change the call that reverses it; ``rollback`` makes those calls, newest
+Each part of the engine records with every change the call that reverses it; ``rollback`` makes those calls, newest
 first. Nothing is recorded outside a trial, so live changes leave no trace. One log may serve several parts (quota,
 topology, queues): their changes are then undone together, in exactly the reverse order.
 """
@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, NewType, Self
 
 Mark = NewType("Mark", int)
-"""How many entries stood in the log when the trial began."""
+"""The number of entries in the log when the trial began."""
 
 
 class Trial:
@@ -33,12 +33,14 @@ class Trial:
             self._log.rollback(self._mark)
 
     def keep(self) -> None:
-        """Let the changes stand (an enclosing trial can still undo them). An exception undoes them all the same."""
+        """Keep the changes (an enclosing trial can still undo them). An exception undoes them all the same."""
         self._kept = True
 
 
 class UndoLog:
-    """Marks nest and are closed innermost first, each by one ``rollback`` or one ``keep``."""
+    """The log of reversing calls. Marks nest and are closed innermost first, each by one ``rollback`` or one
+    ``keep``.
+    """
 
     __slots__ = ("_entries", "_marks", "recording")
 
@@ -46,7 +48,7 @@ class UndoLog:
         self._entries: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self._marks: list[Mark] = []
         self.recording = False
-        """Whether a trial is open: what would be costly to record may be skipped while it is not."""
+        """Whether a trial is open: what is costly to record may be skipped while none is."""
 
     def record(self, reverse: Callable[..., object], *arguments: Any) -> None:
         """Remember that ``reverse(*arguments)`` undoes the change just made. The arguments must not change later."""
@@ -73,7 +75,7 @@ class UndoLog:
         self.recording = bool(self._marks)
 
     def keep(self, mark: Mark) -> None:
-        """Let everything since ``mark`` stand and close it. With no trial left open the log empties."""
+        """Keep everything since ``mark`` and close it. With no trial left open the log empties."""
         self._close(mark)
         self.recording = bool(self._marks)
         if not self.recording:

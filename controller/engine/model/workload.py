@@ -1,7 +1,7 @@
-"""A workload as the engine sees it: what it takes, of which flavors, and where it stands in its queue.
+"""A workload as the engine sees it: what it takes of which flavors, and its place in its queue.
 
-``Workload`` -> ``adjusted`` (the cluster's defaults filled into its templates) -> ``WorkloadInfo.of`` -> requests a pod
-set, usage a flavor. Nothing here looks at a clock: times are those that the object carries.
+``Workload`` -> ``adjusted`` (the cluster's defaults filled into its templates) -> ``WorkloadInfo.of`` -> requests of
+each pod set, usage of each flavor. Nothing here looks at a clock: times are those that the object carries.
 """
 
 import re
@@ -48,7 +48,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,10}")
 
 _OWN_KEY = WorkloadKey("")
 
-# A workload that was reclaimed while it borrowed is ordered after those that were queued when it was preempted.
+# A workload that was reclaimed while it borrowed queues after those that were queued when it was preempted.
 _BEHIND_S = 0.001
 
 
@@ -59,17 +59,17 @@ class TopologyUsage(msgspec.Struct, frozen=True, kw_only=True):
     domains: tuple[Domain, ...]
     single_pod: Mapping[ResourceName, Amount]
     devices: DeviceAsk | None = None
-    """What the template asks of its GPUs."""
+    """What the template asks of its GPUs beyond their number."""
     claims: ClaimNames | None = None
-    """What each pod's claims of devices are called."""
+    """The names of each pod's ResourceClaims."""
 
     def left(self) -> "TopologyUsage":
-        """Where its pods ran: nothing is taken there any more, and pods that join its gang still go there."""
+        """The places without pods: no usage is left there, and pods that join the gang later still go there."""
         return msgspec.structs.replace(self, domains=tuple(domain._replace(pods=0) for domain in self.domains))
 
 
 class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the ``count`` pods of a set ask for together. ``flavors`` are those assigned; empty while pending."""
+    """What the ``count`` pods of a set request together. ``flavors`` are those assigned; empty while pending."""
 
     name: str
     count: int
@@ -77,12 +77,11 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     flavors: Mapping[ResourceName, FlavorName]
     topology: TopologyUsage | None = None
     once: Mapping[ResourceName, Amount] = {}
-    """That part of ``requests`` of a pending set which is the same for any number of pods: of claims by name."""
+    """The part of a pending set's ``requests`` that is the same for any number of pods: that of shared claims."""
 
     def scaled_to(self, count: int) -> "PodSetRequests":
-        """The same set with ``count`` pods, each taking an equal part of what they take now.
-
-        Which pods are gone is not said, so their places are free when all are.
+        """The same set with ``count`` pods, each taking an equal part of the present requests. Which pods are gone is
+        not known, so their places become free only when all are gone.
         """
         if count == self.count:
             return self
@@ -93,7 +92,7 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return msgspec.structs.replace(self, count=count, requests=requests, topology=topology)
 
     def without_once(self) -> Mapping[ResourceName, Amount]:
-        """``requests`` without ``once``: what the set holds of itself."""
+        """``requests`` without ``once``: what the set holds by itself."""
         if not self.once:
             return self.requests
         return {name: amount - self.once.get(name, 0) for name, amount in self.requests.items()}
@@ -107,15 +106,17 @@ class WorkloadUsage(msgspec.Struct, frozen=True):
 
 
 class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """``cluster_queue`` is the one it holds quota in; empty while it holds none."""
+    """A workload with its requests as the engine counts them. ``cluster_queue`` is the one in which it holds quota;
+    empty while it holds none.
+    """
 
     workload: Workload
     cluster_queue: ClusterQueueName
     pod_sets: tuple[PodSetRequests, ...]
     claims: WorkloadClaims | None = None
-    """Of devices. Of a workload with quota those by name alone."""
+    """The ResourceClaims of the workload; once it holds quota only shared ones."""
     key: WorkloadKey = _OWN_KEY
-    """The workload's own where none is given: kept, because every try asks for it many times."""
+    """The workload's key; filled from the workload if not given. Stored because every try reads it many times."""
 
     def __post_init__(self) -> None:
         if self.key is _OWN_KEY:
@@ -125,9 +126,8 @@ class WorkloadInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def of(
         cls, workload: Workload, *, rules: RequestRules, gates: FeatureGates, claims: WorkloadClaims | None = None
     ) -> "WorkloadInfo":
-        """From an adjusted workload. What holds quota is charged as it was admitted, not as rules say today.
-
-        Raises TopologyEncodingError for an admission whose topology assignment contradicts itself.
+        """The info of an adjusted workload. A workload with quota is charged as it was admitted, not by the present
+        rules. Raises TopologyEncodingError for an admission whose topology assignment contradicts itself.
         """
         admission = workload.status.admission
         if admission is None:
@@ -157,7 +157,7 @@ def usage_of(pod_sets: tuple[PodSetRequests, ...]) -> WorkloadUsage:
 
 
 def active_counts(workload: Workload, gates: FeatureGates) -> dict[str, int]:
-    """The pods of each set that still need resources: those reported as reclaimable do not."""
+    """The number of pods of each set that still need resources: those reported as reclaimable do not."""
     counts = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
     if gates.on("ReclaimablePods"):
         for reclaimable in workload.status.reclaimable_pods:
@@ -185,7 +185,9 @@ def _pending(
 
 
 def _admitted(workload: Workload, admission: Admission, gates: FeatureGates) -> Iterator[PodSetRequests]:
-    """A set that was admitted with more pods than are still active is charged for the active ones."""
+    """The charges of an admission. A set that was admitted with more pods than are still active is charged for the
+    active ones.
+    """
     counts = active_counts(workload, gates)
     pod_sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
     for assignment in admission.pod_set_assignments:
@@ -231,7 +233,7 @@ def adjusted(
 
 
 def resource_problems(workload: Workload) -> list[ResourceProblem]:
-    """Where the workload asks for more than its own limits, or a pod for less than its containers do."""
+    """Where the workload requests more than its own limits, or a pod less than its containers do."""
     return [
         problem
         for path, spec in _templates(workload)
@@ -256,7 +258,7 @@ def _templates(workload: Workload) -> Iterator[tuple[str, PodSpec]]:
 
 
 def minimum_of(workload: Workload) -> WorkloadKey | None:
-    """The workload with the minimum of its gang; None for one that is not a pod above a minimum."""
+    """The workload with the minimum of the gang, for a workload above a minimum; None for any other."""
     name = workload.metadata.annotations.get(ABOVE_MINIMUM_OF)
     return WorkloadKey(object_key(workload.metadata.namespace, name)) if name else None
 
@@ -264,15 +266,15 @@ def minimum_of(workload: Workload) -> WorkloadKey | None:
 def effective_priority(workload: Workload, gates: FeatureGates) -> int:
     """The workload's priority (0 without one) and, behind the gate PriorityBoost, its annotation's boost.
 
-    Replicas above the minimum of what serves have the lowest there is, and pods above the minimum of a gang, while they
-    wait as well: they preempt nobody, so that none of them takes what another workload reclaims from it.
+    Serving replicas above their minimum, and pods above the minimum of a gang, have the lowest priority, also while
+    they wait: they preempt no other workload, so none of them takes what another workload reclaims from them.
     """
     annotations = workload.metadata.annotations
     if ABOVE_MIN_REPLICAS in annotations or ABOVE_MINIMUM_OF in annotations:
         return LOWEST_PRIORITY
     priority = workload.spec.priority or 0
     if gates.on("PriorityBoost"):
-        # What is no int32 is refused on the way in; one that came in before the rule boosts nothing.
+        # A boost that is no int32 is refused on the way in; one that came in before that rule boosts nothing.
         boost = workload.metadata.annotations.get(PRIORITY_BOOST, "0")
         if _INTEGER.fullmatch(boost) and -(2**31) <= int(boost) < 2**31:
             priority += int(boost)
@@ -280,7 +282,8 @@ def effective_priority(workload: Workload, gates: FeatureGates) -> int:
 
 
 def queue_order_time_s(workload: Workload, *, timeout_requeues_by_eviction: bool, gates: FeatureGates) -> float:
-    """Seconds since 1970 by which a workload queues among its equals: its creation, or why it was sent back.
+    """Seconds since 1970 by which a workload queues among its equals: its creation, or the time at which it was sent
+    back.
 
     ``timeout_requeues_by_eviction``: waitForPodsReady.requeuingStrategy.timestamp is Eviction, not Creation.
     """

@@ -1,1 +1,1 @@
-"""Moves of running workloads between ClusterQueues' nodes, so that one that waits finds its places."""
+"""Moves of running workloads of ClusterQueues to other nodes, so that a pending one finds its places."""

@@ -1,8 +1,8 @@
-"""The line of those that wait for moves: a turn tries few shapes, and each of them comes to be tried.
+"""The line of workloads that wait for moves: a turn tries few shapes, and each shape comes to be tried.
 
-Shapes are tried in the order of their last tries, whatever happened to the cluster since. One that begins to wait
-stands beside those that were tried last, so that no number of newcomers keeps another from its try. Among equals
-priority goes first, then time.
+Shapes are tried in the order of their last tries, whatever happened to the cluster since. A shape that begins to wait
+is put beside those that were tried last, so that no number of newcomers keeps another from its try. Among equals higher
+priority goes first, then earlier time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,19 +12,20 @@ from controller.engine.cluster.cluster import DriftError
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 
 _MOST_ABSENT: Final = 1024
-"""Shapes that do not wait now, and whose last tries are known still."""
+"""Shapes that do not wait now and whose last tries are remembered, at most."""
 
 Alike = tuple[ClusterQueueName, str]
-"""A ClusterQueue and a shape: what is found for one workload of it is found for all."""
+"""A ClusterQueue and a shape: the answer for one such workload holds for all."""
 Order = tuple[int, float, str]
-"""Of workloads: the smallest is tried first."""
+"""The sort key of workloads: the smallest is tried first."""
 
 
 class Line:
-    """``_waiting``: by shape, its workloads; no shape is without any. ``_tried``: by shape, the turn that tried it
-    last, or the last turn before it began to wait. ``_left``: shapes that were not tried in this round.
+    """The shapes that wait. ``_waiting``: the workloads of each shape; no shape is without any. ``_tried``: for each
+    shape the turn that tried it last, or the last turn before it began to wait. ``_left``: shapes that were not tried
+    in this round.
 
-    Invariant: of those that wait, none was tried before ``_reached``: a turn takes none while an older one waits.
+    Invariant: no waiting shape was last tried before ``_reached``: a turn takes none while an older one waits.
     """
 
     def __init__(self) -> None:
@@ -44,19 +45,19 @@ class Line:
         return bool(self._left)
 
     def join(self, key: WorkloadKey, alike: Alike, order: Order) -> None:
-        """The workload waits. It may have waited with another shape."""
+        """Add a workload that waits. It may have waited with another shape before."""
         if self._alike.get(key, alike) != alike:
             self.leave(key)
         if alike not in self._waiting:
             self._waiting[alike] = {}
             self._left.add(alike)
-            # What is moved up to ``_reached`` still goes before all others.
+            # A shape that is moved up to ``_reached`` still goes before all others.
             self._tried[alike] = max(self._tried.get(alike, self._turn), self._reached)
         self._waiting[alike][key] = order
         self._alike[key] = alike
 
     def leave(self, key: WorkloadKey) -> None:
-        """It waits no longer, or for something else. Its shape keeps its place for a time."""
+        """Remove a workload that waits no longer, or for something else. Its shape keeps its place for a time."""
         alike = self._alike.pop(key, None)
         if alike is None:
             return
@@ -67,25 +68,25 @@ class Line:
             self._forget()
 
     def keep(self, waits: Callable[[WorkloadKey], bool]) -> None:
-        """Others wait no longer."""
+        """Remove all workloads that do not wait any more."""
         for key in [key for key in self._alike if not waits(key)]:
             self.leave(key)
 
     def shapes(self) -> Sequence[Alike]:
-        """The first to be tried first."""
+        """The shapes in the order in which they are tried."""
         return sorted(self._waiting, key=lambda alike: (self._tried[alike], min(self._waiting[alike].values())))
 
     def of(self, alike: Alike) -> Sequence[WorkloadKey]:
-        """The workloads of the shape that wait, in their order."""
+        """The waiting workloads of the shape, in their order."""
         waiting = self._waiting.get(alike, {})
         return sorted(waiting, key=waiting.__getitem__)
 
     def begin_round(self) -> None:
-        """Whatever was tried before would be found otherwise now."""
+        """Begin a round after a change: any earlier try might have another result now."""
         self._left = set(self._waiting)
 
     def turn(self, tried: Iterable[Alike]) -> None:
-        """One turn has tried these: the first ones of ``shapes``, but for such as left meanwhile."""
+        """Note that one turn has tried these: the first ones of ``shapes``, except for those that left meanwhile."""
         self._turn += 1
         for alike in tried:
             self._reached = max(self._reached, self._tried[alike])
@@ -93,7 +94,7 @@ class Line:
             self._left.discard(alike)
 
     def validate(self) -> None:
-        """DriftError where one that waits was passed over, or the parts differ."""
+        """DriftError where a waiting shape was passed over, or the indexes differ."""
         alike = {key: shape for shape, keys in self._waiting.items() for key in keys}
         if alike != self._alike or not all(self._waiting.values()) or not self._left <= self._waiting.keys():
             raise DriftError(

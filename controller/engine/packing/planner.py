@@ -1,8 +1,8 @@
-"""Which running workloads of ClusterQueues move so that one fits that places alone keep out.
+"""Finds running workloads of ClusterQueues that move so that a workload fits which only lacks places.
 
 The search is that of gangs: tasks on nodes, victims and places chosen together. The engine, which knows quota, devices
-and links, then has to find a place for each of them; where it does not, the search goes on. Victims are looked for on
-the nodes that cost the least lost work to be made free.
+and links, must then find a place for each of them; where it finds none, the search goes on. Victims are taken from the
+nodes that cost the least lost work to free.
 """
 
 import math
@@ -31,15 +31,15 @@ from controller.engine.quota.queuestate import Holder
 from controller.engine.topology.ask import pod_set_ask
 
 MayMove = Callable[[Holder], bool]
-"""Whether a holder may be moved, its pods' own marks aside."""
+"""Returns whether a holder may be moved, regardless of its pods' own annotations."""
 
 _UNBOUNDED: Final = dict.fromkeys((CPU, MEMORY, GPU), math.inf)
 _ALL: Final = GangQueue(QueueName("all"), None, _UNBOUNDED, _UNBOUNDED, {})
-"""One queue without bounds: quota is the engine's to look at."""
+"""One queue without limits: the engine itself looks at quota."""
 
 
 class Plan(NamedTuple):
-    """Where the workload goes, and what moves for it: all of ``moves``, or it is no plan."""
+    """The workload's assignment, and the moves that it needs: all of ``moves``, or the plan does not hold."""
 
     assignment: Assignment
     moves: tuple[Target, ...]
@@ -60,7 +60,7 @@ def lacks_places(entry: Entry) -> bool:
 
 
 class Planner:
-    """``most``: how many workloads may move."""
+    """Plans moves for one entry at a time. ``most``: how many workloads may move."""
 
     def __init__(self, cluster: Cluster, assigner: FlavorAssigner, now_s: float, most: int) -> None:
         self._cluster = cluster
@@ -69,7 +69,7 @@ class Planner:
         self._most = most
 
     def plan(self, entry: Entry, may_move: MayMove) -> Plan | None:
-        """For an entry that lacks places. The cluster is left as it was."""
+        """A plan for an entry that lacks places; None if there is none. The cluster is left as it was."""
         flavor = self._flavor(entry.assignment)
         if flavor is None or self._most < 1:
             return None
@@ -92,7 +92,7 @@ class Planner:
         running(model.machines, model.gangs.values())
         lost = {name: lost_gpu_seconds(holder, self._now_s) for name, holder in holders.items()}
         for at, name in enumerate(ranked(model, gang, lost)):
-            # Victims of one priority are taken youngest first.
+            # Victims of equal priority are taken youngest first.
             model.gangs[name].created = -float(at)
         limits = Limits(moves=self._most)
         session = Session(model.machines.values(), model.gangs.values(), [_ALL], limits)
@@ -119,7 +119,9 @@ class Planner:
         return plans[-1] if search.solve(gang) is not None and plans else None
 
     def _carried_out(self, entry: Entry, moving: Sequence[Holder]) -> Plan | None:
-        """The workload is placed first: what its victims leave is kept for it until it starts."""
+        """The plan if the engine finds places for all, else None. The workload is placed first: what its victims leave
+        is kept for it until it starts.
+        """
         starting: list[Incoming] = [as_incoming(self._cluster, holder) for holder in moving]
         starting.sort(key=lambda incoming: (-incoming.priority, incoming.queued_at_s, incoming.key))
         found = assigned_without(self._cluster, self._assigner, moving, [entry.incoming, *starting])
@@ -134,7 +136,7 @@ class Planner:
         )
 
     def _flavor(self, assignment: Assignment) -> FlavorName | None:
-        """The one whose nodes it runs on; None where there are several."""
+        """The flavor whose nodes the assignment's pods run on; None where there are several."""
         flavors = {
             self._cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
             for pod_set in assignment.pod_sets
@@ -143,7 +145,7 @@ class Planner:
         return flavors.pop() if len(flavors) == 1 else None
 
     def _on(self, flavor: FlavorName) -> Iterator[Holder]:
-        """Those that hold places on the flavor's nodes and nowhere else."""
+        """The holders that have places on the flavor's nodes and nowhere else."""
         for holder in self._cluster.holders.values():
             placed = [pod_set for pod_set in holder.info.pod_sets if pod_set.topology is not None]
             if placed and all(self._cluster.on_nodes(pod_set.flavors.values()) == flavor for pod_set in placed):
@@ -159,7 +161,9 @@ class Planner:
         return {*above, *above.values()}
 
     def _constrain(self, gang: Gang, info: WorkloadInfo, flavor: FlavorName) -> None:
-        """Where its pod sets are to be together. Slices and groups of pod sets are the engine's to look at."""
+        """Set the topology constraints of the gang's pod sets. The engine itself looks at slices and groups of pod
+        sets.
+        """
         named = self._cluster.flavors[flavor].spec.topology_name
         topology = self._cluster.topologies.get(named) if named is not None else None
         if topology is None:

@@ -1,4 +1,4 @@
-"""The order in which running gangs are looked at as victims: node by node, by what it costs to make room there."""
+"""The order in which running gangs are looked at as victims: node by node, by the cost of making room there."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,9 +10,9 @@ from controller.engine.model.resources import ResourceName
 
 
 def ranked(model: GangModel, gang: Gang, lost: Mapping[GangName, float]) -> list[GangName]:
-    """The gangs of ``lost``, which has the work that each would lose: those first whose node is the cheapest to free
-    for the largest task of ``gang``, of one node the one that loses least. A gang on several nodes counts for the
-    cheapest of them.
+    """The gangs of ``lost``, which maps each to the work that it would lose (GPU-seconds). Gangs come first whose node
+    is the cheapest to free for the largest task of ``gang``; on one node the gang that loses least. A gang on several
+    nodes counts for the cheapest of them.
     """
     wanted = max(gang.tasks(), key=_size)
     on: dict[NodeName, set[GangName]] = {}
@@ -31,7 +31,7 @@ def ranked(model: GangModel, gang: Gang, lost: Mapping[GangName, float]) -> list
 
 
 def _cost(machine: Machine, wanted: Task, victims: list[tuple[Gang, float]]) -> float:
-    """The work that is lost until the task has room; without end where it has none on the empty node."""
+    """The work that is lost until the task has room; infinite where it has none even on the empty node."""
     if wanted.node_kinds is not None and machine.name not in wanted.node_kinds:
         return math.inf
     free = dict(machine.room(When.LATER).amounts)

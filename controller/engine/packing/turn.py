@@ -1,4 +1,4 @@
-"""When ClusterQueues are asked for moves: once cycles find nothing more, for workloads that lack places alone."""
+"""When ClusterQueues' workloads are moved: once cycles find nothing more, and only for workloads that lack places."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -18,20 +18,21 @@ from controller.engine.queues.entry import Entry
 from controller.engine.quota.queuestate import Holder
 
 INTERVAL_S: Final = 1.0
-"""Plans are looked for that often at most while none is found: a busy cluster changes all the time."""
+"""Minimum seconds between searches for plans while none is found: a busy cluster changes all the time."""
 MOST_TRIED: Final = 8
 """Shapes of workloads that one turn looks at."""
 
 Ask = Callable[[WorkloadKey], Entry | None]
-"""A pending workload tried now, for the question alone; None for one that is not pending."""
+"""Tries a pending workload now, only to answer a question; None for a workload that is not pending."""
 Waits = Callable[[WorkloadKey], bool]
-"""Whether a workload is pending."""
+"""Returns whether a workload is pending."""
 IsOpen = Callable[[ClusterQueueName], bool]
 
 
 class PackTurn:
-    """``_line``: those that lacked places when they were tried last. A round of turns tries each shape once; it begins
-    anew with each change of the engine's state, and at ``_due_s``, when the time alone lets others move.
+    """The turns of moves. ``_line`` has the workloads that lacked places when they were tried last. A round of turns
+    tries each shape once; it begins anew with each change of the engine's state, and at ``_due_s``, when more workloads
+    may move only because time has passed.
     """
 
     def __init__(
@@ -52,12 +53,12 @@ class PackTurn:
         self._line = Line()
         self._seen = -1
         self._spent = False
-        """Nothing might move at the last turn."""
+        """Whether no workload might move at the last turn."""
         self._not_before_s = 0.0
         self._due_s: float | None = None
 
     def note(self, entries: Iterable[Entry], now_s: float) -> None:
-        """What a cycle has decided."""
+        """Take in the decisions of a cycle."""
         for entry in entries:
             if entry.pending is not None and lacks_places(entry):
                 self._line.join(entry.key, _alike(entry), _order(entry))
@@ -66,7 +67,7 @@ class PackTurn:
                 self._line.leave(entry.key)
 
     def tell(self, entry: Entry, now_s: float) -> None:
-        """One that lacks places waits longer where the hour's moves are spent."""
+        """Set the detail of an entry that lacks places: whether it waits because the hour's moves are spent."""
         if lacks_places(entry):
             entry.detail = self._moves.spent(now_s)
 
@@ -84,7 +85,7 @@ class PackTurn:
         return self._seen != changes or (self._line.left and not self._spent)
 
     def take(self, changes: int, now_s: float, ask: Ask, waits: Waits, is_open: IsOpen) -> Entry | None:
-        """The first workload for which others move, decided on; None where there is none."""
+        """Decide on the first workload for which others move, and return its entry; None where there is none."""
         if self._seen != changes or (self._due_s is not None and self._due_s <= now_s):
             self._line.begin_round()
             self._seen, self._due_s = changes, None
@@ -102,7 +103,7 @@ class PackTurn:
         return None
 
     def validate(self) -> None:
-        """DriftError where one that waits was passed over."""
+        """DriftError where a waiting shape was passed over."""
         self._line.validate()
 
     def _first(self, planner: Planner, now_s: float, entries: Mapping[Alike, Entry], is_open: IsOpen) -> Entry | None:
@@ -124,7 +125,7 @@ class PackTurn:
         return found
 
     def _entries(self, ask: Ask, waits: Waits) -> dict[Alike, Entry]:
-        """The next shapes in the line: of each the first that still lacks places."""
+        """The next shapes in the line, each with its first workload that still lacks places."""
         self._line.keep(waits)
         found: dict[Alike, Entry] = {}
         for alike in self._line.shapes():

@@ -5,7 +5,7 @@ through the holders of one ClusterQueue in the order
 
     already evicted, [LocalQueue usage, highest first], lowest priority, [least lost time], newest, UID
 
-where the brackets stand for admission fair sharing and for ``victimOrder: leastLost``.
+where the brackets mark keys of admission fair sharing and of ``victimOrder: leastLost``.
 """
 
 import heapq
@@ -25,11 +25,15 @@ from controller.engine.quota.queuestate import Holder, QueueState
 from controller.objects.queues import ReclaimWithinCohortPolicy, WithinClusterQueuePolicy
 
 Order = tuple[bool, int, float, float, float, str, WorkloadKey]
-"""(not evicted, priority, lost GPU-time, lost CPU-time, newest, UID, key): what two queues' candidates compare by."""
+"""(not evicted, priority, lost GPU-time, lost CPU-time, newest, UID, key): the sort key across the candidates of
+several queues.
+"""
 
 
 class Limits(msgspec.Struct, frozen=True, gc=False):
-    """Priorities below ``below`` (None: all), and at ``below`` those that queued later than ``newer_than_s``."""
+    """The holders that a policy gives up: priorities below ``below`` (None: all), and at ``below`` those that queued
+    later than ``newer_than_s``.
+    """
 
     below: int | None
     newer_than_s: float | None = None
@@ -61,9 +65,8 @@ class Candidate(NamedTuple):
 
 
 class Search(msgspec.Struct, frozen=True, gc=False):
-    """One question: the victims that ``incoming`` needs to get ``frs``.
-
-    ``barred`` may not be evicted, whatever policy says; see ``EvictionHistory``.
+    """One question: the victims that ``incoming`` needs to get ``frs``. ``barred`` may not be evicted, whatever policy
+    says; see ``EvictionHistory``.
     """
 
     cluster: Cluster
@@ -74,7 +77,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     local_queue_usage: Callable[[LocalQueueKey], float]
     barred: Collection[WorkloadKey] = ()
     is_open: Callable[[ClusterQueueName], bool] = lambda _: True
-    """Whether a ClusterQueue is active: workloads of one that is not are no candidates."""
+    """Whether a ClusterQueue is active: workloads of an inactive one are no candidates."""
 
     def has_candidates(self, queue: QueueState, limits: Limits) -> bool:
         """Whether the queue has a holder within the limits."""
@@ -86,7 +89,9 @@ class Search(msgspec.Struct, frozen=True, gc=False):
         return False
 
     def total(self, queue: QueueState, limits: Limits) -> dict[FlavorResource, Amount]:
-        """What the queue's holders within the limits hold of what is contested: an upper bound of what can be freed."""
+        """What the queue's holders within the limits hold of the contested flavor-resources: an upper bound of what can
+        be freed.
+        """
         totals: dict[FlavorResource, Amount] = {}
         for fr in self.frs:
             ranks = (rank for some in self.index.ranks(queue.name, fr).values() for rank in some)
@@ -96,7 +101,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
         return totals
 
     def ranks(self, queue: QueueState, limits: Limits, evicted: bool | None) -> Iterator[list[Rank]]:
-        """The ranks within the limits, best victims first, those of equal place together."""
+        """The ranks within the limits, best victims first; ranks of equal place come together."""
         config = self.cluster.config
         by_usage = config.admission_fair_sharing is not None and queue.policies.usage_based_admission
         lists = []
@@ -109,7 +114,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
             yield [rank for _, rank in group]
 
     def protected_until_s(self, entry: RankEntry, kind: HolderKind, queue: QueueState) -> float:
-        """The end of the holder's minimum runtime; minus infinity for one that has none."""
+        """The end of the holder's minimum runtime, in seconds since 1970; minus infinity for a holder that has none."""
         minimum = self.cluster.config.extensions.minimum_runtime
         if minimum is None or kind.runs_as is None or (started_s := started_at_s(entry.holder)) is None:
             return -math.inf
@@ -117,7 +122,9 @@ class Search(msgspec.Struct, frozen=True, gc=False):
         return started_s + minimum_s if minimum_s > 0 else -math.inf
 
     def protection_ends_s(self, queue: QueueState, limits: Limits) -> float:
-        """When the first of the queue's holders within the limits has run for its minimum; infinity for none."""
+        """The time at which the first of the queue's holders within the limits will have run for its minimum; infinity
+        for none.
+        """
         minimum, first_s = self.cluster.config.extensions.minimum_runtime, math.inf
         if minimum is not None and minimum.protects(queue_s=queue.policies.minimum_runtime_s):
             for rank in chain.from_iterable(self.ranks(queue, limits, evicted=False)):
@@ -169,7 +176,7 @@ class _Cursor:
 class Walker:
     """The candidates of one ClusterQueue, each once.
 
-    Invariants: the cluster's holders and the index stay as they are while it walks; trials may change sums only. Each
+    Invariants: the cluster's holders and the index stay as they are while it walks; trials may change only sums. Each
     cursor of the current ranks is in ``_heap``, in ``_aside``, or exhausted. ``_ranks`` yields the later ranks.
     """
 
@@ -184,7 +191,7 @@ class Walker:
         evicted: bool | None = None,
         without: Collection[WorkloadKey] = (),
     ) -> None:
-        """``without`` are no candidates; the collection is kept."""
+        """``without``: holders that are no candidates; the collection itself is kept, not copied."""
         self.queue = queue
         self._without = without
         self._search = search
@@ -208,14 +215,14 @@ class Walker:
 
     def pop(self) -> Candidate | None:
         candidate = self.peek()
-        # A holder of two contested flavor-resources is in a list of each, both with the same order.
+        # A holder of two contested flavor-resources is in a list of each, with the same order in both.
         while self._heap and candidate is not None and self._heap[0][0] == candidate.order:
             cursor = heapq.heappop(self._heap)[3]
             self._push(cursor)
         return candidate
 
     def pass_over(self, kind: HolderKind) -> None:
-        """Until ``resume``, leave out those of this kind in the current rank."""
+        """Leave out candidates of this kind in the current rank, until ``resume``."""
         stay = [item for item in self._heap if item[3].kind != kind]
         if len(stay) < len(self._heap):
             self._aside += [item[3] for item in self._heap if item[3].kind == kind]
@@ -223,7 +230,7 @@ class Walker:
             self._heap = stay
 
     def resume(self, taken: Candidate) -> None:
-        """Those passed over that come after ``taken`` are candidates again; those before it stay out."""
+        """Make skipped candidates that come after ``taken`` candidates again; those before it stay out."""
         aside, self._aside = self._aside, []
         for cursor in aside:
             cursor.after(taken.order)
@@ -281,7 +288,7 @@ class Walker:
         minimum = search.cluster.config.extensions.minimum_runtime
         oldest_s = -math.inf
         if kind.runs_as is not None and minimum is not None:
-            # No entry before this has run long enough: admission never comes before reservation.
+            # No earlier entry has run long enough: admission never comes before reservation.
             minimum_s = minimum.of(kind.runs_as, queue_s=self.queue.policies.minimum_runtime_s)
             if minimum_s > 0:
                 oldest_s = math.nextafter(minimum_s - search.now_s, -math.inf)

@@ -1,6 +1,5 @@
-"""A sorted list in chunks: insertion and removal move at most one chunk, however long the list is.
-
-The standard library's ``bisect.insort`` alone moves half of a list of 100,000 entries for one of them.
+"""A sorted list in chunks: insertion and removal move at most one chunk, however long the list is. The standard
+library's ``bisect.insort`` by itself moves half of a list of 100,000 entries for one insertion.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -51,7 +50,7 @@ class Chunks(Generic[T]):
         self._size += 1
 
     def remove(self, entry: T) -> None:
-        """ValueError where it is not."""
+        """Remove the entry. ValueError where it does not exist."""
         at = bisect_left(self._lasts, entry)
         chunk = self._chunks[at] if at < len(self._chunks) else []
         place = bisect_left(chunk, entry)
@@ -65,7 +64,7 @@ class Chunks(Generic[T]):
         self._size -= 1
 
     def exchange(self, entry: T, other: T) -> None:
-        """``other``, which sorts as ``entry`` does, in its place. ValueError where ``entry`` is not."""
+        """Replace ``entry`` by ``other``, which must sort the same. ValueError where ``entry`` does not exist."""
         at = bisect_left(self._lasts, entry)
         chunk = self._chunks[at] if at < len(self._chunks) else []
         place = bisect_left(chunk, entry)
@@ -85,7 +84,7 @@ class Chunks(Generic[T]):
             yield from self._chunks[later]
 
     def count_after(self, value: Any, key: Callable[[T], Any]) -> int:
-        """How many ``after`` would yield; O(number of chunks)."""
+        """The number of entries that ``after`` would yield; O(number of chunks)."""
         at = bisect_right(self._lasts, value, key=key)
         if at == len(self._chunks):
             return 0

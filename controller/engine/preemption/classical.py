@@ -2,7 +2,8 @@
 
 Source: KEP-83, KEP-79 (hierarchical cohorts), KEP-1337 (borrowWithinCohort). Candidates come in three groups: those of
 other ClusterQueues that the preemptor has a hierarchical advantage over (its request fits into the quota of a subtree
-that they are not in), those of the remaining ones, its own ClusterQueue's. The already evicted of all three come first.
+that they are not in), those of the remaining ones, and those of its own ClusterQueue. Already evicted candidates of all
+three come first.
 """
 
 import heapq
@@ -33,7 +34,7 @@ class BorrowingQueue(NamedTuple):
     advantage: bool
 
     def reclaimable(self, frs: tuple[FlavorResource, ...]) -> bool:
-        """Not once the queue, or a cohort on its path, uses no more than its own quota."""
+        """Whether the queue and every cohort on its path use more than their own quota."""
         return not any(within_quota(node, frs) for node in self.path)
 
 
@@ -97,7 +98,7 @@ class Classical:
         while (parent := below.parent) is not None:
             unchecked.append(below)
             for path in self._borrowing_below(parent, below, ()):
-                # Mostly no queue borrows: advantages are worked out for the first one that does.
+                # Usually no queue borrows, so advantages are computed only when the first borrowing queue is found.
                 while unchecked:
                     fits, rest = _fits_own(unchecked.pop(0), rest)
                     advantage = advantage or fits
@@ -119,7 +120,7 @@ class Classical:
             yield (child, *path)
 
     def _limits(self, source: BorrowingQueue, *, borrowing: bool) -> Limits | None:
-        """The holders of this ClusterQueue that the attempt may evict."""
+        """The holders of this ClusterQueue that the attempt may evict; None: no holder."""
         if not borrowing or source.advantage or self._reclaim is None:
             return self._reclaim
         if not self._may_borrow:
@@ -198,7 +199,9 @@ class Classical:
 
 
 def _fits_own(node: QuotaNode, requests: Usage) -> tuple[bool, Usage]:
-    """Whether the requests fit into the subtree's own quota, and what of them is left to ask of its parent."""
+    """Whether the requests fit into the subtree's own quota, and the part of them that is left to request from its
+    parent.
+    """
     fits, rest = True, {}
     for fr, amount in requests.items():
         cell = node.cells.get(fr)

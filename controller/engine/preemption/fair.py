@@ -4,10 +4,10 @@ Source: KEP-1714. The incoming workload counts as running while shares are compa
 reclaims what others borrowed whatever the shares are. One beyond its quota preempts only where the strategy finds that
 it keeps the smaller share of the two.
 
-``Extensions.exact_fair_sharing`` goes beyond Kueue in three points. What a cohort above the preemptor has of its own is
-taken back like what its ClusterQueue has, and kept, whatever else it borrows. Queues that refused are asked again once
-victims on the preemptor's side have lowered its share. Of cohorts with equal shares the one with the lower victim gives
-way.
+``Extensions.exact_fair_sharing`` goes beyond Kueue in three points. The own quota of a cohort above the preemptor is
+taken back like that of its ClusterQueue, and kept, whatever else the cohort borrows. Queues that refused are asked
+again once victims on the preemptor's side have lowered its share. Of cohorts with equal shares the one with the lower
+victim gives way.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,8 +25,8 @@ from controller.engine.quota.shares import Share, below_common_ancestor, may_pre
 
 
 class Refused(NamedTuple):
-    """What a ClusterQueue was refused by: the node of its side that was compared, and the highest share that any of its
-    candidates would have left it.
+    """Why a ClusterQueue gave no victim: the node of its side that was compared, and the highest share that the loss of
+    any one candidate would have left it.
     """
 
     theirs: QuotaNode
@@ -36,8 +36,8 @@ class Refused(NamedTuple):
 class Fair:
     """One search. ``targets()`` leaves the cluster as it found it.
 
-    ``_shares`` remembers shares while candidates are released: ``_take`` tells it of each change of usage. Usage that a
-    nested trial changes and takes back must not be asked of it.
+    ``_shares`` remembers shares while candidates are released: ``_take`` reports each change of usage to it. It must
+    not be asked while a nested trial has changed usage that is undone afterwards.
     """
 
     def __init__(self, search: Search, room: Room, config: FairSharing) -> None:
@@ -54,7 +54,7 @@ class Fair:
         self._reclaims_own = self._cluster.config.gates.on("FairSharingPreemptWithinNominal")
         self._exact = self._cluster.config.extensions.exact_fair_sharing
         self._refused: dict[QuotaNode, dict[QuotaNode, Refused]] = {}
-        """By the node whose share was compared, the ClusterQueues that gave nothing, or nothing more."""
+        """The ClusterQueues that gave nothing, or nothing more, by the node whose share was compared with them."""
         policies = self._queue.policies
         self._own = limits_within(policies.within_cluster_queue, search.incoming)
         self._reclaim = limits_reclaim(policies.reclaim_within_cohort, search.incoming)
@@ -77,7 +77,7 @@ class Fair:
             return tuple(self._targets)
 
     def _borrowers(self) -> Iterator[QuotaNode]:
-        """The other active ClusterQueues of the tree that borrow anything of what is contested."""
+        """The other active ClusterQueues of the tree that borrow any of the contested flavor-resources."""
         if self._node.parent is not None:
             for node in borrowers_below(self._node.root(), self._search.frs):
                 if node is not self._node and self._search.is_open(ClusterQueueName(node.name)):
@@ -102,7 +102,9 @@ class Fair:
     # -- strategies --------------------------------------------------------------------------------------------------
 
     def _first(self, walkers: dict[str, Walker], retry: dict[str, Candidate]) -> bool:
-        """By the first strategy; whether it fits then. ``retry`` gets each queue's first candidate that it refused."""
+        """Take victims by the first strategy. Returns whether the request fits then. ``retry`` gets the first candidate
+        of each queue that the strategy refused.
+        """
         within = self._reclaims_own and all(self._node.usage(fr) <= self._node.quota(fr) for fr in self._search.frs)
         peeks = {name: walker.peek for name, walker in walkers.items()}
         tournament = Tournament(self._shares, self._node, peeks, by_victims=self._exact)
@@ -131,9 +133,9 @@ class Fair:
         return False
 
     def _keeps_its_own(self, node: QuotaNode, candidate: Candidate | None) -> bool:
-        """Whether another queue, or a cohort between it and the common one, has no more than its own of what is
-        contested. It would take back what it lost, and the preemptor would be evicted in its turn. What is evicted
-        already leaves in any case.
+        """Whether another queue, or a cohort between it and the common one, has no more than its own quota of what is
+        contested. It would take back what it lost, and the preemptor would be evicted in its turn. A candidate that is
+        evicted already leaves in any case.
         """
         if node is self._node or (candidate is not None and candidate.holder.evicted):
             return False
@@ -147,7 +149,7 @@ class Fair:
 
     def _takes_back(self, node: QuotaNode) -> bool:
         """Whether the preemptor's ClusterQueue, or a cohort between it and the common one, stays within its own quota
-        with the request: then others have it.
+        with the request: then others have that quota.
         """
         if not self._reclaims_own:
             return False
@@ -160,8 +162,9 @@ class Fair:
         return False
 
     def _ask_again(self, victim: QuotaNode, tournament: Tournament, walkers: dict[str, Walker]) -> None:
-        """A victim has left ``victim``: queues that refused may give something now that the share that they were
-        compared with is lower. Each that is asked again gives at least one victim, other shares being as they were.
+        """Ask queues that refused again after a victim left ``victim``: they may give something now, since the share
+        that they were compared with is lower. Each that is asked again gives at least one victim, other shares being as
+        they were.
         """
         for ours in victim.path():
             refused = self._refused.get(ours)
@@ -178,7 +181,7 @@ class Fair:
                     tournament.reopen(node, walker.peek)
 
     def _allowed(self, node: QuotaNode, walker: Walker, retry: dict[str, Candidate]) -> Candidate | None:
-        """The first candidate of the queue that the first strategy allows."""
+        """The first candidate of the queue that the first strategy allows; None if it allows none."""
         ours, theirs = below_common_ancestor(self._node, node)
         with_incoming, before = self._shares.of(ours), self._shares.of(theirs)
         while (candidate := walker.pop()) is not None:
@@ -201,7 +204,9 @@ class Fair:
             self._refused[ours][node] = refused
 
     def _second(self, retry: Mapping[str, Candidate]) -> bool:
-        """By the second strategy, with at most one candidate more of each ClusterQueue; whether it fits then."""
+        """Take victims by the second strategy, with at most one more candidate of each ClusterQueue. Returns whether
+        the request fits then.
+        """
         left = dict(retry)
         tournament = Tournament(self._shares, self._node, {name: partial(left.get, name) for name in retry})
         for node in tournament:
@@ -218,7 +223,7 @@ class Fair:
         return False
 
     def _take(self, candidate: Candidate, reason: PreemptionReason) -> bool:
-        """Release the candidate; whether the request fits then."""
+        """Release the candidate. Returns whether the request fits then."""
         self._cluster.release(candidate.holder)
         self._shares.changed(self._cluster.quota.cluster_queue(candidate.holder.cluster_queue))
         self._targets.append(Target(candidate.holder, reason))

@@ -10,7 +10,7 @@ a workload that is new, has finished, is gone or changed its spec ends the first
 and another, the second in its whole tree. Evictions, requeues and admissions are no changes from outside.
 
 Every run settles: without outside changes an ordered pair of workloads is used at most once, so n workloads evict at
-most n * (n - 1) / 2 times (of two opposite pairs one at most is ever used), whatever weights, priorities and limits
+most n * (n - 1) / 2 times (of two opposite pairs at most one is ever used), whatever weights, priorities and limits
 are. Comparing shares cannot promise that: with zero weights, shares of different cohorts, or whole workloads of
 different sizes, each of two sides can find that the other has the larger share.
 """
@@ -26,7 +26,7 @@ _SWEEP_ABOVE: Final = 1024
 
 
 class _Stamp(NamedTuple):
-    """The counters of outside changes when the eviction happened: it counts while they are the same."""
+    """The counters of outside changes at the time of the eviction, which is valid while they are the same."""
 
     preemptor_queue: ClusterQueueName
     victim_queue: ClusterQueueName
@@ -36,7 +36,7 @@ class _Stamp(NamedTuple):
 
 
 class EvictionHistory:
-    """Kept in memory: a restart is a change from outside.
+    """Evictions, stored in memory only: a restart is a change from outside.
 
     Invariants: ``_evicted`` (by preemptor) and ``_evicted_by`` (by victim) hold the same edges with the same stamps,
     and no empty entry; ``_size`` is their number. Edges that have become invalid stay until forgotten or swept.
@@ -55,7 +55,9 @@ class EvictionHistory:
         return self._size
 
     def evicted(self, incoming: Incoming, targets: Iterable[Target]) -> None:
-        """These are evicted for that one now. Targets evicted before are other preemptors' victims."""
+        """Note that the targets are evicted for the incoming workload now. Targets evicted before are other preemptors'
+        victims.
+        """
         for target in targets:
             if target.holder.evicted:
                 continue
@@ -69,20 +71,20 @@ class EvictionHistory:
             self._sweep()
 
     def taken_back(self, preemptor: WorkloadKey, victim: WorkloadKey) -> None:
-        """The eviction was not written: it never happened."""
+        """Forget an eviction that was not written: it never happened."""
         if victim in self._evicted.get(preemptor, {}):
             self._drop(self._evicted, preemptor, victim)
             self._drop(self._evicted_by, victim, preemptor)
             self._size -= 1
 
     def outside_change(self, queue: ClusterQueueName) -> None:
-        """A workload of this ClusterQueue is new, has finished, is gone, or its spec has changed."""
+        """Note that a workload of this ClusterQueue is new, has finished, is gone, or its spec has changed."""
         self._changes[queue] = self._changes.get(queue, 0) + 1
         tree = self._tree(queue)
         self._changes[tree] = self._changes.get(tree, 0) + 1
 
     def forget(self, key: WorkloadKey) -> None:
-        """The workload has finished or is gone."""
+        """Forget a workload that has finished or is gone."""
         for victim in self._evicted.pop(key, {}):
             self._drop(self._evicted_by, victim, key)
             self._size -= 1
@@ -91,7 +93,7 @@ class EvictionHistory:
             self._size -= 1
 
     def barred(self, incoming: Incoming) -> frozenset[WorkloadKey]:
-        """Those that may not be evicted for the incoming workload now."""
+        """The workloads that may not be evicted for the incoming workload now."""
         if not self._size:
             return frozenset((incoming.key,))
         found = {

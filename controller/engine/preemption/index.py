@@ -1,11 +1,11 @@
 """The holders of quota in the order in which they are candidates, so that a search visits few of them.
 
 For each ClusterQueue and flavor-resource the holders are in ranks (already evicted first, then by priority), inside a
-rank in kinds (those that differ in their time alone), inside a kind newest first. The sum of what a rank holds is kept:
-whether a request could fit at all costs one comparison a rank.
+rank in kinds (holders that differ only in their time), inside a kind newest first. The sum of what a rank holds is
+kept: whether a request could fit at all costs one comparison for each rank.
 
-Most questions end with that. So a holder is sorted into its rank when a search walks the rank for the first time since
-it came; one that has left by then is never sorted.
+Most questions end with that. So a holder is sorted into its rank only when a search walks the rank for the first time
+since the holder came; a holder that has left by then is never sorted.
 """
 
 from bisect import insort
@@ -28,18 +28,18 @@ class RankEntry(NamedTuple):
     """One holder in one rank; entries compare newest first, then by UID."""
 
     newest_s: float
-    """Minus the time that the order goes by, seconds since 1970."""
+    """Minus the time that decides on the order, in seconds since 1970."""
     uid: str
     key: WorkloadKey
     holder: Holder
 
 
 class HolderKind(NamedTuple):
-    """What holders of one rank have in common when they are in one list.
+    """What holders of one list in a rank have in common.
 
     ``gpus`` and ``milli_cpus`` weigh lost time and are 0 where it is not asked for; ``runs_as`` is the priority class
-    whose minimum runtime protects them, None where nothing does; ``usage`` is told apart under fair sharing alone,
-    where it decides whether a holder may go.
+    whose minimum runtime protects the holders, None where none does; ``usage`` differs only under fair sharing, where
+    it decides whether a holder may be evicted.
     """
 
     gpus: Amount = 0
@@ -56,7 +56,7 @@ _Timed = tuple[float, WorkloadKey]
 class Rank:
     """Holders of one ClusterQueue (and maybe LocalQueue), flavor-resource, eviction state and priority.
 
-    ``sorts`` gives the kind of a holder and its entry. Invariants: each holder is either in ``_unsorted`` or in one
+    ``sorts`` returns the kind of a holder and its entry. Invariants: each holder is either in ``_unsorted`` or in one
     list of ``_kinds``; ``_by_queue_time``, once it is made, holds just those of ``_kinds``, and ``_starts`` those of
     them that are protected. No list of ``_kinds`` or ``_starts`` is empty.
     """
@@ -65,16 +65,16 @@ class Rank:
 
     def __init__(self, order: tuple[bool, int], sorts: Callable[[Holder], tuple[HolderKind, RankEntry]]) -> None:
         self.order = order
-        """(not evicted, priority): what ranks are sorted by."""
+        """The sort key of ranks: (not evicted, priority)."""
         self.total: Amount = 0
-        """What its holders hold of the flavor-resource."""
+        """How much of the flavor-resource the rank's holders hold."""
         self._sorts = sorts
         self._unsorted: dict[WorkloadKey, Holder] = {}
-        """Holders that came since the rank was walked last."""
+        """Holders that came since the rank was last walked."""
         self._kinds: dict[HolderKind, Chunks[RankEntry]] = {}
         self._by_queue_time: Chunks[_Timed] | None = None
         self._starts: dict[str, Chunks[_Timed]] = {}
-        """By priority class, when those were admitted that a minimum runtime protects."""
+        """Admission times of holders that a minimum runtime protects, by priority class."""
 
     def __lt__(self, other: "Rank") -> bool:
         return self.order < other.order
@@ -94,7 +94,7 @@ class Rank:
         return bool(self._unsorted or self._kinds)
 
     def holders(self) -> Iterator[Holder]:
-        """In no particular order; nothing is sorted for it."""
+        """The holders in no particular order; the call sorts nothing."""
         yield from self._unsorted.values()
         for entries in self._kinds.values():
             yield from (entry.holder for entry in entries)
@@ -109,10 +109,10 @@ class Rank:
         return self._kinds
 
     def queued_after(self, time_s: float) -> list[WorkloadKey] | None:
-        """The holders that queued later than that. None when they are so many that walking the rank is as good."""
+        """The holders that queued after ``time_s``; None when they are so many that walking the rank is as good."""
         kinds, times = self.kinds, self._by_queue_time
         if times is None:
-            # Few policies need it: it is made at the first question, and kept up to date from then on.
+            # Few policies need the list: it is made at the first question, and kept up to date from then on.
             times = self._by_queue_time = Chunks()
             for entries in kinds.values():
                 for entry in entries:
@@ -123,7 +123,7 @@ class Rank:
         return [key for _, key in times.after(time_s, _time)]
 
     def started_after(self, runs_as: str, time_s: float) -> float | None:
-        """When the first of that priority class was admitted after that time."""
+        """The time at which the first holder of that priority class was admitted after ``time_s``; None without one."""
         starts = self._started().get(runs_as)
         return None if starts is None else next((at_s for at_s, _ in starts.after(time_s, _time)), None)
 
@@ -136,13 +136,13 @@ class Rank:
         self.total += amount
 
     def remove(self, holder: Holder, amount: Amount) -> None:
-        """KeyError or ValueError where it is not."""
+        """Remove the holder. KeyError or ValueError where it is not in the rank."""
         if self._unsorted.pop(holder.info.key, None) is None:
             self._take_out(*self._sorts(holder))
         self.total -= amount
 
     def exchange(self, known: Holder, holder: Holder) -> None:
-        """The same workload with another object, and nothing of its order has changed."""
+        """Replace a holder by another of the same workload and the same place in the order."""
         if known.info.key in self._unsorted:
             self._unsorted[known.info.key] = holder
         else:
@@ -181,7 +181,7 @@ _RankKey = tuple[ClusterQueueName, FlavorResource, LocalQueueKey, tuple[bool, in
 
 
 class HolderIndex:
-    """Observes a ``Cluster``: told of every holder that comes or goes, undone trials included.
+    """Observes a ``Cluster``: it is called for every holder that comes or goes, undone trials included.
 
     Invariants, which ``validate`` checks: ``_ranks`` and ``_rank_of`` hold the same ranks, none of them empty, and
     ``_ranks`` keeps each list sorted; a holder is in one rank for each flavor-resource that it uses.
@@ -195,9 +195,9 @@ class HolderIndex:
         self._all_alike = not (self._least_lost or self._protects or self._by_usage)
         self._ranks: dict[_Place, dict[LocalQueueKey, Ranks]] = {}
         self._rank_of: dict[_RankKey, Rank] = {}
-        """The same ranks once more, found in one step."""
+        """The ranks of ``_ranks`` by their full key, to be found in one step."""
         self.evicted = 0
-        """The number of evicted holders: mostly none, and then no search walks for them."""
+        """The number of evicted holders: usually 0, and then no search walks for them."""
 
     def added(self, holder: Holder) -> None:
         self.evicted += holder.evicted
@@ -220,7 +220,9 @@ class HolderIndex:
                 self._drop_rank(key)
 
     def changed(self, known: Holder, holder: Holder) -> None:
-        """Mostly the echo of a decision: a holder whose order stays is exchanged in place."""
+        """Called when a holder is replaced, usually after the echo of a decision: a holder whose order stays is
+        exchanged in place.
+        """
         order, place = _order(holder), self._list_of(holder)
         stays = _order(known) == order and self._list_of(known) == place and self._sorts_alike(known, holder)
         if not stays:
@@ -231,11 +233,11 @@ class HolderIndex:
             self._rank_of[holder.cluster_queue, fr, place, order].exchange(known, holder)
 
     def ranks(self, queue: ClusterQueueName, fr: FlavorResource) -> Mapping[LocalQueueKey, Sequence[Rank]]:
-        """The ranks on one flavor-resource, by LocalQueue where the order goes by it, else under ``ANY_QUEUE``."""
+        """The ranks of one flavor-resource, by LocalQueue where the order depends on it, else under ``ANY_QUEUE``."""
         return self._ranks.get((queue, fr), {})
 
     def entry(self, holder: Holder) -> tuple[HolderKind, RankEntry]:
-        """How a holder is sorted within its rank."""
+        """The kind and entry by which a holder is sorted within its rank."""
         return self._kind(holder), self._entry(holder)
 
     @property
@@ -244,7 +246,7 @@ class HolderIndex:
         return sum(map(len, self._all()))
 
     def validate(self, holders: Mapping[WorkloadKey, Holder]) -> None:
-        """DriftError where what is kept differs from the holders there are."""
+        """DriftError where the ranks differ from the existing holders."""
         totals: dict[tuple[ClusterQueueName, FlavorResource], Amount] = {}
         for holder in holders.values():
             for fr, amount in holder.usage.items():
@@ -288,7 +290,7 @@ class HolderIndex:
                 yield from ranks
 
     def _sorts_alike(self, known: Holder, holder: Holder) -> bool:
-        """Whether one may take the place of the other in a sorted list."""
+        """Whether one holder may take the place of the other in a sorted list."""
         if known.queued_at_s != holder.queued_at_s:
             return False
         before, after = self._entry(known), self._entry(holder)
@@ -322,7 +324,7 @@ class HolderIndex:
 
 
 def started_at_s(holder: Holder) -> float | None:
-    """When it was admitted; None while it only holds quota, when it has nothing to lose yet."""
+    """The time at which the holder was admitted; None while it only holds quota, when it has nothing to lose yet."""
     if not holder.admitted:
         return None
     condition = find_condition(holder.info.workload.status.conditions, "Admitted")
@@ -332,7 +334,7 @@ def started_at_s(holder: Holder) -> float | None:
 
 
 def lost_weight(holder: Holder) -> tuple[Amount, Amount]:
-    """GPUs, and milli-CPUs for a holder without any: what a second of its run is worth."""
+    """The weight of one second of a holder's run: its GPUs, or its milli-CPUs if it has no GPUs."""
     gpus = sum(amount for fr, amount in holder.usage.items() if is_gpu(fr.resource))
     if gpus:
         return gpus, 0
@@ -340,7 +342,9 @@ def lost_weight(holder: Holder) -> tuple[Amount, Amount]:
 
 
 def is_gpu(resource: str) -> bool:
-    """``nvidia.com/gpu``, ``amd.com/gpu``, ``nvidia.com/gpu.shared``, MIG instances; not memory or cores of one."""
+    """Whether the resource is a GPU: ``nvidia.com/gpu``, ``amd.com/gpu``, ``nvidia.com/gpu.shared``, MIG instances; not
+    memory or cores of one.
+    """
     name = resource.rpartition("/")[2]
     return name == "gpu" or name.startswith(("gpu.", "mig-"))
 

@@ -1,7 +1,7 @@
-"""Moves of running workloads: what one costs, and how many there were lately.
+"""Moves of running workloads: the cost of one, and how many there were lately.
 
-A move is an eviction for which another place was found in the same decision. It is a restart: nothing says when a job
-wrote its last checkpoint, so all its work since it was admitted counts as lost.
+A move is an eviction for which another place was found in the same decision. It is a restart: it is not known when a
+job wrote its last checkpoint, so all its work since it was admitted counts as lost.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _PERCENTS: Final = 100.0
 
 
 def move_of(holder: Holder, places: Iterable[TopologyUsage | None], now_s: float) -> Move:
-    """``places``: where its pod sets are to run."""
+    """The move of a holder. ``places``: where its pod sets are to run."""
     held = (pod_set.topology for pod_set in holder.info.pod_sets)
     return Move(_hosts(held), _hosts(places), lost_gpu_seconds(holder, now_s))
 
@@ -32,7 +32,7 @@ def _hosts(places: Iterable[TopologyUsage | None]) -> tuple[str, ...]:
 
 
 def lost_gpu_seconds(holder: Holder, now_s: float) -> float:
-    """Its GPUs, parts of GPUs included, times its seconds since it was admitted."""
+    """The holder's GPUs, parts of GPUs included, times the seconds since it was admitted."""
     started_s = started_at_s(holder)
     if started_s is None:
         return 0.0
@@ -42,11 +42,12 @@ def lost_gpu_seconds(holder: Holder, now_s: float) -> float:
 
 
 class Moves:
-    """Which workloads moved in the last hour, and for whom. Times are whole seconds, as conditions carry them.
+    """The workloads that moved in the last hour, and for which workload each did. Times are whole seconds, as
+    conditions carry them.
 
-    ``_at`` outlives the workloads: one that is gone moved all the same. What a new leader knows of it are the last
-    moves of the workloads that are still there, by their condition. ``_causes``, by the workload that waits, those
-    that moved for it since: known to this process alone.
+    ``_at`` outlives the workloads: one that is gone moved all the same. A new leader knows only the last moves of
+    workloads that still exist, from their condition. ``_causes`` maps a workload that waits to those that moved for it
+    since; only this process knows them.
     """
 
     def __init__(self, limits: Consolidation | None) -> None:
@@ -55,25 +56,25 @@ class Moves:
         self._causes: dict[WorkloadKey, set[WorkloadKey]] = {}
 
     def moved(self, key: WorkloadKey, by: WorkloadKey, now_s: float) -> None:
-        """It was decided that the workload moves for another."""
+        """Note a decision that the workload moves for another."""
         self.seen(key, now_s)
         self._causes.setdefault(by, set()).add(key)
 
     def seen(self, key: WorkloadKey, at_s: float) -> None:
-        """The workload's condition says that it moved then."""
+        """Note from the workload's condition that it moved at that time."""
         self._at.setdefault(key, set()).add(int(at_s))
 
     def taken_back(self, key: WorkloadKey, by: WorkloadKey, now_s: float) -> None:
-        """The eviction was not written."""
+        """Take back a move whose eviction was not written."""
         self._at.get(key, set()).discard(int(now_s))
         self._causes.get(by, set()).discard(key)
 
     def served(self, by: WorkloadKey) -> None:
-        """The workload waits no longer: if it ever waits again, that is another cause."""
+        """Forget the moves for a workload that waits no longer: if it ever waits again, that is another cause."""
         self._causes.pop(by, None)
 
     def moved_for(self, key: WorkloadKey, by: WorkloadKey) -> bool:
-        """Whether the workload has moved for this one already, which still waits."""
+        """Whether the workload has moved already for this one, which still waits."""
         return key in self._causes.get(by, ())
 
     def left(self, now_s: float) -> int:
@@ -83,7 +84,7 @@ class Moves:
         return max(0, self._limits.moves_per_hour - len(self._counted(now_s)))
 
     def spent(self, now_s: float) -> str:
-        """Why no workload may move now, in words; empty while one may, or where none ever does."""
+        """Why no workload may move now, in words; empty while one may, or where moves are off."""
         if self._limits is None or self.left(now_s) > 0:
             return ""
         next_s, said = self.next_s(now_s), f"tessera.consolidation.movesPerHour is {self._limits.moves_per_hour}"
@@ -91,7 +92,7 @@ class Moves:
         return f"no running workload may move for it{before}: {said}"
 
     def next_s(self, now_s: float) -> float | None:
-        """When the first of those that count does so no longer; None where none counts."""
+        """The time at which the oldest move of the last hour ceases to count; None without one."""
         counted = self._counted(now_s)
         return min(counted) + WINDOW_S if counted else None
 

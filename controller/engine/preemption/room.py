@@ -1,4 +1,4 @@
-"""Whether a request has room: asked again and again while victims are released and charged back."""
+"""Whether a request has room: asked repeatedly while victims are released and charged back."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -17,10 +17,11 @@ from controller.engine.topology.port import PlacementRequest
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
-    """``usage`` is what the ClusterQueue would be charged, ``places`` the pod sets that must be placed on nodes.
+    """The room that a request needs. ``usage`` is what the ClusterQueue would be charged, ``places`` the pod sets that
+    must be placed on nodes.
 
-    Any placement will do: the one that an assignment carries was found on an empty cluster, and holding on to it would
-    drive others from those very nodes.
+    Any placement will do: the one that an assignment carries was found on an empty cluster, and insisting on it would
+    evict others from exactly those nodes.
     """
 
     node: QuotaNode
@@ -29,11 +30,11 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     nodes_have_room: Callable[[], bool] = lambda: True
 
     def fits(self, *, borrowing: bool = True) -> bool:
-        """Whether quota and nodes have room now; without ``borrowing`` within the ClusterQueue's own quota."""
+        """Whether quota and nodes have room now; without ``borrowing`` only the ClusterQueue's own quota counts."""
         return self.quota_fits(self.usage, borrowing=borrowing) and self.placed()
 
     def quota_fits(self, frs: Iterable[FlavorResource], *, borrowing: bool = True) -> bool:
-        """The quota alone, on some of the flavor-resources."""
+        """Whether quota has room now for these flavor-resources."""
         for fr in frs:
             amount = self.usage.get(fr, 0)
             if amount > self.node.available(fr) or (not borrowing and self.node.borrowing_with(fr, amount)):
@@ -50,7 +51,9 @@ def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ro
 
 
 def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterable[PlacementRequest]:
-    """The assignment's pod sets that need nodes of a topology; where they run is not asked before the second pass."""
+    """The assignment's pod sets that need nodes of a topology; those whose places wait for a second pass are
+    left out.
+    """
     workload = incoming.info.workload
     specified, bounds = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}, bounds_of(workload)
     implied = cluster.implies_topology(incoming.queue)
@@ -81,8 +84,8 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
 def fill_back(cluster: Cluster, targets: list[Target], fits: Callable[[], bool]) -> None:
     """Charge victims back that turn out not to be needed, from the last but one to the first.
 
-    The last one made it fit, so it stays. Kueue (fillBackWorkloads) fills the gap with the last target, which moves
-    only targets checked before: the same victims, in another order.
+    The last victim made the request fit, so it stays. Kueue (fillBackWorkloads) fills the gap with the last target,
+    which moves only targets checked before: the same victims, in another order.
     """
     for place in range(len(targets) - 2, -1, -1):
         cluster.charge(targets[place].holder)

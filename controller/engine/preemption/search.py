@@ -17,12 +17,11 @@ from controller.engine.quota.quotanode import borrowers_below
 
 
 class Preemption:
-    """One for a cluster, as long as it lives. Questions change nothing but what ``next_due_s`` says.
+    """The preemption of one cluster. Questions change nothing but what ``next_due_s`` returns.
 
-    ``local_queue_usage`` is the decayed usage of a LocalQueue, asked for only where admission fair sharing is on.
-    ``is_open``: whether a ClusterQueue is active; workloads of one that is not are no candidates.
-
-    The cluster keeps ``index`` current, in trials as well; the engine alone writes ``history``.
+    ``local_queue_usage`` returns the decayed usage of a LocalQueue; it is called only where admission fair sharing is
+    on. ``is_open``: whether a ClusterQueue is active; workloads of an inactive one are no candidates. The cluster keeps
+    ``index`` current, in trials as well; only the engine writes ``history``.
     """
 
     def __init__(
@@ -39,10 +38,10 @@ class Preemption:
             self.index.added(holder)
         cluster.observers.append(self.index)
         self.history = EvictionHistory(cluster)
-        """The engine tells it of evictions that it decides, and of changes from outside."""
+        """The evictions that the engine decided; it also reports changes from outside here."""
         self.oracle = Oracle(self)
         self._due: dict[ClusterQueueName, float] = {}
-        """When a minimum runtime ends that may make a search of this ClusterQueue's find victims, the soonest."""
+        """For each ClusterQueue the soonest end of a minimum runtime after which a search of its may find victims."""
 
     def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
         """The victims that make the assignment fit; empty where none do."""
@@ -59,7 +58,9 @@ class Preemption:
         return self._cluster.config.fair_sharing is None
 
     def next_due_s(self) -> float | None:
-        """When a search that found no victims is to be repeated, because a minimum runtime ends then."""
+        """The time at which a search that found no victims is to be repeated, because a minimum runtime ends then; None
+        for never.
+        """
         return min(self._due.values(), default=None)
 
     def due(self, now_s: float) -> tuple[ClusterQueueName, ...]:
@@ -70,7 +71,9 @@ class Preemption:
         return found
 
     def _note_protection(self, search: Search) -> None:
-        """No victims now: remember when the next candidate has run for its minimum, as no event may come before."""
+        """Remember, after a search without victims, when the next candidate has run for its minimum, as no event may
+        come before.
+        """
         incoming = search.incoming
         policies, node = incoming.queue.policies, incoming.queue.node
         own = limits_within(policies.within_cluster_queue, incoming)
@@ -89,11 +92,11 @@ class Preemption:
         return Search(self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred, self._is_open)
 
     def validate(self) -> None:
-        """The index against the holders; DriftError where they differ."""
+        """DriftError where the index differs from the holders."""
         self.index.validate(self._cluster.holders)
 
     def targets_alone(self, incoming: Incoming, fr: FlavorResource, amount: Amount, now_s: float) -> tuple[Target, ...]:
-        """The victims if this flavor-resource were all that is asked for, wherever its pods may run."""
+        """The victims if this flavor-resource were the whole request, wherever its pods may run."""
         room = Room(incoming.queue.node, {fr: amount})
         return self.targets_in(incoming, (fr,), room, now_s)
 
@@ -128,14 +131,14 @@ class Oracle:
     def __init__(self, preemption: Preemption) -> None:
         self._preemption = preemption
         self.now_s = 0.0
-        """The time of the scheduling cycle; the engine sets it before each."""
+        """The time of the scheduling cycle; the engine sets it before each cycle."""
 
     @property
     def is_monotonic(self) -> bool:
-        """Whether nobody can be evicted for a larger amount where nobody can be for a smaller one.
+        """Whether an amount for which no workload can be evicted implies the same for every larger amount.
 
         Classical preemption: a larger request has fewer advantages and so no more candidates, and fits no sooner. With
-        fair sharing it changes the preemptor's share, and with that who may be evicted.
+        fair sharing it changes the preemptor's share, and with that the workloads that may be evicted.
         """
         return self._preemption.is_classical
 

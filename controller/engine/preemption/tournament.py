@@ -1,4 +1,6 @@
-"""The ClusterQueue to preempt next: from the root down, always the child with the largest dominant resource share."""
+"""Chooses the ClusterQueue to preempt next: from the root down, always the child with the largest dominant resource
+share.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -20,18 +22,18 @@ class Shares:
         return known
 
     def changed(self, queue: QuotaNode) -> None:
-        """The usage of this ClusterQueue has changed, and so have the shares on its way to the root."""
+        """Forget the shares on the way from this ClusterQueue to the root, after its usage changed."""
         for node in queue.path():
             self._known.pop(node, None)
 
 
 class Tournament:
-    """ClusterQueues in the order in which they are preempted; each is chosen when it is asked for.
+    """ClusterQueues in the order in which they are preempted; each is chosen when the caller asks for the next.
 
     Queues without candidates are out (``_out``) until ``reopen``, and so are queues and cohorts that borrow nothing,
-    but for the preemptor's own. Between equal shares a cohort comes before a queue; of two queues the one with the
-    better next victim. With ``by_victims`` the priority of the next victim decides between cohorts too, and between a
-    cohort and a queue; else the first cohort by name.
+    except for the preemptor's own. Between equal shares a cohort comes before a queue, and the queue with the better
+    next victim before another. With ``by_victims`` the priority of the next victim decides between cohorts too, and
+    between a cohort and a queue; otherwise the first cohort by name comes first.
     """
 
     def __init__(
@@ -49,16 +51,16 @@ class Tournament:
         self._out: set[QuotaNode] = set()
         self._by_victims = by_victims
         self._below: dict[QuotaNode, QuotaNode | None] = {}
-        """With ``by_victims``: of a cohort, the queue to preempt in it, until something changes below the cohort."""
+        """The queue to preempt in each cohort, until something changes below the cohort; only with ``by_victims``."""
 
     def reopen(self, queue: QuotaNode, candidates: Callable[[], Candidate | None]) -> None:
-        """The queue has candidates again: these."""
+        """Let the queue take part again with new candidates."""
         self._candidates[queue.name] = candidates
         self._out.difference_update(queue.path())
         self._changed(queue)
 
     def close(self, queue: QuotaNode) -> None:
-        """The queue has no candidates any more, for good."""
+        """Take the queue out for good: it has no candidates any more."""
         self._out.add(queue)
         self._changed(queue)
 
@@ -88,7 +90,7 @@ class Tournament:
         return queue
 
     def _before(self, cohort: QuotaNode, queue: QuotaNode) -> bool:
-        """Whether of two children the cohort is preempted first."""
+        """Whether the cohort is preempted before the queue; both are children of one node."""
         ours, theirs = self._shares.of(cohort).rank, self._shares.of(queue).rank
         if ours != theirs or not self._by_victims:
             return ours >= theirs
@@ -96,7 +98,7 @@ class Tournament:
         return below is None or below <= self._priority_order(queue)
 
     def _victim_below(self, cohort: QuotaNode) -> tuple[object, ...] | None:
-        """What cohorts of equal shares compare by: the next victim below; None where there is none."""
+        """The key by which cohorts of equal shares are compared: the next victim below; None where there is none."""
         if cohort not in self._below:
             self._below[cohort] = self._descend(cohort)
         queue = self._below[cohort]

@@ -1,6 +1,6 @@
 """The victims chosen so far in one scheduling cycle, for the entries that come after.
 
-A preemptor's usage is charged while its victims still hold theirs, so every later fit check takes all victims away
+A preemptor's usage is charged while its victims still hold theirs, so every later fit check subtracts all victims
 again. No workload is evicted for two: as in Kueue's scheduler, an entry whose targets overlap with those chosen before
 is skipped.
 """
@@ -15,7 +15,7 @@ from controller.engine.quota.queuestate import Holder
 
 
 class Victims:
-    """Holders by key, each once, in the order they were chosen."""
+    """The holders by key, each once, in the order in which they were chosen."""
 
     def __init__(self) -> None:
         self._holders: dict[WorkloadKey, Holder] = {}
@@ -34,11 +34,11 @@ class Victims:
             self._holders[target.holder.key] = target.holder
 
     def overlap(self, targets: Iterable[Target]) -> bool:
-        """Whether one of them has been chosen already."""
+        """Whether one of the targets has been chosen already."""
         return any(target.holder.key in self._holders for target in targets)
 
     def and_also(self, targets: Iterable[Target]) -> tuple[Holder, ...]:
-        """All of them and these, each once."""
+        """All victims and these targets, each once."""
         return tuple({**self._holders, **{target.holder.key: target.holder for target in targets}}.values())
 
 

@@ -1,1 +1,1 @@
-"""Queues that divide what there is in proportion to their weights: KAI's fair shares, limits, order and reclaim."""
+"""Queues that divide the cluster in proportion to their weights: KAI's fair shares, limits, order and reclaim."""

@@ -1,17 +1,17 @@
 """Division of one resource among sibling queues: quota first, then what is left over by priority and weight.
 
 Source: the resource division of KAI Scheduler's proportion plugin. Amounts are floats in the resource's own unit
-(devices, milli-CPU, bytes), ``math.inf`` is unlimited. A fair share is no limit: it decides order and reclaim alone.
+(devices, milli-CPU, bytes), ``math.inf`` is unlimited. A fair share is no limit: it decides only order and reclaim.
 
     asked     = min(limit, request), request being what runs and what waits
-    quota     = every queue first gets min(quota, asked), even where quotas together exceed what there is
-    portion   = max(0, w + k * (w - u)) for each queue of a priority that still asks, w being its weight in parts of
-                theirs and u its past use in parts of the capacity
+    quota     = every queue first gets min(quota, asked), even where the quotas together exceed the total
+    portion   = max(0, w + k * (w - u)) for each queue of a priority that still asks, w being its weight as a fraction
+                of theirs and u its past use as a fraction of the capacity
     a round   = each of them gets its portion of the rest, rounded down to whole units, but not more than it asks for;
                 rounds follow as long as one of them asked for less than its part
-    remainder = what rounding left goes out in whole units, by priority, the largest rounded off part first
+    remainder = what rounding left is given out in whole units, by priority, the largest rounded off part first
 
-What whole units give beyond an ask is less than one unit a queue.
+What whole units give beyond an ask is less than one unit for each queue.
 """
 
 import math
@@ -26,10 +26,9 @@ QueueName = NewType("QueueName", str)
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """What one queue may have of the resource, and what it asks for.
-
-    ``usage`` is its past use in parts of the capacity, between 0 and 1. ``created`` is in seconds, and orders queues
-    with ``uid`` where nothing else does.
+    """What one queue may have of the resource, and what it requests. ``usage`` is its past use as a fraction of the
+    capacity, between 0 and 1. ``created`` is in seconds; together with ``uid`` it orders queues where nothing else
+    does.
     """
 
     queue: QueueName
@@ -49,15 +48,15 @@ class Claimant:
 
 @dataclass(slots=True)
 class Division:
-    """``shares`` has every claimant; ``rest`` is what nobody got, never below 0."""
+    """A division in progress. ``shares`` has every claimant; ``rest`` is what no claimant got, never below 0."""
 
     shares: dict[QueueName, float]
     rest: float
     _rounded_off: dict[QueueName, float] = field(default_factory=dict)
-    """What the last round took off a queue's part; a queue that got all it asked for is not in it."""
+    """What the last round took off a queue's part; a queue that got its whole request is not in it."""
 
     def round(self, asking: Sequence[Claimant], usage_weight: float) -> bool:
-        """One round among queues of one priority; whether another may give more."""
+        """One round among queues of one priority. Returns whether another round may give more."""
         portions = _portions(asking, usage_weight)
         total = sum(portions)
         if total == 0.0:
@@ -88,18 +87,20 @@ class Division:
 
 
 def divide(total: float, claimants: Sequence[Claimant], usage_weight: float = 0.0) -> Division:
-    """The fair share of each. ``usage_weight`` (KAI's k value) is how strongly past use counts; 0: not at all."""
+    """The fair share of each claimant. ``usage_weight`` (KAI's k value) is how strongly past use counts; 0:
+    not at all.
+    """
     return divide_over_quota(divide_quota(total, claimants), claimants, usage_weight)
 
 
 def divide_quota(total: float, claimants: Iterable[Claimant]) -> Division:
-    """What the quotas alone give."""
+    """The division by quotas alone."""
     shares = {c.queue: min(total if math.isinf(c.quota) else c.quota, c.asked) for c in claimants}
     return Division(shares, max(0.0, total - sum(shares.values())))
 
 
 def divide_over_quota(division: Division, claimants: Sequence[Claimant], usage_weight: float = 0.0) -> Division:
-    """Add what is left over to the shares of ``division``; it is returned."""
+    """Add what is left over to the shares of ``division``, and return it."""
     ordered = sorted(claimants, key=lambda claimant: -claimant.priority)
     bands = [list(band) for _, band in groupby(ordered, key=lambda claimant: claimant.priority)]
     for band in bands:

@@ -1,12 +1,12 @@
-"""What queues had of the cluster over time: the past use that the division takes from their portion.
+"""What queues had of the cluster over time: the past use that the division subtracts from their portion.
 
-Source: time-based fair share of KAI Scheduler (``usageDBConfig``). Use is allocation, in parts of the capacity:
+Source: time-based fair share of KAI Scheduler (``usageDBConfig``). Use is allocation, as a fraction of the capacity:
 
-    use = sum of parts * seconds / sum of observed seconds, each second weighted by 0.5 ** (age / half life)
+    use = sum of fractions * seconds / sum of observed seconds, each second weighted by 0.5 ** (age / half life)
 
-over the window, the last hours or those since it began anew; without a half-life all of it counts alike. Seconds in
-which nobody looked are not observed, and count for no queue. Sums are kept in buckets of time, within which a queue's
-use counts as even.
+over the window: the last hours, or the time since it began anew; without a half-life all of it counts alike. Seconds in
+which no sample was taken are not observed, and count for no queue. Sums are kept in buckets of time, within which a
+queue's use counts as even.
 """
 
 import math
@@ -21,15 +21,17 @@ from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts
 
 BUCKETS: Final = 40
-"""A window has so many, and one that is begun."""
+"""The number of buckets in a window, without the current one."""
 _LONGEST: Final = 64 * 1024
-"""Characters of a record: one of forty buckets has some two thousand."""
+"""Characters of a record at most: one of forty buckets has some two thousand."""
 _BUCKET_BOUND: Final = 2**53
-"""Ages are floats, exact below it."""
+"""Limit of bucket numbers: ages are floats, exact below it."""
 
 
 class QueueRecord(msgspec.Struct, rename="camel"):
-    """What is stored of a queue. By bucket: the seconds that were observed, and by resource the parts times seconds."""
+    """The stored form of a queue's history. ``observed``: the observed seconds by bucket; ``used``: by resource and
+    bucket the fraction of the capacity times seconds.
+    """
 
     bucket_seconds: float
     observed: dict[int, float]
@@ -37,8 +39,8 @@ class QueueRecord(msgspec.Struct, rename="camel"):
 
 
 class QueueHistory:
-    """``_observed`` is one for all queues; no queue has more of a bucket than it. ``usage`` is that of the last sample,
-    or of the last record that was taken up.
+    """The history of all queues. ``_observed`` is one for all; no queue has more of a bucket than it. The usage is
+    computed as of the last sample, or of the last record that was restored.
     """
 
     def __init__(self, rules: QueueUsage) -> None:
@@ -57,11 +59,13 @@ class QueueHistory:
 
     @property
     def at_s(self) -> float | None:
-        """When the last sample was taken."""
+        """The time of the last sample; None without one."""
         return self._at_s
 
     def sample(self, allocated: Mapping[QueueName, Amounts], capacity: Amounts, now_s: float) -> None:
-        """Since the last sample each queue had this. The first one begins; a clock that went back begins anew."""
+        """Count that each queue had ``allocated`` since the last sample. The first sample counts nothing, nor does
+        one after the clock went back.
+        """
         before_s, self._at_s = self._at_s, now_s
         since_s = now_s if before_s is None else max(before_s, self._rules.begin_s(now_s))
         if before_s is not None and since_s > before_s:
@@ -79,7 +83,7 @@ class QueueHistory:
         self._prune(now_s)
 
     def usage(self) -> Mapping[QueueName, Amounts]:
-        """Parts of the capacity, by queue and resource."""
+        """The use of each queue by resource, as fractions of the capacity."""
         if self._usage is None:
             weights = {bucket: self._weight(bucket) for bucket in self._observed}
             whole = sum(seconds * weights[bucket] for bucket, seconds in self._observed.items())
@@ -93,11 +97,11 @@ class QueueHistory:
         return self._usage
 
     def names(self) -> Iterable[QueueName]:
-        """Those that have a history."""
+        """The queues that have a history."""
         return self._used.keys()
 
     def record(self, name: QueueName) -> str:
-        """What is to be stored of the queue: JSON."""
+        """The record of the queue to be stored: JSON."""
         used = {
             str(resource): {bucket: round(part, 3) for bucket, part in sums.items()}
             for resource, sums in self._used.get(name, {}).items()
@@ -106,8 +110,8 @@ class QueueHistory:
         return msgspec.json.encode(QueueRecord(self._bucket_s, observed, used)).decode()
 
     def restore(self, name: QueueName, text: str) -> bool:
-        """Take up what was stored before this process, once for each queue. False for what is no record, or is one of
-        other rules: the queue's history begins anew.
+        """Take over a record that an earlier process stored, once for each queue. Returns False for text that is no
+        record, or one of other rules: the queue's history then begins anew.
         """
         if name in self._used:
             return True
@@ -126,7 +130,7 @@ class QueueHistory:
         return True
 
     def forget(self, name: QueueName) -> None:
-        """The queue is gone, and with it what it used."""
+        """Forget the history of a queue that is gone."""
         self._used.pop(name, None)
         self._usage = None
 
@@ -142,7 +146,7 @@ class QueueHistory:
         return math.floor(at_s / self._bucket_s)
 
     def _split(self, since_s: float, until_s: float) -> Iterable[tuple[int, float]]:
-        """The seconds of each bucket that still counts at the end."""
+        """The seconds in each bucket that still counts at the end."""
         last = self._bucket(until_s)
         for bucket in range(max(self._bucket(since_s), last - BUCKETS), last + 1):
             begin_s, end_s = max(since_s, bucket * self._bucket_s), min(until_s, (bucket + 1) * self._bucket_s)
@@ -150,14 +154,14 @@ class QueueHistory:
                 yield bucket, end_s - begin_s
 
     def _weight(self, bucket: int) -> float:
-        """Of each second of the bucket, as of the end of the one that is begun."""
+        """The weight of each second of the bucket, as of the end of the current one."""
         if not self._half_life_s:
             return 1.0
         now = max(self._observed) if self._at_s is None else self._bucket(self._at_s)
         return float(0.5 ** ((now - bucket) * self._bucket_s / self._half_life_s))
 
     def _prune(self, now_s: float) -> None:
-        """What is older than the window, and what a clock that was ahead observed."""
+        """Drop what is older than the window, and what a clock that was ahead observed."""
         now, begin_s = self._bucket(now_s), self._rules.begin_s(now_s)
         first = max(now - BUCKETS, self._bucket(begin_s))
         for sums in (self._observed, *(sums for by_resource in self._used.values() for sums in by_resource.values())):
@@ -166,8 +170,8 @@ class QueueHistory:
 
 
 def _is_sound(record: QueueRecord) -> bool:
-    """Anybody who may write the Queue wrote it. It may have more buckets than a window: those of a clock that was ahead
-    are pruned, and the others are not lost with them.
+    """Whether the record is plausible: anybody who may write the Queue may have written it. It may have more buckets
+    than a window: those of a clock that was ahead are pruned, and the others are not lost with them.
     """
     if len(record.used) > BUCKETS or not all(0 <= bucket < _BUCKET_BOUND for bucket in record.observed):
         return False

@@ -1,8 +1,8 @@
 """Whether a job may be allocated at all: limits for every job, quotas for those that are never preempted.
 
-Source: the capacity policy of KAI Scheduler's proportion plugin. Both are asked of the queue and of all above it. A
-job that cannot be preempted lives on quota alone, so that a guarantee is never given twice; a preemptible one may go
-over it, up to the limit.
+Source: the capacity policy of KAI Scheduler's proportion plugin. Both are checked in the queue and in all above it. A
+job that cannot be preempted must stay within quota, so that a guarantee is never given twice; a preemptible one may go
+beyond it, up to the limit.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ class OverReason(StrEnum):
 
 def over(queues: Sequence[QueueShare], need: Amounts, *, preemptible: bool) -> tuple[OverReason, QueueShare] | None:
     """Why ``need`` may not be allocated in the queues, a path of a tree, and in which of them; None where it may.
-
-    Resources that ``need`` does not name are not looked at: a queue that is over in memory may start what has none.
+    Resources that ``need`` does not name are not looked at: a queue that is over in memory may start a job without
+    memory.
     """
     for queue in queues:
         if not within(added_to(need, queue.allocated), queue.limit):
@@ -33,6 +33,6 @@ def over(queues: Sequence[QueueShare], need: Amounts, *, preemptible: bool) -> t
 
 
 def added_to(need: Amounts, allocated: Amounts) -> Amounts:
-    """What would be allocated of the resources that ``need`` asks something of."""
+    """What would be allocated of the resources for which ``need`` has an amount."""
     after = added(allocated, need)
     return {resource: after[resource] for resource, amount in need.items() if amount > 0.0}

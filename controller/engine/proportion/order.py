@@ -1,6 +1,5 @@
-"""The order of sibling queues: whose next job is tried first, and in reverse whose job is preempted first.
-
-Source: the queue order of KAI Scheduler's proportion plugin; the first difference decides.
+"""The order of sibling queues: whose next job is tried first and, in reverse, whose job is preempted first. Source: the
+queue order of KAI Scheduler's proportion plugin; the first difference decides.
 """
 
 import math
@@ -8,7 +7,7 @@ import math
 from controller.engine.proportion.queues import Amounts, QueueShare, added, dominant, subtracted, within
 
 OrderKey = tuple[bool, bool, int, bool, float, float, float, float, str]
-"""Smaller keys come first."""
+"""The sort key of a queue: smaller keys come first."""
 
 _NONE: Amounts = {}
 
@@ -23,10 +22,8 @@ def order_key(
     created: float = 0.0,
     uid: str = "",
 ) -> OrderKey:
-    """What siblings are sorted by.
-
-    ``next_job`` is what the first pending job of the queue needs, ``victims`` what the search at hand has already taken
-    from the queue, ``total`` what there is in all.
+    """The key by which siblings are sorted. ``next_job`` is what the first pending job of the queue needs, ``victims``
+    what the current search has already taken from the queue, ``total`` what the whole cluster has.
     """
     has = subtracted(queue.allocated, victims)
     then = added(has, next_job)

@@ -1,8 +1,8 @@
-"""Queues of a tree with their fair shares: what the rules of limits, order and reclaim look at.
+"""Queues of a tree with their fair shares, as the rules of limits, order and reclaim see them.
 
 Source: the queue attributes of KAI Scheduler's proportion plugin. Amounts are floats in a resource's own unit, by
-resource; what is absent is 0, except in a limit, a quota and a fair share, where ``math.inf`` is unlimited and absent
-is nothing at all.
+resource; what is absent is 0. In a limit, a quota and a fair share ``math.inf`` is unlimited, and an absent resource
+allows nothing.
 """
 
 import math
@@ -16,13 +16,15 @@ from controller.engine.proportion.division import QueueName
 Amounts = Mapping[ResourceName, float]
 
 _WITHOUT_SHARE: Final = 1000.0
-"""A queue with nothing of a resource that it uses counts as this many times over its share, for each unit."""
+"""A queue without a share of a resource that it uses counts as this many times over its share, for each unit."""
 _ROUNDING: Final = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class QueueShare:
-    """One queue. ``parent`` is empty at the top. ``non_preemptible`` is the part of ``allocated`` that is no victim."""
+    """One queue. ``parent`` is empty at the top. ``non_preemptible`` is the part of ``allocated`` that cannot be a
+    victim.
+    """
 
     name: QueueName
     parent: QueueName | None
@@ -42,7 +44,7 @@ Tree = Mapping[QueueName, QueueShare]
 
 
 def path(tree: Tree, name: QueueName) -> list[QueueShare]:
-    """The queue and those above it, the topmost first. A parent that is not in the tree ends it."""
+    """The queue and those above it, the topmost first. A parent that is not in the tree ends the path."""
     return list(_upwards(tree, name))[::-1]
 
 
@@ -62,17 +64,15 @@ def subtracted(left: Amounts, right: Amounts) -> dict[ResourceName, float]:
 
 
 def within(amounts: Amounts, bound: Amounts) -> bool:
-    """No resource of ``amounts`` is above the bound; one that is asked for and has no bound is bound to nothing.
-
-    Tenths of a GPU do not add up in floats: what is above the bound by less than any request is within it.
+    """Whether no resource of ``amounts`` is above the bound; a resource without a bound may have nothing. Tenths of a
+    GPU do not add up exactly in floats: an amount above the bound by less than any request counts as within it.
     """
     return all(amount <= bound.get(resource, 0.0) + _ROUNDING for resource, amount in amounts.items())
 
 
 def dominant(amounts: Amounts, queue: QueueShare, total: Amounts) -> float:
-    """The largest part of its allocatable share that ``amounts`` would be, over all resources.
-
-    Where the queue's share is unlimited, the part of ``total``, what there is in all.
+    """The largest fraction of its allocatable share that ``amounts`` would be, over all resources. Where the queue's
+    share is unlimited, the fraction of ``total``, which is what the whole cluster has.
     """
     largest = 0.0
     for resource, amount in amounts.items():

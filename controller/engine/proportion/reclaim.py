@@ -1,7 +1,8 @@
-"""Reclaim between queues: may a job try to take from other queues, and is this set of victims one that it may take?
+"""Reclaim between queues: whether a job may try to take from other queues, and whether it may take a given set of
+victims.
 
-Source: the reclaimable rules of KAI Scheduler's proportion plugin. What counts is what each queue has after the
-exchange against its fair share, at the level of the tree where the two queues part and below it.
+Source: the reclaimable rules of KAI Scheduler's proportion plugin. They compare what each queue has after the exchange
+with its fair share, at the level of the tree where the two queues part and below it.
 """
 
 import math
@@ -12,11 +13,13 @@ from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.queues import Amounts, QueueShare, Tree, added, path, subtracted, within
 
 Victims = Mapping[QueueName, Sequence[Amounts]]
-"""What is taken from each queue, in the order of eviction: a surplus pod alone, the core of a gang as one."""
+"""The amounts taken from each queue, in the order of eviction: a surplus pod by itself, the core of a gang as one."""
 
 
 def may_reclaim(queue: QueueShare, need: Amounts, *, preemptible: bool) -> bool:
-    """Its queue stays within its fair share; a job that is never preempted also within the quota."""
+    """Whether the job's queue stays within its fair share and, for a job that is never preempted, also within its
+    quota.
+    """
     if not within(added(queue.allocated, need), queue.fair_share):
         return False
     return preemptible or within(added(queue.non_preemptible, need), queue.quota)
@@ -25,10 +28,8 @@ def may_reclaim(queue: QueueShare, need: Amounts, *, preemptible: bool) -> bool:
 def is_reclaimable(
     tree: Tree, name: QueueName, need: Amounts, victims: Victims, *, preemptible: bool, saturation: float = 1.0
 ) -> bool:
-    """Whether a job of queue ``name`` may take the victims.
-
-    ``saturation`` (KAI's saturation multiplier, at least 1) is how much further above its fair share another queue must
-    be where the reclaiming one ends above its own.
+    """Whether a job of queue ``name`` may take the victims. ``saturation`` (KAI's saturation multiplier, at least 1) is
+    how much further above its fair share another queue must be where the reclaiming one ends above its own.
     """
     exchange = Exchange(tree, name, need)
     if not all(exchange.take(victim, amounts) for victim, taken in victims.items() for amounts in taken):
@@ -57,8 +58,8 @@ class Exchange:
         self.left: dict[QueueName, Amounts] = {}
 
     def take(self, name: QueueName, amounts: Amounts) -> bool:
-        """Take a victim of queue ``name``; False, and nothing is taken, where that queue is not over what it may have
-        once those before it have left.
+        """Take a victim of queue ``name``. Returns False, and takes nothing, where that queue is not over what it may
+        have once those before it have left.
         """
         victim = path(self._tree, name)
         ours, theirs = _where_they_part(self._reclaimer, victim)
@@ -70,7 +71,7 @@ class Exchange:
         return True
 
     def untouchable(self, name: QueueName) -> bool:
-        """Whether no victim of queue ``name`` may be taken, whoever else leaves: what the queue has only falls."""
+        """Whether no victim of queue ``name`` may be taken, whatever else leaves: what the queue has only falls."""
         _, theirs = _where_they_part(self._reclaimer, path(self._tree, name))
         return not _is_over(theirs, theirs.allocated, in_quota=True)
 
@@ -79,14 +80,16 @@ class Exchange:
 
 
 def _is_over(queue: QueueShare, has: Amounts, *, in_quota: bool) -> bool:
-    """Above its allocatable share in some resource; above its quota is enough for a reclaimer within its own."""
+    """Whether the queue is above its allocatable share in some resource; for a reclaimer within its own quota it is
+    enough that the queue is above its quota.
+    """
     if any(amount > queue.allocatable(resource) for resource, amount in has.items()):
         return True
     return in_quota and any(amount > queue.quota.get(resource, 0.0) for resource, amount in has.items())
 
 
 def _where_they_part(left: Sequence[QueueShare], right: Sequence[QueueShare]) -> tuple[QueueShare, QueueShare]:
-    """The first queues of two paths that differ, or the last of both where one path holds the other."""
+    """The first queues of two paths that differ, or the last of both where one path contains the other."""
     level = 0
     while level < min(len(left), len(right)) - 1 and left[level].name == right[level].name:
         level += 1
@@ -96,7 +99,7 @@ def _where_they_part(left: Sequence[QueueShare], right: Sequence[QueueShare]) ->
 def _overtakes(
     queue: QueueShare, after: Amounts, other: QueueShare, left: Amounts, involved: set[ResourceName], saturation: float
 ) -> bool:
-    """The queue would end above its fair share, and as far above it as the other, or further."""
+    """Whether the queue would end above its fair share, and as far above it as the other queue, or further."""
     for resource in involved:
         share = other.fair_share.get(resource, 0.0)
         if not 0.0 < share < math.inf:

@@ -1,13 +1,13 @@
-"""Volcano's two rules of fairness: the proportion plugin's, by weight, and the capacity plugin's, by what is deserved.
+"""Volcano's two rules of fairness: the proportion plugin's, by weight, and the capacity plugin's, by ``deserved``.
 
-proportion: what there is is divided among the queues that have jobs, round by round, by weight; no queue gets more than
-it asks for or is capable of, nor less than its guarantee. A job starts where its queue stays within its part, and takes
+proportion: the total is divided among the queues that have jobs, round by round, by weight; no queue gets more than its
+requests or its capability, nor less than its guarantee. A job starts where its queue stays within its part, and takes
 from queues that are above theirs.
 
-capacity: each queue deserves what its object says. A job starts where its queue and all above stay within what they are
-capable of; it takes from others where its queue stays within what it deserves of something that the job asks for, and a
-queue is a victim while it has more than it deserves of such a resource, but for its guarantee. A queue that deserves
-nothing runs on what others leave.
+capacity: each queue deserves what its object says. A job starts where its queue and all above stay within their
+capability. It takes from others where its queue stays within ``deserved`` for some resource that the job requests. A
+queue is a victim while it has more than it deserves of such a resource; its guarantee is never taken. A queue without
+``deserved`` runs on what others leave.
 """
 
 import math
@@ -21,7 +21,9 @@ from controller.engine.proportion.queues import Amounts, QueueShare
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """What one queue asks for of one resource. ``limit`` bounds it; the guarantee is its own whatever it asks for."""
+    """What one queue requests of one resource. ``limit`` bounds it; the guarantee belongs to the queue whatever it
+    requests.
+    """
 
     queue: QueueName
     weight: float
@@ -31,7 +33,7 @@ class Asker:
 
 
 def by_weight(total: float, askers: Sequence[Asker]) -> dict[QueueName, float]:
-    """The part of each. Together they are no more than there is, unless the guarantees alone are."""
+    """The part of each queue. The sum is no more than the total, unless the guarantees alone exceed it."""
     parts = {asker.queue: min(asker.guarantee, asker.limit) for asker in askers}
     rest = total - sum(parts.values())
     open_ = [asker for asker in askers if parts[asker.queue] < _wanted(asker)]
@@ -57,7 +59,7 @@ def _wanted(asker: Asker) -> float:
 
 
 def real_limit(total: Amounts, limit: Amounts, own: Amounts, guaranteed: Amounts) -> dict[ResourceName, float]:
-    """What a queue may have at most: what it is capable of, and what the guarantees of all leave it."""
+    """The most that a queue may have: its capability, and what the guarantees of all leave for it."""
     return {
         resource: min(limit.get(resource, math.inf), amount - guaranteed.get(resource, 0.0) + own.get(resource, 0.0))
         for resource, amount in total.items()
@@ -65,7 +67,9 @@ def real_limit(total: Amounts, limit: Amounts, own: Amounts, guaranteed: Amounts
 
 
 def beyond(queue: QueueShare, need: Amounts, bound: Amounts) -> ResourceName | None:
-    """A resource that the job asks for and of which its queue would have more than the bound; absent is no bound."""
+    """A resource that the job requests and of which its queue would exceed the bound; None if there is none. An absent
+    resource has no bound.
+    """
     for resource, amount in sorted(need.items()):
         if amount > 0.0 and queue.allocated.get(resource, 0.0) + amount > bound.get(resource, math.inf):
             return resource
@@ -73,7 +77,7 @@ def beyond(queue: QueueShare, need: Amounts, bound: Amounts) -> ResourceName | N
 
 
 def deserves(queue: QueueShare, need: Amounts) -> bool:
-    """By the capacity plugin: of something that the job asks for the queue stays within what it deserves."""
+    """Whether by the capacity plugin the queue stays within ``deserved`` for some resource that the job requests."""
     return any(
         queue.allocated.get(resource, 0.0) + amount <= queue.quota.get(resource, 0.0)
         for resource, amount in need.items()
@@ -82,8 +86,8 @@ def deserves(queue: QueueShare, need: Amounts) -> bool:
 
 
 def is_victim(has: Amounts, taken: Amounts, need: Amounts, share: Amounts, guarantee: Amounts) -> bool:
-    """Whether ``taken`` may be reclaimed from a queue that has ``has``: it has more than its share of something that is
-    needed, and its guarantee survives.
+    """Whether ``taken`` may be reclaimed from a queue that has ``has``: it has more than its share of some needed
+    resource, and its guarantee is left untouched.
     """
     if any(has.get(each, 0.0) - amount < guarantee.get(each, 0.0) for each, amount in taken.items() if amount > 0.0):
         return False
@@ -92,6 +96,6 @@ def is_victim(has: Amounts, taken: Amounts, need: Amounts, share: Amounts, guara
 
 
 def order_share(queue: QueueShare, share: Mapping[ResourceName, float]) -> float:
-    """The largest part of its share that the queue has; 1 for one that has no share at all."""
+    """The largest fraction of its share that the queue has; 1 for a queue that has no share at all."""
     parts = [queue.allocated.get(resource, 0.0) / amount for resource, amount in share.items() if amount > 0.0]
     return max(parts, default=1.0)

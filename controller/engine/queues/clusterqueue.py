@@ -11,17 +11,19 @@ _ALL = LocalQueueKey("")
 
 
 class ClusterQueueOrder:
-    """StrictFIFO requeues every workload to its place in the order; BestEffortFIFO parks what cannot run now (KEP-59).
+    """The pending workloads of one ClusterQueue in order. StrictFIFO requeues every workload to its place in the order;
+    BestEffortFIFO parks a workload that cannot run now (KEP-59).
 
     ``preemptor_first``: a preemptor that waits for its victims is the head whatever arrives, under StrictFIFO and among
-    LocalQueues as well: what its victims leave is claimed for it, and any head before it would wait in vain.
-    What takes over quota and asks for nothing new (``takes_over``) is tried before all of them, once.
+    LocalQueues as well: what its victims leave is claimed for it, and any head before it would wait in vain. A workload
+    that takes over quota and asks for nothing new (``takes_over``) is tried before all of them, once.
+
     ``usage``: the past usage of a LocalQueue where LocalQueues take turns by it (KEP-4136), else None.
 
     Invariants: each workload in here is in just one of ``_lanes`` (state QUEUED), ``_parked`` and ``_backing_off``
     (both PARKED). ``_lanes`` holds no empty lane. ``_parked_shapes`` says which shapes arrive parked; between two
-    wake-ups no shape leaves it, and each lane has parked what it names. ``_sticky`` is the one workload whose
-    ``sticky`` is set; it may be in flight.
+    wake-ups no shape leaves it, and each lane has parked all shapes that it names. ``_sticky`` is the one workload
+    whose ``sticky`` is set; it may be in flight.
     """
 
     __slots__ = (
@@ -54,20 +56,22 @@ class ClusterQueueOrder:
         self._preemptor_first = preemptor_first
         self._lanes: dict[LocalQueueKey, Lane] = {}
         self._parked_shapes: dict[str, DecisionRecord | None] = {}
-        """Whole, untimed, quota and sum shapes that cannot run now; with what was found for the last tried of each."""
+        """Shapes (whole, untimed, quota or sum) that cannot run now, with the decision record of the last workload
+        tried of each.
+        """
         self._parked: dict[WorkloadKey, PendingWorkload] = {}
-        """Parked by themselves: others of their shape may fit."""
+        """Workloads that are parked by themselves: others of their shape may fit."""
         self._backing_off: dict[WorkloadKey, PendingWorkload] = {}
-        """No wake-up requeues these, the end of their back-off does."""
+        """Workloads that wait out a back-off: no wake-up requeues them, only the end of their back-off."""
         self._sticky: PendingWorkload | None = None
         self.epoch = 0
-        """Moves on with every wake-up: what was in flight meanwhile must be tried again."""
+        """A number that grows with every wake-up: a workload that was in flight meanwhile must be tried again."""
 
     def same_rules(self, *, strict: bool, usage: Callable[[LocalQueueKey], float] | None) -> bool:
         return self._strict == strict and (self._usage is None) == (usage is None)
 
     def push(self, pending: PendingWorkload) -> None:
-        """A new or changed workload takes its place in the order."""
+        """Put a new or changed workload in its place in the order."""
         self._lane(pending.local_queue).push(
             pending,
             parked=not self._parked_shapes.keys().isdisjoint(_shapes(pending)),
@@ -75,17 +79,17 @@ class ClusterQueueOrder:
         pending.state = PendingState.QUEUED
 
     def park(self, pending: PendingWorkload) -> None:
-        """Until the next wake-up, the workload alone."""
+        """Park this workload alone until the next wake-up."""
         self._parked[pending.key] = pending
         pending.state = PendingState.PARKED
 
     def back_off(self, pending: PendingWorkload) -> None:
-        """Until it is removed and pushed, whatever wakes the queue."""
+        """Park the workload until it is removed and pushed again; no wake-up requeues it."""
         self._backing_off[pending.key] = pending
         pending.state = PendingState.PARKED
 
     def remove(self, pending: PendingWorkload) -> None:
-        """Wherever it is in here, or in flight."""
+        """Remove the workload, wherever it is in this queue, or in flight."""
         if pending.state is PendingState.QUEUED:
             self._take(pending)
         elif pending.state is PendingState.PARKED:
@@ -97,7 +101,7 @@ class ClusterQueueOrder:
         pending.state = PendingState.UNQUEUED
 
     def first(self) -> PendingWorkload | None:
-        """The next to be tried; it stays where it is."""
+        """The next workload to be tried; it stays in its place."""
         if self._usage is None:
             lane = self._lanes.get(_ALL)
             return lane.first() if lane is not None else None
@@ -126,7 +130,7 @@ class ClusterQueueOrder:
         return head
 
     def take(self, pending: PendingWorkload) -> None:
-        """It is popped whether or not it comes next."""
+        """Pop this workload, whether or not it comes next."""
         self.remove(pending)
         self._fly(pending)
 
@@ -135,7 +139,7 @@ class ClusterQueueOrder:
         pending.popped_epoch = self.epoch
 
     def requeue(self, pending: PendingWorkload, reason: RequeueReason, found: DecisionRecord | None) -> None:
-        """Back from a cycle that did not admit it. ``found``: what the cycle decided."""
+        """Put back a workload that a cycle did not admit. ``found``: what the cycle decided."""
         pending.takes_over = False
         sticks = not self._strict or self._preemptor_first
         preempting = reason is RequeueReason.PENDING_PREEMPTION and sticks
@@ -149,7 +153,7 @@ class ClusterQueueOrder:
             return
         alike = _alike(pending, reason) if self._by_shape and not self._strict else None
         if alike is not None:
-            # What cannot fit for one LocalQueue cannot for another: quota is the ClusterQueue's.
+            # Quota belongs to the ClusterQueue: a shape that does not fit for one LocalQueue does not fit for another.
             self._parked_shapes[alike] = found
             for lane in self._lanes.values():
                 lane.park(alike)
@@ -158,7 +162,7 @@ class ClusterQueueOrder:
         self.park(pending)
 
     def wake(self) -> bool:
-        """Requeue all that is parked, back-offs aside; whether anything was."""
+        """Requeue all parked workloads except those that back off. Returns whether there were any."""
         self.epoch += 1
         self._parked_shapes.clear()
         woken = False
@@ -170,7 +174,7 @@ class ClusterQueueOrder:
         return woken or bool(parked)
 
     def active(self) -> Iterator[PendingWorkload]:
-        """In no particular order."""
+        """The workloads that are not parked, in no particular order."""
         for lane in self._lanes.values():
             yield from lane.listed(parked=False)
 
@@ -181,19 +185,21 @@ class ClusterQueueOrder:
         yield from self._backing_off.values()
 
     def counts(self) -> tuple[int, int]:
-        """How many are active and how many parked."""
+        """The numbers of active and of parked workloads."""
         parked = sum(lane.parked for lane in self._lanes.values())
         return sum(map(len, self._lanes.values())) - parked, parked + len(self._parked) + len(self._backing_off)
 
     def is_parked(self, pending: PendingWorkload) -> bool:
-        """Whether it is parked, be it with its shape; it must be in here."""
+        """Whether the workload is parked, by itself or with its shape. It must be in this queue."""
         if pending.state is not PendingState.QUEUED:
             return pending.state is PendingState.PARKED
         lane = self._lanes.get(_ALL if self._usage is None else pending.local_queue)
         return lane is not None and lane.is_parked(pending)
 
     def found_for(self, pending: PendingWorkload) -> DecisionRecord | None:
-        """Where its shape is parked, what was found for the one that parked it; the latest, where several did."""
+        """The decision record of the workload that parked this one's shape, the latest where several did; None if its
+        shape is not parked.
+        """
         if pending.state is not PendingState.QUEUED or not self.is_parked(pending):
             return None
         records = (self._parked_shapes.get(shape) for shape in _shapes(pending))
@@ -207,7 +213,9 @@ class ClusterQueueOrder:
         return pending.bookmark is not None and pending.bookmark.more_flavors()
 
     def _stick(self, pending: PendingWorkload) -> None:
-        """One workload at most waits for its victims at the head; the latest preemptor takes over."""
+        """Make the workload the one that waits for its victims at the head. There is one at most: the latest preemptor
+        replaces the one before.
+        """
         old = self._sticky
         if old is not None and old is not pending and old.state is PendingState.QUEUED:
             self._take(old)
@@ -224,7 +232,7 @@ class ClusterQueueOrder:
         return lane
 
     def _take(self, pending: PendingWorkload) -> None:
-        """Out of its lane, which is deleted when that empties it."""
+        """Take the workload out of its lane, and delete a lane that this empties."""
         key = _ALL if self._usage is None else pending.local_queue
         lane = self._lanes[key]
         lane.remove(pending)
@@ -237,7 +245,9 @@ def _shapes(pending: PendingWorkload) -> tuple[str, str, str, str]:
 
 
 def _alike(pending: PendingWorkload, reason: RequeueReason) -> str | None:
-    """The shape, whole or in part, of all that would be requeued for the same reason."""
+    """The shape, whole or in part, of all workloads that would be requeued for the same reason; None if only this one
+    would.
+    """
     match reason:
         case RequeueReason.NO_FIT:
             return pending.untimed_shape

@@ -15,7 +15,7 @@ from controller.engine.quota.queuestate import Holder
 
 NOTHING = Assignment(pod_sets=(), mode=Mode.NO_FIT, usage={})
 
-# Other rules park the workload by itself until something changes.
+# Every other rule parks the workload by itself until something changes.
 _REQUEUE = {
     Rule.NO_FIT: RequeueReason.NO_FIT,
     Rule.NO_CANDIDATES: RequeueReason.NO_FIT,
@@ -23,7 +23,7 @@ _REQUEUE = {
     Rule.NAMESPACE_MISMATCH: RequeueReason.NAMESPACE_MISMATCH,
     Rule.PREEMPTS: RequeueReason.PENDING_PREEMPTION,
     Rule.FITS_AFTER_PREEMPTION: RequeueReason.PENDING_PREEMPTION,
-    # As for a preemptor: the variant that it evicts must not be tried before it.
+    # A migration is requeued like a preemption: the variant that it evicts must not be tried before it.
     Rule.MIGRATES: RequeueReason.PENDING_PREEMPTION,
     Rule.OVERLAPPING_TARGETS: RequeueReason.FAILED_AFTER_NOMINATION,
     Rule.NO_LONGER_FITS: RequeueReason.FAILED_AFTER_NOMINATION,
@@ -36,10 +36,11 @@ _REQUEUE = {
 
 
 class Entry(msgspec.Struct, eq=False, gc=False):
-    """A workload in a cycle. ``pending`` is None for a second pass, ``holder`` for all others.
+    """A workload in a cycle. ``pending`` is None for a second pass, ``holder`` is None for all others.
 
-    Mutable while the cycle lasts, and written by it alone: nomination says what was found, the decision sets ``rule``
-    and ``detail`` and may replace or take back ``targets``. Once it is decided on, others read it and write nothing.
+    An entry is mutable while the cycle lasts, and only the cycle writes it: nomination says what was found, the
+    decision sets ``rule`` and ``detail`` and may replace or take back ``targets``. After the decision others read it
+    and write nothing.
     """
 
     incoming: Incoming
@@ -48,25 +49,35 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     assignment: Assignment = NOTHING
     targets: tuple[Target, ...] = ()
     places: Mapping[str, TopologyUsage] = {}
-    """Of a second pass: where its pod sets go."""
+    """Assignments by pod set name; only for a second pass."""
     moved: Mapping[str, TopologyUsage] = {}
-    """Of a second pass: what of ``places`` it does not hold yet."""
+    """The part of ``places`` that the workload does not hold yet; only for a second pass."""
     ignores_claims: bool = False
-    """It needs no more than its own queue's quota: no claim of another ClusterQueue holds against it."""
+    """Whether the workload needs no more than its own queue's quota: no claim of another ClusterQueue holds
+    against it.
+    """
     charged: bool = False
-    """It was admitted, and its usage is charged for good: the end of the cycle's trial does not undo it."""
+    """Whether the workload was admitted and its usage charged for good: the end of the cycle's trial does not
+    undo it.
+    """
     rule: Rule = Rule.NO_FIT
     detail: str = ""
     short_of_quota: bool = False
-    """Quota alone keeps it out, wherever its pods could be: no victims were found for any number of them."""
+    """Whether quota alone keeps the workload out, wherever its pods could be: no victims were found for any number of
+    them.
+    """
     gated: bool = False
-    """It would need victims, and its preemption gates forbid any."""
+    """Whether the workload would need victims and its preemption gates forbid any."""
     recalled: bool = False
-    """Nominated by what an earlier cycle found, which still stands: nothing was searched for."""
+    """Whether the nomination is what an earlier cycle found and still stands: nothing was searched for."""
     checked_at: int | None = None
-    """``Claims.scarcity`` when it was found to fit, beside all claims, once its victims have left; None if never."""
+    """The value of ``Claims.scarcity`` when the workload was found to fit beside all claims, once its victims have
+    left; None if never.
+    """
     mirrored: bool = False
-    """Decided by another system's rules: it claims nothing, and is tried again when its tree changes."""
+    """Whether another system's rules decide on the workload: it claims nothing, and is tried again when its tree
+    changes.
+    """
 
     @property
     def key(self) -> WorkloadKey:
@@ -78,7 +89,9 @@ class Entry(msgspec.Struct, eq=False, gc=False):
 
     @property
     def preemptor(self) -> bool:
-        """Whether victims were evicted for it in an earlier cycle: decided here, or by what its conditions say."""
+        """Whether victims were evicted for the workload in an earlier cycle, decided here or known from its
+        conditions.
+        """
         pending = self.pending
         return pending is not None and (pending.sticky or waits_for_victims(pending.info.workload))
 

@@ -1,4 +1,6 @@
-"""Why a workload waits as far as it is known without a try: workloads of one shape are parked by the first of them."""
+"""The last reason why a workload waits, also for a workload that was not tried itself: workloads of one shape are
+parked by the first of them.
+"""
 
 import msgspec
 
@@ -8,9 +10,8 @@ from controller.engine.queues.pending import PendingWorkload
 
 
 def last_found(stories: Stories, pending: PendingWorkload) -> DecisionRecord | None:
-    """The latest record of the workload, or of the one that parked its shape: then ``workload`` is that one's key.
-
-    The same object while nothing new was found. None before the first try.
+    """The latest record of the workload itself or of the workload that parked its shape; ``workload`` is then that
+    one's key. The same object as before while nothing new was decided. None before the first try.
     """
     own = stories.last(pending.key)
     shapes = pending.at.found_for(pending) if pending.at is not None else None
@@ -18,5 +19,7 @@ def last_found(stories: Stories, pending: PendingWorkload) -> DecisionRecord | N
 
 
 def found_of(record: DecisionRecord, pending: PendingWorkload) -> DecisionRecord:
-    """The record as if the workload had been tried itself: its words then name what its namespace's readers may see."""
+    """The record as if this workload had been tried itself: the sentence made of it then names only what readers of its
+    namespace may see.
+    """
     return record if record.workload == pending.key else msgspec.structs.replace(record, workload=pending.key)

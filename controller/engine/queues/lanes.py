@@ -1,4 +1,4 @@
-"""An order over pending workloads in which all of one shape are parked and woken by one step.
+"""An order over pending workloads in which all workloads of one shape are parked and woken in one step.
 
 A lane keeps a heap for each shape and one heap over the shapes that are not parked. Parking a shape takes it out of the
 upper heap, waking puts it back: neither touches the workloads themselves, however many wait (KEP-10080's equivalence
@@ -12,14 +12,16 @@ from itertools import count
 from controller.engine.queues.pending import PendingWorkload
 
 _Item = tuple[int, int, float, str, str, PendingWorkload]
-"""A workload's ``order()`` and itself, flat: a key apart would cost 48 bytes more of each that waits."""
+"""The fields of a workload's ``order()`` and the workload itself, flat: a separate key would cost 48 bytes more for
+each workload that waits.
+"""
 
 
 class _Shape:
     """All queued workloads of one shape, the first on top.
 
-    An item of ``items`` counts while it is its workload's ``entry``; ``live`` is the number of those. Only the lane
-    writes here.
+    An item of ``items`` is valid while it is its workload's ``entry``; ``live`` is the number of valid items. Only the
+    lane writes here.
     """
 
     __slots__ = ("items", "live", "name", "parked", "shown")
@@ -30,7 +32,7 @@ class _Shape:
         self.live = 0
         self.parked = False
         self.shown: _Item | None = None
-        """Its item in the lane's ``_order`` that counts; None while none does."""
+        """The shape's valid item in the lane's ``_order``; None while it has none."""
 
     def top(self) -> _Item | None:
         while self.items:
@@ -46,7 +48,7 @@ def _prefixes(pending: PendingWorkload) -> set[str]:
 
 
 class Lane:
-    """The workloads of one ClusterQueue, or, where LocalQueues take turns by usage, of one LocalQueue in it.
+    """The workloads of one ClusterQueue or, where LocalQueues take turns by usage, of one LocalQueue in it.
 
     Invariants: ``_shapes`` holds the shapes with a live item, and no other. ``_parked`` holds those of them whose
     ``parked`` is set. Every other shape is in ``_order`` with the item that is ``shown``, which equals its top.
@@ -58,9 +60,9 @@ class Lane:
         self._shapes: dict[str, _Shape] = {}
         self._parked: dict[str, _Shape] = {}
         self._by_prefix: dict[str, dict[str, _Shape]] = {}
-        """The shapes of each untimed, quota and sum shape: what is parked together."""
+        """The shapes by their untimed, quota and sum shape: the sets that are parked together."""
         self._order: list[tuple[_Item, int, _Shape]] = []
-        """A heap. Those whose item is not the one ``shown`` of their shape are out of date."""
+        """A heap. An entry is out of date if its item is not the one ``shown`` of its shape."""
         self._sequence = count()
 
     def __len__(self) -> int:
@@ -70,7 +72,9 @@ class Lane:
         return bool(self._shapes)
 
     def push(self, pending: PendingWorkload, *, parked: bool = False) -> None:
-        """Into the order. ``parked`` is that of the first of its shape; later ones share its state."""
+        """Put the workload into the order. ``parked`` counts for the first workload of a shape only; later ones share
+        the state of the shape.
+        """
         shape = self._shapes.get(pending.shape)
         if shape is None:
             shape = self._shapes[pending.shape] = _Shape(pending.shape)
@@ -85,7 +89,7 @@ class Lane:
         self._show(shape)
 
     def remove(self, pending: PendingWorkload) -> None:
-        """Out of the order; it must be in."""
+        """Take the workload out of the order; it must be in it."""
         shape = self._shapes[pending.shape]
         pending.entry = None
         shape.live -= 1
@@ -105,18 +109,18 @@ class Lane:
             self._show(shape)
 
     def first(self) -> PendingWorkload | None:
-        """The first that is not parked; it is left on top of its shape, and its shape on top of the lane."""
+        """The first workload that is not parked. It stays on top of its shape, and its shape on top of the lane."""
         order = self._order
         while order:
             shown, _, shape = order[0]
-            # Compared by identity: an equal item of an older push is out of date too.
+            # Compared by identity: an equal item of an earlier push is out of date too.
             if shape.shown is shown and (top := shape.top()) is not None:
                 return top[-1]
             heapq.heappop(order)
         return None
 
     def pop(self) -> PendingWorkload | None:
-        """Take out the first that is not parked."""
+        """Take out the first workload that is not parked."""
         head = self.first()
         if head is None:
             return None
@@ -134,7 +138,9 @@ class Lane:
         return head
 
     def park(self, name: str) -> None:
-        """Park everything of this shape, untimed, quota or sum shape. A prefix may be the name of a shape too."""
+        """Park every workload of this shape, which may be a whole, untimed, quota or sum shape. A prefix may be the
+        name of a shape too.
+        """
         alone = self._shapes.get(name)
         shapes = self._by_prefix.get(name, {} if alone is None else {name: alone})
         for shape in shapes.values():
@@ -142,7 +148,7 @@ class Lane:
                 self._park(shape)
 
     def wake(self) -> bool:
-        """Take all parked shapes back into the order; whether there was one."""
+        """Put all parked shapes back into the order. Returns whether there was one."""
         parked, self._parked = self._parked, {}
         for shape in parked.values():
             shape.parked = False
@@ -158,7 +164,7 @@ class Lane:
         return pending.shape in self._parked
 
     def listed(self, *, parked: bool) -> Iterator[PendingWorkload]:
-        """In no particular order: those of parked shapes, or the others."""
+        """The workloads of parked shapes, or of the others, in no particular order."""
         for shape in self._shapes.values():
             if shape.parked is parked:
                 yield from (item[-1] for item in shape.items if item[-1].entry is item)

@@ -1,7 +1,7 @@
 """All pending workloads of the cluster, by ClusterQueue, and when they are tried again.
 
-Workloads come with their LocalQueue's name; which ClusterQueue that leads to, and whether either is there and open, may
-change at any time and in any order. A workload that leads nowhere is kept and takes its place once it leads somewhere.
+A workload names its LocalQueue. Which ClusterQueue that leads to, and whether either exists and is open, may change at
+any time and in any order. A workload that leads to no ClusterQueue is kept, and queued once it leads to one.
 """
 
 import heapq
@@ -26,13 +26,13 @@ from controller.engine.quota.quotanode import QuotaNode
 
 
 class QueueDriftError(AssertionError):
-    """A workload is in no place or in two: a bug of the engine."""
+    """A pending workload is in no queue order or in two: a bug of the engine, never a user's mistake."""
 
 
 class PendingQueues:
-    """``usage``: past usage of a LocalQueue, for ClusterQueues that admit by it. Time is always an argument.
-
-    ``listener`` is told of evicted workloads that have gone, where nothing else has woken their tree.
+    """The pending workloads of all queues. ``usage`` returns the past usage of a LocalQueue, for ClusterQueues that
+    admit by it. Time is always an argument. ``listener`` is called with evicted workloads that have gone, if nothing
+    else has woken their tree.
 
     Invariants, which ``validate`` checks:
 
@@ -58,16 +58,20 @@ class PendingQueues:
         self._pending: dict[WorkloadKey, PendingWorkload] = {}
         self._by_local_queue: dict[LocalQueueKey, dict[WorkloadKey, PendingWorkload]] = {}
         self._woken: dict[int, tuple[QuotaNode, set[WorkloadKey] | None]] = {}
-        """By identity the roots of the trees that are to be woken, and the evicted workloads whose departure is the
-        only reason for it; None where there is another.
+        """Trees to be woken, by the identity of their root: the root, and the evicted workloads whose departure is the
+        only reason for it, or None if there is another reason.
         """
         self._wait_for_nodes: set[ClusterQueueName] = set()
-        """ClusterQueues in which a workload was parked since they were woken that more room on nodes may let in."""
+        """ClusterQueues in which, since they were last woken, a workload was parked that could fit if more room on
+        nodes became free.
+        """
         self.carried_out = 0
-        """How often wake-ups were carried out: while it stays, what was noted is noted still."""
+        """How often wake-ups were carried out. While the number stays, every noted wake-up is still to be
+        carried out.
+        """
         self._nodes_freed = False
         self._due: list[tuple[float, WorkloadKey]] = []
-        """A heap of the ends of back-offs."""
+        """A heap of the ends of back-offs, with the workloads' keys."""
         self._ready: set[ClusterQueueName] = set()
 
     def __len__(self) -> int:
@@ -82,10 +86,10 @@ class PendingQueues:
     # -- workloads ---------------------------------------------------------------------------------------------------
 
     def put(self, pending: PendingWorkload, now_s: float) -> None:
-        """A workload arrives, or comes anew after a change: it is tried again, unless its shape is parked.
+        """Store a new or changed workload: it is tried again, unless its shape is parked.
 
-        A change that touches neither its shape nor its order leaves it where it is: our own writes requeue nothing. One
-        that is in flight is taken as new: the cycle's decision on the old one no longer matters.
+        A change that touches neither its shape nor its order leaves it in its place: our own writes requeue nothing. A
+        workload that is in flight is treated as new: the cycle's decision on the old object no longer matters.
         """
         self._carry_out_wake_ups()
         known = self._pending.get(pending.key)
@@ -98,7 +102,7 @@ class PendingQueues:
         self._enter(pending, now_s)
 
     def remove(self, key: WorkloadKey) -> PendingWorkload | None:
-        """It was admitted, finished, deleted or held back."""
+        """Remove a workload that was admitted, finished, deleted or held back. Returns it, or None if it is unknown."""
         pending = self._pending.pop(key, None)
         if pending is None:
             return None
@@ -112,7 +116,9 @@ class PendingQueues:
     def requeue(
         self, pending: PendingWorkload, reason: RequeueReason, now_s: float, found: DecisionRecord | None = None
     ) -> None:
-        """A cycle did not admit it, and ``found`` why. One that was replaced or removed meanwhile is dropped."""
+        """Put back a workload that a cycle did not admit; ``found`` says why. Ignored for a workload that was replaced
+        or removed meanwhile.
+        """
         if self._pending.get(pending.key) is not pending or pending.state is not PendingState.IN_FLIGHT:
             return
         self._carry_out_wake_ups()
@@ -132,14 +138,14 @@ class PendingQueues:
     # -- queues ------------------------------------------------------------------------------------------------------
 
     def local_queue_changed(self, key: LocalQueueKey, now_s: float) -> None:
-        """It came, went, was stopped, or leads to another ClusterQueue."""
+        """Move the workloads of a LocalQueue that came, went, was stopped, or leads to another ClusterQueue."""
         for pending in tuple(self._by_local_queue.get(key, {}).values()):
             if pending.at is not self._order_of(pending):
                 self._leave(pending)
                 self._enter(pending, now_s)
 
     def cluster_queue_changed(self, name: ClusterQueueName, now_s: float) -> None:
-        """It came, went or changed: everything in it is tried again."""
+        """Take in that a ClusterQueue came, went or changed: everything in it is tried again."""
         self._carry_out_wake_ups()
         state = self._cluster.queues.get(name)
         order = self._orders.get(name)
@@ -161,10 +167,10 @@ class PendingQueues:
         self.wake(name)
 
     def wake(self, name: ClusterQueueName, departed: WorkloadKey | None = None) -> None:
-        """Something was freed or changed in this ClusterQueue: its whole tree is tried again.
+        """Note that something was freed or changed in this ClusterQueue: its whole tree is tried again.
 
-        A tree is walked once for all that happens between two questions. ``departed``: nothing has happened but that
-        this workload, which was evicted, has gone.
+        A tree is walked once for everything that happens between two questions. ``departed``: the only thing that
+        happened is that this evicted workload has gone.
         """
         state = self._cluster.queues.get(name)
         if state is None:
@@ -177,7 +183,9 @@ class PendingQueues:
             known.add(departed)
 
     def wake_waiting_for_nodes(self) -> None:
-        """Room on nodes was freed, which several trees may share: ClusterQueues that may wait for it try again."""
+        """Note that room on nodes was freed, which several trees may share: ClusterQueues that may wait for it try
+        again.
+        """
         self._nodes_freed = True
 
     def wake_all(self) -> None:
@@ -188,7 +196,9 @@ class PendingQueues:
     # -- cycles ------------------------------------------------------------------------------------------------------
 
     def heads(self, now_s: float, *, open_for: Callable[[ClusterQueueName], bool]) -> list[PendingWorkload]:
-        """One workload from each ClusterQueue that has one to try and is ``open_for`` admission, by queue name."""
+        """One workload from each ClusterQueue that has one to try and is ``open_for`` admission, sorted by
+        queue name.
+        """
         self._carry_out_wake_ups()
         self._release_due(now_s)
         heads = []
@@ -203,20 +213,20 @@ class PendingQueues:
         return heads
 
     def next_head(self, name: ClusterQueueName) -> PendingWorkload | None:
-        """The next of a ClusterQueue whose head was admitted in the cycle that runs. No wake-up was noted since
-        ``heads``: only what a cycle has decided brings some.
+        """The next workload of a ClusterQueue whose head was admitted in the running cycle. No wake-up was noted since
+        ``heads``: only the decisions of a cycle cause some.
         """
         order = self._orders.get(name)
         return order.pop() if order is not None else None
 
     def put_back(self, pending: PendingWorkload) -> None:
-        """``next_head`` gave it and nothing was decided on it: it is the next again."""
+        """Put back a workload that ``next_head`` returned and that was not decided on: it is the next one again."""
         if pending.at is not None and self._pending.get(pending.key) is pending:
             pending.at.push(pending)
 
     def take_all(self, name: ClusterQueueName, now_s: float) -> list[PendingWorkload]:
-        """All workloads of one ClusterQueue in their order, what was parked included, but for back-offs: a cycle
-        decides on all of them.
+        """Take all workloads of one ClusterQueue in their order, including parked ones but not those that back off: a
+        cycle decides on all of them.
         """
         self._carry_out_wake_ups()
         self._release_due(now_s)
@@ -229,7 +239,9 @@ class PendingQueues:
         return taken
 
     def take(self, pending: PendingWorkload) -> None:
-        """It is decided on now, wherever it waits. Its ClusterQueue is tried again: its shape was refused before."""
+        """Take this workload for a decision, wherever it waits. Its ClusterQueue is woken: the workload's shape was
+        refused before.
+        """
         self._carry_out_wake_ups()
         order = self._orders.get(pending.at.name) if pending.at is not None else None
         if order is not None:
@@ -237,17 +249,17 @@ class PendingQueues:
             order.take(pending)
 
     def release_due(self, now_s: float) -> None:
-        """Those whose back-off is over may be tried."""
+        """Let workloads whose back-off is over be tried."""
         self._carry_out_wake_ups()
         self._release_due(now_s)
 
     def busy(self, *, open_for: Callable[[ClusterQueueName], bool]) -> bool:
-        """Whether ``heads`` would return something, back-offs aside."""
+        """Whether ``heads`` would return something, apart from workloads that back off."""
         self._carry_out_wake_ups()
         return any(open_for(name) and self._orders[name].first() is not None for name in self._ready)
 
     def next_due_s(self) -> float | None:
-        """When the next back-off ends."""
+        """The time at which the next back-off ends; None if there is none."""
         while self._due:
             due_s, key = self._due[0]
             pending = self._pending.get(key)
@@ -259,13 +271,13 @@ class PendingQueues:
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def active(self, name: ClusterQueueName) -> list[PendingWorkload]:
-        """In the order in which they are tried."""
+        """The active workloads of a ClusterQueue, in the order in which they are tried."""
         self._carry_out_wake_ups()
         order = self._orders.get(name)
         return self.in_order(order.active()) if order is not None else []
 
     def parked(self, name: ClusterQueueName) -> list[PendingWorkload]:
-        """Those that wait for a change or a back-off, in the order in which they would be tried."""
+        """The workloads that wait for a change or a back-off, in the order in which they would be tried."""
         self._carry_out_wake_ups()
         order = self._orders.get(name)
         return self.in_order(order.parked()) if order is not None else []
@@ -273,8 +285,8 @@ class PendingQueues:
     def waiting_with(
         self, asked: PendingWorkload, name: ClusterQueueName, to: ClusterQueueName, now_s: float
     ) -> list[PendingWorkload]:
-        """What ``take_all`` would take of ``name``, which stays where it is; with ``asked``, which is queued nowhere,
-        at its place if it waited in ``to``.
+        """The workloads that ``take_all`` would take from ``name``, without taking them. ``asked`` is queued nowhere;
+        it is at the place that it would have if it waited in ``to``.
         """
         self._carry_out_wake_ups()
         order = self._order_at(self._cluster.queues[name])
@@ -285,13 +297,13 @@ class PendingQueues:
         return self.in_order(waiting)
 
     def counts(self, name: ClusterQueueName) -> tuple[int, int]:
-        """How many are active, how many parked."""
+        """The numbers of active and of parked workloads of a ClusterQueue."""
         self._carry_out_wake_ups()
         order = self._orders.get(name)
         return order.counts() if order is not None else (0, 0)
 
     def in_order(self, some: Iterable[PendingWorkload]) -> list[PendingWorkload]:
-        """Sorted as their ClusterQueue tries them: past usage first where it counts."""
+        """The workloads sorted as their ClusterQueue tries them: by past usage first where that counts."""
 
         def key(pending: PendingWorkload) -> tuple[bool, float, tuple[int, int, float, str, str]]:
             state = self._state_of(pending)
@@ -301,7 +313,9 @@ class PendingQueues:
         return sorted(some, key=key)
 
     def validate(self) -> None:
-        """QueueDriftError names the first workload that is not in exactly one place, where it says."""
+        """Check every invariant. QueueDriftError names the first workload that is not in exactly one place, the one its
+        ``state`` names.
+        """
         self._carry_out_wake_ups()
         seen: dict[WorkloadKey, ClusterQueueOrder] = {}
         for order in self._orders.values():
@@ -338,7 +352,7 @@ class PendingQueues:
         self._ready.add(order.name)
 
     def _back_off(self, order: QueueOrder, pending: PendingWorkload) -> None:
-        """Parked until its back-off ends; a wake-up before that changes nothing for it."""
+        """Park the workload until its back-off ends; no wake-up before that requeues it."""
         order.back_off(pending)
         if pending.due_s < math.inf:
             heapq.heappush(self._due, (pending.due_s, pending.key))

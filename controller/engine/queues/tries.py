@@ -1,4 +1,4 @@
-"""What a cycle tries of a workload: two tries that are equal bring the same answer while nothing changes."""
+"""The identity of a cycle's try of a workload: equal tries have the same outcome while nothing changes."""
 
 from controller.engine.model.resources import ResourceName, WorkloadKey
 from controller.engine.queues.entry import Entry

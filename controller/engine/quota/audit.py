@@ -1,6 +1,5 @@
-"""Recomputes the cohort forest from what objects say and what ClusterQueues were charged, and compares.
-
-Written apart from the incremental arithmetic on purpose: recursive, from the leaves, on plain numbers.
+"""Recomputes the cohort forest from objects and the charges of ClusterQueues, and compares. Written apart from the
+incremental arithmetic on purpose: recursive, from the leaves, on plain numbers.
 """
 
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ class QuotaDriftError(RuntimeError):
 
 
 def drift(queues: Mapping[ClusterQueueName, QuotaNode], cohorts: Mapping[CohortName, QuotaNode]) -> list[str]:
-    """One sentence for each thing that is not what it should be; empty when all is well."""
+    """One sentence for each number or link that is wrong; empty when all are right."""
     nodes = [*queues.values(), *cohorts.values()]
     found = [problem for node in nodes for problem in _links(node, cohorts)]
     for root in nodes:
@@ -56,7 +55,7 @@ def _borrowers(node: QuotaNode, fr: FlavorResource) -> int:
 
 
 def _subtree(node: QuotaNode, sums: dict[FlavorResource, tuple[Amount, Amount]]) -> list[str]:
-    """Check a subtree and leave in ``sums`` its quota and usage per flavor-resource, as its parent counts them."""
+    """Check a subtree and leave in ``sums`` its quota and usage for each flavor-resource, as its parent counts them."""
     found: list[str] = []
     below: dict[FlavorResource, list[tuple[Amount, Amount]]] = {}
     for child in (*node.queues.values(), *node.cohorts.values()):

@@ -1,11 +1,12 @@
-"""Quotas as shares of what is really there: the live, healthy capacity of each flavor.
+"""Quotas as shares of the live, healthy capacity of each flavor.
 
-A ClusterQueue or Cohort carries ``tessera.dev/quota-shares: {"a100": {"nvidia.com/gpu": "50%"}}``; in place of the
-``nominalQuota`` of that flavor and resource counts this share of the allocatable amount of all Ready, schedulable nodes
-that carry the flavor's labels. A node agent advertises healthy devices alone, so a GPU that fails leaves the quota
-within a second, and one that comes back returns to it. What the annotation does not name keeps its ``nominalQuota``.
+A ClusterQueue or Cohort carries ``tessera.dev/quota-shares: {"a100": {"nvidia.com/gpu": "50%"}}``; instead of the
+``nominalQuota`` of that flavor and resource this share of the allocatable amount of all Ready, schedulable nodes with
+the flavor's labels counts. A node agent advertises only healthy devices, so a GPU that fails leaves the quota within a
+second, and one that comes back returns to it. What the annotation does not name keeps its ``nominalQuota``.
 
-Node in, changed flavors out; sums are kept, so a node costs one step a flavor it belongs to.
+Methods take a node and return the changed flavors; sums are kept, so a node costs one step for each flavor it belongs
+to.
 """
 
 import re
@@ -28,7 +29,9 @@ _MAX_LENGTH: Final = 65_536
 
 
 class QuotaShareError(ValueError):
-    """The annotation cannot be used; one line that says where and what was expected. The nominal quotas count."""
+    """The annotation cannot be used; the message is one line that says where and what was expected. The nominal quotas
+    count.
+    """
 
 
 class Capacity:
@@ -41,7 +44,7 @@ class Capacity:
         self._sums: dict[FlavorName, dict[ResourceName, Amount]] = {}
 
     def of(self, fr: FlavorResource) -> Amount:
-        """What the flavor's nodes offer; 0 where there is none."""
+        """What the flavor's nodes offer; 0 where there are none."""
         return self._sums.get(fr.flavor, {}).get(fr.resource, 0)
 
     def of_flavor(self, flavor: FlavorName) -> Mapping[ResourceName, Amount]:
@@ -49,7 +52,7 @@ class Capacity:
         return self._sums.get(flavor, {})
 
     def set_node(self, node: Node) -> frozenset[FlavorName]:
-        """The flavors whose capacity changed."""
+        """Store a node. Returns the flavors whose capacity changed."""
         name = node.metadata.name
         self._nodes[name] = node
         flavors = one_set(self._flavors_of(node)) if node.takes_pods else frozenset[FlavorName]()
@@ -114,7 +117,7 @@ class Capacity:
 
 
 def shares_of(annotations: Mapping[str, str]) -> dict[FlavorResource, Fraction]:
-    """What the annotation says, as fractions of 1. Raises QuotaShareError."""
+    """The shares of the annotation, as fractions of 1. Raises QuotaShareError."""
     text = annotations.get(QUOTA_SHARES)
     if text is None:
         return {}
@@ -140,9 +143,8 @@ QuotaOwner = TypeVar("QuotaOwner", bound=ClusterQueue | Cohort)
 
 
 def resolved(owner: QuotaOwner, capacity: Capacity) -> QuotaOwner:
-    """``owner`` with its shares as nominal quotas, rounded down. Raises QuotaShareError, then the object counts as is.
-
-    A lending limit above the resulting quota is harmless: no queue lends more than there is.
+    """``owner`` with its shares as nominal quotas, rounded down. Raises QuotaShareError; the object then counts
+    unchanged. A lending limit above the resulting quota is harmless: no queue lends more than it has.
     """
     shares = shares_of(owner.metadata.annotations)
     if not shares:

@@ -1,9 +1,9 @@
-"""Quota arithmetic: one cell for each node of the cohort forest and each flavor-resource it knows.
+"""Quota arithmetic: one cell for each node of the cohort forest and each flavor-resource that the node has.
 
 A cell holds what was configured at its node and two sums over everything below: the quota of the subtree and its usage.
 A lending limit keeps part of a subtree's quota local; usage fills that part first and only what spills over it reaches
-the parent, just as only the quota beyond it does (KEP-79, hierarchical cohorts). So a change costs one step a level and
-stops where it no longer shows.
+the parent, just as only the quota beyond it does (KEP-79, hierarchical cohorts). So a change costs one step for each
+level and stops where it no longer has an effect.
 
     subtree_quota = nominal + sum over children (subtree_quota - local_quota)
     local_quota   = max(0, subtree_quota - lending_limit), 0 without a limit
@@ -35,7 +35,7 @@ _NO_BOUND: Final = INFINITE * 2
 
 
 def bounded(amount: Amount) -> Amount:
-    """A sum as the world sees it: whatever is infinite or beyond the largest amount is ``UNLIMITED``."""
+    """A sum as it is shown outside: an infinite sum, or one beyond the largest amount, is ``UNLIMITED``."""
     return min(amount, UNLIMITED)
 
 
@@ -44,7 +44,7 @@ class Cell:
 
     ``subtree_quota`` is ``nominal`` plus what the children lend, ``local_quota`` the part of it that is not lent on;
     ``usage`` of a Cohort's cell is the sum of its children's ``spill``. Each method leaves this so at every level
-    above; ``QuotaTree`` alone calls those that write.
+    above; only ``QuotaTree`` calls the methods that write.
     """
 
     __slots__ = (
@@ -67,21 +67,21 @@ class Cell:
         self.local_quota: Amount = 0
         self.usage: Amount = 0
         self.borrowers = 0
-        """How many of the cells whose parent this is have more usage than quota."""
+        """The number of child cells that have more usage than quota."""
 
     def lent(self) -> Amount:
-        """Quota that the parent counts as its own."""
+        """The quota that the parent counts as its own."""
         return self.subtree_quota - self.local_quota
 
     def spill(self) -> Amount:
-        """Usage that the parent sees."""
+        """The usage that the parent counts."""
         return self.usage - self.local_quota if self.usage > self.local_quota else 0
 
     def local_available(self) -> Amount:
         return self.local_quota - self.usage if self.local_quota > self.usage else 0
 
     def configure(self, quota: Quota) -> None:
-        """Replace what the node itself brings; O(depth)."""
+        """Replace the quota that is configured at the node itself; O(depth)."""
         lent, spill, over = self.lent(), self.spill(), self.usage > self.subtree_quota
         nominal = INFINITE if quota.nominal >= UNLIMITED else quota.nominal
         self.subtree_quota += nominal - self.nominal
@@ -122,11 +122,10 @@ class Cell:
         self.parent = None
 
     def available(self) -> Amount:
-        """What may still be used here: own local quota, then whatever each level up has left, within every limit.
-
-        Negative where more is used than there is. A limit without a parent to borrow from means nothing.
+        """What may still be used here: own local quota, then whatever each level above has left, within every limit.
+        Negative where more is used than there is. A borrowing limit has no effect without a parent to borrow from.
         """
-        # Asked several times in every try: ``local_available`` and ``min`` are written out.
+        # A try calls this several times, so ``local_available`` and ``min`` are inlined.
         cell, local, least = self, 0, _NO_BOUND
         while (parent := cell.parent) is not None:
             usage, limit = cell.usage, cell.borrowing_limit
@@ -142,7 +141,7 @@ class Cell:
         return left if left < least else least  # noqa: FURB136
 
     def potential(self) -> Amount:
-        """What could be used here if nothing were used anywhere."""
+        """What could be used here if no queue used anything."""
         cell, local, least = self, 0, _NO_BOUND
         while (parent := cell.parent) is not None:
             if cell.borrowing_limit is not None:
@@ -156,7 +155,9 @@ class Cell:
         return 0 if self.parent is None else max(0, self.usage - self.subtree_quota)
 
     def _tell(self, before: bool) -> None:
-        """Whether it has more usage than quota may have changed: ``before`` is what the parent has counted."""
+        """Update the parent's count of borrowers after a change. ``before``: whether the parent has counted
+        this cell.
+        """
         if self.parent is not None:
             self.parent.borrowers += (self.usage > self.subtree_quota) - before
 

@@ -1,4 +1,4 @@
-"""A ClusterQueue as the engine keeps it: its policies with their defaults, its groups, and who holds its quota."""
+"""A ClusterQueue as the engine keeps it: its policies with their defaults, its groups, and the holders of its quota."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,9 @@ from yamlfile.parsers import Unfit, go_duration
 
 
 def _minimum_runtime_s(annotations: Mapping[str, str]) -> float | None:
-    """An annotation that cannot be read counts as absent: it must not stop the engine."""
+    """The minimum runtime of the annotation, in seconds. An annotation that cannot be read counts as absent: it must
+    not stop the engine.
+    """
     text = annotations.get(MINIMUM_RUNTIME_BEFORE_PREEMPTION)
     if text is None:
         return None
@@ -42,10 +44,8 @@ def _minimum_runtime_s(annotations: Mapping[str, str]) -> float | None:
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
-    """The policies of a ClusterQueue, defaults filled in.
-
-    A missing policy of a present ``preemption`` stays None: it yields no candidates, yet is not Never where Kueue
-    tests for Never. An absent ``preemption`` is Never throughout.
+    """The policies of a ClusterQueue, with defaults filled in. A missing policy of a present ``preemption`` stays None:
+    it yields no candidates, yet is not Never where Kueue tests for Never. An absent ``preemption`` is Never throughout.
     """
 
     within_cluster_queue: WithinClusterQueuePolicy | None = "Never"
@@ -60,7 +60,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     stop: StopPolicy = "None"
     usage_based_admission: bool = False
     minimum_runtime_s: float | None = None
-    """What the annotation says; None without one. Means nothing while the feature is off."""
+    """The annotation's minimum runtime; None without one. Ignored while the feature is off."""
 
     @classmethod
     def of(cls, cluster_queue: ClusterQueue) -> "Policies":
@@ -93,7 +93,7 @@ class ResourceGroup(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A workload that holds quota, as preemption looks at it. ``usage`` is exactly what is charged for it."""
+    """A workload that holds quota, as preemption sees it. ``usage`` is exactly what is charged for it."""
 
     info: WorkloadInfo
     cluster_queue: ClusterQueueName
@@ -103,9 +103,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Effective priority, see ``effective_priority``."""
     reserved_at_s: float
     queued_at_s: float
-    """What ``queue_order_time_s`` says."""
+    """The result of ``queue_order_time_s``."""
     evicted: bool = False
-    """It is being evicted and has not stopped yet."""
+    """Whether the workload is being evicted and has not stopped yet."""
     admitted: bool = False
 
     @property
@@ -118,10 +118,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class QueueState:
-    """One ClusterQueue. ``Cluster`` alone writes it.
-
-    ``holders`` are those of ``Cluster.holders`` with this ``cluster_queue``. The usage of ``node`` is the sum of
-    theirs outside of trials.
+    """One ClusterQueue. Only ``Cluster`` writes it. ``holders`` are those of ``Cluster.holders`` with this
+    ``cluster_queue``. The usage of ``node`` is the sum of theirs outside of trials.
     """
 
     __slots__ = ("flavor_resources", "group_of", "groups", "holders", "name", "node", "object", "policies", "version")
@@ -137,7 +135,7 @@ class QueueState:
         return f"<ClusterQueue {self.name}>"
 
     def respecify(self, cluster_queue: ClusterQueue) -> None:
-        """Take over what the object says now; ``version`` moves on: what was compiled from it is void."""
+        """Take over the new object. ``version`` grows: what was compiled from the old one is void."""
         self.object = cluster_queue
         self.policies = Policies.of(cluster_queue)
         self.groups = tuple(
@@ -147,7 +145,7 @@ class QueueState:
             )
             for group in cluster_queue.spec.resource_groups
         )
-        # The first group that names a resource has it, where admission let two of them name it.
+        # If admission let two groups name a resource, it belongs to the first of them.
         self.group_of: Mapping[ResourceName, int] = {
             resource: index for index, group in reversed([*enumerate(self.groups)]) for resource in group.resources
         }

@@ -25,7 +25,7 @@ def quantity_of(resource: ResourceName, amount: Amount) -> Quantity:
 
 
 def written(resource: ResourceName, amount: float) -> str:
-    """An amount that may be a part of something, as people write it: cores, and bytes to the mebibyte."""
+    """An amount, which may be a fraction, as people write it: cores, and bytes to the mebibyte."""
     if math.isinf(amount):
         return "no limit"
     whole = round(amount)
@@ -37,17 +37,17 @@ def written(resource: ResourceName, amount: float) -> str:
 
 
 def reservation(state: QueueState) -> tuple[FlavorUsage, ...]:
-    """``status.flavorsReservation``: all workloads with quota."""
+    """``status.flavorsReservation``: the usage of all workloads with quota."""
     return shown(state, sums(state.holders.values())[0])
 
 
 def usage(state: QueueState) -> tuple[FlavorUsage, ...]:
-    """``status.flavorsUsage``: admitted workloads alone."""
+    """``status.flavorsUsage``: the usage of admitted workloads only."""
     return shown(state, sums(state.holders.values())[1])
 
 
 def sums(holders: Iterable[Holder]) -> tuple[dict[FlavorResource, Amount], dict[FlavorResource, Amount]]:
-    """What they have reserved, and what those of them that are admitted use."""
+    """What the holders have reserved, and what the admitted ones of them use."""
     reserved: dict[FlavorResource, Amount] = {}
     used: dict[FlavorResource, Amount] = {}
     for holder in holders:
@@ -59,9 +59,8 @@ def sums(holders: Iterable[Holder]) -> tuple[dict[FlavorResource, Amount], dict[
 
 
 def shown(state: QueueState, totals: Mapping[FlavorResource, Amount]) -> tuple[FlavorUsage, ...]:
-    """In the order of ``resourceGroups``; what no group names any more is not shown.
-
-    Nobody borrows who has no cohort to borrow from.
+    """The totals in the order of ``resourceGroups``; what no group names any more is not shown. A queue without a
+    cohort never borrows.
     """
     spec, found = state.node.spec, []
     for group in state.groups:

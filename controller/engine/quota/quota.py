@@ -1,8 +1,10 @@
-"""The cohort forest: who may use how much of what, kept so that a question or a change costs one step a level.
+"""The cohort forest: which queue may use how much of what, kept so that a question or a change costs one step for each
+level.
 
 ClusterQueues and Cohorts come and go as their objects do, in any order: a Cohort without an object exists as long as
-something names it. Usage is charged to ClusterQueues. Every change notes its reverse in the undo log, so trying one is
-``with tree.trial(): ...``; no copy is ever made, and nothing here knows workloads or depends on how many there are.
+another object names it. Usage is charged to ClusterQueues. Every change notes its reverse in the undo log, so trying
+one is ``with tree.trial(): ...``; no copy is ever made, and nothing here knows workloads or depends on how many there
+are.
 """
 
 from controller.engine.model.resources import Amount, ClusterQueueName, CohortName, FlavorResource, Usage
@@ -15,21 +17,21 @@ _NOTHING = QuotaNodeSpec()
 
 
 class UnknownClusterQueueError(LookupError):
-    """No such ClusterQueue: the caller decides whether that means to wait for it or to refuse."""
+    """No ClusterQueue has this name: the caller decides whether to wait for it or to refuse."""
 
 
 class QuotaTree:
-    """``cluster_queues`` and ``cohorts`` are for reading."""
+    """The forest. Others may read ``cluster_queues`` and ``cohorts``; only the methods write them."""
 
     def __init__(self, undo: UndoLog | None = None) -> None:
         self.undo = undo if undo is not None else UndoLog()
         self.cluster_queues: dict[ClusterQueueName, QuotaNode] = {}
         self.cohorts: dict[CohortName, QuotaNode] = {}
         self.generation = 0
-        """Moves on with every change of shape or quotas, wherever in the forest."""
+        """A number that grows with every change of shape or quotas anywhere in the forest."""
 
     def trial(self) -> Trial:
-        """Undo on leaving whatever is done inside the ``with``, unless told to keep it."""
+        """A trial: whatever is done inside the ``with`` is undone on leaving it, unless the trial is kept."""
         return self.undo.trial()
 
     def cluster_queue(self, name: ClusterQueueName) -> QuotaNode:
@@ -41,7 +43,7 @@ class QuotaTree:
     # -- shape -------------------------------------------------------------------------------------------------------
 
     def set_cluster_queue(self, name: ClusterQueueName, spec: QuotaNodeSpec) -> None:
-        """Add the ClusterQueue or replace what was said of it; its usage stays."""
+        """Add the ClusterQueue or replace its spec; its usage stays."""
         node = self.cluster_queues.get(name)
         if node is None:
             node = self.cluster_queues[name] = QuotaNode(name, None, is_queue=True)
@@ -51,20 +53,20 @@ class QuotaTree:
         self._respecify(node, spec)
 
     def remove_cluster_queue(self, name: ClusterQueueName) -> None:
-        """Take the ClusterQueue away with all usage charged to it."""
+        """Remove the ClusterQueue with all usage charged to it."""
         node = self.cluster_queue(name)
         self.undo.record(self._restore_cluster_queue, name, node.spec, node.used())
         self._respecify(node, None)
         del self.cluster_queues[name]
 
     def set_cohort(self, name: CohortName, spec: QuotaNodeSpec) -> None:
-        """Add the Cohort or replace what was said of it. A circle of parents puts the whole tree out of use."""
+        """Add the Cohort or replace its spec. A circle of parents puts the whole tree out of use."""
         node = self._named_cohort(name)
         self.undo.record(self._reset_cohort, name, node.spec)
         self._respecify(node, spec)
 
     def remove_cohort(self, name: CohortName) -> None:
-        """Forget what was said of the Cohort: its quota is gone at once. While it has members it lives on as a root."""
+        """Forget the Cohort's spec: its quota is gone at once. While it has members it lives on as a root."""
         node = self.cohorts.get(name)
         if node is None or node.spec is None:
             return
@@ -75,7 +77,7 @@ class QuotaTree:
     # -- usage -------------------------------------------------------------------------------------------------------
 
     def add_usage(self, name: ClusterQueueName, usage: Usage) -> None:
-        """Charge, whether or not it fits: what runs is counted even where quota was taken away under it."""
+        """Charge usage, whether or not it fits: what runs is counted even where its quota was taken away."""
         node = self.cluster_queue(name)
         if self.undo.recording:
             self.undo.record(self.remove_usage, name, dict(usage))
@@ -83,7 +85,7 @@ class QuotaTree:
             (node.cells.get(fr) or self._cell(node, fr)).charge(amount)
 
     def keep_usage(self, node: QuotaNode, usage: Usage) -> None:
-        """Charge a ClusterQueue's node so that no open trial takes it back."""
+        """Charge a ClusterQueue's node so that no open trial undoes it."""
         for fr, amount in usage.items():
             (node.cells.get(fr) or self._cell(node, fr)).charge(amount)
 
@@ -102,7 +104,7 @@ class QuotaTree:
                 cells[fr].charge(-amount)
 
     def validate(self) -> None:
-        """Recompute everything from what was said and charged; QuotaDriftError names the first sums that differ."""
+        """Recompute everything from specs and charges; QuotaDriftError names the first sums that differ."""
         found = drift(self.cluster_queues, self.cohorts)
         if found:
             raise QuotaDriftError("; ".join(found[:5]))
@@ -110,7 +112,9 @@ class QuotaTree:
     # -- how the shape changes ---------------------------------------------------------------------------------------
 
     def _respecify(self, node: QuotaNode, spec: QuotaNodeSpec | None) -> None:
-        """Give the node its new spec and place. None leaves a Cohort implicit and a ClusterQueue without anything."""
+        """Give the node its new spec and place. None leaves a Cohort implicit and a ClusterQueue without quotas and
+        parent.
+        """
         said, says = node.spec or _NOTHING, spec or _NOTHING
         old_parent, old_root = node.parent, node.root()
         moves = said.parent != says.parent or (node.is_queue and spec is None)
@@ -137,7 +141,7 @@ class QuotaTree:
                 self._cell(node, fr).configure(quota)
 
     def _join(self, node: QuotaNode) -> None:
-        """Attach the node where its spec says, unless that place is below the node itself."""
+        """Attach the node to the parent in its spec, unless that parent is below the node itself."""
         node.broken = False
         if node.spec is None or node.spec.parent is None:
             return
@@ -201,14 +205,14 @@ class QuotaTree:
 
 
 def _grow(node: QuotaNode) -> None:
-    """A node was attached: raise the heights above it."""
+    """Raise the heights above a node that was attached."""
     while (parent := node.parent) is not None and parent.height <= node.height:
         parent.height = node.height + 1
         node = parent
 
 
 def _shrink(node: QuotaNode | None) -> None:
-    """A child left: lower the heights from its old parent up, as far as nothing else holds them."""
+    """Lower the heights from a node's old parent up, as far as no other child keeps them."""
     while node is not None:
         below = node.height - 1
         if (below == 0 and node.queues) or any(child.height == below for child in node.cohorts.values()):

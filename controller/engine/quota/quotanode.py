@@ -1,6 +1,5 @@
-"""A node of the cohort forest, a ClusterQueue or a Cohort, and what may be asked of it.
-
-Nodes belong to ``QuotaTree``, which alone writes them. Every answer costs one step a level.
+"""A node of the cohort forest, a ClusterQueue or a Cohort, and the questions that it answers. Only ``QuotaTree`` writes
+nodes. Every answer costs one step for each level.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +12,7 @@ from controller.engine.quota.cells import Cell, Quota, bounded
 
 
 class QuotaNodeSpec(Struct, frozen=True, kw_only=True):
-    """What a ClusterQueue or Cohort object says. ``parent`` is ``cohortName`` or ``parentName``."""
+    """The settings of a ClusterQueue or Cohort object. ``parent`` is ``cohortName`` or ``parentName``."""
 
     parent: CohortName | None = None
     quotas: Mapping[FlavorResource, Quota] = {}
@@ -22,8 +21,8 @@ class QuotaNodeSpec(Struct, frozen=True, kw_only=True):
 
 
 class BorrowLevel(NamedTuple):
-    """Where a request finds room. ``height`` is that of the smallest subtree whose own quota holds it, 0 being the
-    ClusterQueue alone; ``below_root`` says whether that subtree is less than the whole tree.
+    """The level at which a request finds room. ``height`` is that of the smallest subtree whose own quota holds it, 0
+    being the ClusterQueue alone; ``below_root`` says whether that subtree is less than the whole tree.
     """
 
     height: int
@@ -31,12 +30,13 @@ class BorrowLevel(NamedTuple):
 
 
 class QuotaNode:
-    """A ClusterQueue or a Cohort. Compared by identity: a node is a key of its own, a root the key of its tree.
+    """A ClusterQueue or a Cohort. Compared by identity: a node serves as its own key, a root as the key of its tree.
 
     ``height`` is 0 for a leaf. ``broken`` marks the root of a tree whose Cohorts name each other in a circle; no node
     is above it. A node and its parent name each other: ``parent`` is set exactly while ``parent.cohorts`` or
     ``parent.queues`` has the node. Where a node has a cell its ancestors have one for the same flavor-resource.
-    ``_lendable``, ``_declared`` and ``_measured`` are what the root's ``generation`` beside each says they are of.
+    ``_lendable``, ``_declared`` and ``_measured`` are caches, each valid for the root's ``generation`` that is stored
+    beside it.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class QuotaNode:
         self.name = name
         self.is_queue = is_queue
         self.spec = spec
-        """None for a Cohort that only others name."""
+        """None for a Cohort without an object, which only others name."""
         self.parent: QuotaNode | None = None
         self.cohorts: dict[CohortName, QuotaNode] = {}
         self.queues: dict[ClusterQueueName, QuotaNode] = {}
@@ -70,7 +70,7 @@ class QuotaNode:
         self.height = 0
         self.broken = False
         self.generation = 0
-        """At a root: the number of the last change to this tree's shape or quotas."""
+        """The number of the last change to this tree's shape or quotas; only at a root."""
         self._lendable: dict[ResourceName, Amount] = {}
         self._lendable_of = -1
         self._declared: frozenset[FlavorResource] = frozenset()
@@ -111,7 +111,7 @@ class QuotaNode:
         return self.root().broken
 
     def quota_generation(self) -> int:
-        """Changes whenever anything did that this node's limits depend on; never returns to an old value."""
+        """A number that changes with everything that this node's limits depend on; it never returns to an old value."""
         return self.root().generation
 
     def usage(self, fr: FlavorResource) -> Amount:
@@ -133,7 +133,7 @@ class QuotaNode:
         return 0 if cell is None else bounded(max(0, cell.available()))
 
     def potential_available(self, fr: FlavorResource) -> Amount:
-        """How much could be used here on an empty cluster: what asks for more can never be admitted."""
+        """How much could be used here on an empty cluster: a request for more can never be admitted."""
         cell = self._nearest(fr)
         return 0 if cell is None else bounded(cell.potential())
 
@@ -159,7 +159,7 @@ class QuotaNode:
         return amount > 0 if cell is None else cell.usage + amount > cell.subtree_quota
 
     def borrow_level(self, fr: FlavorResource, amount: Amount) -> BorrowLevel:
-        """How far up the tree a ClusterQueue must reach for ``amount``; the whole height where nothing has it."""
+        """How far up the tree a ClusterQueue must borrow for ``amount``; the whole height where no subtree has it."""
         if self.parent is None or not self.borrowing_with(fr, amount):
             return BorrowLevel(0, self.parent is not None)
         node: QuotaNode = self
@@ -174,7 +174,7 @@ class QuotaNode:
         return BorrowLevel(node.height, node.parent is not None)
 
     def lendable(self) -> Mapping[ResourceName, Amount]:
-        """Per resource, what could be used here at most, over all flavors of the tree: the measure of shares."""
+        """The most that could be used here of each resource, over all flavors of the tree: the measure of shares."""
         root = self.root()
         if self._lendable_of != root.generation:
             sums: dict[ResourceName, Amount] = {}
@@ -185,7 +185,9 @@ class QuotaNode:
         return self._lendable
 
     def declared(self) -> frozenset[FlavorResource]:
-        """What the node or anything below it gives a quota on, 0 included: shares are measured on these alone."""
+        """The flavor-resources for which the node or anything below it has a quota, 0 included: shares are measured
+        only on these.
+        """
         root = self.root()
         if self._declared_of != root.generation:
             own = frozenset(self.spec.quotas) if self.spec is not None else frozenset[FlavorResource]()
@@ -195,7 +197,7 @@ class QuotaNode:
         return self._declared
 
     def measured(self) -> tuple[tuple[FlavorResource, Cell], ...]:
-        """``declared`` with the cells here: what a share is reckoned from, asked for in every try of a fair cohort."""
+        """``declared`` with the cells here: shares are computed from them in every try of a fair cohort."""
         generation = self.root().generation
         if self._measured_of != generation:
             self._measured = tuple([(fr, self.cells[fr]) for fr in self.declared()])
@@ -212,7 +214,7 @@ class QuotaNode:
 
 
 def within_quota(node: QuotaNode, frs: tuple[FlavorResource, ...]) -> bool:
-    """Whether nothing of this is used beyond the subtree's own quota."""
+    """Whether no more of these is used than the subtree's own quota."""
     for fr in frs:
         cell = node.cells.get(fr)
         if cell is not None and cell.usage > cell.subtree_quota:
@@ -221,7 +223,9 @@ def within_quota(node: QuotaNode, frs: tuple[FlavorResource, ...]) -> bool:
 
 
 def any_borrows(cohort: QuotaNode, frs: tuple[FlavorResource, ...]) -> bool:
-    """Whether some child uses more of something than its own quota. One look a flavor-resource: it is asked often."""
+    """Whether some child uses more of one of these than its own quota. Called often, so it reads one counter for each
+    flavor-resource.
+    """
     for fr in frs:
         cell = cohort.cells.get(fr)
         if cell is not None and cell.borrowers:

@@ -1,7 +1,6 @@
-"""Keeps ClusterQueues and Cohorts at their shares of live capacity (kept under ``tessera.quotaFromCapacity``).
-
-Objects pass through here on their way in; a node or flavor that changes capacity brings those again whose quotas are
-shares of it.
+"""Keeps the quotas of ClusterQueues and Cohorts at their shares of live capacity (under ``tessera.quotaFromCapacity``).
+Objects pass through here on their way in; when a node or flavor changes capacity, the objects are returned whose quotas
+are shares of it.
 """
 
 from collections.abc import Iterator
@@ -40,7 +39,9 @@ class QuotaShares:
         return made
 
     def gone(self, kind: type, name: str) -> list[Owner]:
-        """The object is gone, of whatever kind; what the engine must be told again because of it."""
+        """Remove an object of any kind. Returns the ClusterQueues and Cohorts that the engine must take in again
+        because of it.
+        """
         self._forget((kind, name))
         if kind is Node:
             return list(self._again(self.capacity.remove_node(name)))
@@ -49,7 +50,7 @@ class QuotaShares:
         return []
 
     def node(self, given: Node) -> list[Owner]:
-        """What the engine must be told again because of this node."""
+        """Store a node. Returns the ClusterQueues and Cohorts that the engine must take in again because of it."""
         return list(self._again(self.capacity.set_node(given)))
 
     def flavor(self, given: ResourceFlavor) -> list[Owner]:

@@ -1,4 +1,4 @@
-"""From a ClusterQueue or Cohort object to its place in the quota tree."""
+"""Makes the quota node's spec of a ClusterQueue or Cohort object."""
 
 from collections.abc import Iterable
 
@@ -13,10 +13,9 @@ from controller.objects.queues import ClusterQueue, Cohort, FairSharing, Resourc
 
 
 def cluster_queue_spec(cluster_queue: ClusterQueue) -> QuotaNodeSpec:
-    """What ``spec`` says; without a cohort there is no parent, and no weight means 1.
-
-    A resource that the group covers and a flavor leaves out has a quota of 0 there: the API refuses such an object, a
-    file may still hold one.
+    """The spec of a ClusterQueue's node. Without a cohort there is no parent, and no weight means 1. A resource that
+    the group covers and a flavor leaves out has a quota of 0 there: the API refuses such an object, but a file may
+    still hold one.
     """
     spec = cluster_queue.spec
     said = _spec(spec.cohort_name, spec.resource_groups, spec.fair_sharing)

@@ -1,4 +1,5 @@
-"""Dominant resource shares: how much of what others could lend each node borrows, by the resource it borrows most of.
+"""Dominant resource shares: how much of what others could lend each node borrows, by the resource that it borrows most
+of.
 
     borrowed  = per resource, usage beyond the subtree's quota, summed over flavors
     ratio     = the largest borrowed * 1000 / lendable over resources, lendable being what the parent could use at most
@@ -18,7 +19,9 @@ from controller.engine.quota.quotanode import QuotaNode
 
 
 class Share(NamedTuple):
-    """``ratio`` is in thousandths of what is lendable, before the weight. ``dominant`` is None where it is 0."""
+    """The share of one node. ``ratio`` is in thousandths of what is lendable, before the weight. ``dominant`` is None
+    where the ratio is 0.
+    """
 
     ratio: float
     weight: float
@@ -40,7 +43,7 @@ class Share(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, float]:
-        """What shares are compared by, lower first: two infinite ones by their ratios."""
+        """The key by which shares are compared, lower first: two infinite ones by their ratios."""
         if self.ratio == 0.0:
             return (0.0, 0.0)
         share = self.precise
@@ -65,7 +68,9 @@ def share(node: QuotaNode, extra: Usage | None = None) -> Share:
 def may_preempt(
     strategy: PreemptionStrategy, *, preemptor_with: Share, target_before: Share, target_after: Share
 ) -> bool:
-    """``preemptor_with`` includes the incoming workload; the target's shares are with and without the victim."""
+    """Whether the strategy allows a victim. ``preemptor_with`` includes the incoming workload; the target's shares are
+    with and without the victim.
+    """
     if strategy is PreemptionStrategy.LESS_THAN_OR_EQUAL_TO_FINAL_SHARE:
         return preemptor_with.rank <= target_after.rank
     return preemptor_with.rank < target_before.rank
@@ -73,7 +78,6 @@ def may_preempt(
 
 def below_common_ancestor(preemptor: QuotaNode, target: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
     """The two nodes whose shares decide between two ClusterQueues of one tree: just below their lowest common ancestor.
-
     ValueError for nodes of different trees, or when one is an ancestor of the other.
     """
     below: dict[QuotaNode, QuotaNode] = {}
@@ -93,7 +97,9 @@ def below_common_ancestor(preemptor: QuotaNode, target: QuotaNode) -> tuple[Quot
 
 
 def _largest(borrowed: Iterable[tuple[ResourceName, Amount]], parent: QuotaNode) -> tuple[float, ResourceName | None]:
-    """The largest ratio; of equal ones the first by name. Resources that no queue lends have no ratio."""
+    """The largest ratio and its resource; of equal ones the first by name. Resources that no queue lends have
+    no ratio.
+    """
     lendable = parent.lendable()
     largest, dominant = 0.0, None
     for resource, amount in borrowed:

@@ -5,9 +5,8 @@
     penalty   = requests * alpha(sampling interval)      from the reservation until it is counted as consumed
     usage     = sum over resources of weight * (consumed + pending penalties) / LocalQueue weight
 
-Amounts are in the units that a quantity is written in (cores, bytes, devices), so memory outweighs everything unless
+Amounts are in the units in which a quantity is written (cores, bytes, devices), so memory outweighs everything unless
 ``resource_weights`` says otherwise. A weight of 0 or less means infinite usage.
-
 """
 
 import math
@@ -19,20 +18,22 @@ from controller.engine.model.config import AdmissionFairSharing
 from controller.engine.model.resources import CPU, Amount, LocalQueueKey, ResourceName, WorkloadKey
 
 Consumed = dict[ResourceName, float]
-"""Cores, bytes, devices."""
+"""Amounts in cores, bytes, devices."""
 
 _MILLI = 1000.0
 
 
 class UsageRecord(msgspec.Struct, frozen=True):
-    """What ``LocalQueue.status.fairSharing.admissionFairSharingStatus`` keeps of a LocalQueue."""
+    """The record of a LocalQueue in ``LocalQueue.status.fairSharing.admissionFairSharingStatus``."""
 
     consumed: Mapping[ResourceName, float]
     at_s: float
 
 
 class UsageHistory:
-    """Every method that depends on the time takes it; ``usage`` answers for the latest time any of them was told."""
+    """The past usage of all LocalQueues. Every method that depends on the time takes it; ``usage`` answers for the
+    latest time that any of them was given.
+    """
 
     def __init__(self, config: AdmissionFairSharing | None) -> None:
         self._config = config
@@ -40,22 +41,22 @@ class UsageHistory:
         self._penalties: dict[LocalQueueKey, dict[WorkloadKey, Consumed]] = {}
         self._weights: dict[LocalQueueKey, float] = {}
         self._ahead: set[LocalQueueKey] = set()
-        """Those whose record is of the future, by this clock, and was sampled since."""
+        """LocalQueues whose record is from the future by this clock, and was sampled since."""
 
     @property
     def on(self) -> bool:
         return self._config is not None
 
     def set_weight(self, queue: LocalQueueKey, weight: float) -> None:
-        """``spec.fairSharing.weight`` of the LocalQueue, 1 when absent."""
+        """Set ``spec.fairSharing.weight`` of the LocalQueue, 1 when absent."""
         self._weights[queue] = weight
 
     def restore(self, queue: LocalQueueKey, consumed: Mapping[ResourceName, float], at_s: float) -> None:
-        """Take up what was written down before a restart."""
+        """Take over a record that was written before a restart."""
         self._records[queue] = UsageRecord(dict(consumed), at_s)
 
     def forget(self, queue: LocalQueueKey) -> None:
-        """The LocalQueue is gone, and with it what it used."""
+        """Forget a LocalQueue that is gone, with what it used."""
         for kept in (self._records, self._penalties, self._weights):
             kept.pop(queue, None)
         self._ahead.discard(queue)
@@ -64,12 +65,12 @@ class UsageHistory:
         return self._records.get(queue)
 
     def due(self, queue: LocalQueueKey, now_s: float) -> bool:
-        """Whether the next sample is to be taken."""
+        """Whether the next sample must be taken now."""
         due_s = self.due_s(queue, now_s)
         return due_s is not None and due_s <= now_s
 
     def due_s(self, queue: LocalQueueKey, now_s: float) -> float | None:
-        """When the next sample is to be taken; None where none is."""
+        """The time at which the next sample must be taken; None where none is taken."""
         if self._config is None:
             return None
         record = self._records.get(queue)
@@ -79,8 +80,7 @@ class UsageHistory:
 
     def sample(self, queue: LocalQueueKey, running: Mapping[ResourceName, Amount], now_s: float) -> UsageRecord:
         """Let the past decay and add ``running``, what the LocalQueue's admitted workloads hold, since the last sample.
-
-        A clock that went back counts as no time at all, and one record of the future is sampled once.
+        If the clock went back no time is counted, and a record from the future is sampled once.
         """
         record = self._records.get(queue) or UsageRecord({}, now_s)
         share = self._alpha(max(now_s - record.at_s, 0.0))
@@ -94,7 +94,7 @@ class UsageHistory:
         return made
 
     def penalise(self, queue: LocalQueueKey, key: WorkloadKey, requests: Mapping[ResourceName, Amount]) -> None:
-        """A reservation was made: until it counts as consumed it counts in full for one sampling interval."""
+        """Add a penalty for a reservation: until it counts as consumed it counts in full for one sampling interval."""
         if self._config is None or not self._remembers:
             return
         share = self._alpha(self._config.sampling_interval_s)
@@ -102,7 +102,7 @@ class UsageHistory:
         self._penalties.setdefault(queue, {})[key] = penalty
 
     def settle(self, queue: LocalQueueKey, key: WorkloadKey, now_s: float) -> None:
-        """It was admitted: its penalty becomes part of the past."""
+        """Turn the penalty of a workload that was admitted into past usage."""
         penalty = self._drop(queue, key)
         if penalty:
             record = self._records.get(queue) or UsageRecord({}, now_s)
@@ -112,14 +112,14 @@ class UsageHistory:
             self._records[queue] = UsageRecord(consumed, record.at_s)
 
     def pardon(self, queue: LocalQueueKey, key: WorkloadKey) -> None:
-        """The reservation came to nothing: rolled back, deleted, or moved to another queue."""
+        """Drop the penalty of a reservation that came to nothing: rolled back, deleted, or moved to another queue."""
         self._drop(queue, key)
 
     def penalised(self, queue: LocalQueueKey, key: WorkloadKey) -> bool:
         return key in self._penalties.get(queue, {})
 
     def usage(self, queue: LocalQueueKey) -> float:
-        """What LocalQueues are ordered by, lower first."""
+        """The number by which LocalQueues are ordered, lower first."""
         weight = self._weights.get(queue, 1.0)
         if weight <= 0:
             return math.inf

@@ -1,4 +1,4 @@
-"""Whether a ClusterQueue takes part: the reasons of its condition Active, and those of a LocalQueue's."""
+"""Whether a queue is active: the reasons of the condition Active of ClusterQueues and of LocalQueues."""
 
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
@@ -17,14 +17,14 @@ PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 
 
 class Inactive(NamedTuple):
-    """One reason why a queue takes nothing in: the API's code and our sentence."""
+    """One reason why a queue admits nothing: the API's code and our sentence."""
 
     reason: str
     message: str
 
 
 def queue_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:
-    """All that keeps a ClusterQueue from admitting, the weightiest first; none while it is active."""
+    """Every reason that keeps a ClusterQueue from admitting, the most important first; none while it is active."""
     if state.object.metadata.deletion_timestamp is not None:
         yield Inactive("Terminating", words.deleted())
     if state.policies.stop != "None":
@@ -43,8 +43,8 @@ def queue_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:
 
 
 def flavors_without_nodes(state: QueueState, cluster: Cluster) -> dict[FlavorName, str]:
-    """Flavors of a queue that select no node, and what no node has: quota of them is quota of nothing. Such a queue is
-    active, as in Kueue: nodes may come.
+    """Flavors of a queue that select no node, with a sentence that says which labels no node has: quota of them is
+    quota of nothing. Such a queue is active, as in Kueue: nodes may come.
     """
     flavors = dict.fromkeys(flavor for group in state.groups for flavor in group.flavors)
     told = ((flavor, cluster.placement.lacks_nodes(flavor)) for flavor in flavors)
@@ -52,7 +52,7 @@ def flavors_without_nodes(state: QueueState, cluster: Cluster) -> dict[FlavorNam
 
 
 def is_nodeless(state: QueueState, lacking: Collection[FlavorName]) -> bool:
-    """Whether none of its flavors has a node."""
+    """Whether none of the queue's flavors has a node."""
     return queuestate.is_nodeless((flavor for group in state.groups for flavor in group.flavors), lacking)
 
 
@@ -77,10 +77,9 @@ def _check_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:
 
 
 class QueueActivity:
-    """Which ClusterQueues take part; asked in every cycle, so remembered until something that it depends on changes.
-
-    Answers hold while the cluster's objects (``Cluster.generation``) and the forest of quotas
-    (``QuotaTree.generation``) are those they were given for; both numbers only grow.
+    """Which ClusterQueues are active. Asked in every cycle, so answers are remembered until something that they depend
+    on changes: they are valid for one number of changes of the cluster's objects (``Cluster.generation``) and of the
+    forest of quotas (``QuotaTree.generation``); both numbers only grow.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -91,7 +90,7 @@ class QueueActivity:
         """The generations for which ``_open`` holds answers."""
 
     def problems(self, name: ClusterQueueName) -> tuple[Inactive, ...]:
-        """Why the ClusterQueue takes nothing in; empty while it is active."""
+        """Why the ClusterQueue admits nothing; empty while it is active."""
         state = self._cluster.queues[name]
         seen = _Seen(self._cluster.generation, state.version, state.node.quota_generation())
         known = self._problems.get(name)
@@ -100,7 +99,7 @@ class QueueActivity:
         return known[1]
 
     def open_now(self) -> Callable[[ClusterQueueName], bool]:
-        """Whether a ClusterQueue takes anything in: to be asked about many of them before the next event."""
+        """A function that says whether a ClusterQueue is active, valid until the next event."""
         objects, quotas = self._cluster.generation, self._cluster.quota.generation
         if objects != self._open_objects or quotas != self._open_quotas:
             self._open.clear()
@@ -108,7 +107,7 @@ class QueueActivity:
         return self._open.__getitem__
 
     def is_open(self, name: ClusterQueueName) -> bool:
-        """Whether the ClusterQueue takes part: takes anything in, and gives anything up."""
+        """Whether the ClusterQueue is active: it admits workloads, and its workloads may be preempted for others."""
         return self.open_now()(name)
 
     def forget(self, name: ClusterQueueName) -> None:
@@ -119,7 +118,7 @@ class QueueActivity:
 
 
 class _Seen(NamedTuple):
-    """What a ClusterQueue's problems were found in."""
+    """The versions for which a ClusterQueue's problems were determined."""
 
     objects: int
     queue: int
@@ -127,7 +126,7 @@ class _Seen(NamedTuple):
 
 
 class _Answers(dict[ClusterQueueName, bool]):
-    """Answers by name; a question that is not answered yet is asked."""
+    """Answers by name; a missing answer is computed."""
 
     def __init__(self, ask: Callable[[ClusterQueueName], bool]) -> None:
         super().__init__()
@@ -139,7 +138,7 @@ class _Answers(dict[ClusterQueueName, bool]):
 
 
 def local_queue_problem(queue: LocalQueue, cluster: Cluster, *, queue_active: bool) -> Inactive | None:
-    """Why a LocalQueue leads nowhere now; None while it is active."""
+    """Why a LocalQueue leads to no active ClusterQueue now; None while it is active."""
     if (queue.spec.stop_policy or "None") != "None":
         return Inactive("Stopped", words.local_queue_stopped(queue.spec.stop_policy or ""))
     if ClusterQueueName(queue.spec.cluster_queue) not in cluster.queues:

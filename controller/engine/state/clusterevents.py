@@ -1,5 +1,5 @@
-"""What the objects of the cluster's side say, taken in: queues, cohorts, flavors, checks, limits. Pending
-workloads are tried again where something may have changed for them; an unchanged object wakes none.
+"""Takes in the objects of the cluster's side: queues, cohorts, flavors, checks, limits. Pending workloads are tried
+again where something may have changed for them; an unchanged object wakes none.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,9 @@ class ClusterEvents:
         self._state = state
         self._workloads = workloads
         self._offered: set[FlavorName] = set()
-        """Flavors whose users are noted to be woken, while ``_offered_at`` holds: nothing else has happened since."""
+        """Flavors whose users are noted to be woken. Valid while ``_offered_at`` equals the present counts: nothing
+        else has happened since.
+        """
         self._offered_at = (-1, -1)
 
     # -- queues ------------------------------------------------------------------------------------------------------
@@ -67,7 +69,7 @@ class ClusterEvents:
         state.touch()
 
     def _restore_usage(self, key: LocalQueueKey, given: LocalQueue) -> None:
-        """What was written down before a restart, unless this engine knows better."""
+        """Restore the usage that was written before a restart, unless this engine has a newer record."""
         kept = given.status.fair_sharing
         written = kept.admission_fair_sharing_status if kept is not None else None
         if written is None or written.last_update is None or self._state.usage.record(key) is not None:
@@ -150,12 +152,12 @@ class ClusterEvents:
         self._offer(self._state.cluster.placement.set_gpu_node(given))
 
     def remove_gpu_node(self, name: str) -> None:
-        """The node's GPUs are counted only, from now on."""
+        """Remove a GpuNode. From now on the node's GPUs are only counted, not placed one by one."""
         self._offer(self._state.cluster.placement.remove_gpu_node(name))
 
     def _offer(self, flavors: frozenset[FlavorName]) -> None:
-        """These flavors' nodes offer something else now. Thousands of nodes come one after the other: their users are
-        woken once.
+        """Wake the users of flavors whose nodes offer something else now. Thousands of nodes may come one after the
+        other: the users are woken once.
         """
         state = self._state
         if self._offered_at != (state.changes, state.queues.carried_out):
@@ -216,7 +218,7 @@ class ClusterEvents:
     # -- devices by claim --------------------------------------------------------------------------------------------
 
     def set_claim_object(self, given: KubernetesObject, now_s: float) -> None:
-        """A DeviceClass, ResourceClaim, ResourceClaimTemplate or ResourceSlice."""
+        """Store a DeviceClass, ResourceClaim, ResourceClaimTemplate or ResourceSlice."""
         self._offer(self._state.cluster.placement.set_claim_object(given))
         if isinstance(given, ResourceSlice) and not self._state.cluster.config.claim_rules.reads_slices:
             return
@@ -231,7 +233,7 @@ class ClusterEvents:
     def _claims_changed(self, kind: type[KubernetesObject], namespace: str, name: str, now_s: float) -> None:
         claims = self._state.device_claims
         if kind is DeviceClass:
-            # An extended resource may stand for it, which any workload may ask for.
+            # An extended resource may stand for the class, and any workload may request it.
             claims.all_changed()
             self._workloads.refill(now_s)
         elif kind is ResourceSlice:

@@ -1,8 +1,9 @@
-"""Claims of devices in the engine: which workloads name them, and which one is charged for a claim that several share.
+"""ResourceClaims in the engine: which workloads name them, and which workload is charged for a claim that several
+share.
 
-A claim by name is charged to the first workload with quota that names it, by the time of its reservation, in that
-workload's own flavor. When that one leaves, the next is charged: all of it follows from the objects, and no admission
-says it. What an admission says is what the workload takes of itself.
+A shared claim is charged to the first workload with quota that names it, by the time of its reservation, in that
+workload's own flavor. When that workload leaves, the next one is charged. All of this follows from the objects, and no
+admission says it: an admission says what the workload takes by itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,7 +35,7 @@ _Charges = dict[FlavorResource, Amount]
 
 
 class ToldClaim(NamedTuple):
-    """One claim of a workload, or template of claims, as a question is answered."""
+    """One ResourceClaim (or template) of a workload, as ``tessera explain`` shows it."""
 
     name: str
     template: bool
@@ -42,14 +43,16 @@ class ToldClaim(NamedTuple):
     problem: str
     charged_to: tuple[WorkloadKey, ...]
     not_placed: str
-    """Why it does not count where its pods are placed; empty where it does."""
+    """Why the claim does not count where its pods are placed; empty where it does."""
 
 
 class DeviceClaims:
-    """``WorkloadEvents`` and ``ClusterEvents`` write; ``settle`` is called before anything is decided.
+    """The claims of workloads and their charges. ``WorkloadEvents`` and ``ClusterEvents`` write; ``settle`` is called
+    before anything is decided.
 
     ``_users`` has every holder that names a claim, and no claim without one; ``_payers`` says which of them is charged
-    which resource of it, as of the last ``settle``. A holder's usage is then what its admission says and those charges.
+    which resource of it, as of the last ``settle``. A holder's usage is then what its admission says plus those
+    charges.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -69,7 +72,7 @@ class DeviceClaims:
     # -- which workloads name what -----------------------------------------------------------------------------------
 
     def tell(self, key: WorkloadKey, workload: Workload) -> None:
-        """The workload is new, or its spec has changed."""
+        """Store the claims that a new or changed workload names."""
         self.forget(key)
         named = tuple(dict.fromkeys(claims_of(workload)))
         if named:
@@ -84,7 +87,7 @@ class DeviceClaims:
                 del self._naming[each]
 
     def affected_by(self, kind: type[KubernetesObject], namespace: str, name: str) -> tuple[WorkloadKey, ...]:
-        """Workloads whose claims may count differently once this object is another."""
+        """The workloads whose claims may count differently after a change of this object."""
         if kind is ResourceClaim or kind is ResourceClaimTemplate:
             return tuple(self._naming.get((kind is ResourceClaimTemplate, f"{namespace}/{name}"), ()))
         return tuple(self._with_claims)
@@ -94,7 +97,7 @@ class DeviceClaims:
         return self.book.count(workload, counts, lambda claim, name: name in self._payers.get(claim, ()))
 
     def told(self, workload: Workload) -> Iterator[ToldClaim]:
-        """What its claims count as, each for itself; without the gate nothing."""
+        """What each claim of the workload counts as by itself; nothing without the gate."""
         unplaced = self._unplaced(workload)
         for template, name in dict.fromkeys(claims_of(workload)) if self.book.rules.on else ():
             try:
@@ -105,7 +108,7 @@ class DeviceClaims:
             yield ToldClaim(name, template, amounts, problem, payers, unplaced.get((template, name), ""))
 
     def _unplaced(self, workload: Workload) -> Mapping[_Named, str]:
-        """Claims that do not count where pods are placed, of pod sets that say where they are to be."""
+        """Claims that do not count where pods are placed, for pod sets whose pods must be placed."""
         found: dict[_Named, str] = {}
         for pod_set in workload.spec.pod_sets if self.book.rules.placed else ():
             names = claim_names(workload.metadata.namespace, pod_set.template.spec)
@@ -114,12 +117,14 @@ class DeviceClaims:
         return found
 
     def claim_changed(self, claim: ClaimKey) -> None:
-        """The claim itself is new, another, or gone."""
+        """Note that the claim itself is new, changed or gone."""
         if claim in self._users:
             self._unsettled.add(claim)
 
     def all_changed(self) -> None:
-        """Every claim may count differently: drivers publish node by node, so it is counted once, when it is needed."""
+        """Note that every claim may count differently. Drivers publish node by node, so claims are counted once, when
+        needed.
+        """
         self._unsettled.update(self._users)
         self._recount_all = True
 
@@ -144,13 +149,13 @@ class DeviceClaims:
             self.added(holder)
 
     def carried(self, holder: Holder) -> Holder:
-        """The holder, as its object says, with the charges that it has."""
+        """The holder as its object says, with the charges that it has."""
         charges = self._charges.get(holder.key)
         return holder if charges is None else _charged(holder, charges)
 
     def settle(self) -> tuple[list[Holder], set[WorkloadKey]]:
-        """Charge every claim to the first that names it. Those that take less than before, as they were; and workloads
-        to which the claims that they name mean something else now.
+        """Charge every claim to the first workload that names it. Returns the holders that take less than before, as
+        they were before, and the workloads whose claims mean something else now.
         """
         eased: list[Holder] = []
         recount = set(self._with_claims) if self._recount_all else set[WorkloadKey]()
@@ -183,7 +188,7 @@ class DeviceClaims:
         return eased, recount
 
     def _first_of(self, claim: ClaimKey) -> dict[ResourceName, WorkloadKey]:
-        """By resource of the claim the workload that is charged: the first user that has a flavor for it."""
+        """The workload that is charged for each resource of the claim: the first user that has a flavor for it."""
         users = [self._cluster.holders[key] for key in self._users.get(claim, ())]
         if not users:
             self._amounts.pop(claim, None)
@@ -197,7 +202,7 @@ class DeviceClaims:
         return payers
 
     def _counted(self, claim: ClaimKey) -> Mapping[ResourceName, Amount]:
-        """While it cannot be counted it is charged as it was."""
+        """What the claim counts as; while it cannot be counted, the amounts of before."""
         try:
             self._amounts[claim] = self.book.of_claim(claim)
         except ClaimProblemError:
@@ -205,7 +210,7 @@ class DeviceClaims:
         return self._amounts[claim]
 
     def _due(self, holder: Holder) -> _Charges:
-        """What the holder is charged for claims by name."""
+        """What the holder is charged for shared claims."""
         charges: _Charges = {}
         for claim in _named(holder):
             for name, payer in self._payers.get(claim, {}).items():
@@ -216,7 +221,9 @@ class DeviceClaims:
         return charges
 
     def validate(self, objects: Mapping[WorkloadKey, Workload]) -> None:
-        """``objects``: the workloads that are known. Charges that are not settled yet are not looked at."""
+        """Check users and charges; ``objects`` are the known workloads. Charges that are not settled yet are not
+        checked. Raises DriftError.
+        """
         holders = self._cluster.holders
         users = {(claim, holder.key) for holder in holders.values() for claim in _named(holder)}
         if users != {(claim, key) for claim, keys in self._users.items() for key in keys}:
@@ -242,8 +249,8 @@ def _named(holder: Holder) -> Mapping[ClaimKey, str]:
 
 
 def _flavor(holder: Holder, claim: ClaimKey, name: ResourceName) -> FlavorName | None:
-    """The one that it was admitted to with the claim. Of another pod set only where that one has none of the resource:
-    the mapping is another than then, and no charge at all would be too low.
+    """The flavor that the holder was admitted to with the claim. The flavor of another pod set counts only where that
+    pod set has none of the resource: the mapping has changed since, and no charge at all would be too low.
     """
     has = _named(holder)[claim]
     pod_sets = sorted(holder.info.pod_sets, key=lambda pod_set: pod_set.name != has)
@@ -251,7 +258,7 @@ def _flavor(holder: Holder, claim: ClaimKey, name: ResourceName) -> FlavorName |
 
 
 def _charged(holder: Holder, charges: Mapping[FlavorResource, Amount]) -> Holder:
-    """Its own usage and these charges."""
+    """The holder with its own usage and these charges."""
     usage = dict(holder.info.usage().assigned)
     for fr, amount in charges.items():
         usage[fr] = min(usage.get(fr, 0) + amount, UNLIMITED)

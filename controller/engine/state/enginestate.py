@@ -1,4 +1,6 @@
-"""What the parts of the engine share: the cluster, the queues, past usage, and the workloads as their objects are."""
+"""The state that the parts of the engine share: the cluster, the queues, past usage, and the workloads as their objects
+are.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -31,11 +33,8 @@ from controller.objects.meta import Resources
 
 
 class PodDefaults:
-    """What the cluster adds to pod templates that do not say it themselves: LimitRanges, RuntimeClasses' overheads.
-
-    ``ClusterEvents`` alone writes; what changes something returns True.
-
-    ``overheads``: by the RuntimeClass's name.
+    """What the cluster adds to pod templates that do not say it themselves: LimitRanges, and overheads by RuntimeClass
+    name. Only ``ClusterEvents`` writes; methods return True if they changed something.
     """
 
     def __init__(self) -> None:
@@ -44,7 +43,7 @@ class PodDefaults:
         self.overheads: Mapping[str, Resources] = self._overheads
 
     def limit_ranges(self, namespace: str) -> list[LimitRange]:
-        """By name, because the first default of a resource counts."""
+        """The LimitRanges of a namespace sorted by name, because the first default of a resource counts."""
         ranges = self._ranges.get(namespace, {})
         return [ranges[name] for name in sorted(ranges)]
 
@@ -71,7 +70,7 @@ class PodDefaults:
 class UnwrittenDecisions:
     """Decisions that count from the moment they were made, and that no object shows yet.
 
-    ``Outcomes`` adds and takes back, ``WorkloadEvents`` drops what an object shows; a rebuilt engine adopts them.
+    ``Outcomes`` adds and takes back, ``WorkloadEvents`` drops what an object shows; a rebuilt engine takes them over.
 
     ``admissions``: key -> the admission. ``evictions``: workloads whose holder is ``evicted`` before their object says
     so. ``ended``: elastic slices that hold nothing any more although their object does. No ended slice holds quota, and
@@ -115,15 +114,15 @@ class UnwrittenDecisions:
 
 
 class EngineState:
-    """The engine's memory, each part with one owner that says who writes it.
+    """The engine's memory; each part has one owner, which says who writes it.
 
-    ``changes`` moves on with everything that may make a cycle decide otherwise: every event that changes a part ends in
+    ``changes`` grows with everything that may make a cycle decide otherwise: every event that changes a part ends in
     ``touch`` or ``wake``. A workload that has an object is in one place: it holds quota (``cluster.holders``), waits
-    (``queues``) or is stranded (``workloads.stranded``); in none while it is held back or its slice has ended.
+    (``queues``) or is stranded (``workloads.stranded``); it is in none while it is held back or its slice has ended.
     """
 
     def __init__(self, config: EngineConfig, placement: Placement | None, before: "EngineState | None" = None) -> None:
-        """``before``: the state that this one takes the place of."""
+        """``before``: the state that this one replaces."""
         fair = config.admission_fair_sharing if config.gates.on("AdmissionFairSharing") else None
         self.config = config
         self.cluster = Cluster(config, placement)
@@ -154,11 +153,13 @@ class EngineState:
         self.claims.scarcity += 1
 
     def ease(self) -> None:
-        """As ``touch``, where nothing is scarcer: an evicted workload has gone, or a pending one has come."""
+        """``touch`` for a change that makes nothing scarcer: an evicted workload has gone, or a pending one
+        has come.
+        """
         self.changes += 1
 
     def wake_tree(self, node: QuotaNode | None) -> None:
-        """Everything below the node's root is tried again."""
+        """Wake every queue below the node's root: its workloads are tried again."""
         found = None if node is None else next(node.root().queue_names(), None)
         if found is not None:
             self.wake(found)
@@ -174,13 +175,15 @@ class EngineState:
         self.queues.wake(name, departed)
 
     def wake_queue_of(self, key: WorkloadKey) -> None:
-        """The workload, if it waits, may be admitted now, whatever it was told before."""
+        """Wake the queue of a pending workload: it is tried again, whatever was decided on it before."""
         pending = self.queues.get(key)
         if pending is not None and pending.at is not None:
             self.queues.wake(pending.at.name)
 
     def dequeue(self, key: WorkloadKey) -> PendingWorkload | None:
-        """The workload waits no longer, if it did: with its wait end its claim and its backfill reservation."""
+        """Remove the workload from its queue, if it is in one; its claim and its backfill reservation end with its
+        wait.
+        """
         pending = self.queues.remove(key)
         if pending is None:
             return None
@@ -192,12 +195,12 @@ class EngineState:
         return pending
 
     def withdraw(self, claimants: Iterable[WorkloadKey]) -> None:
-        """Their claims end."""
+        """End the claims of these workloads."""
         for key in claimants:
             self.carry_out(self.claims.apply(Withdrawn(key)))
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Of an event that ``claims`` took in; before the next one."""
+        """Carry out the effects of an event that ``claims`` took in; to be called before the next event."""
         for effect in effects:
             match effect:
                 case WakeAll():
@@ -209,7 +212,7 @@ class EngineState:
                     self.touch()
 
     def released(self, holder: Holder, departed: WorkloadKey | None = None) -> None:
-        """What it held, or part of it, is free: quota in its tree, and room on nodes."""
+        """Note that what the holder held, or part of it, is free: quota in its tree, and room on nodes."""
         self.wake(holder.cluster_queue, departed)
         if any(pod_set.topology is not None for pod_set in holder.info.pod_sets):
             self.queues.wake_waiting_for_nodes()
@@ -220,12 +223,14 @@ class EngineState:
                 self.released(holder)
 
     def queue_of(self, key: LocalQueueKey) -> QueueState | None:
-        """The ClusterQueue that a LocalQueue leads to."""
+        """The ClusterQueue that a LocalQueue leads to; None if it leads to none."""
         local = self.cluster.local_queues.get(key)
         return None if local is None else self.cluster.queues.get(ClusterQueueName(local.spec.cluster_queue))
 
     def audits(self) -> tuple[Callable[[], None], ...]:
-        """Every part, and every workload in one place. They raise DriftError, QuotaDriftError or QueueDriftError."""
+        """The checks of every part, and that every workload is in one place. They raise DriftError, QuotaDriftError or
+        QueueDriftError.
+        """
         return (
             *self.cluster.audits(),
             self.queues.validate,

@@ -13,19 +13,19 @@ SECOND_PASS_LAST_S: Final = 30.0
 
 
 class SecondPass(NamedTuple):
-    """``waited_s``: the wait that ends at ``due_s``; the next is twice as long."""
+    """A second pass to come. ``waited_s``: the wait that ends at ``due_s``; the next one is twice as long."""
 
     due_s: float
     waited_s: float
 
 
 class HolderNotes:
-    """``WorkloadEvents`` writes what objects say, ``Outcomes`` what a cycle made of it.
+    """Notes on workloads with quota. ``WorkloadEvents`` writes what objects say, ``Outcomes`` what a cycle decided.
 
-    ``unready``: admitted, and not all of its pods are ready. ``replaced``: holder -> the elastic slice that it
-    replaced, while that one holds quota as well. ``passes``: second passes to come. A key of these three is that of a
-    workload with quota, or of a slice whose end is decided. Holders that got new places in a second pass are kept for
-    one cycle: from the next on the room they left counts for those refused beside them.
+    ``unready``: workloads that are admitted and whose pods are not all ready. ``replaced``: holder -> the elastic slice
+    that it replaced, while that one holds quota as well. ``passes``: second passes to come. A key of these three is
+    that of a workload with quota, or of a slice whose end is decided. Holders that got new places in a second pass are
+    kept for one cycle: from the next cycle on the room that they left counts for workloads refused beside them.
     """
 
     def __init__(self) -> None:
@@ -38,13 +38,13 @@ class HolderNotes:
         self.passes: Mapping[WorkloadKey, SecondPass] = self._passes
 
     def forget(self, key: WorkloadKey) -> None:
-        """The workload holds quota no more."""
+        """Drop the notes on a workload that no longer holds quota."""
         self._unready.discard(key)
         self._passes.pop(key, None)
         self._replaced.pop(key, None)
 
     def set_unready(self, key: WorkloadKey, *, unready: bool) -> bool:
-        """Whether that was not known."""
+        """Note whether the workload's pods are not all ready. Returns whether that is new."""
         if unready == (key in self._unready):
             return False
         (self._unready.add if unready else self._unready.discard)(key)
@@ -59,7 +59,7 @@ class HolderNotes:
     # -- second passes -----------------------------------------------------------------------------------------------
 
     def want_pass(self, key: WorkloadKey, now_s: float) -> None:
-        """Unless one is to come already."""
+        """Schedule a second pass, unless one is scheduled already."""
         if key not in self._passes:
             self.pass_soon(key, now_s)
 
@@ -67,7 +67,9 @@ class HolderNotes:
         self._passes[key] = SecondPass(now_s + SECOND_PASS_FIRST_S, SECOND_PASS_FIRST_S)
 
     def pass_later(self, key: WorkloadKey, now_s: float) -> None:
-        """It found no place: twice the wait, up to ``SECOND_PASS_LAST_S``."""
+        """Schedule another second pass after one that found no place: the wait doubles, up to
+        ``SECOND_PASS_LAST_S``.
+        """
         known = self._passes.get(key)
         waited_s = SECOND_PASS_FIRST_S / 2 if known is None else known.waited_s
         wait_s = min(2 * waited_s, SECOND_PASS_LAST_S)
@@ -77,7 +79,7 @@ class HolderNotes:
         self._passes.pop(key, None)
 
     def passes_due(self, now_s: float) -> list[WorkloadKey]:
-        """By key."""
+        """The workloads whose second pass is due, sorted by key."""
         return sorted(key for key, due in self._passes.items() if due.due_s <= now_s) if self._passes else []
 
     @property

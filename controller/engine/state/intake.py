@@ -1,4 +1,4 @@
-"""From a Workload object to what the engine keeps of it: a place among the pending, a holding, or nothing."""
+"""Turns a Workload object into what the engine keeps of it: a pending workload, a holder, or nothing."""
 
 import hashlib
 from collections.abc import Mapping
@@ -44,13 +44,13 @@ _NOWHERE = ClusterQueueName("")
 
 
 class WorkloadPhase(Enum):
-    """Where a workload belongs, by what its object says."""
+    """The part of the engine in which a workload belongs, by what its object says."""
 
     FINISHED = auto()
     HOLDS = auto()
     PENDING = auto()
     HELD_BACK = auto()
-    """It may not queue: not active, gated, about to be deactivated, or waiting out a back-off."""
+    """The workload may not queue: it is not active, gated, about to be deactivated, or backs off."""
 
 
 def standing(workload: Workload, config: EngineConfig) -> WorkloadPhase:
@@ -72,7 +72,7 @@ def local_queue_of(workload: Workload) -> LocalQueueKey:
 
 
 def replaced_slice(workload: Workload, config: EngineConfig) -> WorkloadKey | None:
-    """The elastic slice that this one stands in for."""
+    """The elastic slice that this workload replaces; None for none."""
     if not config.gates.on("ElasticJobsViaWorkloadSlices"):
         return None
     key = workload.metadata.annotations.get(SLICE_REPLACES)
@@ -92,21 +92,20 @@ class _Common(NamedTuple):
 
 
 class Shapes:
-    """What pending workloads of one shape have in common is made and kept once: their pod sets and what these ask for.
-
-    A hundred thousand may wait, and most are alike.
+    """The shared parts of pending workloads of one shape, made and kept once: their pod sets and what these request. A
+    hundred thousand workloads may wait, and most are alike.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], _Common] = {}
         self._values: dict[object, Any] = {}
         self._named: dict[_Marks, tuple[tuple[PodSet, ...], str]] = {}
-        """Shapes by the identity of pod sets, which are held here so that no others get it: who reads workloads shares
-        pod sets of the same text.
+        """Shapes by the identity of pod sets, which are held here so that no other object gets their ids. The reader of
+        workloads shares pod sets of equal text.
         """
 
     def forget(self) -> None:
-        """The defaults have changed."""
+        """Drop everything, after the defaults have changed."""
         self._known.clear()
 
     def pending_of(
@@ -119,11 +118,9 @@ class Shapes:
         overheads: Mapping[str, Resources],
         claims: WorkloadClaims | None = None,
     ) -> tuple[PendingWorkload, Workload]:
-        """With the namespace's defaults in its templates, which then belong to its shape; and the workload as given.
-
-        So do its ``claims``, as they are counted.
-
-        Both hold what they have in common with others once.
+        """The pending workload, and the workload as given. The pending workload has the namespace's defaults in its
+        templates; these, and its ``claims`` as they are counted, belong to its shape. Both share all parts that they
+        have in common with other workloads.
         """
         priority = effective_priority(workload, config.gates)
         place = (self._shape(workload, priority, claims), "" if limits.empty else workload.metadata.namespace)
@@ -134,7 +131,7 @@ class Shapes:
             first = config.extensions.limits_before_defaults
             filled = adjusted(workload, overheads=overheads, limits=limits, limits_first=first)
             common = self._known[place] = _common(workload, filled, place[0], priority, config, claims)
-        # What the watch's reader has shared already is not copied once more.
+        # Pod sets that the watch's reader has shared already are not replaced again.
         is_shared = workload.spec.pod_sets is common.given
         given = workload if is_shared else self._compact(workload, common.given, common.given_specs)
         info = WorkloadInfo(
@@ -158,7 +155,7 @@ class Shapes:
         return pending, given
 
     def _shape(self, workload: Workload, priority: int, claims: WorkloadClaims | None) -> str:
-        """``shape_of``, found by what it is made of where that is quicker."""
+        """``shape_of``, looked up by its inputs where that is quicker."""
         spec = workload.spec
         if claims is not None or spec.preemption_gates or workload.status.reclaimable_pods:
             return shape_of(workload, priority, claims)
@@ -173,7 +170,7 @@ class Shapes:
         return shape
 
     def _compact(self, workload: Workload, pod_sets: tuple[PodSet, ...], specs: dict[str, WorkloadSpec]) -> Workload:
-        """An equal workload. Of its parts those that others have as well are the same objects."""
+        """An equal workload whose parts are the same objects as equal parts of other workloads."""
         replace, once, metadata = msgspec.structs.replace, self._once, workload.metadata
         owners = tuple(
             replace(owner, api_version=once(owner.api_version), kind=once(owner.kind))
@@ -208,7 +205,7 @@ def _common(
     claims: WorkloadClaims | None,
 ) -> _Common:
     changed = filled.spec.pod_sets != given.spec.pod_sets
-    # An admission that no condition vouches for says nothing of what a pending workload asks for.
+    # An admission without the condition QuotaReserved says nothing about the requests of a pending workload.
     asking = msgspec.structs.replace(filled, status=msgspec.structs.replace(filled.status, admission=None))
     info = WorkloadInfo.of(asking, rules=config.request_rules, gates=config.gates, claims=claims)
     own = shape_of(filled, priority, claims) if changed else shape
@@ -224,7 +221,7 @@ def _common(
 
 
 def _spec(given: WorkloadSpec, pod_sets: tuple[PodSet, ...], specs: dict[str, WorkloadSpec]) -> WorkloadSpec:
-    """``given`` with these pod sets: the object that others have already, where it says the same."""
+    """``given`` with these pod sets: the object that other workloads have already, where it is equal."""
     known = specs.get(given.queue_name)
     spec = msgspec.structs.replace(given, pod_sets=pod_sets)
     if known == spec:
@@ -236,7 +233,9 @@ def _spec(given: WorkloadSpec, pod_sets: tuple[PodSet, ...], specs: dict[str, Wo
 
 
 def holder_of(workload: Workload, config: EngineConfig, known: Holder | None = None) -> Holder:
-    """What a workload with quota is charged of itself: claims by name are not in it. Raises TopologyEncodingError."""
+    """The holder of a workload with quota, charged for what it takes by itself: shared claims are not in it. Raises
+    TopologyEncodingError.
+    """
     claims = named_claims(workload, config.claim_rules)
     info = WorkloadInfo.of(workload, rules=config.request_rules, gates=config.gates, claims=claims)
     conditions = workload.status.conditions
@@ -261,7 +260,7 @@ def queued_at_s(workload: Workload, config: EngineConfig) -> float:
 
 
 def named_claims(workload: Workload, rules: ClaimRules) -> WorkloadClaims | None:
-    """The claims by name of a workload with quota; None where it has none, or they do not count."""
+    """The shared claims of a workload with quota; None where it has none, or they do not count."""
     if not rules.on or not rules.every_kind:
         return None
     named = first_naming(workload, _admitted_counts(workload))
@@ -269,8 +268,8 @@ def named_claims(workload: Workload, rules: ClaimRules) -> WorkloadClaims | None
 
 
 def _admitted_counts(workload: Workload) -> dict[str, int]:
-    """The pods of each set that its quota was given for, of which some may have ended since: a charge stays in the
-    flavor that had room for it.
+    """The pods of each set for which the quota was given; some may have ended since. A charge stays in the flavor that
+    had room for it.
     """
     admission = workload.status.admission
     full = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
@@ -281,20 +280,21 @@ def _admitted_counts(workload: Workload) -> dict[str, int]:
 
 
 def shape_of(workload: Workload, priority: int, claims: WorkloadClaims | None = None) -> str:
-    """Equal for workloads of one ClusterQueue that are tried alike: same pods, same priority, same constraints.
-
-    What still counts of a pod set is in it too: pods that are reclaimable ask for nothing.
+    """A hash that is equal for workloads of one ClusterQueue that are tried alike: same pods, same priority, same
+    constraints. What still counts of a pod set is in it too: reclaimable pods request nothing.
     """
     pod_sets = workload.spec.pod_sets
     shape = _digest(workload, pod_sets, priority, claims)
     if not any(pod_set.topology_request and pod_set.topology_request.names_places for pod_set in pod_sets):
         return shape
-    # Always a part of its own: an untimed shape named as its quota shape would park all of that with itself.
+    # The part is always separate: an untimed shape equal to its quota shape would park all of that with itself.
     return placed(shape, _digest(workload, tuple(map(_anywhere, pod_sets)), priority, claims))
 
 
 def _anywhere(pod_set: PodSet) -> PodSet:
-    """As far as quota is concerned: the levels that it names decide on flavors, how it asks for them does not."""
+    """The pod set as far as quota is concerned: the levels that it names decide on flavors, the way it asks for them
+    does not.
+    """
     asked, template = pod_set.topology_request, pod_set.template
     if asked is None:
         return pod_set
@@ -318,8 +318,9 @@ def _named(asked: PodSetTopologyRequest) -> set[str]:
 
 
 def _sums(workload: Workload, requests: tuple[PodSetRequests, ...], priority: int) -> str | None:
-    """The shape of all that ask for the same under the same constraints, divided into whatever pod sets. None where
-    the pod sets' constraints differ, some say where pods are to be, or fewer pods would do: there each pod set counts.
+    """The shape of all workloads that request the same sums under the same constraints, however divided into pod sets.
+    None where the pod sets' constraints differ, where some name a topology, or where fewer pods would do: there each
+    pod set counts.
     """
     pod_sets = workload.spec.pod_sets
     under = {constraints(pod_set) for pod_set in pod_sets}
@@ -336,7 +337,7 @@ def _digest(workload: Workload, pod_sets: tuple[PodSet, ...], priority: int, cla
 
 
 def _marks(workload: Workload) -> tuple[str, str, str, str, str]:
-    """What decides of its metadata."""
+    """The parts of a workload's metadata that decisions depend on."""
     annotations = workload.metadata.annotations
     return (
         annotations.get(ALLOWED_FLAVORS, ""),
@@ -348,7 +349,7 @@ def _marks(workload: Workload) -> tuple[str, str, str, str, str]:
 
 
 def _hashed(asked: object, workload: Workload, priority: int, claims: WorkloadClaims | None) -> str:
-    """``asked`` with all that decides besides."""
+    """A hash of ``asked`` and everything else that decisions depend on."""
     parts = (asked, priority, *_marks(workload), workload.spec.preemption_gates, claims)
     return hashlib.sha256(_ENCODER.encode(parts)).hexdigest()[:16]
 

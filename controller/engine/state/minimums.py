@@ -1,9 +1,9 @@
-"""The floor of elastic gangs: what is above a gang's minimum holds quota only while the minimum does.
+"""The minimums of elastic gangs: pods above a gang's minimum hold quota only while the minimum does.
 
-A gang with more pods than its minimum is one workload of the minimum, and one of a pod each for those above it, which
-name it (``ABOVE_MINIMUM_OF``). A subgroup above it is one workload of its own minimum, which pods may be above in turn.
-All come after their minimum and go before it: of the lowest priority, they are the first victims in their queue and
-take nothing from others. Where the minimum is evicted all the same, they leave with it.
+A gang with more pods than its minimum is one workload of the minimum, and a workload of one pod for each pod above it,
+which names the minimum (``ABOVE_MINIMUM_OF``). A subgroup above it is one workload of its own minimum, above which pods
+may be in turn. All start after their minimum and end before it: having the lowest priority, they are the first victims
+in their queue and take nothing from others. If the minimum is evicted all the same, they leave with it.
 
 A minimum that is not known is over: its pods have ended, and those above it run to their own end.
 """
@@ -19,19 +19,19 @@ from controller.objects.workload import Workload
 
 
 def waits_for(state: EngineState, workload: Workload) -> WorkloadKey | None:
-    """The minimum that has to hold quota before this one may; None for one that waits for no other."""
+    """The minimum that must hold quota before this workload may; None for a workload that waits for no other."""
     minimum = minimum_of(workload)
     return minimum if minimum is not None and is_missing(state, minimum) else None
 
 
 def is_missing(state: EngineState, minimum: WorkloadKey) -> bool:
-    """Whether a gang's minimum is there and holds no quota, or is leaving."""
+    """Whether a gang's minimum exists and holds no quota, or is leaving."""
     holder = state.cluster.holders.get(minimum)
     return holder.evicted if holder is not None else minimum in state.workloads.objects
 
 
 def without_minimum(state: EngineState) -> Iterator[tuple[Holder, WorkloadKey]]:
-    """Those that hold quota, and do not leave, although the minimum of their gang is missing."""
+    """Workloads that hold quota, and are not leaving, although the minimum of their gang is missing."""
     holders = state.cluster.holders
     for minimum, above in state.workloads.above.items():
         if is_missing(state, minimum):
@@ -42,7 +42,7 @@ def without_minimum(state: EngineState) -> Iterator[tuple[Holder, WorkloadKey]]:
 
 
 def validate(state: EngineState) -> None:
-    """After a cycle. DriftError for a gang of which pods run below its minimum."""
+    """Check after a cycle. DriftError for a gang whose pods run below its minimum."""
     found = next(without_minimum(state), None)
     if found is not None:
         raise DriftError(f"{found[0].key} holds quota, and {found[1]}, the minimum of its gang, does not")

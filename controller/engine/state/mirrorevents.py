@@ -1,7 +1,7 @@
-"""Queues of Volcano and KAI, taken in: what the mirror makes of them goes into the cluster like any other object.
+"""Takes in queues of Volcano and KAI: the objects that the mirror makes of them go into the cluster like any other.
 
-Their LocalQueues come on demand: a namespace reaches a mirrored queue by its name as soon as a workload of it names
-it. A LocalQueue object of that name in the namespace wins, for it is the namespace's own.
+Their LocalQueues are made on demand: a namespace reaches a mirrored queue by its name as soon as a workload of the
+namespace names it. A LocalQueue object of that name in the namespace takes precedence, for it is the namespace's own.
 """
 
 from collections.abc import Iterable
@@ -22,9 +22,8 @@ from inventory.api.names import QUEUE_USAGE
 
 
 class MirrorEvents:
-    """``mirror`` is for reading.
-
-    ``_reached``: the LocalQueues that are there for a mirrored queue and have no object; all lead to leaves.
+    """The events of Volcano's and KAI's queues. ``mirror`` may be read by others. ``_reached``: the LocalQueues that
+    exist for a mirrored queue and have no object; all lead to leaves.
     """
 
     def __init__(self, state: EngineState, cluster: ClusterEvents) -> None:
@@ -45,7 +44,7 @@ class MirrorEvents:
             self._state.queue_history.forget(QueueName(name))
 
     def imply(self, system: System, how: Adoption) -> None:
-        """The system has its own Queues from now on, whoever created any."""
+        """Note that the system has its own Queues from now on, whoever created any."""
         self.mirror.imply(system, how)
 
     def node(self, node: Node) -> None:
@@ -55,20 +54,22 @@ class MirrorEvents:
         self.mirror.node_gone(name)
 
     def name_taken(self, name: str, now_s: float) -> None:
-        """Before a ClusterQueue of this name is taken in: a mirrored one leaves first."""
+        """Called before a ClusterQueue of this name is taken in: a mirrored queue of that name is removed first."""
         self.mirror.take_name(name)
         self.flush(now_s)
 
     def name_free(self, name: str) -> None:
-        """After it went."""
+        """Called after the ClusterQueue of this name went."""
         self.mirror.free_name(name)
 
     def flush(self, now_s: float) -> None:
-        """What has come is taken in: before anything is decided or asked."""
+        """Take in all changes of the mirror; called before anything is decided or asked."""
         self._carry_out(self.mirror.changes(), now_s)
 
     def reach(self, key: LocalQueueKey, now_s: float) -> None:
-        """A workload names this LocalQueue, or one that was there is gone."""
+        """Make the LocalQueue of a mirrored queue, if there is one: called when a workload names it, or when the
+        LocalQueue object is gone.
+        """
         if key in self._state.cluster.local_queues:
             return
         made = self.mirror.local_queue(key)
@@ -77,12 +78,12 @@ class MirrorEvents:
             self._cluster.set_local_queue(made, now_s)
 
     def queue_of(self, key: LocalQueueKey) -> QueueState | None:
-        """The ClusterQueue that a LocalQueue leads to, or would if a workload named it."""
+        """The ClusterQueue that a LocalQueue leads to, or would lead to if a workload named it."""
         local = self._state.cluster.local_queues.get(key) or self.mirror.local_queue(key)
         return self._state.cluster.queues.get(ClusterQueueName(local.spec.cluster_queue)) if local is not None else None
 
     def given(self, key: LocalQueueKey) -> None:
-        """The LocalQueue has an object now."""
+        """Note that the LocalQueue has an object now."""
         self._reached.discard(key)
 
     def _carry_out(self, changes: Iterable[Change], now_s: float) -> None:
@@ -119,7 +120,7 @@ class MirrorEvents:
             self._cluster.remove_topology(name)
 
     def _reach_all(self, now_s: float) -> None:
-        """Queues have come or gone: LocalQueues follow."""
+        """Make and remove LocalQueues after mirrored queues have come or gone."""
         for key in sorted(self._reached):
             if self.mirror.local_queue(key) is None:
                 self._reached.discard(key)

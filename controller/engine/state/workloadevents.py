@@ -1,4 +1,4 @@
-"""What a Workload's object says, taken in: to the pending, to those that hold quota, or out."""
+"""Takes in Workload objects: a workload becomes pending, becomes a holder, or leaves."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ class WorkloadEvents:
         self._shapes = Shapes()
 
     def put(self, workload: Workload, now_s: float) -> None:
-        """The workload is new or has changed. An echo of what is known changes nothing."""
+        """Store a new or changed workload. An object that is known already changes nothing."""
         state, key = self._state, WorkloadKey(workload.key)
         where = standing(workload, state.config)
         if where is WorkloadPhase.FINISHED:
@@ -42,14 +42,14 @@ class WorkloadEvents:
             self._note_outside(workload)
             state.device_claims.tell(key, workload)
         elif known is not None:
-            # Conditions change; what was asked for stays in memory once.
+            # Conditions change; an equal spec is kept in memory once.
             workload = msgspec.structs.replace(workload, spec=known.spec)
         state.workloads.tell(key, workload)
         if state.config.extensions.consolidation is not None:
             self._note_move(key, workload)
         if key in state.unwritten.admissions:
             if where is WorkloadPhase.PENDING:
-                # The object as it was before the admission that is being written.
+                # The object is the one from before the admission that is being written.
                 return
             state.unwritten.drop_admission(key)
         if where is not WorkloadPhase.HOLDS:
@@ -63,13 +63,13 @@ class WorkloadEvents:
             self._unqueue(key)
 
     def _note_move(self, key: WorkloadKey, workload: Workload) -> None:
-        """A leader before this one may have moved it."""
+        """Note a move that an earlier leader may have made."""
         moved = find_condition(workload.status.conditions, MOVED)
         if moved is not None and moved.status == "True" and moved.last_transition_time is not None:
             self._state.moves.seen(key, epoch_s(moved.last_transition_time))
 
     def remove(self, key: WorkloadKey) -> None:
-        """Finished, or gone."""
+        """Remove a workload that has finished or is gone."""
         state = self._state
         state.moves.served(key)
         known = state.workloads.forget(key)
@@ -85,21 +85,21 @@ class WorkloadEvents:
         self._unqueue(key)
 
     def refill(self, now_s: float, *, namespace: str | None = None) -> None:
-        """The defaults that pending workloads get have changed, those of one namespace or of all."""
+        """Make pending workloads anew after a change of defaults, in one namespace or in all."""
         self._shapes.forget()
         for pending in list(self._state.queues):
             if namespace is None or pending.info.workload.metadata.namespace == namespace:
                 self._queue(pending.key, self._state.workloads.objects[pending.key], now_s)
 
     def recount(self, keys: Iterable[WorkloadKey], now_s: float) -> None:
-        """The claims of these workloads count differently, of those that wait."""
+        """Make these workloads anew, as far as they are pending: their claims count differently."""
         state = self._state
         for key in keys:
             if state.queues.get(key) is not None:
                 self._queue(key, state.workloads.objects[key], now_s)
 
     def settle_claims(self, now_s: float) -> None:
-        """Claims that several workloads share are charged to the first of them, before anything is decided."""
+        """Charge claims that several workloads share to the first of them; called before anything is decided."""
         state = self._state
         eased, recount = state.device_claims.settle()
         for holder in eased:
@@ -107,12 +107,12 @@ class WorkloadEvents:
         self.recount(sorted(recount), now_s)
 
     def adopt(self, name: ClusterQueueName, now_s: float) -> None:
-        """The ClusterQueue is there now: those who hold quota in it hold it."""
+        """Make holders of the workloads that have quota in a ClusterQueue that exists now."""
         for key, workload in self._state.workloads.adopted(name):
             self._hold(key, workload, now_s)
 
     def strand(self, name: ClusterQueueName, gone: tuple[Holder, ...]) -> None:
-        """The ClusterQueue went: those who held quota in it hold nothing until it is back."""
+        """Strand the holders of a ClusterQueue that went: they hold nothing until it is back."""
         for holder in gone:
             self._state.workloads.strand(name, holder.key)
             self._state.notes.forget(holder.key)
@@ -153,7 +153,7 @@ class WorkloadEvents:
             state.touch()
 
     def _note(self, holder: Holder, now_s: float) -> None:
-        """What else depends on its conditions."""
+        """Store what else depends on the holder's conditions."""
         state, key, workload = self._state, holder.key, holder.info.workload
         conditions = workload.status.conditions
         waits = holder.admitted and not is_true(conditions, reasons.PODS_READY)
@@ -173,8 +173,8 @@ class WorkloadEvents:
             state.notes.drop_pass(key)
 
     def _release(self, key: WorkloadKey, *, waits: bool = False) -> None:
-        """``waits``: it goes back into its queue, and with it the penalty of the reservation that came to nothing, as
-        in Kueue: what it waited for once is not forgotten at each eviction.
+        """Remove the holder. ``waits``: the workload goes back into its queue, and keeps the penalty of the reservation
+        that came to nothing, as in Kueue: an eviction does not erase it.
         """
         state = self._state
         state.workloads.unstrand(key)
@@ -201,13 +201,13 @@ class WorkloadEvents:
             known.info = pending.info
             return
         if known is not None:
-            # Something a try depends on has changed, though its place in the queue may be the same.
+            # Something that a try depends on has changed, though the workload's place in the queue may be the same.
             state.dequeue(key)
         state.queues.put(pending, now_s)
         state.ease()
 
     def pending_of(self, key: WorkloadKey, workload: Workload) -> tuple[PendingWorkload, Workload]:
-        """How it would wait, and the workload as it is kept. Nothing is queued."""
+        """The pending workload as it would be queued, and the workload as it would be kept. Nothing is queued."""
         state = self._state
         pending, compact = self._shapes.pending_of(
             key,
@@ -221,7 +221,9 @@ class WorkloadEvents:
         return pending, compact
 
     def _asks_for_nothing_new(self, pending: PendingWorkload) -> bool:
-        """Whether all that it asks for is what the workload that it replaces holds in its ClusterQueue."""
+        """Whether the workload requests no more than what the workload that it replaces holds in the same
+        ClusterQueue.
+        """
         state, workload = self._state, pending.info.workload
         if not state.config.extensions.takeovers_first or not workload.metadata.annotations:
             return False
@@ -240,7 +242,7 @@ class WorkloadEvents:
     # -- changes from outside ----------------------------------------------------------------------------------------
 
     def _note_outside(self, workload: Workload) -> None:
-        """A new workload or a changed spec may let others evict each other again."""
+        """Note a change from outside: a new workload or a changed spec may let others evict each other again."""
         if self._state.config.extensions.no_eviction_cycles:
             self._outside(workload)
 
@@ -255,7 +257,9 @@ class WorkloadEvents:
 
 
 def _holder(workload: Workload, state: EngineState, known: Holder | None) -> Holder:
-    """Places that contradict themselves are no places: the quota counts all the same."""
+    """The holder of a workload. A topology assignment that contradicts itself is dropped: the quota counts all the
+    same.
+    """
     try:
         return holder_of(workload, state.config, known)
     except TopologyEncodingError:
@@ -272,7 +276,9 @@ def _holder(workload: Workload, state: EngineState, known: Holder | None) -> Hol
 
 
 def _same(known: PendingWorkload, given: PendingWorkload) -> bool:
-    """Whether nothing has changed that a try depends on: conditions are written by the engine's caller and not read."""
+    """Whether nothing has changed that a try depends on. Conditions are written by the engine's caller and not read
+    here.
+    """
     states = [
         [(check.name, check.state) for check in pending.info.workload.status.admission_checks]
         for pending in (known, given)
@@ -289,7 +295,7 @@ def _same(known: PendingWorkload, given: PendingWorkload) -> bool:
 
 
 def requested(info: WorkloadInfo) -> dict[ResourceName, int]:
-    """What all of its pods ask for together, by resource."""
+    """What all pods of the workload request together, by resource."""
     totals: dict[ResourceName, int] = {}
     for pod_set in info.pod_sets:
         for resource, amount in pod_set.requests.items():

@@ -1,4 +1,4 @@
-"""Every workload that is not finished, as its object was told last."""
+"""Every workload that is not finished, as its latest object is."""
 
 from collections.abc import Mapping
 
@@ -9,12 +9,12 @@ from controller.objects.workload import Workload
 
 
 class KnownWorkloads:
-    """``WorkloadEvents`` alone writes.
+    """The known workloads. Only ``WorkloadEvents`` writes.
 
-    ``objects``: by key. ``stranded``: those of them that were admitted by a ClusterQueue that is not there, by that
-    queue, in the order they were told. A stranded workload has an object, is under one queue, and neither holds quota
-    nor waits. No queue is kept without workloads. ``above``: pods above the minimum of a gang, by the workload that has
-    the minimum, which need not be there; no key is kept without any.
+    ``objects``: by key. ``stranded``: those of them that were admitted by a ClusterQueue that does not exist, by that
+    queue, in the order in which they came. A stranded workload has an object, is under one queue, and neither holds
+    quota nor waits. No queue is kept without workloads. ``above``: pods above the minimum of a gang, by the workload
+    that has the minimum, which need not exist; no key is kept without any.
     """
 
     def __init__(self) -> None:
@@ -59,11 +59,11 @@ class KnownWorkloads:
                     del self._stranded[name]
 
     def adopted(self, name: ClusterQueueName) -> list[tuple[WorkloadKey, Workload]]:
-        """The ClusterQueue is there: those that were stranded for it, which are so no more."""
+        """The workloads that were stranded for a ClusterQueue that exists now; they are no longer stranded."""
         return [(key, self._objects[key]) for key in self._stranded.pop(name, ())]
 
     def validate(self, queues: Mapping[ClusterQueueName, object]) -> None:
-        """``queues``: those that the cluster has."""
+        """Check the indexes. ``queues``: the ClusterQueues of the cluster. Raises DriftError."""
         for name, keys in self._stranded.items():
             if name in queues or not keys:
                 raise DriftError(f"{sorted(keys)} are stranded for ClusterQueue {name}, which is there or has none")

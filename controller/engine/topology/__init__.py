@@ -1,1 +1,1 @@
-"""Placement on nodes that form a topology: blocks, racks, hosts. Pure: objects in, domains out."""
+"""Placement on nodes that form a topology (blocks, racks, hosts). Pure: takes objects, returns topology domains."""

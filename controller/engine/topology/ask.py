@@ -1,4 +1,6 @@
-"""What a pod set asks of a topology, in levels of one tree; and which nodes its pods may run on at all."""
+"""The topology request of a pod set, as levels of one tree, and the node rules (selector, affinity, tolerations) that
+decide which nodes its pods may run on.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -17,11 +19,13 @@ from controller.objects.workload import PodSet, PodSetTopologyRequest, SliceCons
 from inventory.layout.entries import PERCENT_RESOURCE
 
 Each = tuple[tuple[ResourceName, Amount], ...]
-"""What one pod takes where it runs, itself counted under ``pods``; in the order of the names."""
+"""What one pod takes on the node where it runs, including 1 of ``pods`` for the pod itself; sorted by resource name."""
 
 
 class Filter(NamedTuple):
-    """Which nodes are open to a pod, hashable. ``preferred`` only where preferred affinity counts."""
+    """The rules that decide which nodes are open to a pod; hashable. ``preferred`` is filled only where preferred node
+    affinity counts.
+    """
 
     selector: frozenset[tuple[str, str]] = frozenset()
     terms: tuple[NodeSelectorTerm, ...] = ()
@@ -36,7 +40,7 @@ class Filter(NamedTuple):
         return not self.terms or any(_matches(term, node) for term in self.terms)
 
     def problem(self, node: NodeFacts) -> str:
-        """Why ``admits`` says no, in one clause that follows a number of nodes."""
+        """Why ``admits`` refuses the node: a clause that follows a number of nodes in a sentence."""
         taint = untolerated(node.taints, self.tolerations)
         if taint is not None:
             value = f"={taint.value}" if taint.value else ""
@@ -46,38 +50,41 @@ class Filter(NamedTuple):
         return "not matched by their node affinity"
 
     def score(self, node: NodeFacts) -> int:
-        """The sum of the weights of the preferences that the node meets."""
+        """The sum of the weights of the preferred terms that the node meets."""
         return sum(weight for weight, term in self.preferred if _matches(term, node))
 
 
 class RequestShape(NamedTuple):
-    """What counts depend on: requests that agree in it share one set of counts."""
+    """Everything that counts of a tree depend on: requests with equal shapes share one ``Counts``."""
 
     each: Each
     leader: Each
-    """Empty without a leader."""
+    """What the leader pod takes; empty where there is no leader."""
     filter: Filter
     slice_level: int
     slice_size: int
     inner: tuple[int, ...]
-    """By level the size of an inner slice layer, 0 where there is none."""
+    """Size of the inner slice layer at each level of the tree; 0 where a level has none."""
     empty: bool
-    """As if no placed pod were running."""
+    """Whether the counts take every pod that Tessera placed as gone (an empty cluster)."""
     within: int = -1
     """The only domain whose nodes count; -1 for all."""
     devices: DeviceAsk | None = None
-    """What each pod asks of its GPUs."""
+    """What each pod asks of its GPUs beyond their number."""
     led: DeviceAsk | None = None
-    """The same of the leader."""
+    """What the leader asks of its GPUs beyond their number."""
     claims: ClaimsAsk | None = None
-    """What each pod asks by claim."""
+    """What each pod asks through ResourceClaims."""
     led_claims: ClaimsAsk | None = None
     led_filter: Filter | None = None
-    """Which nodes are open to the leader; None: those that are open to the others."""
+    """Which nodes are open to the leader; None where those are the nodes that are open to the workers."""
 
 
 class Ask(NamedTuple):
-    """``pods`` pods at ``level``. ``required``: in one domain of it; ``free``: anywhere; else as low as can be."""
+    """A request for ``pods`` pods at ``level``. ``required``: all in one domain of that level; ``free``: in any
+    domains; neither: in one domain of ``level`` or, if none holds them, of the nearest level above that has one, and at
+    last in several domains of the highest level.
+    """
 
     shape: RequestShape
     pods: int
@@ -98,10 +105,10 @@ _NO_REQUEST: Final = PodSetTopologyRequest()
 
 
 class PodSetAsk(Struct, frozen=True, gc=False):
-    """What a pod set asks of a topology, read from its object once. Levels are labels: no tree is known yet.
+    """What a pod set asks of a topology, read from its object once. Levels are node labels here: no tree is known yet.
 
-    ``required``, ``preferred`` and ``unconstrained`` say where the set as a whole is to be, the first that is given
-    counting; ``layers`` are its slices from the outermost in, a size of 0 where none was given.
+    ``required``, ``preferred`` and ``unconstrained`` say where the whole set is to be; the first one given counts.
+    ``layers`` are its slice layers from the outermost in, with size 0 where the object gives none.
     """
 
     required: str | None = None
@@ -109,36 +116,40 @@ class PodSetAsk(Struct, frozen=True, gc=False):
     unconstrained: bool = False
     layers: tuple[SliceConstraint, ...] = ()
     group: str | None = None
-    """The name of its pod set group."""
+    """The name of the pod set's group; None for none."""
     devices: bool = False
-    """Not any of a node's GPUs will do: the pods must be placed by their devices."""
+    """The pods must be placed by their devices: not every GPU of a node will do."""
     parts: bool = False
-    """It asks for percents, each request on one GPU: the sum that a node has of them does not say whether one fits."""
+    """The pod set asks for percents of GPUs, each request on one GPU: the sum of percents that is free on a node does
+    not say whether one request fits.
+    """
     bound: str = ""
-    """The level of which one domain has all of its gang, where it says no place itself; empty for none."""
+    """The level of which one domain must hold the pod set's whole gang, where the pod set itself names no level; empty
+    for none.
+    """
 
     @property
     def slices_alone(self) -> bool:
-        """Slices must be together, and the set as a whole need not be."""
+        """Whether each slice must be in one domain while the set as a whole need not be."""
         return bool(self.layers) and self.required is None and self.preferred is None
 
     @property
     def level(self) -> bool:
-        """Whether it names where its pods are to be."""
+        """Whether the pod set names a level for its pods."""
         return self.required is not None or self.preferred is not None or self.unconstrained or bool(self.layers)
 
     @property
     def wish(self) -> str:
-        """What of GPUs it asks for, in words."""
+        """What the pod set asks of GPUs, in words for a message."""
         return "parts of GPUs" if self.parts else "certain GPUs"
 
     @property
     def placed(self) -> bool:
-        """Whether its pods must be placed: it says where they are to be, or that only some GPUs will do."""
+        """Whether the pods must be placed by topology: the pod set names a level, or only some GPUs will do."""
         return self.level or self.devices
 
     def label(self, levels: tuple[str, ...]) -> str | None:
-        """The level at which the set is to be placed; None where it asks for none."""
+        """The label of the level at which the set is to be placed; None where it asks for none."""
         if self.required is not None:
             return self.required
         if self.preferred is not None:
@@ -148,7 +159,7 @@ class PodSetAsk(Struct, frozen=True, gc=False):
         return levels[-1] if self.unconstrained else None
 
     def unknown_level(self, levels: tuple[str, ...], gates: FeatureGates) -> str | None:
-        """A level that is asked for and that the topology does not have."""
+        """The first level that the pod set asks for and the topology does not have; None if it has all."""
         counted = self.layers if gates.on("TASMultiLayerTopology") else self.layers[:1]
         wanted = [self.label(levels), *(layer.topology for layer in counted)]
         return next((label for label in wanted if label is not None and label not in levels), None)
@@ -173,7 +184,7 @@ def pod_set_ask(pod_set: PodSet) -> PodSetAsk:
 
 
 def asks_for_parts(pod_set: PodSet) -> bool:
-    """See ``PodSetAsk.parts``."""
+    """Whether a container requests percents of a GPU; see ``PodSetAsk.parts``."""
     spec = pod_set.template.spec
     return any(
         PERCENT_RESOURCE in container.resources.requests or PERCENT_RESOURCE in container.resources.limits
@@ -188,7 +199,9 @@ def each_of(single_pod: Mapping[ResourceName, Amount]) -> Each:
 
 
 def filter_of(spec: PodSpec, tolerations: tuple[Toleration, ...], *, preferences: bool) -> Filter:
-    """``tolerations`` are those that the flavor adds; ``preferences``: preferred node affinity counts."""
+    """The node rules of a pod. ``tolerations``: those that the flavor adds. ``preferences``: preferred node affinity
+    counts.
+    """
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
     preferred = affinity.preferred_during_scheduling_ignored_during_execution if affinity is not None else ()
@@ -201,7 +214,9 @@ def filter_of(spec: PodSpec, tolerations: tuple[Toleration, ...], *, preferences
 
 
 def _matches(term: NodeSelectorTerm, node: NodeFacts) -> bool:
-    """An empty term matches nothing, as in kube-scheduler; ``metadata.name`` is the one field there is."""
+    """Whether the node matches the term. An empty term matches nothing, as in kube-scheduler; ``metadata.name`` is the
+    only field that ``matchFields`` may name.
+    """
     if not term.match_expressions and not term.match_fields:
         return False
     return all(_holds(requirement, node.labels.get(requirement.key)) for requirement in term.match_expressions) and all(

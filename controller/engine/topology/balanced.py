@@ -1,8 +1,10 @@
-"""Balanced placement (gate TASBalancedPlacement): a preferred level's pods spread evenly over few of its domains.
+"""Balanced placement (gate TASBalancedPlacement): the pods of a preferred level are spread evenly over few of its
+domains.
 
-Looked at are the sets of siblings at the preferred level. The threshold is the most that the least loaded domain can be
-given while no more domains are used than greedily; domains that hold less are left out. Of the sets that give the
-highest threshold the one of fewest domains is taken. Where nothing comes of it, best fit decides. Source: KEP-2724.
+The candidates are the sets of siblings at the preferred level. The threshold of a set is the most slices that its least
+loaded domain can get while no more domains are used than the greedy choice uses; domains that hold less are left out.
+The set with the highest threshold wins, on a tie the one that needs fewest domains. If no set has a threshold above 0,
+best fit decides. Source: KEP-2724.
 """
 
 from math import log2
@@ -13,11 +15,11 @@ from controller.engine.topology.counts import Counts
 from controller.engine.topology.domainsearch import DomainSearch, Take
 
 _MAX_STEPS: Final = 20_000
-"""Beyond this the knapsack would take seconds: best fit decides."""
+"""Steps of the knapsack above which it is not run, since it would take seconds: best fit decides instead."""
 
 
 class _Number:
-    """Counts of one domain, to be pruned on trial."""
+    """A copy of one domain's counts that a trial may prune."""
 
     __slots__ = ("leaders", "pods", "pods_with", "slices", "slices_with")
 
@@ -30,7 +32,7 @@ class _Number:
 
 
 class _Greedy(NamedTuple):
-    """How many domains the greedy choice takes, and the last of them with and without the leader."""
+    """The number of domains that the greedy choice takes, and the last domain taken with the leader and without it."""
 
     domains: int
     last_led: int | None
@@ -44,7 +46,7 @@ class Balanced:
         self._ask = ask
 
     def run(self) -> list[Take] | None:
-        """Leaves with their pods; None where balance is out of reach."""
+        """Leaves with their pods; None where no balanced placement exists."""
         ask, shape = self._ask, self._ask.shape
         best: tuple[int, int, _BalancedTrial] | None = None
         for siblings in self._sibling_sets():
@@ -70,7 +72,9 @@ class Balanced:
         return [self._tree.children[domain] for domain in self._tree.at_level[self._ask.level - 1]]
 
     def _threshold(self, siblings: list[int], least: int) -> "tuple[int, int, _BalancedTrial] | None":
-        """Threshold, number of domains, and what is left of the siblings; None if they cannot hold everything."""
+        """The threshold, the number of domains, and the pruned siblings; None if the siblings cannot hold all pods, or
+        their threshold is below ``least``.
+        """
         ask = self._ask
         trial = _BalancedTrial(self._counts, ask, siblings)
         lower = siblings
@@ -92,7 +96,7 @@ class Balanced:
         trial.prune(threshold)
         pruned = trial.greedy(siblings)
         if pruned is None and lowered < threshold and lowered > 0 and lowered >= least:
-            # The leader takes room on a domain that just held the threshold.
+            # The leader takes room on a domain that held exactly the threshold without it.
             threshold = lowered
             trial = _BalancedTrial(self._counts, ask, siblings)
             trial.prune(threshold)
@@ -101,7 +105,7 @@ class Balanced:
 
 
 class _BalancedTrial:
-    """One set of siblings with what is below them, pruned."""
+    """One set of sibling domains and everything below them, with counts that are pruned on trial."""
 
     def __init__(self, counts: Counts, ask: Ask, siblings: list[int]) -> None:
         self.domains = siblings
@@ -117,7 +121,7 @@ class _BalancedTrial:
         return number
 
     def greedy(self, domains: list[int]) -> _Greedy | None:
-        """None where they cannot hold everything."""
+        """The greedy choice among the domains; None where they cannot hold all slices and the leader."""
         left, leaders, number = self._ask.slices, self._ask.leaders, 0
         last_led = last = None
         if leaders:
@@ -187,12 +191,15 @@ class _BalancedTrial:
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def fewest(self, domains: list[int], *, by_entropy: bool) -> list[int] | None:
-        """As few domains as the greedy choice takes, with the least room to spare: the knapsack over what is left."""
+        """The set of as many domains as the greedy choice takes that holds all pods with the least room to spare, by a
+        knapsack over the pruned counts. None if there is no such set, or the knapsack would take too many steps.
+        """
         greedy = self.greedy(domains)
         if greedy is None or greedy.domains * len(domains) > _MAX_STEPS:
             return None
         size = self._ask.shape.slice_size
-        # By number of domains: (leaders left, pods left) -> the first choice of domains that comes to it.
+        # The list is indexed by the number of domains taken; each entry maps (leaders left, pods left) to the first
+        # such choice.
         states: list[dict[tuple[int, int], tuple[int, ...]]] = [{} for _ in range(greedy.domains + 1)]
         states[0][self._ask.leaders, self._ask.slices * size] = ()
         for domain in self._by_entropy(domains) if by_entropy else sorted(domains, key=self._tree.path.__getitem__):
@@ -211,7 +218,7 @@ class _BalancedTrial:
         return list(max(enough)[1]) if enough else None
 
     def _by_entropy(self, domains: list[int]) -> list[int]:
-        """Emptiest first; among equals those whose own children are loaded most evenly."""
+        """The domains with most slices first; among equals, those whose children hold the most even numbers of pods."""
 
         def rank(domain: int) -> tuple[object, ...]:
             numbers = self.of(domain)
@@ -225,7 +232,7 @@ class _BalancedTrial:
         return -sum(count / total * log2(count / total) for count in pods if count) if total else 0.0
 
     def spread(self, domains: list[int], threshold: int) -> list[Take] | None:
-        """The threshold to each, what is over to the emptiest."""
+        """Gives each domain ``threshold`` slices, the rest to the emptiest domains. None if they cannot take all."""
         chosen = self.fewest(domains, by_entropy=False)
         if chosen is None or self._ask.slices < len(chosen) * threshold:
             return None
@@ -240,7 +247,7 @@ class _BalancedTrial:
         return takes if not over else None
 
     def descend(self, level: int, takes: list[Take]) -> list[Take]:
-        """On what was not pruned."""
+        """Takes the chosen domains down to leaves, on the pruned counts."""
         counts = self._counts.copy()
         for domain, numbers in self._numbers.items():
             counts.pods[domain], counts.slices[domain] = numbers.pods, numbers.slices

@@ -1,8 +1,9 @@
-"""How many pods of one shape fit, for every domain of a tree: counted once, then kept up to date.
+"""How many pods of one shape fit into every domain of a tree: counted once, then updated as usage changes.
 
-A leaf takes as many pods as its scarcest resource allows, a domain above the sum of its children; at the slice level
-whole slices are counted, above it their sums; what a child holds beyond whole inner slices does not count above it.
-With a leader every domain has a second pair of counts: those beside the leader, put where it costs least.
+A leaf holds as many pods as its scarcest resource allows; a domain above holds the sum of its children. At the slice
+level whole slices are counted, above it their sums. What a child holds beyond whole inner slices does not count in its
+parent. With a leader every domain has a second pair of counts: the pods and slices that fit beside the leader, where
+the leader takes the place that costs least.
 """
 
 from bisect import bisect_left, insort
@@ -18,18 +19,19 @@ from controller.engine.topology.tree import Path, Tree
 from controller.engine.topology.usage import DomainTotals
 
 SCALE: Final = 1 << 32
-"""Ranks put slices above pods: no domain holds as many pods."""
+"""Weight of slices against pods in a rank: no domain holds as many pods, so slices always decide first."""
 
 Ranked = tuple[int, Path, int]
-"""Rank, path and number of a domain; the smaller comes first."""
+"""Rank, path and number of a domain. Sorted ascending: the smallest comes first."""
 
 
 class Counts:
-    """Lists are indexed by domain. Read after ``sync``, and not written by others.
+    """The counts of one shape on one tree, as lists indexed by domain number. Others read them after ``sync`` and never
+    write.
 
-    After ``sync`` the numbers of a leaf are those of its free and used amounts, and those of any other domain are
-    sums over its children. Without a leader ``pods_with`` is ``pods`` itself, and ``slices_with`` is ``slices``. The
-    kept orders of a level and of a domain's children are sorted by the same numbers.
+    After ``sync`` the numbers of a leaf are those of its free and used amounts, and those of any other domain are sums
+    over its children. Without a leader ``pods_with`` is ``pods`` itself, and ``slices_with`` is ``slices``. The kept
+    orders of a level and of a domain's children are sorted by the same numbers.
     """
 
     __slots__ = (
@@ -61,26 +63,26 @@ class Counts:
         self.shape = shape
         self.pods: list[int] = []
         self.slices: list[int] = []
-        # Without a leader "beside the leader" is the same, and so is the list.
+        # Without a leader the counts beside the leader equal the others, so both names share one list.
         self.pods_with: list[int] = [] if shape.leader else self.pods
         self.slices_with: list[int] = [] if shape.leader else self.slices
         self.leaders: list[int] = []
-        """1 where the leader fits somewhere in the domain."""
+        """1 for a domain in which the leader fits somewhere, else 0."""
         self.scores: list[int] = []
-        """Sums of preferred affinity."""
+        """The sum of the preferred-affinity weights of the domain's open leaves."""
         self._eligible: list[bool] = []
         self._led_eligible: list[bool] = self._eligible if shape.led_filter is None else []
-        """The same of the leader."""
+        """Whether each leaf is open to the leader."""
         self._closed: dict[int, str] = {}
-        """By leaf why its node is not open to these pods; kept where a leaf is a node."""
+        """Reason, by leaf, why its node is not open to these pods; filled only where a leaf is a node."""
         self._stamps: list[int] = []
         self._orders: list[dict[tuple[bool, bool], list[Ranked]]] = [{} for _ in tree.levels]
-        """By level, then by ``led`` and ``least``."""
+        """The kept orders of each level, by ``(led, least)``."""
         self._kin: dict[int, dict[bool, list[Ranked]]] = {}
-        """By domain, then by ``least``: its children."""
+        """The kept orders of a domain's children: domain -> ``least`` -> order."""
         self.plain = not shape.leader and not shape.filter.preferred
         self.kept = True
-        """False for a copy, whose numbers change without any watcher being told."""
+        """False for a copy: its numbers change and no kept order is updated."""
         self._journal = tree.assumed_journal if shape.empty else tree.journal
         self._epoch = -1
         self._read = 0
@@ -90,7 +92,7 @@ class Counts:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def sync(self) -> "Counts":
-        """Take in what has changed since the last time."""
+        """Take in what the tree's journal recorded since the last call. Returns self."""
         tree = self.tree
         if self._shape_of_tree != tree.shape:
             self._grow()
@@ -109,7 +111,9 @@ class Counts:
         return self
 
     def rank(self, domain: int, *, led: bool, least: bool) -> int:
-        """The smaller comes first. ``led``: a leader is to be put; ``least``: fullest first instead of emptiest."""
+        """The sort key of a domain; the smallest comes first. ``led``: a leader is still to be placed. ``least``: the
+        fullest domain comes first instead of the emptiest.
+        """
         slices, pods = (self.slices_with, self.pods_with) if led else (self.slices, self.pods)
         rank = (slices[domain] if least else -slices[domain]) * SCALE + pods[domain]
         if self.shape.filter.preferred:
@@ -119,7 +123,7 @@ class Counts:
         return rank
 
     def ordered(self, domains: list[int], *, led: bool = False, least: bool) -> list[int]:
-        """By rank; ``domains`` are given in the order of their paths, which breaks ties."""
+        """The domains sorted by rank. ``domains`` must be in the order of their paths, which breaks ties."""
         if not self.plain:
             return sorted(domains, key=lambda domain: self.rank(domain, led=led, least=least))
         slices, pods = self.slices, self.pods
@@ -128,7 +132,9 @@ class Counts:
         return sorted(domains, key=lambda domain: pods[domain] - slices[domain] * SCALE)
 
     def kin(self, domain: int, *, least: bool) -> list[Ranked]:
-        """The children of a domain by rank, kept in order from the first time on. Only where ``plain`` and ``kept``."""
+        """The children of a domain sorted by rank. The order is kept from the first call on. Only where ``plain`` and
+        ``kept``.
+        """
         orders = self._kin.setdefault(domain, {})
         kept = orders.get(least)
         if kept is None:
@@ -141,7 +147,7 @@ class Counts:
         return kept
 
     def order(self, level: int, *, led: bool, least: bool) -> list[Ranked]:
-        """All domains of a level by rank, kept in order from the first time on."""
+        """All domains of a level sorted by rank. The order is kept from the first call on."""
         key = (led, least)
         kept = self._orders[level].get(key)
         if kept is None:
@@ -154,17 +160,19 @@ class Counts:
         return kept
 
     def eligible(self) -> int:
-        """Leaves that pods of this shape may use, full or not."""
+        """The number of leaves that pods of this shape may use, full or not."""
         return sum(1 for leaf in self.tree.at_level[-1] if self._eligible[leaf])
 
     def closed(self) -> Counter[str]:
-        """Nodes that take none of these pods, by the reason; counted where a leaf is a node."""
+        """The number of nodes that are closed to these pods, by reason; counted only where a leaf is a node."""
         tree = self.tree
         shut = (why for leaf, why in self._closed.items() if tree.nodes[leaf])
         return +tree.closed + Counter(shut)
 
     def roomy(self) -> list[tuple[str, ClaimsAsk]]:
-        """Nodes that are open to these pods and have room for one, and what each pod asks there by claim."""
+        """The nodes that are open to these pods and have room for one by resources, each with what a pod asks there by
+        claim.
+        """
         tree = self.tree
         used = tree.assumed if self.shape.empty else tree.used
         found: list[tuple[str, ClaimsAsk]] = []
@@ -175,15 +183,15 @@ class Counts:
         return found
 
     def full(self) -> int:
-        """Leaves that are open to these pods, and have no room for one of them."""
+        """The number of leaves that are open to these pods and have no room for one of them."""
         return sum(1 for _ in self.full_leaves())
 
     def full_leaves(self) -> Iterator[int]:
-        """Those leaves."""
+        """The leaves that are open to these pods and have no room for one of them."""
         return (leaf for leaf in self.tree.at_level[-1] if self._eligible[leaf] and not self.pods[leaf])
 
     def copy(self) -> "Counts":
-        """The same numbers, to be changed at will; not kept up to date."""
+        """A copy with the same numbers, which the caller may change; ``sync`` does not update it."""
         other = Counts(self.tree, self.shape)
         other.kept = False
         for name in ("pods", "slices", "pods_with", "slices_with", "leaders", "scores", "_stamps"):
@@ -219,7 +227,7 @@ class Counts:
                 self._sum(domain)
 
     def _carry(self, dirty: Iterable[int]) -> None:
-        """Without leader and preferences: the change of each leaf is added to its ancestors."""
+        """Adds the change of each dirty leaf to its ancestors. Only without a leader and without preferences."""
         tree, shape = self.tree, self.shape
         pods, slices, parent = self.pods, self.slices, tree.parent
         slice_level, size, inner = shape.slice_level, shape.slice_size, shape.inner
@@ -242,7 +250,7 @@ class Counts:
                 now = pods[domain] + gain
 
     def _set(self, domain: int, level: int, pods: int, more: int) -> None:
-        """So many pods, and ``more`` slices than before."""
+        """Set the pod count of a domain and add ``more`` to its slice count; re-sort it in every kept order."""
         orders = [(least, order) for (_, least), order in self._orders[level].items()]
         if self._kin:
             orders += self._kin.get(self.tree.parent[domain], {}).items()
@@ -267,7 +275,7 @@ class Counts:
             ]
 
     def _changed(self, domain: int, recount: Callable[[int], None]) -> bool:
-        """Recount one domain and keep the orders it stands in."""
+        """Recount one domain and re-sort it in the kept orders of its level. Returns whether a number changed."""
         before = self._numbers(domain)
         level, path = self.tree.level[domain], self.tree.path[domain]
         orders = self._orders[level]
@@ -335,7 +343,7 @@ class Counts:
         return pods
 
     def _by_devices(self, leaf: int, beside: int) -> tuple[int, int]:
-        """1 where the leader finds its devices there, and the workers that find theirs beside it."""
+        """1 if the leader finds its devices in the leaf, and the number of workers that find theirs beside it."""
         tree, shape = self.tree, self.shape
         if tree.devices is None:
             return 1, beside
@@ -345,7 +353,9 @@ class Counts:
         return (1, min(beside, sum(found))) if found else (0, 0)
 
     def _by_claims(self, leaf: int, beside: int, leader: ClaimsAsk | None, claims: ClaimsAsk | None) -> tuple[int, int]:
-        """The same of what is asked by claim."""
+        """1 if the leader's ResourceClaims can be served in the leaf, and the number of workers whose claims can be
+        served beside it.
+        """
         tree, shape = self.tree, self.shape
         if tree.claims is None:
             return 1, beside
@@ -354,7 +364,9 @@ class Counts:
         return (1, min(beside, sum(found))) if found else (0, 0)
 
     def rise(self, leaf: int, pods: int) -> float:
-        """By how much so many pods there would add to the devices that no request can use."""
+        """How much ``pods`` more pods in the leaf would raise the number of devices that no request can use
+        (``unusable``).
+        """
         devices = self.tree.devices
         if devices is None:
             return 0.0
@@ -380,7 +392,7 @@ class Counts:
         self._eligible[leaf] = open_
 
     def _sum(self, domain: int) -> None:
-        """Pods and slices of a domain above the leaves, from its children."""
+        """Set pods and slices of a domain above the leaves from those of its children."""
         tree, shape = self.tree, self.shape
         children, level = tree.children[domain], tree.level[domain]
         inner = shape.inner[level + 1]
@@ -400,7 +412,9 @@ class Counts:
             self.scores[domain] = sum(self.scores[child] for child in children)
 
     def _sum_beside(self, domain: int, children: list[int], inner: int) -> None:
-        """The same with the leader in the child that loses least by it."""
+        """Set the counts beside the leader of a domain from its children; the leader goes to the child that loses least
+        by it.
+        """
         level, shape = self.tree.level[domain], self.shape
         pods_lost: list[int] = []
         slices_lost: list[int] = []
@@ -419,7 +433,7 @@ class Counts:
             self.slices_with[domain] = self.slices[domain] - min(slices_lost) if slices_lost else 0
 
     def validate(self) -> None:
-        """Compare with counts made anew; AssertionError for a difference."""
+        """Compare all counts and kept orders with freshly made ones. AssertionError for a difference."""
         fresh = Counts(self.tree, self.shape).sync()
         for domain in range(len(self.tree.parent)):
             if fresh._numbers(domain) != self._numbers(domain):  # noqa: SLF001
@@ -441,7 +455,7 @@ def _first(ranked: Ranked) -> int:
 
 
 def _fitting(each: Each, free: Mapping[ResourceName, Amount], used: DomainTotals) -> int:
-    """Whole pods in what is free; none where some resource is overdrawn."""
+    """How many whole pods fit into what is free; 0 where some resource is overdrawn."""
     fewest = -1
     for name, amount in each:
         left = free.get(name, 0)

@@ -1,8 +1,9 @@
-"""Which domains take the pods: first a level and its domains, then down, on as few domains as possible.
+"""Chooses which domains take the pods: first a level and domains of it, then downwards to leaves, with as few domains
+as possible.
 
-Best fit takes the domain with most slices first, and for what is left the tightest that holds it; least free capacity
-takes the fullest first. Down to the slice level the children of all chosen domains are one pool; below it each domain
-passes on its own share. Source: KEP-2724.
+Best fit takes the domain with most slices first, and for what is left the tightest domain that holds it; least free
+capacity takes the fullest domain first. Down to the slice level the children of all chosen domains are one pool; below
+it each domain passes its own share down to its children. Source: KEP-2724.
 """
 
 from bisect import bisect_left
@@ -15,11 +16,11 @@ from controller.engine.topology.counts import SCALE, Counts, Ranked
 Numbers = Callable[[int], int]
 
 _COMPARED: Final = 64
-"""Nodes that are weighed against each other: the tightest."""
+"""How many nodes, the tightest ones, are compared by the harm that a placement does to linked GPUs."""
 
 
 class Take(NamedTuple):
-    """``pods`` pods in a domain, and the leader if ``leaders`` is 1."""
+    """``pods`` pods placed in a domain, together with the leader if ``leaders`` is 1."""
 
     domain: int
     pods: int
@@ -27,17 +28,19 @@ class Take(NamedTuple):
 
 
 class Shortage(NamedTuple):
-    """Nothing found: at most ``slices`` slices have room, in one domain of ``level`` or, if ``spread``, in all."""
+    """The result where no placement was found: at most ``slices`` slices have room, in one domain of ``level`` or, if
+    ``spread``, in all of them together.
+    """
 
     level: int
     slices: int
     spread: bool
     leader: bool = False
-    """The leader finds no room."""
+    """The leader is what finds no room."""
 
 
 class DomainSearch:
-    """One request on counts that are up to date. ``least``: fullest first."""
+    """The search for one request on counts that are up to date. ``least``: the fullest domain comes first."""
 
     def __init__(self, counts: Counts, ask: Ask, *, least: bool) -> None:
         self.counts = counts
@@ -48,12 +51,14 @@ class DomainSearch:
         self.paths = counts.tree.path
         tree = counts.tree
         self.packs = tree.packs and tree.devices is not None and bool(tree.devices.nodes) and not self.scored
-        """Of nodes that hold what is left, the one on which it does least harm to linked GPUs."""
+        """Whether, among nodes that hold the rest of the pods, the one is chosen on which they do least harm to linked
+        GPUs.
+        """
         self._by_kin = counts.plain and counts.kept and not self.packs
-        """The kept order of a domain's children says all that their choice depends on."""
+        """Whether the choice among a domain's children depends on nothing but their kept order."""
 
     def run(self) -> list[Take] | Shortage:
-        """Leaves with their pods, in no particular order."""
+        """The leaves with their pods, in no particular order, or a Shortage."""
         found = self._choose(self.ask.level)
         if isinstance(found, Shortage):
             return found
@@ -61,7 +66,7 @@ class DomainSearch:
         return self.descend(level, self._share_slices(domains))
 
     def room(self) -> bool:
-        """Whether ``run`` would find something: the choice of domains settles it."""
+        """Whether ``run`` would find a placement. The choice of domains alone decides that."""
         return not isinstance(self._choose(self.ask.level), Shortage)
 
     # -- the level and its domains -----------------------------------------------------------------------------------
@@ -87,7 +92,9 @@ class DomainSearch:
         return Shortage(level, largest, spread=False, leader=largest >= self.ask.slices)
 
     def _one_domain(self, level: int) -> int | None:
-        """The domain of this level that takes everything, the tightest or the fullest such."""
+        """The one domain of this level that takes everything: the tightest, or with ``least`` the fullest. None if none
+        does.
+        """
         counts, need = self.counts, self.ask.slices
         led = bool(self.ask.leaders)
         order = counts.order(level, led=led, least=self.least)
@@ -115,15 +122,15 @@ class DomainSearch:
                     return domain
                 return self._tightest(domains[at:], counts.slices_with.__getitem__, need, leaders)
             if not self.least and not self.scored:
-                # The emptiest does not hold it.
+                # The emptiest domain does not hold it, so no other does.
                 return None
             if not self.least and not self.ask.required:
-                # Preferences come before size, and only what is required looks beyond the first.
+                # Preferences come before size: only for a required level are domains after the first considered.
                 return None
         return None
 
     def _several(self, level: int) -> tuple[int, list[int]] | Shortage:
-        """Domains of one level that together take everything."""
+        """Domains of one level that together take everything, or the Shortage."""
         ask, counts = self.ask, self.counts
         left, leaders = ask.slices, ask.leaders
         if counts.plain and not self._packs_at(level):
@@ -142,7 +149,7 @@ class DomainSearch:
                 domain = self._tightest(domains, counts.slices_with.__getitem__, left, leaders)
             chosen.append(domain)
             left -= counts.slices_with[domain]
-            # Where a tighter one than the first was chosen nothing is left, so no other is needed.
+            # If a domain tighter than the first was chosen, nothing is left, and no other domain is needed.
             domains = counts.ordered(sorted(domains[1:], key=self.paths.__getitem__), least=self.least)
         slices = counts.slices
         start = 0
@@ -169,7 +176,9 @@ class DomainSearch:
         )
 
     def descend(self, level: int, takes: list[Take], *, pooled: bool = True) -> list[Take]:
-        """From the domains of ``level`` to leaves. Not ``pooled``: each keeps to its share from the start."""
+        """Passes takes at ``level`` down to leaves. With ``pooled`` the children of all domains are one pool down to
+        the slice level; otherwise each domain keeps its own share from the start.
+        """
         counts, shape, tree = self.counts, self.ask.shape, self.counts.tree
         while pooled and level < min(tree.depth - 1, shape.slice_level):
             level += 1
@@ -207,9 +216,11 @@ class DomainSearch:
     def share(
         self, domains: Sequence[int], units: int, leaders: int, size: int, own: Numbers, beside: Numbers
     ) -> list[Take]:
-        """Units (pods, or slices of ``size``) over the domains in their order, the last on the tightest that holds it.
+        """Divides units (pods, or slices of ``size`` pods) over the domains in their order; the last units go to the
+        tightest domain that holds them.
 
-        ``own`` is what a domain holds, ``beside`` what it holds beside the leader. The domains hold everything.
+        ``own`` gives what a domain holds, ``beside`` what it holds beside the leader. Together the domains must hold
+        everything.
         """
         if leaders:
             domains = self._leader_first(list(domains), units, own, beside)
@@ -237,11 +248,11 @@ class DomainSearch:
         return takes
 
     def _share_kin(self, parent: int, units: int, size: int, own: list[int]) -> list[Take]:
-        """``share`` among the children of one domain, from their kept order. What holds nothing takes nothing."""
+        """``share`` among the children of one domain, by their kept order. Children that hold nothing are skipped."""
         return self._in_order(self.counts.kin(parent, least=self.least), units, size, own)
 
     def _in_order(self, order: Sequence[Ranked], units: int, size: int, own: list[int]) -> list[Take]:
-        """As far as they hold so much; only those that take something are looked at."""
+        """``share`` by a kept order: takes its first domains until ``units`` are placed, and looks at no others."""
         counts, left = self.counts, units
         takes: list[Take] = []
         emptiest_first = not self.least and own is counts.slices
@@ -251,7 +262,7 @@ class DomainSearch:
             if not own[domain]:
                 break
             if emptiest_first and own[domain] >= left:
-                # The last that hold so many are the tightest; the first of these is taken first.
+                # The last domains that hold as much are the tightest; the first among these equals is taken.
                 tightest = own[order[bisect_left(order, ((1 - left) * SCALE,), at) - 1][2]]
                 domain = order[bisect_left(order, (-tightest * SCALE,), at)][2]
             held = min(own[domain], left)
@@ -261,7 +272,7 @@ class DomainSearch:
         return takes
 
     def _leader_first(self, domains: list[int], units: int, own: Numbers, beside: Numbers) -> list[int]:
-        """The first domain in which the leader leaves room for all workers comes first."""
+        """Moves to the front the first domain in which the leader leaves enough room in all domains for all workers."""
         total = sum(map(own, domains))
         for at, domain in enumerate(domains):
             if self.counts.leaders[domain] and total - (own(domain) - beside(domain)) >= units:
@@ -272,12 +283,16 @@ class DomainSearch:
         return self.packs and level == self.counts.tree.depth - 1
 
     def _gentlest(self, leaves: Sequence[int], pods: int) -> int:
-        """Of leaves that hold so many pods the one where they cost others least; of equals the tightest."""
+        """The leaf where so many pods add least to the devices that no request can use; on a tie the tightest. All
+        ``leaves`` hold the pods.
+        """
         counts = self.counts
         return min(leaves, key=lambda leaf: (counts.rise(leaf, pods), counts.slices[leaf], self.paths[leaf]))
 
     def _tightest(self, domains: Sequence[int], holds: Numbers, need: int, leaders: int, size: int = 0) -> int:
-        """The first of those that hold just enough; the first of all if none does. ``size``: pods of one unit."""
+        """The first domain among those that hold ``need`` with least to spare; the first of all if none does. ``size``:
+        pods in one unit.
+        """
         if domains and not leaders and self._packs_at(self.counts.tree.level[domains[0]]):
             able = sorted((domain for domain in domains if holds(domain) >= need), key=holds)
             if able:

@@ -1,7 +1,8 @@
-"""An elastic workload's new slice (gate ElasticJobsViaWorkloadSlicesWithTAS): pods that run stay where they are.
+"""Placement of an elastic workload's new slice (gate ElasticJobsViaWorkloadSlicesWithTAS): running pods stay where they
+are.
 
-More pods: only those that are new are placed, beside the old ones. Fewer: the last domains of the old assignment give
-way. Where the old places are not there any more everything is placed anew. Source: KEP-77.
+If the slice has more pods, only the new ones are placed, beside the old ones. If it has fewer, the last domains of the
+old assignment lose pods. If old places no longer exist, all pods are placed anew. Source: KEP-77.
 """
 
 from collections.abc import Callable
@@ -16,11 +17,11 @@ from controller.engine.topology.port import PlacementRequest
 from controller.engine.topology.replacement import merged
 
 Assume = Callable[[TopologyUsage, int], None]
-"""Charge (1) or give back (-1) for the while."""
+"""Charges a usage (1) or gives it back (-1) for the duration of a trial."""
 
 
 class Resized(NamedTuple):
-    """All places of a pod set, by its name."""
+    """The complete assignment of one pod set after resizing, with the pod set's name."""
 
     name: str
     whole: TopologyUsage
@@ -29,7 +30,7 @@ class Resized(NamedTuple):
 def resize(
     finder: Finder, workers: PlacementRequest, leader: PlacementRequest | None, assume: Assume, *, empty: bool
 ) -> list[Resized] | str | None:
-    """None where the old places are of no use; a sentence where the new pods find none."""
+    """The new assignments. None where the old places cannot be reused; a sentence where the new pods find no place."""
     old = workers.previous
     old_leader = leader.previous if leader is not None else None
     if old is None or _gone(finder, old) or (old_leader is not None and _gone(finder, old_leader)):
@@ -74,7 +75,7 @@ def _grow(
 
 
 def _domain(finder: Finder, workers: PlacementRequest, running: list[TopologyUsage]) -> int:
-    """Where all pods must be because those that run are there; -1 for anywhere."""
+    """The domain in which all pods must be because running pods are there; -1 if any domain will do."""
     required = workers.asked.required
     level = finder.tree.level_of(required) if required is not None else None
     leaves = [finder.tree.leaf(domain.values) for usage in running for domain in usage.domains]
@@ -86,7 +87,7 @@ def _gone(finder: Finder, usage: TopologyUsage) -> bool:
 
 
 def _first(usage: TopologyUsage, count: int) -> TopologyUsage:
-    """The assignment cut off after ``count`` pods."""
+    """The assignment cut off after its first ``count`` pods."""
     domains: list[Domain] = []
     for domain in usage.domains:
         taken = min(domain.pods, count)

@@ -1,4 +1,4 @@
-"""Pod sets in, topology assignments out: one flavor's tree asked for one pod set, or for a leader with its workers."""
+"""Finds topology assignments in one flavor's tree: for one pod set, or for a leader together with its workers."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -22,18 +22,18 @@ from controller.engine.topology.tree import Tree
 from controller.objects.workload import SliceConstraint
 
 _SHAPES_KEPT: Final = 32
-"""At 10,000 nodes the counts of one shape take about 2 MiB."""
+"""Request shapes whose counts are kept. At 10,000 nodes the counts of one shape take about 2 MiB."""
 _ASKS_KEPT: Final = 1024
 
 
 PodSetId = NewType("PodSetId", int)
-"""``id()`` of a pod set that is kept beside it, or of one that is asked about now."""
+"""``id()`` of a pod set that is stored beside the id, or of the one being asked about (so the id cannot be reused)."""
 _AskKey = tuple[PodSetId, PodSetId | None, int, bool]
-"""Workers, their leader, how many pods, and whether the cluster is taken as empty."""
+"""The workers' pod set, the leader's pod set, the number of pods, and whether the cluster is taken as empty."""
 
 
 class _EmptyState(NamedTuple):
-    """What an empty cluster offers changes with these alone."""
+    """Everything that the answer for an empty cluster depends on."""
 
     shape: int
     epoch: int
@@ -41,13 +41,13 @@ class _EmptyState(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """An ask, for as long as its pod sets are these very objects: pending workloads of one shape share them."""
+    """A stored ask, valid while its pod sets are these very objects: pending workloads of one shape share them."""
 
     workers: PlacementRequest
     leader: PlacementRequest | None
     ask: Ask
     version: int
-    """Of what claims ask, where there are any."""
+    """Version of ``rooms.asks`` at which the claims were resolved; 0 where the request has no claims."""
 
     def of(self, workers: PlacementRequest, leader: PlacementRequest | None) -> bool:
         return _alike(self.workers, workers) and (
@@ -56,17 +56,17 @@ class _Known(NamedTuple):
 
 
 class Finder:
-    """Counts by request shape over one tree, the least recently asked for forgotten first."""
+    """Assignment search over one tree. Keeps counts by request shape; the least recently used is dropped first."""
 
     def __init__(self, tree: Tree, gates: FeatureGates, *, own_places: bool = False) -> None:
-        """``own_places``: a leader's own node rules decide on its node."""
+        """``own_places``: the leader's node is decided by the leader's own node rules, not by those of its workers."""
         self.tree = tree
         self._own_places = own_places
         self._gates = gates
         self._counts: OrderedDict[RequestShape, Counts] = OrderedDict()
         self._known: dict[_AskKey, _Known] = {}
         self._empty = ByIdentity[Ask, tuple[_EmptyState, list[Take] | Shortage]]()
-        """What an empty cluster answered, and in which state."""
+        """The last answer for an empty cluster by ask, with the state it was computed in."""
         self._mixed = gates.on("TASProfileMixed")
         self._layered = gates.on("TASMultiLayerTopology")
         self._preferences = gates.on("TASRespectNodeAffinityPreferred")
@@ -75,7 +75,9 @@ class Finder:
     def find(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
     ) -> dict[str, TopologyUsage] | str:
-        """Assignments by pod set, or why there are none. ``within``: only the nodes of this domain."""
+        """Assignments by pod set name, or a sentence that says why there are none. ``within``: search only the nodes of
+        this domain; -1 for all.
+        """
         ask = self.ask(workers, leader, empty=empty, within=within)
         if isinstance(ask, str):
             return ask
@@ -90,7 +92,9 @@ class Finder:
         return assignments
 
     def refusal(self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool) -> Refusal | None:
-        """What ``find`` found no room for; None where the request does not suit the tree, or leaves are no nodes."""
+        """The ask for which ``find`` found no room; None where the request does not suit the tree, or where leaves are
+        not nodes.
+        """
         ask = self.ask(workers, leader, empty=empty)
         return None if isinstance(ask, str) or not self.tree.by_host else Refusal(workers.flavor, ask)
 
@@ -98,7 +102,9 @@ class Finder:
         return reader.of(self._counts_of(refusal.ask.shape), now_s)
 
     def question(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Callable[[], bool]:
-        """To be asked again and again while room comes and goes: whether ``find`` would find something now."""
+        """A function that says whether ``find`` would find a placement now; it may be called repeatedly as usage
+        changes.
+        """
         ask = self.ask(workers, leader, empty=False)
         if isinstance(ask, str):
             return lambda: False
@@ -112,8 +118,8 @@ class Finder:
         return answer
 
     def rooms(self, request: PlacementRequest, *, empty: bool) -> list[tuple[NodeFacts, int]] | None:
-        """The nodes that are open to the pod set (taints, selectors, devices), and how many of its pods each has room
-        for; None where that is not known by node.
+        """The nodes that are open to the pod set (taints, selectors, devices), with the number of its pods that fit on
+        each. None where the tree does not go down to nodes.
         """
         ask, tree = self.ask(request, None, empty=empty), self.tree
         if isinstance(ask, str) or not tree.by_host:
@@ -125,7 +131,7 @@ class Finder:
         tree = self.tree
         if not ask.shape.empty or (tree.devices is not None and tree.devices.nodes):
             return self._looked_for(ask)
-        # What an empty cluster offers changes seldom, and is asked for at every try that quota holds up.
+        # The answer for an empty cluster changes seldom, and every try that quota holds up asks for it.
         state = _EmptyState(tree.shape, tree.assumed_journal.epoch, len(tree.assumed_journal.leaves))
         known = self._empty.get(id(ask))
         if known is not None and known[1][0] == state:
@@ -147,7 +153,7 @@ class Finder:
     def ask(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
     ) -> Ask | str:
-        """The request in levels of this tree; a sentence where it does not suit it."""
+        """The request in levels of this tree; a sentence where the request does not suit the tree."""
         if within >= 0:
             return self._asked(workers, leader, empty=empty, within=within)
         key = (
@@ -200,7 +206,8 @@ class Finder:
         rest = workers.count % size
         if rest and (workers.count >= workers.pod_set.count or workers.lost is not None):
             return f"{workers.count} pods cannot be cut into slices of {size}"
-        # Some of its pods have finished: their slice is placed as a whole, and their room is not taken.
+        # After some pods have finished: their slice is placed as a whole, and the room for them is given back at the
+        # end.
         pods = workers.count + (size - rest if rest else 0)
         inner = self._inner(workers, slice_level, size) if self._layered else (0,) * tree.depth
         if isinstance(inner, str):
@@ -225,7 +232,7 @@ class Finder:
         return Ask(shape=shape, pods=pods, level=level, required=required, free=free and not together)
 
     def _led_filter(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Filter | None:
-        """None where the leader's node rules are those of the workers, or do not count, as in Kueue."""
+        """The leader's node rules; None where they equal those of the workers, or do not count, as in Kueue."""
         if leader is None or not self._own_places:
             return None
         theirs, own = (
@@ -235,7 +242,7 @@ class Finder:
         return own if own != theirs else None
 
     def layers(self, asked: PodSetAsk) -> tuple[SliceConstraint, ...]:
-        """Slice layers that count: without the gate TASMultiLayerTopology the outermost alone."""
+        """The slice layers that count: without the gate TASMultiLayerTopology only the outermost."""
         return asked.layers if self._layered else asked.layers[:1]
 
     def validate(self) -> None:
@@ -246,7 +253,9 @@ class Finder:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _inner(self, workers: PlacementRequest, slice_level: int, size: int) -> tuple[int, ...] | str:
-        """By level the size of the slice layer that holds there, below the outermost."""
+        """Size of the inner slice layer at each level of the tree (0 for none), or a sentence where the layers do not
+        fit together.
+        """
         sizes = [0] * self.tree.depth
         above = slice_level
         for layer in workers.asked.layers[1:]:
@@ -285,7 +294,7 @@ class Finder:
         return self._search(counts, ask).run()
 
     def _usage(self, request: PlacementRequest, pods: Sequence[tuple[int, int]]) -> TopologyUsage:
-        """In the order of the paths."""
+        """The assignment of a pod set, its domains sorted by path."""
         tree = self.tree
         taken = sorted((tree.path[leaf], leaf, count) for leaf, count in pods if count)
         domains = tuple(Domain(tree.values(leaf), count) for _, leaf, count in taken)
@@ -303,7 +312,7 @@ class Finder:
 
 
 def _without(places: list[tuple[int, int]], spare: int) -> list[tuple[int, int]]:
-    """So many pods fewer, of the last."""
+    """The places with ``spare`` pods fewer, taken from the last ones."""
     kept: list[tuple[int, int]] = []
     for leaf, pods in reversed(places):
         fewer = min(pods, spare)
@@ -317,7 +326,9 @@ def _devices(request: PlacementRequest) -> DeviceAsk | None:
 
 
 def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
-    """By identity: the known pod set is kept, so its id is not another's."""
+    """Whether the requests are the same. The pod sets are compared by identity: the stored one is kept alive, so no
+    other object has its id.
+    """
     return (
         known.pod_set is given.pod_set
         and known.asked == given.asked
@@ -333,7 +344,7 @@ def _wishes(shape: RequestShape) -> bool:
 
 
 def _strict(shape: RequestShape) -> RequestShape:
-    """As if what is wished for were required."""
+    """The shape with its wishes about devices taken as requirements."""
     return shape._replace(
         devices=shape.devices.strict() if shape.devices is not None else None,
         led=shape.led.strict() if shape.led is not None else None,

@@ -1,8 +1,7 @@
-"""Which workloads have the nodes that are open to pods and have no room for one of them, and which nodes could not
-take one even when empty.
+"""Explains full nodes: which workloads hold nodes that are open to pods but have no room for one, and which nodes could
+not take one even when empty.
 
-This is read when a refusal is put into words, not when it is decided. What holds nodes is told as it was a few
-seconds ago at the earliest.
+This is read when a refusal is put into words, not when it is decided. The holders may be a few seconds out of date.
 """
 
 from collections import Counter
@@ -22,30 +21,32 @@ from controller.engine.topology.ask import Ask, Each, RequestShape
 from controller.engine.topology.counts import Counts
 
 _FRESH_S: Final = 5.0
-"""Holders change with every decision; for so long an answer serves all that ask."""
+"""Seconds for which an answer is reused: holders change with every decision."""
 _KEPT: Final = 64
 
 Amounts = Mapping[ResourceName, Amount]
 Holders = tuple[WorkloadKey, ...]
-"""The workloads with pods on one node, sorted: one of several pod sets there stands once for each."""
+"""Keys of the workloads with pods on one node, sorted. A workload with several pod sets there appears once for each."""
 
 
 class Refusal(NamedTuple):
-    """What found no room, and on the nodes of which flavor."""
+    """The ask that found no room, and the flavor whose nodes were searched."""
 
     flavor: FlavorName
     ask: Ask
 
 
 class FullNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that are open and have no room for one pod: each is counted in one of the three."""
+    """Nodes that are open and have no room for one pod. Each node is counted in exactly one of the three fields."""
 
     held: Mapping[Holders, int] = {}
-    """By the workloads that are on them."""
+    """Number of nodes by the workloads that hold them."""
     outside: int = 0
-    """What is missing there is taken by pods that no queue has placed."""
+    """Number of nodes where the missing amount is taken by pods that no queue placed."""
     unfit: tuple[tuple[str, int], ...] = ()
-    """By a clause that follows their number; the most frequent first."""
+    """Number of nodes that could not take a pod, by a clause that follows the number in a sentence; the most frequent
+    first.
+    """
 
 
 _State = tuple[int, int, int]
@@ -53,22 +54,24 @@ _NOTHING: Final[Amounts] = {}
 
 
 class FullNodesReader:
-    """``_on`` and ``_answers`` repeat what holds places; both may be ``_FRESH_S`` old. An answer is of all that ask for
-    the same: nothing in it depends on who asks.
+    """Finds the holders of full nodes. ``_on`` and ``_answers`` repeat who holds places; both may be ``_FRESH_S`` old.
+    An answer is shared by all requests of one shape: nothing in it depends on who asks.
     """
 
     def __init__(self, held: Callable[[], Iterable[HeldPlace]], outside: Callable[[str], Amounts]) -> None:
-        """``held``: all places that are held now. ``outside``: what pods of no queue take of a node, by its name."""
+        """``held`` returns all places that are held now. ``outside`` returns what pods of no queue take of the node
+        with this name.
+        """
         self._held = held
         self._outside = outside
         self._on: dict[str, Holders] = {}
-        """By host; made of ``_places``, which has each place that was held then by its id."""
+        """Holders by host. Computed from ``_places``, which has each place held at that time by its ``id()``."""
         self._places: dict[int, HeldPlace] = {}
         self._made_s = float("-inf")
         self._answers = ByIdentity[Counts, tuple[_State, float, FullNodes]]()
 
     def of(self, counts: Counts, now_s: float) -> FullNodes:
-        """Of a tree whose lowest level is the host. ``counts``: up to date."""
+        """The full nodes of a tree whose lowest level is the host. ``counts`` must be up to date."""
         journal = counts.tree.journal
         state = (counts.tree.shape, journal.epoch, len(journal.leaves))
         known = self._answers.get(id(counts))
@@ -84,7 +87,9 @@ class FullNodesReader:
         return found
 
     def _renew(self) -> None:
-        """Only those that came or went since the last time are looked at: the others are the same objects."""
+        """Brings ``_on`` up to date. Only places that came or went since the last time are processed: the others are
+        the same objects.
+        """
         places = {id(place): place for place in self._held()}
         known, self._places = self._places, places
         on = self._on
@@ -110,7 +115,7 @@ class FullNodesReader:
         unfit = Counter[str]()
         outside = 0
         on, path, free_of, used_of = self._on, tree.path, tree.free, tree.used
-        # Most nodes are as the one before them: what was found there is not worked out anew.
+        # Most nodes equal the one before them, so its result is reused.
         last_own, last_free, last_used, sure = each, _NOTHING, _NOTHING, False
         leaves = list(counts.full_leaves())
         whose = [None] * len(leaves) if empty else [on.get(path[leaf][-1]) for leaf in leaves]
@@ -134,8 +139,8 @@ class FullNodesReader:
         return FullNodes(held=Counter(held), outside=outside, unfit=tuple(unfit.most_common()))
 
     def _why(self, counts: Counts, leaf: int) -> tuple[str, bool]:
-        """Why the node takes no pod even when empty, or what of its GPUs is missing; empty where others have what is
-        missing, or claims decide. And whether pods of no queue have it.
+        """A clause that says why the node takes no pod even when empty, or what of its GPUs is missing; empty where
+        holders have what is missing, or claims decide. The flag says whether pods of no queue hold it.
         """
         tree, shape = counts.tree, counts.shape
         facts = next(iter(tree.nodes[leaf].values()))

@@ -1,10 +1,13 @@
-"""Gangs in domains: the pod sets of a subgroup in one domain of its level, and all below it too.
+"""Placement of gangs in topology domains: the pod sets of a subgroup, and of all subgroups below it, go into one domain
+of the subgroup's level.
 
-A bound is a subgroup's level, a label of nodes; a domain of it is the nodes with one value of that label in the domains
-that were chosen for the subgroups above. Values are tried one after another, parents before their children, until the
-gang as a whole has places. ``PlacementRequest.within`` names the bounds of a pod set, the outermost first.
+A ``Bound`` is the level of a subgroup, given as a node label. A domain of a bound is the set of nodes with one value of
+that label, inside the domains chosen for the subgroups above. Values are tried one after another, parents before their
+children, until the whole gang has places. ``PlacementRequest.within`` names the bounds of a pod set, the outermost
+first.
 
-Pod sets that have a claim by name in common are on one node, that of its devices: while it has none, they have a bound.
+Pod sets that share a ResourceClaim must run on one node, that of the claim's devices: while the claim has no node, they
+get a bound at the hostname level.
 """
 
 from collections import Counter
@@ -26,20 +29,22 @@ from controller.objects.workload import PodSet, Workload
 from inventory.api.names import GANG, SUBGROUP
 
 _TRIES: Final = 256
-"""Domains that had room for their subgroup and that one gang is tried with at most: subgroups multiply."""
+"""Domains with room for their subgroup that are tried for one gang at most: with nested subgroups the number of
+combinations multiplies.
+"""
 _FRUITLESS: Final = 1024
-"""Domains that seemed to have room and had none, at most: each is looked for on all nodes."""
+"""Domains that seemed to have room and turned out to have none, at most: each costs a search over all nodes."""
 
 Room = tuple[NodeFacts, int]
-"""A node that is open to a pod set, and how many of its pods have room there; all of them where that is not known."""
+"""A node that is open to a pod set, and how many of its pods fit there; all of its pods where that is not known."""
 Rooms = Callable[[PlacementRequest], Sequence[Room]]
 Place = Callable[[Sequence[PlacementRequest]], Placed | NoPlacement]
 _Chosen = Mapping[Bound, str]
-"""The value of the level of each bound."""
+"""The chosen value of the level's label, by bound."""
 
 
 def bounds_of(workload: Workload) -> Mapping[str, tuple[Bound, ...]]:
-    """By pod set, of those that have any."""
+    """The bounds of the workload's pod sets, by pod set name; pod sets without bounds are left out."""
     said = workload.metadata.annotations.get(GANG)
     if said is None:
         return {}
@@ -48,8 +53,8 @@ def bounds_of(workload: Workload) -> Mapping[str, tuple[Bound, ...]]:
 
 
 def bound_ask(pod_set: PodSet, bounds: Sequence[Bound]) -> PodSetAsk:
-    """What a pod set asks for whose gang has to be in domains: places at the least, which flavors without a topology do
-    not give. A level that is only preferred asks for none.
+    """The topology request of a pod set whose gang has bounds: if it asks for no places itself, it asks for places
+    anywhere, which flavors without a topology cannot give. Bounds that are only preferred change nothing.
     """
     asked = pod_set_ask(pod_set)
     level = next((bound.level for bound in bounds if bound.required), "")
@@ -59,12 +64,14 @@ def bound_ask(pod_set: PodSet, bounds: Sequence[Bound]) -> PodSetAsk:
 
 
 def shape_of(workload: Workload) -> GangShape | None:
-    """None for a gang without subgroups or levels, or whose annotation is not the controller's."""
+    """The gang's shape; None for a gang without subgroups or levels, or whose annotation the controller did
+    not write.
+    """
     return None if GANG not in workload.metadata.annotations else _shape(workload.metadata.annotations[GANG])
 
 
 def path_bounds(shape: GangShape, leaf: str) -> tuple[Bound, ...]:
-    """The bounds of a leaf's pods, the outermost first; ``leaf`` is empty for pods of none."""
+    """The bounds of pods in subgroup ``leaf``, the outermost first. ``leaf`` is empty for pods of no subgroup."""
     groups = {group.name: group for group in shape.groups}
     path = []
     at = leaf
@@ -82,7 +89,7 @@ def path_bounds(shape: GangShape, leaf: str) -> tuple[Bound, ...]:
 
 
 def leaf_of(pod_set: PodSet) -> str:
-    """The subgroup of a pod above a minimum."""
+    """The subgroup of a pod above a gang's minimum; empty for none."""
     return pod_set.template.metadata.annotations.get(SUBGROUP, "")
 
 
@@ -96,7 +103,7 @@ def _shape(said: str) -> GangShape | None:
 
 @lru_cache(maxsize=1024)
 def _bounds(said: str) -> tuple[Mapping[str, tuple[Bound, ...]], tuple[Bound, ...]]:
-    """By pod set that is in a subgroup, and of all others."""
+    """The bounds by pod set, for pod sets in a subgroup, and the bounds of all other pod sets."""
     shape = _shape(said)
     if shape is None:
         return {}, ()
@@ -105,7 +112,7 @@ def _bounds(said: str) -> tuple[Mapping[str, tuple[Bound, ...]], tuple[Bound, ..
 
 
 def exclusive_levels(workload: Workload) -> frozenset[str]:
-    """The labels of nodes by which domains are the workload's alone; see ``GangShape``."""
+    """The node labels whose domains the workload has to itself; see ``GangShape``."""
     said = workload.metadata.annotations.get(GANG)
     return frozenset() if said is None else _exclusive_levels(said)
 
@@ -117,7 +124,7 @@ def _exclusive_levels(said: str) -> frozenset[str]:
 
 
 def outside(pod_set: PodSet, taken: Mapping[str, Collection[str]]) -> PodSet:
-    """The pod set on nodes without these values of labels; its own rules stand."""
+    """The pod set, restricted to nodes without these label values; its own node rules still hold."""
     if not taken:
         return pod_set
     kept_out = tuple(
@@ -142,7 +149,7 @@ def outside(pod_set: PodSet, taken: Mapping[str, Collection[str]]) -> PodSet:
 
 
 def in_domain(pod_set: PodSet, values: Mapping[str, str]) -> PodSet:
-    """The pod set on nodes with these labels alone; its own rules stand."""
+    """The pod set, restricted to nodes with these labels; its own node rules still hold."""
     spec = pod_set.template.spec
     selector = {**values, **spec.node_selector}
     template = msgspec.structs.replace(pod_set.template, spec=msgspec.structs.replace(spec, node_selector=selector))
@@ -152,8 +159,9 @@ def in_domain(pod_set: PodSet, values: Mapping[str, str]) -> PodSet:
 def joined_by_claims(
     requests: Sequence[PlacementRequest], open_claims: Callable[[ClaimNames], Collection[ClaimKey]]
 ) -> tuple[dict[str, PlacementRequest], frozenset[str]]:
-    """By pod set that has a claim by name in common with another, its request with one more bound, a node; and all but
-    the first of those that are bound together. ``open_claims``: of a pod's, those whose node is still to be found.
+    """Two results. For each pod set that shares a ResourceClaim with another: its request with one more bound, one
+    node. And the names of all but the first pod set of each group so bound. ``open_claims`` returns those of a pod's
+    claims that have no node yet.
     """
     joined: list[tuple[frozenset[ClaimKey], list[PlacementRequest]]] = []
     for request in requests:
@@ -178,13 +186,13 @@ def joined_by_claims(
 
 
 def placed_within(requests: Sequence[PlacementRequest], rooms: Rooms, place: Place) -> Placed | NoPlacement:
-    """``place`` answers for requests without bounds."""
+    """Places the requests in domains of their bounds. ``place`` answers for requests without bounds."""
     return _Search(requests, rooms, place).run(0, {})
 
 
 class _Search:
-    """``_left`` counts the tries that remain: a gang whose strict bounds need more than there are waits. Wishes are
-    given up then, one placement without them being always tried.
+    """A search over the values of all bounds. ``_left`` counts the remaining tries: a gang whose strict bounds need
+    more stays pending. When no tries are left preferred bounds are dropped; one placement without them is always tried.
     """
 
     def __init__(self, requests: Sequence[PlacementRequest], rooms: Rooms, place: Place) -> None:
@@ -196,7 +204,7 @@ class _Search:
         self._fruitless = _FRUITLESS
 
     def run(self, at: int, chosen: _Chosen) -> Placed | NoPlacement:
-        """Domains for the bounds from ``at`` on, those before it being ``chosen``."""
+        """Finds domains for the bounds from index ``at`` on; ``chosen`` has those of the bounds before it."""
         if at == len(self._bounds):
             return self._tried(self._requests, chosen)
         bound = self._bounds[at]
@@ -229,7 +237,9 @@ class _Search:
         return f"no domain of {bound.level} has room for {whom}"
 
     def _values(self, bound: Bound, members: Sequence[PlacementRequest], chosen: _Chosen) -> list[str]:
-        """Of the bound's label, in the domains around it, those whose nodes have room for each of the members."""
+        """The values of the bound's label, inside the domains chosen around it, whose nodes have room for
+        each member.
+        """
         for_all = [self._roomy(bound, request, _labels(request, chosen)) for request in members]
         others = {
             value

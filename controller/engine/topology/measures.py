@@ -1,6 +1,5 @@
-"""How much of what is free can be used: by flavor, its best domains' free devices, and those no request could use.
-
-Only nodes whose devices are known count.
+"""Measures how much of the free devices of a flavor can be used: the free devices of the largest domains, and those
+that no request could use. Only nodes whose devices are known count.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,8 +13,9 @@ _ROUNDED: Final = 1e-6
 
 
 class Spread(NamedTuple):
-    """``largest``: by level, the free devices of the domain that has most. ``unusable``: expected, of ``free``, which
-    counts what is left of GPUs that are given away by the percent as parts of a device.
+    """The measure of one flavor, in devices. ``largest``: for each level, the free devices of the domain that has most.
+    ``unusable``: how many of ``free`` are expected to be of no use to a request. What is left of GPUs that are given
+    away by the percent counts in ``free`` as fractions of a device.
     """
 
     flavor: FlavorName
@@ -29,7 +29,9 @@ class Spread(NamedTuple):
 
 
 def spread(tree: Tree, cache: DeviceCache, *, empty: bool) -> Spread | None:
-    """``empty``: as if nothing that was placed here were running. None where nothing is known of any of its nodes."""
+    """The measure of one flavor's tree. ``empty``: as if nothing that was placed here were running. None where the
+    devices of none of its nodes are known.
+    """
     sums = [0.0] * len(tree.parent)
     unusable = 0.0
     known = False

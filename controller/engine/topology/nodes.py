@@ -1,7 +1,7 @@
-"""What is known of nodes before any workload is placed: labels, taints, and what foreign pods leave free.
+"""Nodes as they are before any workload is placed: their labels, taints, and what foreign pods leave free.
 
-A node takes pods while it is Ready and schedulable. Of its allocatable resources the requests of pods are subtracted
-that run on it and were not placed by this engine: DaemonSets, pods of other schedulers. Source: KEP-2724.
+A node takes pods while it is Ready and schedulable. Free is its allocatable amount minus the requests of the pods that
+run on it and were not placed by this engine (DaemonSets, pods of other schedulers). Source: KEP-2724.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,9 +30,8 @@ _OVER: Final = ("Succeeded", "Failed")
 
 
 class NodeFacts:
-    """One node as placement sees it. ``free`` may be negative where foreign pods take more than there is.
-
-    ``excluded`` says why the node takes no pods at all, and is empty where it takes some.
+    """One node as placement sees it. ``free`` may be negative where foreign pods take more than the node has.
+    ``excluded`` says why the node takes no pods at all; it is empty where the node takes pods.
     """
 
     __slots__ = ("excluded", "free", "labels", "name", "taints")
@@ -40,7 +39,9 @@ class NodeFacts:
     def __init__(
         self, node: Node, foreign: Mapping[ResourceName, Amount], ceilings: Mapping[ResourceName, Amount]
     ) -> None:
-        """``ceilings`` bound what is allocatable: a GPU that has just failed is still counted there."""
+        """``ceilings`` bound the allocatable amounts: a GPU that has just failed is still counted in
+        ``allocatable``.
+        """
         self.name = node.metadata.name
         self.labels: Mapping[str, str] = node.metadata.labels
         self.taints: tuple[Taint, ...] = node.spec.taints
@@ -73,7 +74,7 @@ def _excluded(node: Node) -> str:
 
 
 class NodeCache:
-    """Nodes and foreign pods, in whatever order they are told."""
+    """Nodes and foreign pods, which may arrive in any order."""
 
     def __init__(self) -> None:
         self.facts: dict[str, NodeFacts] = {}
@@ -83,7 +84,7 @@ class NodeCache:
         self._ceilings: dict[str, Mapping[ResourceName, Amount]] = {}
 
     def set_node(self, node: Node) -> NodeFacts | None:
-        """Its new facts; None where nothing changed that placement looks at."""
+        """Store a node. Returns its new facts; None where nothing changed that placement looks at."""
         name = node.metadata.name
         self._nodes[name] = node
         return self._refresh(name)
@@ -93,13 +94,15 @@ class NodeCache:
         return self.facts.pop(name, None)
 
     def offers(self, name: str, resource: ResourceName) -> bool:
-        """Whether the node itself says that it has some, whoever takes them."""
+        """Whether the node's own ``allocatable`` has some of the resource, whoever takes it."""
         node = self._nodes.get(name)
         amount = node.status.allocatable.get(resource) if node is not None else None
         return amount is not None and amount.nanos > 0
 
     def may_grow(self, resources: Iterable[ResourceName]) -> bool:
-        """Whether a node that has one of them takes no pods now, or has less of it in service than there is."""
+        """Whether some node has capacity of one of the resources and takes no pods now, or has less of it allocatable
+        than its capacity.
+        """
         asked = tuple(resources)
         return any(
             amount.nanos > 0 and (not node.takes_pods or _allocatable(node, name) < amount.nanos)
@@ -109,7 +112,9 @@ class NodeCache:
         )
 
     def set_pod(self, pod: Pod, *, placed: bool) -> tuple[str, ...]:
-        """The nodes on which foreign pods take other amounts now. ``placed``: see ``placed_here``."""
+        """Store a pod. Returns the nodes on which foreign pods now take other amounts. ``placed``: see
+        ``placed_here``.
+        """
         key = pod.key
         counted = self._pods.get(key)
         now = _taken(pod, placed=placed)
@@ -129,18 +134,20 @@ class NodeCache:
         return () if counted is None else (self._count(*counted, sign=-1),)
 
     def set_ceilings(self, name: str, ceilings: Mapping[ResourceName, Amount]) -> None:
-        """What the node's agent says it can give of its resources; empty where it says nothing. ``refresh`` follows."""
+        """Store how much of its resources the node's agent says it can give; empty where it says nothing. The caller
+        then calls ``refresh``.
+        """
         if ceilings:
             self._ceilings[name] = ceilings
         else:
             self._ceilings.pop(name, None)
 
     def outside(self, name: str) -> Mapping[ResourceName, Amount]:
-        """What its foreign pods take."""
+        """What the node's foreign pods take."""
         return self._foreign.get(name, {})
 
     def refresh(self, name: str) -> NodeFacts | None:
-        """After its foreign pods or its ceilings changed; the result is that of ``set_node``."""
+        """Recompute a node's facts after its foreign pods or ceilings changed. Returns the same as ``set_node``."""
         return self._refresh(name) if name in self._nodes else None
 
     def _count(self, node: str, taken: Mapping[ResourceName, Amount], *, sign: int) -> str:
@@ -165,13 +172,15 @@ class NodeCache:
 
 
 def _allocatable(node: Node, resource: ResourceName) -> int:
-    """In nanos."""
+    """The allocatable amount in nanos; 0 where there is none."""
     amount = node.status.allocatable.get(resource)
     return 0 if amount is None else amount.nanos
 
 
 def _taken(pod: Pod, *, placed: bool) -> tuple[str, Mapping[ResourceName, Amount]] | None:
-    """Where a foreign pod runs and what it takes; None for one that takes nothing, or was placed by the engine."""
+    """The node of a foreign pod and what the pod takes there; None for a pod that takes nothing or was placed by the
+    engine.
+    """
     node = pod.spec.node_name
     if not node or placed or pod.status.phase in _OVER:
         return None
@@ -183,8 +192,9 @@ def _taken(pod: Pod, *, placed: bool) -> tuple[str, Mapping[ResourceName, Amount
 def placed_here(pod: Pod, topologies: Iterable[tuple[str, ...]] = ()) -> bool:
     """Whether the pod belongs to a workload whose places are counted by its topology assignment.
 
-    A queue's pod that asks for nothing was placed if it was sent to a node, or to a domain of one of ``topologies``:
-    the levels of those that end above the nodes. Otherwise quota alone let it in, and it runs where it was scheduled.
+    A queue's pod that asks for no topology was placed if it was sent to a node, or to a domain of one of
+    ``topologies``: the levels of those topologies that end above the nodes. Otherwise quota alone admitted it, and it
+    runs where the scheduler put it.
     """
     if asks_for_topology(pod):
         return True
@@ -197,10 +207,12 @@ def placed_here(pod: Pod, topologies: Iterable[tuple[str, ...]] = ()) -> bool:
 
 
 def asks_for_topology(pod: Pod) -> bool:
-    """Whether its annotations ask for places; a start adds one where the places were given unasked."""
+    """Whether the pod's annotations ask for a topology. A start adds such an annotation where places were given
+    unasked.
+    """
     return any(name in pod.metadata.annotations for name in _TOPOLOGY_ANNOTATIONS)
 
 
 def of_queue(pod: Pod) -> bool:
-    """Whether the pod is that of a workload, by its marks."""
+    """Whether the pod belongs to a workload, by its annotation and label."""
     return _WORKLOAD_ANNOTATION in pod.metadata.annotations and _POD_SET_LABEL in pod.metadata.labels

@@ -1,4 +1,4 @@
-"""The placement port over real topologies: a tree for each flavor that names one, kept up to date node by node."""
+"""The placement port on real topologies: one tree for each flavor that names a topology, updated node by node."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -40,11 +40,11 @@ PlacedTogether = list[PlacementRequest]
 _LEADER_AND_WORKERS: Final = 2
 
 _ASSUMED: Final = WorkloadKey("")
-"""The owner of what is charged for the while of a question."""
+"""Owner of what is charged only while a question is answered."""
 
 
 class Topologies:
-    """Trees follow flavors, topologies and nodes in whatever order these are told; usage outlives them all."""
+    """The trees of all flavors. Flavors, topologies and nodes may arrive in any order; usage outlives all of them."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Topologies:
         claims: bool = False,
         own_places: bool = False,
     ) -> None:
-        """``held``: all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together.
-        ``claims``: devices by claim are counted. ``own_places``: a leader's node rules are looked at.
+        """``held`` returns all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together.
+        ``claims``: ResourceClaims are counted. ``own_places``: a leader's own node rules are looked at.
         """
         shared = gates.on("TASHandleOverlappingFlavors")
         self._undo = undo
@@ -67,9 +67,9 @@ class Topologies:
         self._nodes = NodeCache()
         self.may_grow = self._nodes.may_grow
         self._above: tuple[tuple[str, ...], ...] = ()
-        """The levels of topologies that end above the nodes."""
+        """The levels of each topology that ends above the nodes."""
         self._sent: dict[str, Pod] = {}
-        """Pods of queues that were sent somewhere, and not to a node: whether they were placed depends on these."""
+        """Queues' pods that were sent to a domain above the nodes: ``_above`` decides whether each was placed here."""
         self._used, self._assumed = UsageSums(shared=shared), UsageSums(shared=shared)
         self._finders: dict[FlavorName, Finder] = {}
         self._shared = shared
@@ -187,7 +187,7 @@ class Topologies:
         return tuple(spreads(trees, self.devices, empty=empty))
 
     def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:
-        """The domains above a node, by level, in the first of these flavors that has it."""
+        """The domains above a node, by level, in the first of these flavors whose tree has the node."""
         for flavor in flavors:
             tree = self.tree(flavor)
             leaf = tree.leaf((host,)) if tree is not None and tree.by_host else None
@@ -210,7 +210,7 @@ class Topologies:
         return could_be_made(self.devices, resource)
 
     def tree(self, flavor: FlavorName) -> Tree | None:
-        """For reading; None where the flavor names no topology, or one that is not there."""
+        """A flavor's tree, for reading; None where the flavor names no topology, or the topology does not exist."""
         finder = self._finders.get(flavor)
         return None if finder is None else finder.tree
 
@@ -237,10 +237,10 @@ class Topologies:
         return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
-        """Pod sets in their order, each beside those before it; those of one group together.
+        """Places pod sets in their order, each beside those before it; those of one group together.
 
-        A claim by name gets its devices where the first pod set goes that has it. Where the others find no room there,
-        all nodes are tried for all of them.
+        A ResourceClaim gets its devices where the first pod set that has it goes. If the other pod sets of the claim
+        find no room there, all nodes are tried for all of them.
         """
         found = self._place_bounded(requests, on_empty=on_empty)
         if isinstance(found, Placed):
@@ -264,7 +264,7 @@ class Topologies:
         return self._place_all(requests, on_empty=on_empty)
 
     def _rooms(self, request: PlacementRequest, *, on_empty: bool) -> Sequence[Room]:
-        """All nodes where a topology ends above them, and where the pods that run have their room already."""
+        """Nodes with room; all where a topology ends above the nodes, or the running pods have their room already."""
         finder = self._finders.get(request.flavor)
         known = finder.rooms(request, empty=on_empty) if finder is not None and request.previous is None else None
         if known is not None:
@@ -382,7 +382,7 @@ class Topologies:
             self._touch_beside(usage)
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
-        """Recompute everything; ``held`` is what those that hold quota take. AssertionError for a difference."""
+        """Recompute everything. ``held`` is the usage of all that hold quota. AssertionError for a difference."""
         fresh = UsageSums(shared=self._gates.on("TASHandleOverlappingFlavors"))
         for flavor, usage in held:
             fresh.change(flavor, usage, 1)
@@ -404,7 +404,7 @@ class Topologies:
     def _place(
         self, group: PlacedTogether, *, on_empty: bool
     ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NoPlacement:
-        """For each pod set its name, all its places, and what of them is new."""
+        """Name, whole assignment, and the part of the assignment that is new, for each pod set of the group."""
         finder = self._finders.get(group[0].flavor)
         if finder is None:
             return NoPlacement(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
@@ -415,7 +415,7 @@ class Topologies:
             return self._replace(finder, group)
         workers, leader = _roles(group)
         if leader is not None and not leader.count:
-            # It has finished: the workers are all there is to place.
+            # The leader has finished: only the workers are placed.
             found = finder.find(workers, None, empty=on_empty)
             if isinstance(found, str):
                 return NoPlacement(workers.pod_set.name, found, finder.refusal(workers, None, empty=on_empty))
@@ -439,7 +439,7 @@ class Topologies:
     def _replace(
         self, finder: Finder, group: PlacedTogether
     ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NoPlacement:
-        """Each pod set by itself: only what was lost moves."""
+        """Places the lost pods of each pod set by itself: only what was lost moves."""
         if len(group) > 1 and all(map(_is_lost, group)):
             found = finder.find(*_roles(group), empty=False)
             if isinstance(found, str):
@@ -478,13 +478,13 @@ class Topologies:
         return found
 
     def _touch(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
-        """The devices of these nodes have changed. The flavors that they belong to."""
+        """Marks nodes whose devices changed. Returns the flavors of these nodes."""
         return frozenset(
             flavor for name in nodes for flavor, finder in self._finders.items() if finder.tree.touch_node(name)
         )
 
     def _touch_beside(self, usage: TopologyUsage) -> None:
-        """Devices are one for all flavors, also where each counts for itself."""
+        """Marks the usage's nodes in all trees: flavors share devices even where each counts its nodes for itself."""
         if not self._shared:
             names = [self.devices.pods.name(domain.values[-1]) for domain in usage.domains]
             has_claims = self._has_claims(usage)
@@ -497,7 +497,7 @@ class Topologies:
         return self.claims is not None and self.claims.concerns(usage)
 
     def _by_claim(self, name: str) -> frozenset[str]:
-        """The extended resources that pods on this node have by claim."""
+        """The extended resources that pods on this node get through ResourceClaims."""
         known: Mapping[str, str] = self.claims.asks.extended if self.claims is not None else {}
         return frozenset(resource for resource in known if not self._nodes.offers(name, ResourceName(resource)))
 
@@ -511,7 +511,7 @@ class Topologies:
             self.claims.hosts_changed()
 
     def _told_pod(self, key: str, pod: Pod | None) -> frozenset[FlavorName]:
-        """``pod``: one that was placed, as it is now; None for any other, and for one that is gone."""
+        """Store a pod that was placed here; ``pod`` is None for any other pod, and for one that is gone."""
         pods, claims = self.devices.pods, self.claims
         before, over = pods.get(key), pods.is_over(key)
         nodes = self.devices.remove_pod(key) if pod is None else self.devices.set_pod(pod)
@@ -525,7 +525,7 @@ class Topologies:
         return frozenset([flavor for flavor, finder in self._finders.items() if finder.tree.set_node(name, facts)])
 
     def _judge_pods(self) -> None:
-        """Topologies that end above the nodes have come or gone: those of queues' pods that these placed are others."""
+        """Judges pods anew when a topology that ends above the nodes came or went: it decides which were placed."""
         every = (tuple(level.node_label for level in each.spec.levels) for each in self._topologies.values())
         above = tuple(sorted({levels for levels in every if levels and levels[-1] != HOSTNAME_LABEL}))
         if above != self._above:
@@ -567,7 +567,7 @@ class Topologies:
 
 
 def _groups(requests: Sequence[PlacementRequest]) -> Iterator[PlacedTogether]:
-    """Requests by flavor and pod set group, in the order of each one's first."""
+    """The requests by flavor and pod set group, in the order of each group's first request."""
     found: dict[object, PlacedTogether] = {}
     for at, request in enumerate(requests):
         name = request.asked.group
@@ -576,13 +576,13 @@ def _groups(requests: Sequence[PlacementRequest]) -> Iterator[PlacedTogether]:
 
 
 def _is_lost(request: PlacementRequest) -> bool:
-    """Whether nothing of its pod set group is left: it is placed as when it came."""
+    """Whether no pod of the request's group still runs: the group is then placed as if it were new."""
     stays = request.previous is None or any(domain.values[-1] != request.lost for domain in request.previous.domains)
     return not (stays or request.stays or request.beside)
 
 
 def _no_group(group: PlacedTogether) -> str | None:
-    """Two pod sets lead and follow; what else shares a group's name has no meaning, and must not run without places."""
+    """Why pod sets are no valid group, else None. A group is a leader and its workers; others must not run unplaced."""
     if len(group) == 1:
         return None
     counts = [request.count for request in group]
@@ -593,7 +593,7 @@ def _no_group(group: PlacedTogether) -> str | None:
 
 
 def _roles(group: PlacedTogether) -> tuple[PlacementRequest, PlacementRequest | None]:
-    """Workers and their leader: of two pod sets the smaller leads, the second of equals."""
+    """The workers and their leader. The smaller of two pod sets leads; of equals the second one does."""
     if len(group) == 1:
         return group[0], None
     first, second = group[0], group[1]

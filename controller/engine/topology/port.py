@@ -1,7 +1,7 @@
-"""The placement port: where the pods of an assignment would run, and whether that room is free.
+"""The placement port: where the pods of an assignment would run, and whether the room there is free.
 
-The engine asks it in nomination, in every fit check of preemption, and when it charges and undoes. ``Everywhere`` is
-the answer of a cluster whose flavors name no topology: quota alone decides.
+The engine asks it in nomination, in every fit check of preemption, and when it charges and undoes. ``Everywhere``
+answers for a cluster whose flavors name no topology: there quota alone decides.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,10 +28,9 @@ from inventory.api.claimplan import ClaimPlan
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
-    """A subgroup of a gang, empty for all of it, in one domain of ``level``; where not ``required``, if it can be.
-
-    ``exclusive``: no other subgroup of the gang is in that domain. ``claims``: in place of a subgroup, the claims by
-    name for which its pod sets are there.
+    """A rule that a subgroup of a gang (``group``; empty for the whole gang) goes into one domain of ``level``; if not
+    ``required``, only where that is possible. ``exclusive``: no other subgroup of the gang is in that domain.
+    ``claims``: for a bound that comes from shared ResourceClaims instead of a subgroup, their keys.
     """
 
     group: str
@@ -42,9 +41,9 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod set that must be placed on the nodes of one flavor; ``single_pod`` is one pod's whole request.
-
-    ``asked`` is what is to be satisfied: that of ``pod_set``, other than where only some of its pods are placed anew.
+    """One pod set that must be placed on the nodes of one flavor. ``single_pod`` is the whole request of one pod.
+    ``asked`` is the topology request to satisfy: the one of ``pod_set``, except where only some of its pods are placed
+    anew.
     """
 
     pod_set: PodSet
@@ -53,41 +52,42 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     flavor: FlavorName
     single_pod: Mapping[ResourceName, Amount]
     implied: bool = False
-    """It asks for nothing, and its queue has only flavors with a topology: anywhere will do."""
+    """The pod set asks for no topology, and its queue has only flavors with one: any domain will do."""
     previous: TopologyUsage | None = None
-    """Where it runs now, when only what was lost is to be replaced."""
+    """The current assignment, when only lost pods are to be replaced or an elastic workload is resized."""
     lost: str | None = None
     """The node whose pods are to be placed anew."""
     beside: tuple[Domain, ...] = ()
-    """Where the rest of its pod set group stays meanwhile."""
+    """The places that the rest of the pod set group keeps in the meantime."""
     stays: bool = False
-    """Its pods cannot run elsewhere: whatever was lost, the places stay."""
+    """The pods cannot run elsewhere: they keep their places whatever was lost."""
     claims: ClaimNames | None = None
-    """What each pod's claims of devices are called."""
+    """The names of each pod's ResourceClaims."""
     within: tuple[Bound, ...] = ()
-    """What it shares with other pod sets of its gang, the outermost first."""
+    """The bounds that the pod set shares with other pod sets of its gang, the outermost first."""
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """A domain list for each pod set, by name. ``moved``: what of it the pod set does not hold yet."""
+    """The assignments by pod set name. ``moved``: the part of each that the pod set does not hold yet."""
 
     topologies: Mapping[str, TopologyUsage]
     moved: Mapping[str, TopologyUsage] = {}
 
 
 class NoPlacement(msgspec.Struct, frozen=True):
-    """``pod_set`` found no room; ``problem`` says what was looked for, what is free and the largest block there is."""
+    """The pod set that found no room. ``problem`` says what was looked for, what is free and how large the largest free
+    block is.
+    """
 
     pod_set: str
     problem: str
     refusal: Refusal | None = None
-    """By this ``full_nodes`` finds who has the nodes."""
+    """The refused ask, from which ``full_nodes`` finds who holds the nodes."""
 
 
 class Placement(Protocol):
-    """Changes are noted in the engine's undo log, so that quota and topology are undone together.
-
-    What the cluster's objects change is not: it happens outside of trials.
+    """What the engine asks of placement. Changes by ``add`` and ``remove`` are noted in the engine's undo log, so quota
+    and topology are undone together. Changes by the cluster's objects are not noted: they happen outside of trials.
     """
 
     def set_flavor(self, flavor: ResourceFlavor) -> None: ...
@@ -99,95 +99,109 @@ class Placement(Protocol):
     def remove_topology(self, name: str) -> None: ...
 
     def set_node(self, node: Node) -> frozenset[FlavorName]:
-        """The flavors whose nodes offer something else now; so do the next three."""
+        """Store a node. Returns the flavors whose nodes now offer something else, as the next three methods do."""
 
     def remove_node(self, name: str) -> frozenset[FlavorName]: ...
 
     def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
-        """A pod that runs somewhere without having been placed here takes room."""
+        """Store a pod. A pod that runs on a node without having been placed here takes room there."""
 
     def remove_pod(self, key: str) -> frozenset[FlavorName]: ...
 
     def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
-        """What the node's agent says of its GPUs, and who holds them."""
+        """Store what the node's agent reports: its GPUs and who holds them."""
 
     def remove_gpu_node(self, name: str) -> frozenset[FlavorName]: ...
 
     def set_claim_object(self, given: KubernetesObject) -> frozenset[FlavorName]:
-        """What drivers publish, what pods ask by claim, and what claims were given."""
+        """Store an object about ResourceClaims: what drivers publish, what pods ask, or what claims were allocated."""
 
     def remove_claim_object(self, kind: type[KubernetesObject], namespace: str, name: str) -> frozenset[FlavorName]: ...
 
     def uncounted_claims(self, names: ClaimNames) -> Mapping[tuple[bool, str], str]:
-        """Why claims do not count where pods are placed: by whether it is a template, and ``namespace/name``."""
+        """Why each of these ResourceClaims cannot be counted, by (whether it is a template, ``namespace/name``); the
+        others are left out.
+        """
 
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
-        """UUIDs for each pod of the set that was given devices on the node."""
+        """GPU UUIDs for each pod of the set that was given devices on the node."""
 
     def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:
-        """The devices that are planned for the set's claims."""
+        """The devices that are planned for the pod set's ResourceClaims."""
 
     def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
-        """Whether the set must be placed when it gets this flavor. ``implied``: its queue has only such flavors."""
+        """Whether the pod set must be placed when it gets this flavor. ``implied``: its queue has only flavors with a
+        topology.
+        """
 
     def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
-        """Why this flavor cannot take the set at all (it asks for a level that the topology lacks, ...), else None."""
+        """Why this flavor can never take the pod set (it asks for a level that the topology lacks, ...), else None."""
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
-        """All or nothing. ``on_empty``: as if nothing that may be preempted were running."""
+        """Find places for all requests, or for none. ``on_empty``: as if nothing that may be preempted were running."""
 
     def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:
-        """Outside of trials: what has the nodes without room. None where the flavor's topology is another by now."""
+        """The holders of the nodes without room; only outside of trials. None where the flavor's topology has changed
+        since.
+        """
 
     def may_grow(self, resources: Iterable[ResourceName]) -> bool:
-        """Whether nodes that take no pods now, or devices of theirs that are out of service, may add to these."""
+        """Whether nodes that take no pods now, or devices that are out of service, could add to these resources."""
 
     def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
-        """Whether ``place`` would find places now, without finding them."""
+        """Whether ``place`` would find places now; cheaper than finding them."""
 
     def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
-        """``has_room`` of these requests, to be asked many times while the cluster's objects stay as they are."""
+        """A function that answers ``has_room`` for these requests, to be called many times while the cluster's objects
+        stay as they are.
+        """
 
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
-        """Whether all this room is free at once."""
+        """Whether all these places are free at once."""
 
     def begin(self, now_s: float, *, anew: bool = False) -> None:
-        """Outside of trials, before something is decided. ``anew``: what decays slowly is brought up to date too."""
+        """Bring the state up to date before a decision; only outside of trials. ``anew``: also what decays slowly."""
 
     def follow(self, now_s: float) -> None:
-        """In place of ``begin`` where nothing is decided yet, now and then."""
+        """Bring the state up to date from time to time; called instead of ``begin`` while nothing is decided yet."""
 
     @property
     def is_behind(self) -> bool:
         """Whether ``begin`` would change what is free."""
 
     def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
-        """The flavor's nodes that take pods, and what is free of each; none where hosts are no level."""
+        """The flavor's nodes that take pods, each with its free amounts; none where the topology ends above
+        the nodes.
+        """
 
     def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
-        """By flavor, what of its free devices can be used. ``empty``: as if nothing placed here were running."""
+        """How much of each flavor's free devices can be used. ``empty``: as if nothing that was placed here were
+        running.
+        """
 
     def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:
-        """The domains above a node, by level, in the first of these flavors that has it."""
+        """The domains above a node, by level, in the first of these flavors whose tree has the node."""
 
     def labels_of(self, node: str) -> Mapping[str, str]:
-        """Of a node that is known; empty for any other."""
+        """The labels of a node; empty for an unknown one."""
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
-        """The workload's pods that hold other devices than they were told."""
+        """The workload's pods that hold other devices than they were assigned."""
 
     def lacks_nodes(self, flavor: FlavorName) -> str:
-        """That no node has what the flavor selects nodes by; empty where one has, and where no node is known at all."""
+        """A sentence that no node has the labels by which the flavor selects nodes; empty where one has, and where no
+        node is known at all.
+        """
 
     def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:
-        """Where a layout could make a MIG instance of that name that is not there."""
+        """The nodes on which a layout could make a MIG instance of this resource that does not exist now."""
 
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None: ...
 
     def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None: ...
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
-        """Compare what is kept with ``held``, all that was added and not removed; AssertionError for a difference."""
+        """Compare what is kept with ``held``: all that was added and not removed. AssertionError for a difference."""
 
 
 def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
@@ -196,19 +210,21 @@ def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
 
 
 class Everywhere:
-    """No topology: nothing needs a place, and what has one (from before its topology went) blocks nothing."""
+    """A placement port without topologies: no pod needs a place, and a place from before its topology went blocks no
+    other.
+    """
 
     def set_flavor(self, flavor: ResourceFlavor) -> None:
-        """Nothing is kept."""
+        """Does nothing: there is no topology to keep."""
 
     def remove_flavor(self, name: FlavorName) -> None:
-        """Nothing is kept."""
+        """Does nothing: there is no topology to keep."""
 
     def set_topology(self, topology: Topology) -> None:
-        """Nothing is kept."""
+        """Does nothing: there is no topology to keep."""
 
     def remove_topology(self, name: str) -> None:
-        """Nothing is kept."""
+        """Does nothing: there is no topology to keep."""
 
     def set_node(self, node: Node) -> frozenset[FlavorName]:  # noqa: ARG002
         return frozenset()
@@ -273,10 +289,10 @@ class Everywhere:
         return True
 
     def begin(self, now_s: float, *, anew: bool = False) -> None:
-        """Nothing is kept."""
+        """Does nothing: there is no topology to keep."""
 
     def follow(self, now_s: float) -> None:
-        """Nothing is kept."""
+        """Does nothing: there is no topology to keep."""
 
     @property
     def is_behind(self) -> bool:
@@ -304,10 +320,10 @@ class Everywhere:
         return iter(())
 
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
-        """Nothing is counted."""
+        """Does nothing: usage is not counted."""
 
     def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
-        """Nothing is counted."""
+        """Does nothing: usage is not counted."""
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
-        """Nothing is counted."""
+        """Does nothing: usage is not counted."""

@@ -1,7 +1,7 @@
-"""A new place for the pods of a node that is lost; all others stay where they are.
+"""Replacement of the pods on a lost node; all other pods stay where they are.
 
-The pods are placed where the request still holds: into the same domain where one was required, into the slice that
-the loss left incomplete where slices are, and anywhere otherwise. Only one lost node is handled. Source: KEP-2724.
+The new places still satisfy the request: they are in the same domain where one was required, in the slice that the loss
+left incomplete where there are slices, and anywhere otherwise. Only one lost node is handled. Source: KEP-2724.
 """
 
 from typing import Final, NamedTuple
@@ -23,21 +23,21 @@ _GROUP: Final = "kueue.x-k8s.io/is-group-workload"
 
 
 def stays(workload: Workload) -> bool:
-    """Whether it is one single pod: a pod cannot move, and its workload does not outlive it."""
+    """Whether the workload is one single pod: a pod cannot move, and its workload ends with it."""
     owners = workload.metadata.owner_references
     alone = len(owners) == 1 and owners[0].kind == "Pod" and owners[0].api_version == "v1"
     return alone and workload.metadata.annotations.get(_GROUP) != "true"
 
 
 class Replaced(NamedTuple):
-    """``whole`` is the assignment as it is now, ``moved`` the part of it that is new."""
+    """``whole`` is the new complete assignment, ``moved`` the part of it that is new."""
 
     whole: TopologyUsage
     moved: TopologyUsage
 
 
 def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, lost: str) -> Replaced | str:
-    """``previous`` without the pods on ``lost``, and these placed anew; or why they cannot be."""
+    """The previous assignment with the pods of node ``lost`` placed anew; a sentence if they cannot be."""
     tree = finder.tree
     kept = tuple(domain for domain in previous.domains if domain.values[-1] != lost)
     missing = sum(domain.pods for domain in previous.domains if domain.values[-1] == lost)
@@ -56,7 +56,9 @@ def replace(finder: Finder, request: PlacementRequest, previous: TopologyUsage, 
 
 
 def _within(finder: Finder, request: PlacementRequest, kept: tuple[Domain, ...], missing: int) -> int:
-    """The domain that must take the pods, -1 where any may: where the others are, a group's partner included."""
+    """The domain that must take the pods: the one where the other pods are, those of a group's partner included. -1 if
+    any domain may take them.
+    """
     tree, asked = finder.tree, request.asked
     label = asked.label(tree.levels) or (tree.levels[-1] if request.implied else None)
     level = tree.level_of(label) if label is not None else None
@@ -75,7 +77,7 @@ def _within(finder: Finder, request: PlacementRequest, kept: tuple[Domain, ...],
 
 
 def _incomplete(finder: Finder, kept: tuple[Domain, ...], missing: int, size: int, level: int) -> int:
-    """The first domain of the level whose pods the missing ones make into whole slices."""
+    """The first domain of the level where the missing pods complete whole slices; -1 if there is none."""
     pods: dict[int, int] = {}
     for held in kept:
         leaf = finder.tree.leaf(held.values)
@@ -86,7 +88,9 @@ def _incomplete(finder: Finder, kept: tuple[Domain, ...], missing: int, size: in
 
 
 def _reduced(finder: Finder, asked: PodSetAsk, missing: int, within: int) -> PodSetAsk:
-    """The request of the missing pods: where they only fill up a slice, in the largest whole inner slices they make."""
+    """The topology request of the missing pods. Where they only fill up a slice, they go in the largest inner slices
+    that they make whole.
+    """
     every = finder.layers(asked)
     if not every or not every[0].size or missing % every[0].size == 0 or within < 0:
         return asked
@@ -100,7 +104,7 @@ def _reduced(finder: Finder, asked: PodSetAsk, missing: int, within: int) -> Pod
 
 
 def merged(tree: Tree, kept: tuple[Domain, ...], moved: TopologyUsage) -> TopologyUsage:
-    """One assignment of the pods that stay and those that moved, in the order of the paths."""
+    """One assignment of the pods that stay and those that moved, its domains sorted by path."""
     pods: dict[tuple[str, ...], int] = {}
     for domain in (*kept, *moved.domains):
         pods[domain.values] = pods.get(domain.values, 0) + domain.pods

@@ -1,4 +1,4 @@
-"""Why pods found no place: what was looked for, and the largest block there is."""
+"""Says why pods found no place: what was looked for, and the largest free block."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -15,7 +15,7 @@ from controller.words import pending
 from inventory.layout.entries import PERCENT_RESOURCE
 
 _REASONS: Final = 4
-"""As many are told by name."""
+"""The largest number of reasons that a message names."""
 
 _LINKED: Final = {
     Link.NVLINK: "joined by NVLink",
@@ -25,7 +25,7 @@ _LINKED: Final = {
 
 
 def lacks_nodes(flavor: ResourceFlavorSpec, nodes: Collection[NodeFacts], tree: Tree | None) -> str:
-    """Of a flavor, with a tree or without: see ``Placement.lacks_nodes``."""
+    """See ``Placement.lacks_nodes``; ``tree`` is None for a flavor without a topology."""
     if not nodes or (tree is not None and tree.node_count()):
         return ""
     return "" if any(flavor.selects(node.labels) for node in nodes) else no_node(flavor.node_labels)
@@ -53,7 +53,7 @@ def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
 
 
 def _nodes(counts: Counts) -> str:
-    """How many nodes are closed to the pods and why, and how many of the others are full."""
+    """How many nodes are closed to the pods and why, and how many of the open nodes are full."""
     open_, all_ = counts.eligible(), counts.tree.node_count()
     found = ""
     if open_ < all_:
@@ -67,7 +67,7 @@ def _nodes(counts: Counts) -> str:
 
 
 def _claims(counts: Counts) -> str:
-    """What their claims lack on nodes that have room for them otherwise."""
+    """What ResourceClaims lack on nodes that have room for the pods otherwise."""
     rooms = counts.tree.claims
     if rooms is None or (counts.shape.claims is None and not rooms.asks.extended):
         return ""
@@ -75,7 +75,7 @@ def _claims(counts: Counts) -> str:
 
 
 def _needs(asked: DeviceAsk) -> str:
-    """What each pod's GPUs must be; empty where nothing must."""
+    """What each pod's GPUs must be; empty where any GPUs will do."""
     found = [_LINKED[asked.link]] if asked.link is not None and not asked.wished else []
     if asked.product:
         found.append(f"of product {asked.product}")
@@ -85,7 +85,7 @@ def _needs(asked: DeviceAsk) -> str:
 
 
 def _parts(asked: DeviceAsk | None) -> str:
-    """The GPUs that a container's percents lie on."""
+    """The GPUs on which a container's percents lie, in words."""
     gpus = asked.split[0].gpus if asked is not None and asked.split else 1
     if gpus == 1:
         return "one GPU, in multiples of its granularity"

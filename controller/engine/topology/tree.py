@@ -1,7 +1,7 @@
 """The domains of one flavor's nodes, level by level, and what is free in the lowest of them.
 
-Domains are numbered and never renumbered: a node that comes adds what is missing of its path, one that goes leaves an
-empty leaf behind. What changes in a leaf is written to a journal, which those who keep sums over the tree read.
+Domains are numbered and never renumbered: a new node adds the missing domains of its path, and a removed node leaves an
+empty leaf. Each change in a leaf is written to a journal, which those who keep sums over the tree read.
 """
 
 from bisect import insort
@@ -20,14 +20,14 @@ from controller.engine.topology.usage import DomainKey, DomainTotals, UsageSums
 from controller.objects.core import Toleration
 
 Path = tuple[str, ...]
-"""The labels' values from the highest level down."""
+"""The values of the levels' labels, from the highest level down."""
 
 _JOURNAL_SLACK: Final = 1024
 
 
 class Journal:
-    """Leaves in the order of their changes. ``epoch`` moves on when it starts anew: who had not read it to its end
-    must count everything.
+    """Leaves in the order of their changes. ``epoch`` grows when the list starts anew: a reader that had not read it to
+    its end must recount everything.
     """
 
     __slots__ = ("epoch", "leaves", "limit")
@@ -45,12 +45,13 @@ class Journal:
 
 
 class Tree:
-    """Lists are indexed by domain; ``free``, ``used``, ``nodes`` and ``stamps`` mean something for leaves alone.
+    """The tree of one flavor, as lists indexed by domain. ``free``, ``used``, ``nodes`` and ``stamps`` have a meaning
+    for leaves only.
 
     A domain keeps its number for ever, and its parent has a lower level. ``free`` of a leaf is the sum over its
     ``nodes``; ``used`` and ``assumed`` are the objects that the two UsageSums change in place, so the tree never
     replaces them. Every change of a leaf is noted in ``journal`` (of ``assumed`` in ``assumed_journal``): ``Counts``
-    depend on nothing else. ``Topologies`` alone calls what changes a tree.
+    depend on nothing else. Only ``Topologies`` calls the methods that change a tree.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class Tree:
         *,
         takes_all: bool = False,
     ) -> None:
-        """``takes_all``: a node that lacks the label of a level above the host is alone in its domain of that level."""
+        """``takes_all``: a node that lacks the label of a level above the host is the only node of its domain of that
+        level.
+        """
         self._takes_all = takes_all
         self.flavor = flavor
         self.topology = topology
@@ -74,59 +77,63 @@ class Tree:
         self.tolerations = tolerations
         self.depth = len(self.levels)
         self.parent: list[int] = []
-        """-1 for the domains of the highest level."""
+        """The number of each domain's parent; -1 for domains of the highest level."""
         self.level: list[int] = []
         self.path: list[Path] = []
         self.children: list[list[int]] = []
-        """In the order of their paths."""
+        """The children of each domain, sorted by path."""
         self.at_level: list[list[int]] = [[] for _ in self.levels]
-        """In the order of their paths."""
+        """The domains of each level, sorted by path."""
         self.free: list[Mapping[ResourceName, Amount]] = []
         self.used: list[DomainTotals] = []
         self.assumed: list[DomainTotals] = []
-        """What counts even on an empty cluster: the pod sets of one workload that were placed just now."""
+        """Usage that counts even on an empty cluster: the pod sets of the same workload that were placed just
+        before.
+        """
         self.nodes: list[dict[str, NodeFacts]] = []
         self.stamps: list[int] = []
-        """Moves on with each change of a leaf's nodes, usage left aside."""
+        """A number for each leaf that grows whenever the leaf's nodes change; usage does not change it."""
         self.journal = Journal()
-        """Leaves in which something was charged or given back, or a node changed."""
+        """The leaves in which usage was charged or given back, or a node changed."""
         self.assumed_journal = Journal()
-        """The same for ``assumed``: what an empty cluster would look like changes seldom."""
+        """The journal of ``assumed``: what an empty cluster would look like changes seldom."""
         self.touch = self.journal.note
-        """What is used in this leaf has changed."""
+        """Notes that the usage in a leaf has changed."""
         self.touch_assumed = self.assumed_journal.note
         self.shape = 0
-        """Moves on with each new domain."""
+        """A number that grows with each new domain."""
         self.devices: DeviceCache | None = None
         self.claims: ClaimRooms | None = None
-        """What is known of the nodes' GPUs."""
+        """The ResourceClaims of the nodes; None where they are not counted."""
         self.closed = Counter[str]()
-        """Nodes of the flavor that take no pods at all, or lack a level's label, by the reason; see ``_outside``."""
+        """The number of the flavor's nodes that take no pods at all or lack a level's label, by reason; see
+        ``_outside``.
+        """
         self._outside: dict[str, str] = {}
-        """The reason by node; such a node has no home."""
+        """The reason why a node is in no leaf, by node name. Such a node is not in ``_homes``."""
         self.packs = False
-        """Nodes are chosen so that large blocks of linked GPUs stay whole."""
-        self.labels = dict(labels)  # by which the flavor selects nodes
+        """Whether nodes are chosen so that large blocks of linked GPUs stay whole."""
+        self.labels = dict(labels)  # the labels by which the flavor selects nodes
         self._sums = sums
         self._assumed = assumed
         self._keys: list[DomainKey | None] = []
         self._by_path: dict[Path, int] = {}
         self._leaves: dict[Path, int] = {}
         self._namesakes: dict[Path, list[int]] = {}
-        """Leaves in which a host of that name was before, or another of that name is."""
+        """Leaves, by host, in which a host of that name was before, or another host of that name is."""
         self._homes: dict[str, int] = {}
 
     @property
     def shown_levels(self) -> tuple[str, ...]:
-        """The levels an assignment names: the host alone tells where it is."""
+        """The levels that an assignment names: only the host where hosts are a level, since it implies the others."""
         return self.levels[-1:] if self.by_host else self.levels
 
     def values(self, leaf: int) -> Path:
-        """The values of ``shown_levels``."""
+        """The leaf's values of ``shown_levels``."""
         return self.path[leaf][-1:] if self.by_host else self.path[leaf]
 
     def leaf(self, values: Path) -> int | None:
-        """The leaf of an assignment's domain, if there are usable nodes in it."""
+        """The leaf of an assignment's domain, if it has usable nodes; None if the domain is unknown."""
         key = values[-1:] if self.by_host else values
         leaf = self._leaves.get(key)
         if leaf is None or self.nodes[leaf]:
@@ -142,13 +149,13 @@ class Tree:
         return domain
 
     def node_count(self) -> int:
-        """Nodes of the flavor, those among them that take no pods."""
+        """The number of the flavor's nodes, including those that take no pods."""
         return len(self._homes) + len(self._outside)
 
     def served(self, leaf: int, each: Each, ask: ClaimsAsk | None) -> tuple[Each, ClaimsAsk | None]:
-        """Of what a pod asks for, what it takes of a leaf's resources, and what it has by claim there.
-
-        Extended resources are had by claim where a leaf is one node: others' usage is not told by node.
+        """Splits what a pod asks for into what it takes of a leaf's resources, and what it gets through ResourceClaims
+        there. Extended resources are served by claims only where the leaf is one node: usage is not known node by node
+        in other leaves.
         """
         claims = self.claims
         if claims is None or not claims.asks.extended or not self.by_host or len(self.nodes[leaf]) != 1:
@@ -158,7 +165,7 @@ class Tree:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def set_node(self, name: str, facts: NodeFacts | None) -> bool:
-        """The node as it is now, None for one that is gone. Whether that is of any account here."""
+        """Store a node's facts; None for a node that is gone. Returns whether the node is or was in this tree."""
         path = self._path(facts) if facts is not None else None
         self._note_outside(name, self._closed_by(facts) if facts is not None else "")
         home = self._homes.get(name)
@@ -175,14 +182,14 @@ class Tree:
         return True
 
     def close(self) -> None:
-        """The tree is used no more."""
+        """Stops watching the sums: the tree is no longer used."""
         for leaf, key in enumerate(self._keys):
             if key is not None:
                 self._sums.unwatch(key, self.touch, leaf)
                 self._assumed.unwatch(key, self.touch_assumed, leaf)
 
     def touch_node(self, name: str) -> bool:
-        """The node's devices have changed. Whether it is one of these nodes."""
+        """Marks a node whose devices changed. Returns whether the node is in this tree."""
         home = self._homes.get(name)
         if home is None:
             return False
@@ -191,7 +198,7 @@ class Tree:
         return True
 
     def validate(self) -> None:
-        """Recompute what is kept of leaves and their order; AssertionError for a difference."""
+        """Recompute what is kept of leaves and their order. AssertionError for a difference."""
         for leaf in self._leaves.values():
             if self.free[leaf] != _sum(node.free for node in self.nodes[leaf].values()):
                 raise AssertionError(f"{self.flavor}: {self.path[leaf]} is kept with {self.free[leaf]} free")
@@ -209,14 +216,14 @@ class Tree:
     def _path(self, facts: NodeFacts) -> Path | None:
         if not self._has_flavor(facts) or self._closed_by(facts):
             return None
-        # No label's value has a slash: a domain of one node is nobody else's.
+        # A label's value never has a slash, so such a domain of one node has no other node's value.
         return tuple(facts.labels.get(level, f"/{facts.name}") for level in self.levels)
 
     def _has_flavor(self, facts: NodeFacts) -> bool:
         return all(facts.labels.get(name) == value for name, value in self.labels.items())
 
     def _closed_by(self, facts: NodeFacts) -> str:
-        """Why a node of the flavor has no place in the tree; empty where it has one, or is of another flavor."""
+        """Why a node of the flavor has no place in the tree; empty where it has one, or belongs to another flavor."""
         if not self._has_flavor(facts):
             return ""
         needed = self.levels[-1:] if self._takes_all else self.levels

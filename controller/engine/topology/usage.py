@@ -1,7 +1,7 @@
-"""What placed pods take, by domain. Flavors over the same nodes share one entry, so each sees the other's usage.
+"""What placed pods take, by domain. Flavors over the same nodes share one entry, so each sees the usage of the others.
 
-With hostname as the lowest level a domain is a node, whatever flavor it was given by; otherwise it is the path of one
-flavor's tree. With the gate TASHandleOverlappingFlavors off, nodes are counted by flavor as well.
+With hostname as the lowest level a domain is a node, whichever flavor the pods got; otherwise it is a path in one
+flavor's tree. With the gate TASHandleOverlappingFlavors off, nodes too are counted for each flavor.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +15,10 @@ from controller.engine.model.workload import TopologyUsage
 from controller.engine.topology.nodes import PODS
 
 DomainKey = tuple[str, tuple[str, ...]]
-"""Flavor ("" where all flavors share the domain) and the domain's values."""
+"""The flavor ("" where all flavors share the domain) and the values of the domain."""
 
 Charge = tuple[DomainKey, tuple[tuple[ResourceName, Amount], ...]]
-"""What is taken in one domain."""
+"""A domain and the amounts that an assignment takes there."""
 
 DomainTotals = dict[ResourceName, Amount]
 Watcher = Callable[[int], None]
@@ -29,10 +29,10 @@ _KNOWN: Final = 16_384
 
 
 class UsageSums:
-    """Sums are never replaced, only changed in place: trees hold on to those of their leaves.
+    """Usage by domain. Sums are never replaced, only changed in place: trees hold on to those of their leaves.
 
-    ``_sums`` of a domain that no tree watches is there only while something is taken in it. ``_known`` and ``_wired``
-    repeat what they were made of: ``_wired`` is void as soon as a domain gains or loses a watcher.
+    ``_sums`` has a domain that no tree watches only while something is taken there. ``_known`` and ``_wired`` are
+    caches: ``_wired`` is cleared as soon as a domain gains or loses a watcher.
     """
 
     def __init__(self, *, shared: bool) -> None:
@@ -41,7 +41,9 @@ class UsageSums:
         self._watchers: dict[DomainKey, tuple[tuple[Watcher, int], ...]] = {}
         self._known = ByIdentity[TopologyUsage, tuple[FlavorName, Sequence[Charge]]]()
         self._wired = ByIdentity[TopologyUsage, tuple[FlavorName, list[Wire]]]()
-        """Charges led to where they are counted, as long as no tree begins or ceases to watch."""
+        """The charges of an assignment, resolved to the sums and watchers that they change. Valid until a tree begins
+        or ends watching.
+        """
 
     def key(self, flavor: FlavorName, levels: tuple[str, ...], values: tuple[str, ...]) -> DomainKey:
         if levels and levels[-1] == HOSTNAME_LABEL:
@@ -49,7 +51,7 @@ class UsageSums:
         return flavor, values
 
     def watch(self, key: DomainKey, told: Watcher, leaf: int) -> DomainTotals:
-        """The sums of a domain; ``told(leaf)`` is called after each change."""
+        """The sums of a domain. ``told(leaf)`` is called after each change."""
         self._wired.clear()
         self._watchers[key] = (*self._watchers.get(key, ()), (told, leaf))
         return self._sums.setdefault(key, {})
@@ -65,7 +67,7 @@ class UsageSums:
             self._sums.pop(key, None)
 
     def change(self, flavor: FlavorName, usage: TopologyUsage, sign: int) -> None:
-        """Charge (1) or give back (-1) all pods of an assignment, wherever the domains are known."""
+        """Charge (1) or give back (-1) all pods of an assignment in all its domains."""
         wired = self._wired.get(id(usage))
         if wired is not None and wired[1][0] == flavor:
             for sums, amounts, watchers in wired[1][1]:
@@ -81,12 +83,13 @@ class UsageSums:
         charges = self._charges(flavor, usage)
         self._change(charges, sign)
         if sign < 0:
-            # What is looked at for victims is given back first, and may be again and again; most never is.
+            # Only usage that is given back is remembered: possible victims are given back first, maybe repeatedly, and
+            # most assignments never are.
             self._remember(flavor, usage, charges)
 
     def _remember(self, flavor: FlavorName, usage: TopologyUsage, charges: Sequence[Charge]) -> None:
-        """Of small assignments what they charge; and where, as long as all of their domains are watched: there the sums
-        stay the same objects.
+        """Caches the charges of a small assignment, and the sums that they change if trees watch all of its domains:
+        the sums of a watched domain stay the same objects.
         """
         if len(charges) > _SMALL:
             return
@@ -119,7 +122,7 @@ class UsageSums:
                 del sums_of[key]
 
     def _charges(self, flavor: FlavorName, usage: TopologyUsage) -> Sequence[Charge]:
-        """What is taken by domain."""
+        """What the assignment takes in each of its domains."""
         known = self._known.get(id(usage))
         if known is not None and known[1][0] == flavor:
             return known[1][1]
@@ -132,13 +135,13 @@ class UsageSums:
         ]
 
     def totals(self) -> dict[DomainKey, DomainTotals]:
-        """For checks: every domain on which something is taken."""
+        """The sums of every domain in which something is taken; for checks."""
         return {key: dict(sums) for key, sums in self._sums.items() if sums}
 
 
 @lru_cache(_KNOWN)
 def _taken(pod: tuple[tuple[ResourceName, Amount], ...], pods: int) -> tuple[tuple[ResourceName, Amount], ...]:
-    """By so many pods that ask for ``pod`` each, and each for room for one. Once for all workloads alike."""
+    """What ``pods`` pods take that ask for ``pod`` and 1 of ``pods`` each. Cached for all workloads alike."""
     own = dict(pod).get(PODS, 0)
     each = (*((name, amount) for name, amount in pod if amount and name != PODS), (PODS, own + 1))
     return tuple((name, amount * pods) for name, amount in each)

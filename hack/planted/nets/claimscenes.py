@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+import grpc.aio
+
 from agent.dra.testing import DRIVER, TEAM, PluginWatcher
 from hack.planted.nets.nodejudge import Finding, left_specs
-from hack.planted.nets.nodeworld import NODE, PROMISED_S, Node, layout
+from hack.planted.nets.nodeworld import NODE, PROMISED_S, START_S, CannotJudgeError, Node, layout
 from kube.resources import NODES, Resource
 from kube.testing import FakeApiServer
 
@@ -28,9 +30,19 @@ class ClaimNode:
 
     async def start(self) -> None:
         await self.node.start(layout("{gpus: [0, 1], mode: dra}"))
-        await self.node.until(lambda: len(self._watcher.sockets) == 1, "a registration socket")
-        await self._watcher.register()
+        if not await self.node.becomes(self._registered, START_S):
+            raise CannotJudgeError("the driver does not register")
         await self.node.until(lambda: {"gpu-0", "gpu-1"} <= self.devices().keys(), "two GPUs to claim")
+
+    async def _registered(self) -> bool:
+        """A socket is there before it is listened to."""
+        if len(self._watcher.sockets) != 1:
+            return False
+        try:
+            await self._watcher.register()
+        except grpc.aio.AioRpcError:
+            return False
+        return True
 
     def devices(self) -> dict[str, Json]:
         slices = self._server.list_all(SLICES)

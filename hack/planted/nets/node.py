@@ -30,6 +30,7 @@ SCENES: Final[dict[str, tuple[int, Play]]] = {
 """By name the number of GPUs and what happens on them. Each has an agent of its own."""
 CLAIMS: Final = "claims"
 HANG_S: Final = 200.0
+"""A scene that takes so long has no end."""
 
 
 async def played(folder: Path, name: str) -> list[Finding]:
@@ -54,10 +55,12 @@ async def judged(names: Sequence[str]) -> tuple[list[Finding], list[str]]:
     found: list[Finding] = []
     unknown: list[str] = []
     for name, answer in zip(names, answers, strict=True):
-        if isinstance(answer, BaseException):
-            if not isinstance(answer, CannotJudgeError | TimeoutError):
-                raise answer
-            unknown.append(f"{name}: {str(answer) or 'it has no end'}")
+        if isinstance(answer, CannotJudgeError):
+            unknown.append(f"{name}: {answer}")
+        elif isinstance(answer, Exception):
+            unknown.append(f"{name}: {type(answer).__name__}: {answer}")
+        elif isinstance(answer, BaseException):
+            raise answer
         else:
             found += answer
     return found, unknown

@@ -14,7 +14,7 @@ from agent.cluster.gpunode import GPU_NODES
 from agent.cluster.reporter import NoCluster
 from agent.config.settings import EventSettings, LabelSettings, Settings
 from agent.health.events import XidSeen
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.nodestate import Choices, NodeState
 from deviceplugin.strategy import NodeAccess
 from inventory.devices import DeviceId, GpuUuid, NodeName, ResourceName

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from agent.keeping.files import write_atomically
+from failpoints.names import Failpoint
 
 
 def test_a_file_is_made_with_its_folders_for_its_owner_alone(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file"
-    write_atomically(path, b"new")
+    write_atomically(path, b"new", Failpoint.LAYOUT)
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
@@ -19,7 +20,7 @@ def test_a_file_is_made_with_its_folders_for_its_owner_alone(tmp_path: Path) -> 
 def test_the_mode_does_not_depend_on_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        write_atomically(tmp_path / "file", b"new", mode=0o644)
+        write_atomically(tmp_path / "file", b"new", Failpoint.LAYOUT, mode=0o644)
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
@@ -27,9 +28,9 @@ def test_the_mode_does_not_depend_on_the_umask(tmp_path: Path) -> None:
 
 def test_a_reader_of_the_old_file_keeps_it_whole(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_atomically(path, b"old content")
+    write_atomically(path, b"old content", Failpoint.LAYOUT)
     with path.open("rb") as reader:
-        write_atomically(path, b"new")
+        write_atomically(path, b"new", Failpoint.LAYOUT)
         assert reader.read() == b"old content"
     assert path.read_bytes() == b"new"
 
@@ -38,14 +39,14 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
-    write_atomically(path, b"old")
+    write_atomically(path, b"old", Failpoint.LAYOUT)
 
     def full(_: int) -> None:
         raise OSError("No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        write_atomically(path, b"new")
+        write_atomically(path, b"new", Failpoint.LAYOUT)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -54,6 +55,6 @@ def test_a_link_in_its_place_is_replaced_and_not_followed(tmp_path: Path) -> Non
     target = tmp_path / "target"
     target.write_bytes(b"untouched")
     (tmp_path / "file").symlink_to(target)
-    write_atomically(tmp_path / "file", b"new")
+    write_atomically(tmp_path / "file", b"new", Failpoint.LAYOUT)
     assert target.read_bytes() == b"untouched"
     assert not (tmp_path / "file").is_symlink()

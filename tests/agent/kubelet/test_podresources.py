@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.kubelet.grants import Grants
+from agent.kubelet.holders import Holder, Look, holders_of, sharers_of
 from agent.kubelet.podresources import (
     CALL_TIMEOUT_S,
     IDLE_INTERVAL_S,
@@ -24,12 +25,8 @@ from agent.kubelet.podresources import (
     SHORTEST_INTERVAL_S,
     TOLD_INTERVAL_S,
     WAITING_INTERVAL_S,
-    Holder,
     HolderWatch,
-    Look,
     PodResources,
-    holders_of,
-    sharers_of,
 )
 from deviceplugin.choice import Preferrer
 from deviceplugin.manager import PluginManager

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent.kubelet.containers import PodContainer
+from agent.kubelet.holders import Holder, Look
 from agent.kubelet.plans import BoundPod, Demand
-from agent.kubelet.podresources import Holder, Look
 from agent.kubelet.podwatch import BRIEF_S, IDLE, NEWS_S, PodWatch, read
 from inventory.devices import DeviceId, ResourceName
 from kube.client import Client

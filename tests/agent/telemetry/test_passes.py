@@ -15,7 +15,7 @@ from agent.hardware.query import GpuLost
 from agent.health.states import Fault, FaultKind
 from agent.health.xids import FaultClass
 from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.nodestate import NodeState
 from agent.telemetry.collectors import parse
 from agent.telemetry.reading.readings import GpuReading, InstanceReading, ProcessReading, Values

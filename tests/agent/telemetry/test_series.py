@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.health.xids import UNKNOWN_XID_NAME, XIDS
 from agent.kubelet.containers import ClaimUse, PodContainer
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.telemetry import usage
 from agent.telemetry.allocation import Allocation, GpuPart, allocations, tenants
 from agent.telemetry.collectors import parse

@@ -12,7 +12,7 @@ import pytest
 
 from agent.cluster.gpulayouts import GPU_LAYOUTS
 from agent.cluster.gpunode import GPU_NODES, build
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from cli import evictions
 from cli.layout.plan import seen
 from cli.main import tessera

@@ -11,7 +11,7 @@ import pytest
 
 from agent.health.events import ProbeOk, ResetObserved, XidSeen
 from agent.kubelet.containers import ClaimUse
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState, MigStatus
 from agent.mps.core import DaemonState, Phase
 from agent.nodestate import Choices, NodeState

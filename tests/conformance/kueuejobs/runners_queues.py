@@ -240,7 +240,9 @@ class _Specs:
         self._ledger = ledger
         self._refused = refused
 
-    def spec(self, kept: Kept, after: Workload, _changes: Json, then: Callable[[Result, str], None]) -> None:
+    def spec(
+        self, kept: Kept, after: Workload, _changes: Json, then: Callable[[Result, str], None], _failpoint: object
+    ) -> None:
         if self._refused is not None and self._refused.fullmatch(after.metadata.name):
             then(Result.REFUSED, "the case says so")
             return

@@ -60,7 +60,7 @@ class _Statuses:
         self._refuses = refuses
         self._versions = itertools.count(2)
 
-    def status(self, kept: Kept, after: Workload, then: Callable[[Result, str], None]) -> None:
+    def status(self, kept: Kept, after: Workload, then: Callable[[Result, str], None], _failpoint: object) -> None:
         if self._refuses:
             then(Result.REFUSED, "the case says so")
             return

@@ -24,7 +24,7 @@ class Writes:
     def __init__(self) -> None:
         self.workload: Workload | None = None
 
-    def status(self, _: Kept, after: Workload, then: Callable[[Result, str], None]) -> None:
+    def status(self, _: Kept, after: Workload, then: Callable[[Result, str], None], _failpoint: object) -> None:
         self.workload = after
         then(Result.WRITTEN, "")
 

@@ -12,6 +12,7 @@ from controller.objects.workload import Workload
 from controller.watching.kinds import WORKLOADS, reader
 from controller.watching.ledger import Ledger, WrittenVersions
 from controller.writing.workloadwrites import Result, WorkloadWrites
+from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.reading.entries import ObjectKey
@@ -81,7 +82,12 @@ async def test_after_a_lost_answer_the_truth_is_known_before_the_write_counts_as
             stored = server.get(WORKLOADS, "a", namespace="ns")
             kept = ledger.observe(reader(Workload)(_json(stored)))
             assert kept is not None
-            writes.status(kept, status.finished(kept.workload, "Succeeded", "", 0.0), lambda one, _: ended.append(one))
+            writes.status(
+                kept,
+                status.finished(kept.workload, "Succeeded", "", 0.0),
+                lambda one, _: ended.append(one),
+                Failpoint.FINISHED,
+            )
             assert kept.writing
             await eventually(lambda: bool(ended))
         assert ended == [Result.LOST]

@@ -61,7 +61,7 @@ class Scene:
 
     # -- stands in for WorkloadWrites and for who listens ------------------------------------------------------------
 
-    def status(self, kept: Kept, after: Workload, then: Then) -> None:
+    def status(self, kept: Kept, after: Workload, then: Then, _failpoint: object) -> None:
         if self.refusing:
             then(Result.REFUSED, "forbidden")
             return

@@ -32,7 +32,7 @@ class Refusing:
     def __init__(self) -> None:
         self.asked = 0
 
-    def spec(self, kept: Any, _after: Any, changes: Any, then: Any) -> None:
+    def spec(self, kept: Any, _after: Any, changes: Any, then: Any, _failpoint: object) -> None:
         self.asked += 1
         if self.asked > 1:
             assert changes == {"spec": {"priority": 9}}

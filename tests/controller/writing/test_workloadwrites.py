@@ -30,6 +30,7 @@ from controller.watching.kinds import WORKLOADS, reader
 from controller.watching.ledger import Kept, Ledger
 from controller.writing.mergepatch import status_body, status_patch
 from controller.writing.workloadwrites import Result, WorkloadWrites
+from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import SystemClock
 from kube.errors import KubeError
@@ -88,7 +89,7 @@ class Scene:
         return kept
 
     async def write(self, kept: Kept, make: Callable[[Workload], Workload] = ended) -> Result:
-        return await self.until(lambda then: self.writes.status(kept, make(kept.workload), then))
+        return await self.until(lambda then: self.writes.status(kept, make(kept.workload), then, Failpoint.LIFECYCLE))
 
     async def until(self, begin: Callable[[Callable[[Result, str], None]], None]) -> Result:
         results: list[Result] = []
@@ -214,7 +215,9 @@ async def test_a_version_that_nobody_has_read_is_patched() -> None:
     async with scene(workload()) as now:
         kept = now.seen()
         stopped = {"spec": {"active": False}}
-        result = await now.until(lambda then: now.writes.spec(kept, kept.workload, stopped, then))
+        result = await now.until(
+            lambda then: now.writes.spec(kept, kept.workload, stopped, then, Failpoint.DEACTIVATED)
+        )
         assert result is Result.WRITTEN
         assert await now.write(kept) is Result.WRITTEN
         assert now.methods == ["PATCH"]

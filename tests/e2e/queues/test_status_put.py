@@ -19,6 +19,7 @@ from controller.watching.kinds import WORKLOADS, reader
 from controller.watching.ledger import Ledger
 from controller.writing.mergepatch import status_body, status_patch
 from controller.writing.workloadwrites import Result, WorkloadWrites
+from failpoints.names import Failpoint
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries
@@ -155,7 +156,7 @@ async def decide(client: Client, name: str, *makes: Callable[[Workload], Workloa
         assert kept is not None
         for make in makes or (decided,):
             ended: list[tuple[Result, str]] = []
-            writes.status(kept, make(kept.workload), lambda *end, ended=ended: ended.append(end))
+            writes.status(kept, make(kept.workload), lambda *end, ended=ended: ended.append(end), Failpoint.FINISHED)
             await eventually(lambda ended=ended: bool(ended), within_s=120)  # type: ignore[misc]
             assert ended == [(Result.WRITTEN, "")]
         return verbs

@@ -18,7 +18,7 @@ from agent.config.settings import MpsSettings, Settings
 from agent.daemon import Agent
 from agent.hardware.driver import Driver
 from agent.health.states import HealthState, Transition
-from agent.kubelet.podresources import Holder
+from agent.kubelet.holders import Holder
 from agent.mps.paths import device_paths
 from agent.mps.runner import programs
 from agent.nodestate import NodeState

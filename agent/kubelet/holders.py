@@ -1,0 +1,96 @@
+"""Who holds which device, by the kubelet's answers to List. Pure."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from msgspec import Struct
+
+from agent.kubelet.grants import Shown
+from inventory.devices import DeviceId, ResourceName
+from inventory.layout.layout import physical_id
+from kubeletapi import podresources_v1_pb2 as pb
+
+SHOWN_PODS = 8
+UNLISTED = "a pod that the kubelet has not listed yet"
+"""Stands for the pod's name where Allocate gave a device a moment ago."""
+
+
+class Holder(Struct, frozen=True, order=True):
+    """A container that was given a device of ``resource``. Without a pod it is not listed yet."""
+
+    namespace: str
+    pod: str
+    container: str
+    resource: ResourceName
+
+
+def pod_names(holders: Iterable[Holder]) -> list[str]:
+    """The holders' pods as ``namespace/name``, each once, sorted."""
+    return sorted({f"{holder.namespace}/{holder.pod}" if holder.pod else UNLISTED for holder in holders})
+
+
+def shown(pods: Sequence[str]) -> str:
+    """Names of pods for a sentence: the first eight, and how many more."""
+    return ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
+
+
+Claimed = Callable[[str, str, str, str], DeviceId | None]
+"""Of a driver, the claim's namespace and name, and the device's name in it: the device that this is, None for none of
+ours."""
+
+
+def nothing(*_: str) -> None:
+    """By claim nothing is held."""
+
+
+def holders_of(
+    answer: pb.ListPodResourcesResponse, units: Collection[str], claimed: Claimed = nothing
+) -> dict[DeviceId, Holder]:
+    """Our devices' holders in one List answer, by plugin and by claim. ``units`` are the UUIDs of our GPUs and MIG
+    instances: a device counts in whatever shape it was given, also in one that is no longer offered. Other plugins'
+    devices are passed over. What a claim brought is held of a resource that is called like its driver.
+    """
+    found: dict[DeviceId, Holder] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for group in container.devices:
+                holder = Holder(pod.namespace, pod.name, container.name, ResourceName(group.resource_name))
+                ours = (DeviceId(device) for device in group.device_ids if physical_id(DeviceId(device)) in units)
+                found.update((device, holder) for device in ours)
+            for claim in container.dynamic_resources:
+                for given in claim.claim_resources:
+                    device = claimed(given.driver_name, claim.claim_namespace, claim.claim_name, given.device_name)
+                    if device is not None:
+                        found[device] = Holder(pod.namespace, pod.name, container.name, ResourceName(given.driver_name))
+    return found
+
+
+def shown_of(answer: pb.ListPodResourcesResponse) -> set[Shown]:
+    """All devices of device plugins in one List answer."""
+    return {
+        (ResourceName(group.resource_name), DeviceId(device))
+        for pod in answer.pod_resources
+        for container in pod.containers
+        for group in container.devices
+        for device in group.device_ids
+    }
+
+
+def sharers_of(answer: pb.ListPodResourcesResponse, claimed: Claimed = nothing) -> dict[DeviceId, tuple[Holder, ...]]:
+    """The containers that have one device by claim together, in the kubelet's order; not of a device that one has."""
+    found: dict[DeviceId, dict[Holder, None]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for claim in container.dynamic_resources:
+                for given in claim.claim_resources:
+                    device = claimed(given.driver_name, claim.claim_namespace, claim.claim_name, given.device_name)
+                    if device is not None:
+                        holder = Holder(pod.namespace, pod.name, container.name, ResourceName(given.driver_name))
+                        found.setdefault(device, {})[holder] = None
+    return {device: tuple(holders) for device, holders in found.items() if len(holders) > 1}
+
+
+class Look(Struct, frozen=True):
+    """One answer that is kept nowhere: who holds our devices, and the pods that hold none of them."""
+
+    holders: dict[DeviceId, Holder]
+    without: frozenset[tuple[str, str]]

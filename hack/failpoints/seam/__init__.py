@@ -1,0 +1,1 @@
+"""A folder for PYTHONPATH of the processes whose failpoints are armed."""

@@ -314,8 +314,8 @@ class Core:
         return False
 
     def _look_at_clock(self, now_s: float) -> None:
-        """Enqueues all workloads after the machine's clock was put back: steps that were due soon would otherwise be
-        due in hours.
+        """Enqueues all workloads after the machine's clock was set: if it was put back, steps that were due soon would
+        otherwise be due in hours.
         """
         ahead_s = now_s - self._clock.monotonic()
         if abs(ahead_s - self._ahead_s) > _STEP_S:

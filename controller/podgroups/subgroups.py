@@ -105,7 +105,7 @@ def starting(tree: Tree, leaves: Sequence[str], total: int) -> list[int]:
     is larger.
 
     ``leaves``: the leaf of each pod, in the order in which they are taken. If they are too few for the minimums, the
-    first ``total``.
+    first ones of each leaf up to its minimum, then others up to ``total``.
     """
     own: dict[str, list[int]] = {}
     for at, leaf in enumerate(leaves):

@@ -103,8 +103,8 @@ def start_patch(pod: SeenPod, info: PodSetInfo, place: Mapping[str, str], device
 
 
 def _agreeing(selector: Mapping[str, str], place: Mapping[str, str]) -> dict[str, str]:
-    """The node selector with the pod's place. The flavor's labels hold for every node of its topology: if both name
-    one, the place is the narrower.
+    """The flavor's node selector without the labels of the pod's place. The flavor's labels hold for every node of its
+    topology: if both name one, the place is the narrower.
     """
     return {key: value for key, value in selector.items() if key not in place}
 

@@ -96,7 +96,7 @@ def speaks_for_users(certificate: x509.Certificate | None, proxy: FrontProxy, ow
     certificate.
 
     A certificate of the replicas' own authority must be a replica's, whatever names the proxy allows; a certificate of
-    the proxy's authority must have one of those names.
+    the proxy's authority must have an allowed name.
     """
     if certificate is None:
         return False

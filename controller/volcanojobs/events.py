@@ -130,7 +130,7 @@ def due(plan: JobPlan, events: Iterable[Happened], now_s: float) -> tuple[Order 
         if policy is None or policy.action == "SyncJob":
             continue
         if policy.delay_s:
-            # A state that is not seen any more has no time: the delay is over.
+            # An event without a time has left the state that the delay is about: no action is due.
             at_s = None if event.since_s is None else event.since_s + policy.delay_s
             if at_s is None:
                 continue

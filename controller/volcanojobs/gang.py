@@ -108,7 +108,7 @@ def _in_order(plan: JobPlan) -> list[Task]:
 
 
 def _is_last(left: dict[str, int], name: str) -> bool:
-    """Whether none of the tasks that it waits for is ``left``, once this one exists."""
+    """Counts down the tasks that ``name`` waits for; returns whether none is ``left``."""
     left[name] -= 1
     return not left[name]
 

@@ -169,7 +169,7 @@ class PageServer:
             raise RefusedError(429, "too many requests from this address", after_s=wait_s)
 
     async def _who(self, request: web.Request) -> tuple[User, bool]:
-        """The user who asks, and whether the user is known by the cookie. Raises RefusedError and KubeError."""
+        """The user who asks, and whether another replica handed the request on. Raises RefusedError and KubeError."""
         return await self._server.user(request, self._browser if from_page(request) else None)
 
     async def _still(self, request: web.Request, user: User) -> bool:

@@ -7,7 +7,7 @@ _MINUTE_S: Final = 60.0
 _HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400.0
 _SHORT: Final = 10
-"""The number of hours, and of days, below which the smaller unit is shown too."""
+"""The number of hours below which minutes are shown too, rounded to as many."""
 
 
 def starts(forecast: Mapping[str, Any] | None) -> str:

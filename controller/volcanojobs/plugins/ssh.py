@@ -38,7 +38,7 @@ class Ssh:
         mount(pod, {"name": _secret_name(job), "secret": secret}, mountPath=folder, subPath=_WITHIN)
 
     def objects(self, job: JobView, given: Parsed) -> tuple[Kept, ...]:
-        """The Secret, without keys, which ``keyed`` makes."""
+        """The Secret, with the keys in the arguments if there are any; ``keyed`` makes keys otherwise."""
         private, public = given.text(_PRIVATE), given.text(_PUBLIC)
         data = {_CONFIG: _encoded(_config(job, given.number(_PORT)))}
         if private and public:

@@ -16,6 +16,7 @@ from kubeletapi import podresources_v1_pb2_grpc as pb_grpc
 from simulator.hardware.status import describe
 from simulator.hardware.store import STATE_FILE, StoreError, read
 from tests.support.agent.hands import Json, Read, Sight, sight
+from tests.support.e2e.judged import hardware
 from tests.support.e2e.lab import STEPS, Lab
 
 INTERVAL_S = 0.25
@@ -43,6 +44,7 @@ class Hands:
     @contextlib.contextmanager
     def watching(self) -> Iterator["Hands"]:
         """Look until the block ends, and after each step."""
+        hardware(self._lab.cluster, self._lab.host.name, self._hardware)
         ended = threading.Event()
 
         def look() -> None:

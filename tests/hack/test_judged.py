@@ -1,9 +1,11 @@
 """Clusters of the end-to-end tests are recorded while they live, and a finding is the scene's in which it began."""
 
 import ast
+import gzip
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +15,7 @@ import pytest
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, PODS, WORKLOADS
 from hack.agents import plain_kubeconfig
 from hack.cluster.cluster import FOLLOWERS, Cluster
-from history.record import ApiFact, Fact, Note
+from history.record import ApiFact, Fact, Note, read
 from kube.testing import FakeApiServer, eventually
 from tests.support.e2e import judged
 from tests.support.e2e.judged import MARK, Records, Scene, Scenes, Verdicts, allowed
@@ -155,7 +157,8 @@ class Told:
 
 
 def recording_of(cluster: Cluster) -> Recording:
-    return judged._RECORDINGS[cluster.paths.home]
+    (found,) = judged._RECORDINGS[cluster.paths.home]
+    return found
 
 
 async def test_kinds_are_followed_as_their_definitions_come_and_go(server: FakeApiServer, tmp_path: Path) -> None:
@@ -246,6 +249,25 @@ async def test_the_record_of_a_cluster_in_order_goes_with_it(server: FakeApiServ
     records.check()
     assert not path.exists()
     assert not (tmp_path / "kept").exists()
+
+
+async def test_a_record_is_saved_while_it_goes_on(server: FakeApiServer, tmp_path: Path) -> None:
+    with running(server, tmp_path) as (cluster, _):
+        recording = recording_of(cluster)
+        for name in ("p", "q"):
+            server.create(PODS, name, {"metadata": {}}, namespace="team")
+            await eventually(lambda: name in _known(recording))  # noqa: B023 - called before the next round
+            recording.save(tmp_path / f"{name}.gz")
+    saved = {
+        name: [each.object["metadata"]["name"] for each in _read(tmp_path / f"{name}.gz") if isinstance(each, ApiFact)]
+        for name in ("p", "q")
+    }
+    assert saved == {"p": ["p"], "q": ["p", "q"]}
+
+
+def _read(path: Path) -> list[Fact]:
+    with gzip.open(path) as file:
+        return list(read(BytesIO(file.read())))
 
 
 async def test_a_recording_that_broke_off_fails_whoever_asks(server: FakeApiServer, tmp_path: Path) -> None:

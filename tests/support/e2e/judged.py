@@ -22,32 +22,32 @@ from tests.support.e2e.recording import Gpus, Recording, now_s
 
 RULES: Final = frozenset(rule.name for rule in Rule.__subclasses__())
 MARK: Final = "history"
-_RECORDINGS: Final[dict[Path, Recording]] = {}
+_RECORDINGS: Final[dict[Path, list[Recording]]] = {}
 """Those that run, by the folder of their cluster. Changed by whoever brings clusters up and down alone."""
 
 
 def hardware(cluster: Cluster, node: str, gpus: Gpus) -> None:
     """Where the cluster is recorded: this says what GPUs its node has."""
-    if (recording := _RECORDINGS.get(cluster.paths.home)) is not None:
+    for recording in _RECORDINGS.get(cluster.paths.home, ()):
         recording.hardware[node] = gpus
 
 
 def promise(cluster: Cluster, config: str) -> None:
     """Where the cluster is recorded: a controller was started with this configuration."""
-    if (recording := _RECORDINGS.get(cluster.paths.home)) is not None:
+    for recording in _RECORDINGS.get(cluster.paths.home, ()):
         recording.promise(config)
 
 
 @contextmanager
 def recorded(recording: Recording) -> Iterator[Recording]:
     """Runs it, and others may tell it what they know of its cluster."""
-    home = recording.cluster.paths.home
+    of_cluster = _RECORDINGS.setdefault(recording.cluster.paths.home, [])
     with recording:
-        _RECORDINGS[home] = recording
+        of_cluster.append(recording)
         try:
             yield recording
         finally:
-            _RECORDINGS.pop(home, None)
+            of_cluster.remove(recording)
 
 
 def allowed(marks: Iterable[pytest.Mark]) -> frozenset[str]:

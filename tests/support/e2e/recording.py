@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gzip
 import random
+import shutil
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -152,6 +153,16 @@ class Recording:
 
         self._call(told())
 
+    def save(self, path: Path) -> None:
+        """A copy of the record so far."""
+
+        async def saved() -> None:
+            self._file.close()
+            shutil.copy(self.path, path)
+            self._file = gzip.open(self.path, "ab", compresslevel=1)  # noqa: SIM115 - closed with the recording
+
+        self._call(saved())
+
     # -- the thread ----------------------------------------------------------------------------------------------------
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
@@ -202,18 +213,16 @@ class Recording:
 
     async def _promise(self, config: str) -> None:
         self._config = config
-        self._reckon()
+        self._settings = self._reckoned(config)
+        self._tell_settings()  # also where they are the same: this controller may know nothing of what another did
 
-    def _reckon(self) -> None:
-        """Namespaces come, and the configuration says by their labels which are managed."""
-        if self._config is None:
-            return
+    def _reckoned(self, config: str) -> Settings:
+        """The configuration says by the labels of namespaces which are managed."""
         labels = [each["metadata"].get("labels") or {} for each in self._recorder.there(NAMESPACES)]
-        settings, _ = promises(self._config, NAMESPACE, labels)
-        if settings != self._settings:
-            self._settings = settings
-            told = {"source": "recorder", "type": "SETTINGS", "settings": msgspec.to_builtins(settings)}
-            self._told(told)
+        return promises(config, NAMESPACE, labels)[0]
+
+    def _tell_settings(self) -> None:
+        self._told({"source": "recorder", "type": "SETTINGS", "settings": msgspec.to_builtins(self._settings)})
 
     # -- the API server ------------------------------------------------------------------------------------------------
 
@@ -275,8 +284,12 @@ class Recording:
                 await sleep(clock, backoff.next())
 
     def _changed(self, resource: Resource) -> None:
-        if resource == NAMESPACES:
-            self._reckon()
+        """Namespaces come and go, and what is promised of them with them."""
+        if resource == NAMESPACES and self._config is not None:
+            settings = self._reckoned(self._config)
+            if settings != self._settings:
+                self._settings = settings
+                self._tell_settings()
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ def test_an_invariant_that_is_broken_on_purpose_is_reported(
     world: World, capsys: pytest.CaptureFixture[str], plant: str, place: int
 ) -> None:
     world.clear()
-    code = main(["--minutes", "0", "--plant", plant, "--calm", "8"], world)
+    code = main(["--minutes", "0", "--plant", plant, "--calm", "12"], world)
     _, kills, kinds, *broken = counts(capsys)
     assert (code, kills, kinds) == (1, 0, 0)
     assert broken[place] > 0

@@ -4,7 +4,7 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -96,9 +96,7 @@ def objects() -> str:
         (api, "ResourceFlavor", "gpus", "", {"spec": flavor}),
     ]
     for name, amounts in QUOTA.items():
-        quotas = [{"name": resource, "nominalQuota": str(amount)} for resource, amount in amounts.items()]
-        groups = [{"coveredResources": [*amounts], "flavors": [{"name": "gpus", "resources": quotas}]}]
-        spec = {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": groups}
+        spec = {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": resource_groups(amounts)}
         group.append((api, "ClusterQueue", name, "", {"spec": spec}))
         group.append((api, "LocalQueue", name, TEAM, {"spec": {"clusterQueue": name}}))
     bodies = [
@@ -111,6 +109,12 @@ def objects() -> str:
         for version, kind, name, namespace, parts in group
     ]
     return "\n---\n".join(map(json.dumps, bodies))
+
+
+def resource_groups(amounts: Mapping[str, int]) -> list[Json]:
+    """Of a ClusterQueue with so much of each resource."""
+    quotas = [{"name": resource, "nominalQuota": str(amount)} for resource, amount in amounts.items()]
+    return [{"coveredResources": [*amounts], "flavors": [{"name": "gpus", "resources": quotas}]}]
 
 
 def _class() -> Json:

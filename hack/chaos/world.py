@@ -96,6 +96,8 @@ class World:
     """Uids of jobs that etcd itself lost."""
     owed: list[dict[str, object]] = field(default_factory=list)
     """Orders to the hardware that it could not take."""
+    ends: list[Callable[[], object]] = field(default_factory=list)
+    """Ends of faults that the API server could not take."""
 
     def __post_init__(self) -> None:
         self.host = self.cluster.node()
@@ -125,6 +127,8 @@ class World:
         with contextlib.ExitStack() as exits:
             self.recording = exits.enter_context(recorded(Recording(self.cluster, self.folder / RECORD)))
             self.agent_api = exits.enter_context(Proxy(target, pki))
+            self.kubelet_api = exits.enter_context(Proxy(target, pki))
+            self._lead_kubelet()
             self.keeper = self._keep()
             self.agent_clock, self.controller_clock = self.folder / "agent.clock", self.folder / "controller.clock"
             self.agent = self._agent()
@@ -159,6 +163,15 @@ class World:
                 self.agent.kill()
 
     # What is made.
+
+    def _lead_kubelet(self) -> None:
+        """The kubelet starts anew, and reaches the API server by its proxy."""
+        path = self.host.paths.kubeconfig
+        config = json.loads(path.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.kubelet_api.port}"
+        path.write_text(json.dumps(config))
+        processes.end(self.host.running("kubelet"), grace_s=UP_S)
+        self.host.start_kubelet()
 
     def _keep(self) -> Identity:
         """The keeper of the agent's state, with a file system of ``STATE_MIB`` on ``/mnt``."""
@@ -203,6 +216,7 @@ class World:
         could it while Kubernetes' scheduler waits: its watches back off for up to half a minute as servers come and go.
         """
         self.agent_api.set(PLAIN)
+        self.kubelet_api.set(PLAIN)
         for replica in self.replicas:
             assert replica.proxy is not None
             replica.proxy.set(PLAIN)
@@ -221,11 +235,17 @@ class World:
         for order in self.owed:
             waiting.until(partial(self.order, **order), f"the hardware takes {order}", timeout_s=UP_S, every_s=0.5)
         self.owed.clear()
+        while self.ends:
+            end = self.ends.pop()
+            waiting.until(partial(self._ended, end), "the end of a fault", timeout_s=UP_S, every_s=0.5)
         probe = nobodys(f"probe-{uuid.uuid4().hex[:8]}")
         waiting.until(partial(self._holds, partial(self._submitted, probe)), "a job is taken", timeout_s=UP_S)
         path = f"{OTHERS}/{probe['metadata']['name']}"
         over = partial(self._holds, lambda: bool(self.api.call("GET", path).get("status", {}).get("succeeded")))
         waiting.until(over, "Kubernetes runs a job that nobody queues", timeout_s=UP_S)
+
+    def _ended(self, end: Callable[[], object]) -> bool:
+        return self._holds(lambda: end() is None or True)
 
     def _submitted(self, job: Json) -> bool:
         """One that is there already was created by a request whose answer was lost. Raises AwayError, RefusedError."""

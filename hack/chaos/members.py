@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.chaos.api import TEAM
+from hack.chaos.checks import CHECK, CHECKED, CONTROLLER
 from hack.chaos.invariants import Json
 from hack.chaos.load import CLASS, QUOTA
 from hack.chaos.proxy import Proxy
@@ -82,7 +83,9 @@ def _environment(more: dict[str, str]) -> Iterator[None]:
 
 
 def objects() -> str:
-    """Namespace, class and template of claims, topology, flavor, two queues that lend to each other: for kubectl."""
+    """Namespace, class and template of claims, topology, flavor, an admission check, and two queues that lend to each
+    other, one with that check: for kubectl.
+    """
     group = [
         ("v1", "Namespace", TEAM, "", {}),
         ("resource.k8s.io/v1", "DeviceClass", CLASS, "", {"spec": _class()}),
@@ -94,9 +97,12 @@ def objects() -> str:
     group += [
         (api, "Topology", "hosts", "", {"spec": levels}),
         (api, "ResourceFlavor", "gpus", "", {"spec": flavor}),
+        (api, "AdmissionCheck", CHECK, "", {"spec": {"controllerName": CONTROLLER}}),
     ]
     for name, amounts in QUOTA.items():
-        spec = {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": resource_groups(amounts)}
+        spec: Json = {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": resource_groups(amounts)}
+        if name == CHECKED:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
         group.append((api, "ClusterQueue", name, "", {"spec": spec}))
         group.append((api, "LocalQueue", name, TEAM, {"spec": {"clusterQueue": name}}))
     bodies = [

@@ -35,6 +35,7 @@ from hack.chaos.api import (
     AwayError,
     RefusedError,
 )
+from hack.chaos.checks import Checks
 from hack.chaos.invariants import Findings, Json, Seen
 from hack.chaos.load import CLAIMED, CLASS, GPU, HALF, Load, nobodys
 from hack.chaos.members import CLOCK_ENV, SEAM, ChaosAgent, Replica, objects
@@ -105,6 +106,7 @@ class World:
         self.lab = Lab(self.cluster, self.host)
         self.folder = self.cluster.paths.home / "chaos"
         self.load = Load(self.api, self.seed)
+        self.checks = Checks(self.api, self.seed)
         self.verdicts = Verdicts()
         self._exits = contextlib.ExitStack()
         self.mains: dict[str, Identity] = {}
@@ -148,6 +150,8 @@ class World:
             self.recording.hardware[self.host.name] = Hands(self.lab).hardware
             self.mains = {name: self.cluster.state.processes[name] for name in ("apiserver", "etcd")}
             self.commands = {name: processes.command_line(one.pid) for name, one in self.mains.items()}
+            exits.callback(self.checks.close)
+            self.checks.start()
             self.revive()
             self._await_offers()
             exits.callback(self.load.close)

@@ -49,6 +49,8 @@ _CRDS: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions
 _SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice")
 _BUILT_IN: Final = ("", "apps", "batch", "resource.k8s.io")
 _JSON: Final = decoder(Json)
+_CLOSING_S: Final = 0.25
+"""TLS connections of a client that has ended close in the loop's next rounds."""
 _AGAIN_S: Final = 10.0
 """A kind that should be served and is not is asked for again."""
 
@@ -205,6 +207,7 @@ class Recording:
                     each.cancel()
                 await asyncio.gather(*every, return_exceptions=True)
         self._recorder.end(now_s())
+        await asyncio.sleep(_CLOSING_S)
 
     def _told(self, line: Mapping[str, object]) -> None:
         self._recorder.told(line, now_s())

@@ -22,8 +22,8 @@ _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 class TooSoon(Rule):
     """``released-early``: a Workload is preempted before it was admitted for the minimum runtime of its ClusterQueue's
     annotation, of its priority class, or of all; or it is moved before it may, or after an hour's budget of moves was
-    spent. Counts at once: admission and eviction come by one watch, in order; two seconds are allowed between them, and
-    an annotation counts once it has stood for 10 seconds.
+    spent, which begins anew where the settings do. Counts at once: admission and eviction come by one watch, in order;
+    two seconds are allowed between them, and an annotation counts once it has stood for 10 seconds.
     """
 
     name: ClassVar[str] = "released-early"
@@ -60,7 +60,8 @@ class TooSoon(Rule):
             objects = (str(subject), f"ClusterQueue {queue}")
             yield Wrong(objects, f"it was preempted {ran_s:.0f} s after its admission, the minimum is {least_s:g} s")
         budget = self.world.settings.moves_per_hour
-        recent = [each for at_s, each in self._moves if at_s > times.evicted_s - _HOUR_S + _EXACT_S]
+        from_s = max(times.evicted_s - _HOUR_S + _EXACT_S, self.world.promised_s)
+        recent = [each for at_s, each in self._moves if at_s > from_s]
         if moved and budget is not None and len(recent) > budget and recent[-1] == subject:
             yield Wrong((str(subject),), f"it is the {len(recent)}th that moves in an hour, {budget} may")
 

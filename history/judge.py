@@ -135,12 +135,13 @@ class Judge:
                 self._never.add(fact.what)
             case "SETTINGS":
                 self._world.settings = fact.settings or self._world.settings
+                self._world.promised_s = fact.t
 
     def _update(self, number: int, rule: Rule, subject: Key, t: float) -> None:
         old = self._lasting.pop((number, subject), {})
         now: dict[tuple[str, ...], _Lasting] = {}
         for wrong in rule.wrongs(subject):
-            known = old.get(wrong.objects)
+            known = now.get(wrong.objects) or old.get(wrong.objects)  # several of the same objects are one
             if known is None:
                 known = _Lasting(wrong, t, self._sighted_s + rule.lasts_s)
                 heapq.heappush(self._due, (known.due_s, next(self._numbers), known, rule.name))

@@ -42,6 +42,8 @@ class World:
 
     def __init__(self) -> None:
         self.settings = Settings()
+        self.promised_s = float("-inf")
+        """When the settings were told last."""
         self.first_s: float | None = None
         self.now_s = 0.0
         self.objects: dict[Key, Json] = {}

@@ -9,10 +9,11 @@ from typing import Final
 
 from hack.chaos.api import AwayError, RefusedError
 from hack.chaos.hands import BEGINS
-from hack.chaos.invariants import Findings, judge, last_line, over_quota
+from hack.chaos.invariants import Findings, judge, last_line
 from hack.chaos.plants import PLANTS
 from hack.chaos.processfaults import Heal
 from hack.chaos.schedule import Act, Burst, Schedule
+from hack.chaos.verdicts import JUDGED_S
 from hack.chaos.world import World
 from hack.cluster.errors import ClusterError
 
@@ -99,11 +100,14 @@ class Campaign:
             self.say(f"        {act.kind}: its end: {error}")
 
     def _look(self, result: Result) -> None:
-        """During the burst what may not be even for a moment: a GPU in two hands, quota exceeded."""
-        with contextlib.suppress(AwayError, RefusedError):
-            seen = self.world.seen()
-            result.found.doubled |= set(seen.twice)
-            result.found.over_quota |= set(over_quota(seen.workloads, seen.queues))
+        """During the burst what no fault excuses: a GPU in two hands, quota exceeded, pods that were not admitted."""
+        result.found |= self._judged()
+
+    def _judged(self) -> Findings:
+        found, late = self.world.judged()
+        for line in late:
+            self.say(f"        not in time, which a fault excuses: {line}")
+        return found
 
     def _tell_when_settled(self) -> None:
         """It stays a failure; whether it was slow or stuck is what one wants to know first."""
@@ -117,16 +121,21 @@ class Campaign:
         self.say(f"not settled {LATER_S:.0f} s later either")
 
     def _calm(self, plant: str) -> Findings:
-        """Looks until all is settled, for ``calm_s`` at most, and judges the last look."""
+        """Looks until all is settled, for ``calm_s`` at most, and judges the last look, and all of the history: so it
+        lasts at least until what was wrong as it began has counted.
+        """
         start_s = time.monotonic()
         heal = PLANTS[plant](self.world) if plant else None
-        found = Findings(unsettled={"the API server does not answer"})
+        found, judged = Findings(unsettled={"the API server does not answer"}), Findings()
         while time.monotonic() < start_s + self.calm_s:
             with contextlib.suppress(AwayError, RefusedError, OSError):
                 found = judge(self.world.seen())
-                if not found.unsettled and (not plant or found.lines):
+                judged |= self._judged()
+                counted = time.monotonic() > start_s + JUDGED_S
+                if not found.unsettled and (found.lines or judged.lines if plant else counted):
                     break
             time.sleep(0.5)
+        found |= judged
         self.say(f"calm after {time.monotonic() - start_s:.0f} s: {len(self.world.load.accepted)} jobs looked at")
         if found.unsettled and not plant:
             self._tell_when_settled()

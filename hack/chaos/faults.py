@@ -15,16 +15,18 @@ KindName = NewType("KindName", str)
 
 
 class Target(StrEnum):
-    """What is hit. A fault of ``AGENT_API`` is between the agent and the API server."""
+    """What is hit. A fault of ``AGENT_API`` is between the agent and the API server, one of ``OBJECTS`` is an edit."""
 
     AGENT = "agent"
     AGENT_API = "agent-api"
     CONTROLLER = "controller"
     CONTROLLER_API = "controller-api"
     KUBELET = "kubelet"
+    KUBELET_API = "kubelet-api"
     CONTAINERD = "containerd"
     CONTROL_PLANE = "control-plane"
     HARDWARE = "hardware"
+    OBJECTS = "objects"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,9 @@ def _kind(
 
 NODE: Final = frozenset({Target.AGENT, Target.KUBELET, Target.CONTAINERD})
 EVERYTHING: Final = NODE | {Target.CONTROLLER, Target.CONTROL_PLANE}
+LEADER: Final = frozenset({Target.CONTROLLER, Target.CONTROLLER_API})
+RAPID_EDITS: Final = 3
+"""Kinds of object that are edited: quota, labels of a job, a node."""
 STOP_S: Final = 30.0
 """For so long a process is stopped: beyond the controllers' lease, and any client's patience."""
 _ROWS: Final = (
@@ -71,9 +76,11 @@ _ROWS: Final = (
     _kind("kill-everything", EVERYTHING, 0.5, 4, "kill -9 of all that runs at once: the power fails", kills=7),
     _kind("stop-agent", Target.AGENT, STOP_S, STOP_S, "SIGSTOP of the agent, and SIGCONT"),
     _kind("stop-leader", Target.CONTROLLER, STOP_S, STOP_S, "SIGSTOP of the leader: it wakes up late"),
+    _kind("stall-leader", LEADER, 10, 20, "the leader stops beyond its lease with a write in hand, which arrives late"),
     _kind("stop-kubelet", Target.KUBELET, STOP_S, STOP_S, "SIGSTOP of the kubelet"),
     _kind("cut-agent", Target.AGENT_API, 3, 20, "no connection between agent and API server"),
     _kind("cut-leader", Target.CONTROLLER_API, 3, 20, "no connection between leader and API server"),
+    _kind("cut-kubelet", Target.KUBELET_API, 5, 30, "no connection between kubelet and API server; the agent has one"),
     _kind("delay-agent", Target.AGENT_API, 5, 20, "each chunk between agent and API server takes a second"),
     _kind("delay-leader", Target.CONTROLLER_API, 5, 20, "each chunk between leader and API server takes a second"),
     _kind("duplicate-agent", Target.AGENT_API, 5, 20, "each request of the agent is sent twice"),
@@ -82,6 +89,8 @@ _ROWS: Final = (
     _kind("answer-410", Target.CONTROLLER_API, 3, 15, "the API server answers the leader's reads with 410"),
     _kind("answer-429", Target.CONTROLLER_API, 3, 15, "the API server answers the leader with 429"),
     _kind("answer-500", Target.CONTROLLER_API, 3, 15, "the API server answers the leader with 500"),
+    _kind("bursts-504", Target.CONTROLLER_API, 8, 20, "the API server answers the leader with 504, on and off"),
+    _kind("stale-lists", Target.CONTROLLER_API, 10, 25, "410 on and off, and lists as they were when first asked for"),
     _kind("expired-certificate", Target.CONTROLLER_API, 3, 15, "the API server's certificate has expired"),
     _kind("refused-token", Target.AGENT_API, 3, 15, "the API server answers the agent with 401: its token has expired"),
     _kind("webhook-timeout", Target.CONTROL_PLANE, 5, 15, "a webhook for jobs and Workloads does not answer"),
@@ -101,6 +110,10 @@ _ROWS: Final = (
     _kind("nvml-fails", Target.HARDWARE, 3, 10, "every call of NVML fails: the driver is away"),
     _kind("gpu-lost", Target.HARDWARE, 3, 10, "a GPU falls off the bus"),
     _kind("gpu-lost-in-mig-change", Target.HARDWARE, 3, 10, "a GPU falls off the bus while it is cut"),
+    _kind("rapid-layouts", Target.HARDWARE, 2, 8, "two layouts and a lost GPU within 50 ms"),
+    _kind(
+        "rapid-edits", Target.OBJECTS, 0.1, 2, "a quota, a job or the node changes thrice in 50 ms", turns=RAPID_EDITS
+    ),
 )
 KINDS: Final[Mapping[KindName, Kind]] = {one.name: one for one in _ROWS}
 CLOCK_STEPS_S: Final = (-7200.0, -600.0, -60.0, 60.0, 600.0, 7200.0)

@@ -5,8 +5,9 @@ from typing import Final
 
 from hack.chaos import otherfaults as other
 from hack.chaos import processfaults as process
+from hack.chaos import rapidfaults as rapid
 from hack.chaos.faults import KINDS, KindName
-from hack.chaos.otherfaults import Begin, to_agent, to_leader
+from hack.chaos.otherfaults import Begin, to_agent, to_kubelet, to_leader
 from hack.chaos.proxy import Mode
 
 _BEGINS: Final[Mapping[str, Begin]] = {
@@ -21,9 +22,11 @@ _BEGINS: Final[Mapping[str, Begin]] = {
     "kill-everything": process.kill_everything,
     "stop-agent": process.stop_agent,
     "stop-leader": process.stop_leader,
+    "stall-leader": other.stall_leader,
     "stop-kubelet": process.stop_kubelet,
     "cut-agent": to_agent(Mode(cut=True)),
     "cut-leader": to_leader(Mode(cut=True)),
+    "cut-kubelet": to_kubelet(Mode(cut=True)),
     "delay-agent": to_agent(Mode(delay_s=1.0)),
     "delay-leader": to_leader(Mode(delay_s=1.0)),
     "duplicate-agent": to_agent(Mode(twice=True)),
@@ -32,6 +35,8 @@ _BEGINS: Final[Mapping[str, Begin]] = {
     "answer-410": to_leader(Mode(answer=410, reads=True)),
     "answer-429": to_leader(Mode(answer=429)),
     "answer-500": to_leader(Mode(answer=500)),
+    "bursts-504": to_leader(Mode(answer=504, bursts_s=1.5)),
+    "stale-lists": to_leader(Mode(answer=410, reads=True, bursts_s=1.5, stale=True)),
     "expired-certificate": other.expired_certificate,
     "refused-token": to_agent(Mode(answer=401)),
     "webhook-timeout": other.webhook_timeout,
@@ -49,5 +54,7 @@ _BEGINS: Final[Mapping[str, Begin]] = {
     "nvml-fails": other.nvml_fails,
     "gpu-lost": other.gpu_lost,
     "gpu-lost-in-mig-change": other.gpu_lost_in_mig_change,
+    "rapid-layouts": rapid.rapid_layouts,
+    "rapid-edits": rapid.rapid_edits,
 }
 BEGINS: Final[Mapping[KindName, Begin]] = {KINDS[KindName(name)].name: begin for name, begin in _BEGINS.items()}

@@ -1,33 +1,28 @@
-"""What may never be, judged by what API server, kubelet, claims and NVML said in a calm. Pure.
+"""What has to be so in a calm, by what API server and hardware say: nothing is lost, all is settled. Pure.
 
 The controller and the agent are not asked: what they know may be what is wrong. Each finding is one line, the same line
-for the same wrong, so that a wrong that stays is counted once. Amounts are whole numbers of devices or percents.
+for the same wrong, so that a wrong that stays is counted once. What may not be at any time is judged by the history of
+the whole campaign: see ``hack.chaos.verdicts``.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NewType, Self
+from typing import Any, NewType, Self
 
 Json = dict[str, Any]
 JobUid = NewType("JobUid", str)
-JOB_UID: Final = "batch.kubernetes.io/controller-uid"
-OVER: Final = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
 class Seen:
     """One look. ``accepted``: names of the jobs that the API server said yes to, and that the runner did not delete.
 
-    ``twice``: GPUs or parts of them in two hands. ``unwell``: GPUs and daemons that are not as they were at the start.
+    ``unwell``: GPUs and daemons that are not as they were at the start.
     """
 
     accepted: Mapping[JobUid, str] = field(default_factory=dict)
     jobs: Sequence[Json] = ()
     workloads: Sequence[Json] = ()
-    pods: Sequence[Json] = ()
-    queues: Sequence[Json] = ()
-    twice: Iterable[str] = ()
     unwell: Iterable[str] = ()
 
 
@@ -52,52 +47,13 @@ class Findings:
 
 
 def judge(seen: Seen) -> Findings:
-    """Everything that is wrong. A pod that runs unadmitted has what no quota was given for: it counts as over quota."""
-    return Findings(
-        lost=set(_lost(seen)),
-        doubled=set(seen.twice),
-        over_quota={*over_quota(seen.workloads, seen.queues), *_unadmitted(seen)},
-        unsettled={*_unsettled(seen), *seen.unwell},
-    )
+    """Everything that is wrong now."""
+    return Findings(lost=set(_lost(seen)), unsettled={*_unsettled(seen), *seen.unwell})
 
 
 def is_true(given: Json, type_: str) -> bool:
     found = given.get("status", {}).get("conditions", [])
     return any(one["type"] == type_ and one["status"] == "True" for one in found)
-
-
-def over_quota(workloads: Iterable[Json], queues: Iterable[Json]) -> Iterator[str]:
-    """What ClusterQueues hold beyond what their cohort has, and a queue without cohort beyond its own."""
-    held: Counter[tuple[str, str, str]] = Counter()
-    given: Counter[tuple[str, str, str]] = Counter()
-    tree: dict[str, str] = {}
-    for queue in queues:
-        name = queue["metadata"]["name"]
-        tree[name] = queue["spec"].get("cohortName") or f"{name} alone"
-        for group in queue["spec"].get("resourceGroups", ()):
-            for flavor in group["flavors"]:
-                for resource in flavor["resources"]:
-                    given[tree[name], flavor["name"], resource["name"]] += int(resource["nominalQuota"])
-    for workload in workloads:
-        for queue_name, flavor_name, resource_name, amount in _usage(workload):
-            held[tree.get(queue_name, f"{queue_name} alone"), flavor_name, resource_name] += amount
-    for key, amount in sorted(held.items()):
-        if amount > given[key]:
-            yield f"{key[0]}: {amount} of {key[2]} in flavor {key[1]} are held, {given[key]} may be"
-
-
-def _usage(workload: Json) -> Iterator[tuple[str, str, str, int]]:
-    """Queue, flavor, resource, amount of each; none once it is finished."""
-    admission = workload.get("status", {}).get("admission")
-    if not admission or is_true(workload, "Finished"):
-        return
-    ended = {each["name"]: int(each["count"]) for each in workload["status"].get("reclaimablePods", ())}
-    for pods in admission["podSetAssignments"]:
-        count = int(pods["count"])
-        left = count - min(ended.get(pods["name"], 0), count)
-        for resource, flavor in pods.get("flavors", {}).items():
-            amount = int(pods.get("resourceUsage", {}).get(resource, 0))
-            yield admission["clusterQueue"], flavor, resource, amount * left // max(count, 1)
 
 
 def _of_jobs(workloads: Iterable[Json]) -> dict[str, list[Json]]:
@@ -121,19 +77,6 @@ def _lost(seen: Seen) -> Iterator[str]:
             yield f"job {name} runs and has no Workload"
         elif is_true(job, "Failed"):
             yield f"job {name} was given up"
-
-
-def _unadmitted(seen: Seen) -> Iterator[str]:
-    """Pods of the queues' jobs that are bound and have not ended, of a job whose Workload is not admitted."""
-    workloads = _of_jobs(seen.workloads)
-    queued = {job["metadata"]["uid"] for job in seen.jobs}
-    for pod in seen.pods:
-        uid = pod["metadata"].get("labels", {}).get(JOB_UID, "")
-        live = pod["spec"].get("nodeName") and pod.get("status", {}).get("phase") not in OVER
-        if uid not in queued or not live or "deletionTimestamp" in pod["metadata"]:
-            continue
-        if not any(is_true(one, "Admitted") for one in workloads.get(uid, ())):
-            yield f"pod {pod['metadata']['name']} runs and is not admitted"
 
 
 def _unsettled(seen: Seen) -> Iterator[str]:

@@ -4,12 +4,13 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hack.chaos.api import TEAM
+from hack.chaos.checks import CHECK, CHECKED, CONTROLLER
 from hack.chaos.invariants import Json
 from hack.chaos.load import CLASS, QUOTA
 from hack.chaos.proxy import Proxy
@@ -82,7 +83,9 @@ def _environment(more: dict[str, str]) -> Iterator[None]:
 
 
 def objects() -> str:
-    """Namespace, class and template of claims, topology, flavor, two queues that lend to each other: for kubectl."""
+    """Namespace, class and template of claims, topology, flavor, an admission check, and two queues that lend to each
+    other, one with that check: for kubectl.
+    """
     group = [
         ("v1", "Namespace", TEAM, "", {}),
         ("resource.k8s.io/v1", "DeviceClass", CLASS, "", {"spec": _class()}),
@@ -94,11 +97,12 @@ def objects() -> str:
     group += [
         (api, "Topology", "hosts", "", {"spec": levels}),
         (api, "ResourceFlavor", "gpus", "", {"spec": flavor}),
+        (api, "AdmissionCheck", CHECK, "", {"spec": {"controllerName": CONTROLLER}}),
     ]
     for name, amounts in QUOTA.items():
-        quotas = [{"name": resource, "nominalQuota": str(amount)} for resource, amount in amounts.items()]
-        groups = [{"coveredResources": [*amounts], "flavors": [{"name": "gpus", "resources": quotas}]}]
-        spec = {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": groups}
+        spec: Json = {"namespaceSelector": {}, "cohortName": "all", "resourceGroups": resource_groups(amounts)}
+        if name == CHECKED:
+            spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": CHECK}]}
         group.append((api, "ClusterQueue", name, "", {"spec": spec}))
         group.append((api, "LocalQueue", name, TEAM, {"spec": {"clusterQueue": name}}))
     bodies = [
@@ -111,6 +115,12 @@ def objects() -> str:
         for version, kind, name, namespace, parts in group
     ]
     return "\n---\n".join(map(json.dumps, bodies))
+
+
+def resource_groups(amounts: Mapping[str, int]) -> list[Json]:
+    """Of a ClusterQueue with so much of each resource."""
+    quotas = [{"name": resource, "nominalQuota": str(amount)} for resource, amount in amounts.items()]
+    return [{"coveredResources": [*amounts], "flavors": [{"name": "gpus", "resources": quotas}]}]
 
 
 def _class() -> Json:

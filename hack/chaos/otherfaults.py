@@ -1,6 +1,7 @@
 """Faults between processes and below them: proxies, answers, certificates, webhooks, the Lease, NVML and GPUs."""
 
 import contextlib
+import signal
 import socket
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -17,8 +18,10 @@ from hack.chaos.nvmlcalls import CODES, NVML_CALLS, NVML_FAILURES, RESETS
 from hack.chaos.processfaults import Heal, nothing
 from hack.chaos.proxy import PLAIN, Mode, Proxy
 from hack.chaos.schedule import Act
-from hack.chaos.world import GPUS, HALVES, LAYOUT, QUARTERS, SPARE, World
+from hack.chaos.world import GPUS, HALVES, LAYOUT, QUARTERS, SPARE, World, signal_all
+from hack.cluster import waiting
 from hack.cluster.controlplane.pki import Pki
+from hack.cluster.errors import ClusterError
 from tests.support.e2e import queuelab
 from tests.support.e2e.lab import FAST
 
@@ -38,6 +41,10 @@ def to_agent(mode: Mode) -> Begin:
     return lambda world, _: _set(world.agent_api, mode)
 
 
+def to_kubelet(mode: Mode) -> Begin:
+    return lambda world, _: _set(world.kubelet_api, mode)
+
+
 def to_leader(mode: Mode) -> Begin:
     def begin(world: World, _: Act) -> Heal:
         return _set(_proxy(world), mode)
@@ -54,6 +61,28 @@ def _proxy(world: World) -> Proxy:
 def _set(proxy: Proxy, mode: Mode) -> Heal:
     proxy.set(mode)
     return lambda: proxy.set(PLAIN)
+
+
+def stall_leader(world: World, _: Act) -> Heal:
+    """The leader writes, and stops before its write is out. Another leads by the time that the write arrives, and then
+    the leader goes on.
+    """
+    leader = world.leader
+    proxy = leader.proxy
+    assert proxy is not None
+    before = proxy.counted.held
+    proxy.set(Mode(holds=True))
+    with contextlib.suppress(ClusterError):  # nothing was to be written
+        waiting.until(lambda: proxy.counted.held > before, "a write of the leader", timeout_s=HANGS_S)
+    pids = [leader.process.pid] if leader.process else []
+    signal_all(pids, signal.SIGSTOP)
+
+    def heal() -> None:
+        proxy.release()
+        proxy.set(PLAIN)
+        signal_all(pids, signal.SIGCONT)
+
+    return heal
 
 
 def expired_certificate(world: World, _: Act) -> Heal:

@@ -10,7 +10,7 @@ import contextlib
 import ssl
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Final, Self
 
@@ -19,17 +19,29 @@ from hack.cluster.controlplane.pki import Pki
 CHUNK: Final = 1 << 16
 HEAD: Final = 1 << 20
 """A request's head and body is at most so long in the modes that hold it whole."""
+_RELEASE_S: Final = 60.0
+_ANSWER_S: Final = 10.0
+_LEASES: Final = b"/apis/coordination.k8s.io/"
 _CLOSING_S: Final = 0.05
 """Connections that were aborted close in the loop's next rounds."""
-_REASONS: Final = {401: "Unauthorized", 410: "Expired", 429: "TooManyRequests", 500: "InternalError"}
+_REASONS: Final = {
+    401: "Unauthorized",
+    410: "Expired",
+    429: "TooManyRequests",
+    500: "InternalError",
+    504: "Timeout",
+}
 
 
 @dataclass(frozen=True)
 class Mode:
     """What it does. ``answer``: HTTP's code for each request, 0 for none; ``reads``: for GET alone.
 
+    ``bursts_s``: it answers itself for so long, is plain for as long, and so on; the connections end at each turn.
     ``delay_s`` holds back each chunk of an answer, ``lag_s`` each of a watch, in order. ``twice``: each request is sent
-    to the server a second time on a connection of its own, whose answer is thrown away.
+    to the server a second time on a connection of its own, whose answer is thrown away. ``stale``: what is read is
+    answered as it was when it was first asked for in this mode. ``holds``: writes wait in the proxy until ``release``,
+    unanswered. Leases are passed on in both: who leads goes on to lead.
     """
 
     cut: bool = False
@@ -38,6 +50,14 @@ class Mode:
     twice: bool = False
     answer: int = 0
     reads: bool = False
+    bursts_s: float = 0.0
+    stale: bool = False
+    holds: bool = False
+
+    @property
+    def reads_requests(self) -> bool:
+        """Whether requests are read one by one."""
+        return bool(self.answer or self.twice or self.lag_s or self.stale or self.holds)
 
 
 PLAIN: Final = Mode()
@@ -49,6 +69,8 @@ class Counted:
     connections: int = 0
     answered: int = 0
     doubled: int = 0
+    stale: int = 0
+    held: int = 0
 
 
 class Proxy:
@@ -65,6 +87,10 @@ class Proxy:
         self._pki = pki
         self._mode = PLAIN
         self._open: set[asyncio.StreamWriter] = set()
+        self._lists: dict[bytes, bytes] = {}
+        """In a stale mode the answers to lists, by the first line of their requests."""
+        self._held: list[bytes] = []
+        self._turns: asyncio.TimerHandle | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._inner = ssl.create_default_context(cafile=pki.ca)
@@ -95,10 +121,36 @@ class Proxy:
         """From now on so; connections that are there end, since they were made under another mode."""
 
         async def change() -> None:
+            if self._turns is not None:
+                self._turns.cancel()
+                self._turns = None
             self._mode = mode
+            self._lists.clear()
+            self._held.clear()
             self._drop()
+            if mode.bursts_s:
+                self._turns = self._loop.call_later(mode.bursts_s, self._turn, mode, replace(mode, answer=0))
 
         asyncio.run_coroutine_threadsafe(change(), self._loop).result(10)
+
+    def _turn(self, before: Mode, now: Mode) -> None:
+        """From a burst of answers of its own to a time without, or back."""
+        self._mode = now
+        self._drop()
+        self._turns = self._loop.call_later(now.bursts_s, self._turn, now, before)
+
+    def release(self) -> int:
+        """Sends the writes that it holds, in the order in which they came. How many there were; their answers are
+        nobody's: whoever wrote them has given up.
+        """
+
+        async def sent() -> int:
+            held, self._held = self._held, []
+            for request in held:
+                await self._again(request)
+            return len(held)
+
+        return asyncio.run_coroutine_threadsafe(sent(), self._loop).result(_RELEASE_S)
 
     async def _listen(self) -> int:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._outer, limit=HEAD)
@@ -106,6 +158,8 @@ class Proxy:
 
     async def _end(self) -> None:
         self._mode = Mode(cut=True)
+        if self._turns is not None:
+            self._turns.cancel()
         if self._server is not None:
             self._server.close()
         self._drop()
@@ -161,15 +215,25 @@ class Proxy:
         mode: Mode,
         state: "_Connection",
     ) -> None:
-        if mode.answer or mode.twice or mode.lag_s:
+        if mode.reads_requests:
             while True:
                 request = await _request(reader)
                 state.watches = b"watch=" in request.partition(b"\r\n")[0]
-                if mode.answer and (request.startswith(b"GET") or not mode.reads):
+                is_read, is_lease = request.startswith(b"GET"), _LEASES in request.partition(b"\r\n")[0]
+                if mode.answer and (is_read or not mode.reads):
                     self.counted.answered += 1
                     writer.write(_refusal(mode.answer))
                     await writer.drain()
                     continue
+                if mode.holds and not is_read and not is_lease:
+                    self.counted.held += 1
+                    self._held.append(request)
+                    await asyncio.Event().wait()  # until the connection ends
+                if mode.stale and is_read and not is_lease and not state.watches:
+                    writer.write(await self._listed(request))
+                    await writer.drain()
+                    writer.close()
+                    return
                 far.write(request)
                 await far.drain()
                 if mode.twice and not state.watches:
@@ -205,6 +269,22 @@ class Proxy:
             await writing
         finally:
             writing.cancel()
+
+    async def _listed(self, request: bytes) -> bytes:
+        """The whole answer, after which the connection ends."""
+        line, _, rest = request.partition(b"\r\n")
+        if line in self._lists:
+            self.counted.stale += 1
+            return self._lists[line]
+        kept = [each for each in rest.split(b"\r\n") if not each.lower().startswith(b"connection:")]
+        reader, far = await asyncio.open_connection(*self._target, ssl=self._inner, limit=HEAD)
+        try:
+            far.write(b"\r\n".join([line, b"Connection: close", *kept]))
+            await far.drain()
+            self._lists[line] = await asyncio.wait_for(reader.read(-1), _ANSWER_S)
+        finally:
+            far.transport.abort()
+        return self._lists[line]
 
     async def _again(self, request: bytes) -> None:
         with contextlib.suppress(OSError):

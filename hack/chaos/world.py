@@ -30,16 +30,17 @@ from hack.chaos.api import (
     JOBS,
     OTHERS,
     PODS,
-    QUEUES,
     WORKLOADS,
     Api,
     AwayError,
     RefusedError,
 )
-from hack.chaos.invariants import Json, Seen
+from hack.chaos.checks import Checks
+from hack.chaos.invariants import Findings, Json, Seen
 from hack.chaos.load import CLAIMED, CLASS, GPU, HALF, Load, nobodys
 from hack.chaos.members import CLOCK_ENV, SEAM, ChaosAgent, Replica, objects
 from hack.chaos.proxy import PLAIN, Proxy
+from hack.chaos.verdicts import Verdicts
 from hack.cluster import processes, waiting
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.pki import Pki
@@ -51,8 +52,11 @@ from simulator.client import OrderRefusedError
 from simulator.hardware.store import StoreError
 from tests.support.e2e import queuelab
 from tests.support.e2e.hands import Hands
+from tests.support.e2e.judged import recorded
 from tests.support.e2e.lab import FAST, Lab, fleet
+from tests.support.e2e.recording import Recording
 
+RECORD: Final = "history.jsonl.gz"
 PLANTED: Final = "planted"
 """With this begins the name of what a plant makes."""
 STATE_MIB: Final = 8
@@ -93,6 +97,8 @@ class World:
     """Uids of jobs that etcd itself lost."""
     owed: list[dict[str, object]] = field(default_factory=list)
     """Orders to the hardware that it could not take."""
+    ends: list[Callable[[], object]] = field(default_factory=list)
+    """Ends of faults that the API server could not take."""
 
     def __post_init__(self) -> None:
         self.host = self.cluster.node()
@@ -100,6 +106,8 @@ class World:
         self.lab = Lab(self.cluster, self.host)
         self.folder = self.cluster.paths.home / "chaos"
         self.load = Load(self.api, self.seed)
+        self.checks = Checks(self.api, self.seed)
+        self.verdicts = Verdicts()
         self._exits = contextlib.ExitStack()
         self.mains: dict[str, Identity] = {}
         """The newest process of the API server and of etcd."""
@@ -119,7 +127,10 @@ class World:
         target = (str(address.hostname), int(address.port or 0))
         pki = Pki(self.cluster.paths.pki)
         with contextlib.ExitStack() as exits:
+            self.recording = exits.enter_context(recorded(Recording(self.cluster, self.folder / RECORD)))
             self.agent_api = exits.enter_context(Proxy(target, pki))
+            self.kubelet_api = exits.enter_context(Proxy(target, pki))
+            self._lead_kubelet()
             self.keeper = self._keep()
             self.agent_clock, self.controller_clock = self.folder / "agent.clock", self.folder / "controller.clock"
             self.agent = self._agent()
@@ -136,9 +147,11 @@ class World:
             ]
             for replica in self.replicas:
                 exits.callback(_end, replica)
-            self.hands = exits.enter_context(Hands(self.lab).watching())
+            self.recording.hardware[self.host.name] = Hands(self.lab).hardware
             self.mains = {name: self.cluster.state.processes[name] for name in ("apiserver", "etcd")}
             self.commands = {name: processes.command_line(one.pid) for name, one in self.mains.items()}
+            exits.callback(self.checks.close)
+            self.checks.start()
             self.revive()
             self._await_offers()
             exits.callback(self.load.close)
@@ -154,6 +167,15 @@ class World:
                 self.agent.kill()
 
     # What is made.
+
+    def _lead_kubelet(self) -> None:
+        """The kubelet starts anew, and reaches the API server by its proxy."""
+        path = self.host.paths.kubeconfig
+        config = json.loads(path.read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.kubelet_api.port}"
+        path.write_text(json.dumps(config))
+        processes.end(self.host.running("kubelet"), grace_s=UP_S)
+        self.host.start_kubelet()
 
     def _keep(self) -> Identity:
         """The keeper of the agent's state, with a file system of ``STATE_MIB`` on ``/mnt``."""
@@ -198,6 +220,7 @@ class World:
         could it while Kubernetes' scheduler waits: its watches back off for up to half a minute as servers come and go.
         """
         self.agent_api.set(PLAIN)
+        self.kubelet_api.set(PLAIN)
         for replica in self.replicas:
             assert replica.proxy is not None
             replica.proxy.set(PLAIN)
@@ -216,11 +239,17 @@ class World:
         for order in self.owed:
             waiting.until(partial(self.order, **order), f"the hardware takes {order}", timeout_s=UP_S, every_s=0.5)
         self.owed.clear()
+        while self.ends:
+            end = self.ends.pop()
+            waiting.until(partial(self._ended, end), "the end of a fault", timeout_s=UP_S, every_s=0.5)
         probe = nobodys(f"probe-{uuid.uuid4().hex[:8]}")
         waiting.until(partial(self._holds, partial(self._submitted, probe)), "a job is taken", timeout_s=UP_S)
         path = f"{OTHERS}/{probe['metadata']['name']}"
         over = partial(self._holds, lambda: bool(self.api.call("GET", path).get("status", {}).get("succeeded")))
         waiting.until(over, "Kubernetes runs a job that nobody queues", timeout_s=UP_S)
+
+    def _ended(self, end: Callable[[], object]) -> bool:
+        return self._holds(lambda: end() is None or True)
 
     def _submitted(self, job: Json) -> bool:
         """One that is there already was created by a request whose answer was lost. Raises AwayError, RefusedError."""
@@ -286,21 +315,23 @@ class World:
 
     def seen(self) -> Seen:
         """One look from the outside. Raises AwayError, RefusedError."""
-        # Pods before Workloads before jobs: each pod and Workload of the look has its job in it.
-        pods = self.api.items(PODS)
+        # Workloads before jobs: each Workload of the look has its job in it.
         workloads = self.api.items(WORKLOADS)
         accepted = self.load.accepted
         jobs = self.api.items(JOBS)
-        self.hands.look()
         return Seen(
             accepted=accepted,
             jobs=jobs,
             workloads=workloads,
-            pods=pods,
-            queues=self.api.items(f"{QUEUES}/clusterqueues"),
-            twice=frozenset(self.hands.violations),
             unwell=frozenset(self._unwell()),
         )
+
+    def judged(self) -> tuple[Findings, list[str]]:
+        """What the judge of histories has found since the last time, and what was late, of which faults are excuses."""
+        self.recording.tick()
+        found = self.verdicts.take(self.recording.take())
+        late, self.verdicts.late = self.verdicts.late, []
+        return found, late
 
     def _unwell(self) -> Iterator[str]:
         """What the API server says of the node that is not as at the start."""
@@ -316,8 +347,11 @@ class World:
                 yield f"claim {claim['metadata']['name']} is reserved"
 
     def keep(self, folder: Path) -> None:
-        """What a failed campaign is looked into by: logs of ours and of the kubelet, and the objects as they are."""
+        """What a failed campaign is looked into by: logs of ours and of the kubelet, the objects as they are, and the
+        record, which ``tessera audit`` reads.
+        """
         folder.mkdir(parents=True, exist_ok=True)
+        self.recording.save(folder / RECORD)
         for log in (self.agent.log_path, *(one.log for one in self.replicas), self.host.log("kubelet")):
             if log.exists():
                 shutil.copy(log, folder / log.name)
@@ -336,7 +370,7 @@ class World:
         self.revive()
         waiting.until(lambda: self._holds(self._is_empty), "no job is left", timeout_s=UP_S, every_s=1.0)
         self.load.forget(set(self.load.accepted))
-        self.hands.violations.clear()
+        self.judged()
 
     def _is_empty(self) -> bool:
         """Whether nothing is left; what is there is deleted, and its finalizers with it."""

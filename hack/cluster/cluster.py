@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from hack.cluster import prerequisites, processes, waiting
 from hack.cluster import state as states
@@ -34,6 +34,12 @@ Say = Callable[[str], None]
 
 def _quiet(_: str) -> None:
     return
+
+
+FOLLOWERS: Final[list[Callable[["Cluster"], Callable[[], None]]]] = []
+"""Called with each cluster that this process brings up; what they return is called before it goes down. For tests."""
+_followed: Final[dict[Path, list[Callable[[], None]]]] = {}
+"""By a cluster's folder, what is to be called before it goes down."""
 
 
 def check_spec(spec: Spec) -> None:
@@ -69,6 +75,7 @@ class Cluster:
         """
         cluster = cls.of(name, root=root)
         cluster.start(spec or Spec(), say=say)
+        _followed.setdefault(cluster.paths.home, []).extend(follow(cluster) for follow in FOLLOWERS)
         return cluster
 
     def __enter__(self) -> Self:
@@ -188,6 +195,8 @@ class Cluster:
 
     def down(self) -> None:
         """Remove everything of the cluster; nothing happens if there is none. ClusterError naming what would not go."""
+        for end in _followed.pop(self.paths.home, ()):
+            end()
         with mutex(str(self.paths.home)):
             sweep(self.paths, _readable_state(self.paths))
 

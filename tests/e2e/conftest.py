@@ -17,7 +17,8 @@ from hack.cluster.state import Spec
 from hack.e2e.plugin import PART
 from tests.support.e2e import order, rights
 from tests.support.e2e.hands import Hands
-from tests.support.e2e.lab import Lab, ready
+from tests.support.e2e.judged import MARK, Records
+from tests.support.e2e.lab import ROOT, Lab, ready
 
 
 @pytest.hookimpl(trylast=True)
@@ -39,11 +40,42 @@ def audit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[rights.Logs]:
         yield logs
 
 
+@pytest.fixture(scope="session", autouse=True)
+def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
+    """What happens on each cluster from its coming up to its end; the record in which something is wrong is kept."""
+    every = os.environ.get("TESSERA_E2E_RECORDS")
+    kept = Path(every) if every else ROOT / "build/e2e-records"
+    made = Records(tmp_path_factory.mktemp("records"), kept, keeps_all=bool(every))
+    with made.following() as records:
+        yield records
+    records.check()
+    if every:
+        (kept / f"cpu-{os.getpid()}").write_text(f"{records.cpu_s:.2f} s\n")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def histories_of_a_module_keep_the_rules(records: Records, request: pytest.FixtureRequest) -> Iterator[None]:
+    """After its own clusters have gone; what is wrong before its first scene, or after its last, is its own too."""
+    records.begin(request.node.nodeid, request.node.iter_markers(MARK))
+    yield
+    records.check()
+
+
+@pytest.fixture(autouse=True)
+def histories_keep_the_rules(records: Records, request: pytest.FixtureRequest) -> Iterator[None]:
+    """What pods, workloads, queues, kubelets and hardware did, as the judge sees it who shares nothing with us."""
+    records.begin(request.node.nodeid, request.node.iter_markers(MARK))
+    yield
+    records.check()
+
+
 @pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
+def lab(records: Records) -> Iterator[Lab]:
     if borrowed := os.environ.get("TESSERA_E2E_CLUSTER"):
         cluster = Cluster.of(borrowed)
+        end = records.follow(cluster)
         yield ready(cluster)
+        end()
         return
     for program in ("kubernetes", "containerd"):
         binaries.build(program)

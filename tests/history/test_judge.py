@@ -36,6 +36,19 @@ def test_a_wrong_that_ends_in_time_is_none_and_a_second_one_begins_anew() -> Non
     assert told.found() == []
 
 
+def test_two_wrongs_of_the_same_objects_are_one_and_both_end() -> None:
+    told, cut = started(), [{"uuid": name, "profile": "3g.40gb"} for name in ("MIG-1", "MIG-2")]
+    told.drop(pod("p", job("j")), workload(job("j")))
+    told.line("kubelet", node="n1", call="NodePrepareResources", claim="team/c", devices=["MIG-1", "MIG-2"])
+    told.hardware("n1", {"uuid": "GPU-1", "mig": cut})
+    told.hardware("n1", {"uuid": "GPU-1"})
+    told.later(3)
+    told.line("kubelet", node="n1", call="NodeUnprepareResources", claim="team/c")
+    told.later(30)
+    told.line("recorder", type="END")
+    assert told.found() == []
+
+
 def test_time_in_which_the_recorder_is_blind_does_not_count() -> None:
     told = started()
     told.later(1)

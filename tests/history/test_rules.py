@@ -203,6 +203,21 @@ def test_no_more_move_in_an_hour_than_the_budget_has() -> None:
     ]
 
 
+def test_the_budget_of_moves_begins_anew_with_the_settings() -> None:
+    """A new controller knows nothing of the moves of workloads that are gone."""
+    told = queues(quota=9)
+    for name in ("a", "b"):
+        told.line("recorder", type="SETTINGS", settings={"movesPerHour": 1})
+        one = job(name)
+        told.put(one, admitted(workload(one)))
+        told.later(700)
+        moved = having(having(admitted(workload(one)), "Evicted", "Preempted"), "Preempted", "Consolidation")
+        told.put(having(moved, "tessera.dev/Moved"))
+        told.later(1)
+        told.put(workload(one))
+    assert [each for each in told.found() if each.rule == "released-early"] == []
+
+
 # -- half-gang ---------------------------------------------------------------------------------------------------------
 
 

@@ -34,7 +34,10 @@ from tests.support.e2e.webhooklab import (
     tried,
 )
 
-pytestmark = pytest.mark.e2e
+NO_CONTROLLER = pytest.mark.history(
+    allow={"forgotten"}, why="the controller's webhook is there alone: nobody makes Workloads of what it lets in"
+)
+pytestmark = [pytest.mark.e2e, NO_CONTROLLER]
 
 PRIORITY = "kueue.x-k8s.io/priority-class"
 WORKLOADS_CRD = "crd/workloads.kueue.x-k8s.io"

@@ -36,7 +36,10 @@ from tests.support.e2e.webhooklab import (
     tried,
 )
 
-pytestmark = pytest.mark.e2e
+NO_CONTROLLER = pytest.mark.history(
+    allow={"forgotten"}, why="the controller's webhook is there alone: nobody makes Workloads of what it lets in"
+)
+pytestmark = [pytest.mark.e2e, NO_CONTROLLER]
 
 AS_1_35 = Spec(nodes=(), apiserver_args=("--emulated-version=1.35",) if POLICIES else ())
 """A real one is used as it is."""

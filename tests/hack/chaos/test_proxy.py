@@ -1,5 +1,7 @@
 """The proxy between a client and its server: plain, it is not noticed; told so, it does each kind of harm."""
 
+import asyncio
+import http.client
 import http.server
 import ssl
 import threading
@@ -99,7 +101,7 @@ def test_a_cut_connection_has_no_answer_and_the_next_after_it_has(proxy: Proxy, 
     assert ask(proxy, pki)[0] == 200
 
 
-@pytest.mark.parametrize("code", [401, 410, 429, 500])
+@pytest.mark.parametrize("code", [401, 410, 429, 500, 504])
 def test_an_answer_of_its_own_does_not_reach_the_server(proxy: Proxy, pki: Pki, server: Server, code: int) -> None:
     proxy.set(Mode(answer=code))
     status, body = ask(proxy, pki, "body")
@@ -117,6 +119,54 @@ async def test_a_request_is_sent_twice_and_answered_once(proxy: Proxy, pki: Pki,
     proxy.set(Mode(twice=True))
     assert ask(proxy, pki, "body") == (200, "POST body")
     await eventually(lambda: server.heard == ["POST body"] * 2)
+
+
+async def test_bursts_of_answers_come_and_go(proxy: Proxy, pki: Pki) -> None:
+    proxy.set(Mode(answer=504, bursts_s=0.05))
+    seen: set[int] = set()
+
+    def asked(*codes: int) -> bool:
+        with suppress(OSError, http.client.HTTPException):  # a turn ends connections
+            seen.add(ask(proxy, pki)[0])
+        return seen >= set(codes)
+
+    await eventually(lambda: asked(200, 504))
+    seen.clear()
+    await eventually(lambda: asked(200, 504))
+    proxy.set(PLAIN)
+    assert {ask(proxy, pki)[0] for _ in range(3)} == {200}
+
+
+def test_a_list_is_answered_as_it_was_and_a_write_goes_through(proxy: Proxy, pki: Pki, server: Server) -> None:
+    proxy.set(Mode(stale=True))
+    assert [ask(proxy, pki), ask(proxy, pki)] == [(200, "GET ")] * 2
+    assert ask(proxy, pki, "body") == (200, "POST body")
+    assert server.heard == ["GET ", "POST body"]
+    assert proxy.counted.stale == 1
+    proxy.set(Mode(stale=True))
+    ask(proxy, pki)
+    assert server.heard.count("GET ") == 2, "what was true in another mode is forgotten"
+
+
+async def test_a_write_that_is_held_arrives_when_it_is_released(proxy: Proxy, pki: Pki, server: Server) -> None:
+    proxy.set(Mode(holds=True))
+    assert ask(proxy, pki) == (200, "GET ")
+    writing = asyncio.create_task(asyncio.to_thread(_failed, proxy, pki))
+    await eventually(lambda: proxy.counted.held == 1)
+    assert server.heard == ["GET "]
+    assert await asyncio.to_thread(proxy.release) == 1
+    assert server.heard == ["GET ", "POST late"]
+    assert await asyncio.to_thread(proxy.release) == 0
+    proxy.set(PLAIN)
+    assert await writing, "whoever wrote it has no answer"
+
+
+def _failed(proxy: Proxy, pki: Pki) -> bool:
+    try:
+        ask(proxy, pki, "late")
+    except (OSError, http.client.HTTPException):
+        return True
+    return False
 
 
 def test_an_expired_certificate_is_refused_by_the_client(proxy: Proxy, pki: Pki) -> None:

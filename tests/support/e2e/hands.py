@@ -16,6 +16,7 @@ from kubeletapi import podresources_v1_pb2_grpc as pb_grpc
 from simulator.hardware.status import describe
 from simulator.hardware.store import STATE_FILE, StoreError, read
 from tests.support.agent.hands import Json, Read, Sight, sight
+from tests.support.e2e import judged
 from tests.support.e2e.lab import STEPS, Lab
 
 INTERVAL_S = 0.25
@@ -43,6 +44,7 @@ class Hands:
     @contextlib.contextmanager
     def watching(self) -> Iterator["Hands"]:
         """Look until the block ends, and after each step."""
+        judged.hardware(self._lab.cluster, self._lab.host.name, self.hardware)
         ended = threading.Event()
 
         def look() -> None:
@@ -87,13 +89,13 @@ class Hands:
     def _sight(self) -> Sight:
         # Claims first: one that goes may free a device for the plugin before the next answer.
         claims = self._items("resourceclaims")
-        return sight(Read(self._items("resourceslices"), claims, self._kubelet(), self._hardware()))
+        return sight(Read(self._items("resourceslices"), claims, self._kubelet(), self.hardware()))
 
     def _items(self, plural: str) -> list[Json]:
         found: list[Json] = self._lab.get(f"/apis/resource.k8s.io/v1/{plural}").get("items", [])
         return found
 
-    def _hardware(self) -> list[Json] | None:
+    def hardware(self) -> list[Json] | None:
         """The simulated GPUs by their own file, of an agent that runs and could mend them. None while there is none,
         or where hardware of another kind is below it.
         """

@@ -32,6 +32,7 @@ from kube.kubeconfig import from_kubeconfig
 from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import Resource
 from tests.support.e2e import diagnosis
+from tests.support.e2e.judged import promise
 from tests.support.e2e.outage import api_server_away
 
 ROOT = Path(__file__).parents[3]
@@ -102,6 +103,7 @@ class Controller:
         config = self.folder / "controller.yaml"
         if not config.exists():
             config.write_text(CONFIG)
+        promise(self.cluster, config.read_text())
         command = [
             sys.executable,
             "-m",

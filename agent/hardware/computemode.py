@@ -1,4 +1,6 @@
-"""A GPU's compute mode, set and given back through NVML. On threads of their own: a GPU that hangs hangs no other's."""
+"""A GPU's compute mode, set and given back through NVML on a thread of its own: a GPU that hangs hangs no other's
+calls.
+"""
 
 import contextlib
 from enum import IntEnum
@@ -10,7 +12,7 @@ from agent.hardware.worker import GpuWorker
 
 
 class ComputeMode(IntEnum):
-    """nvmlComputeMode_t, what of it can still be set."""
+    """The values of nvmlComputeMode_t that can still be set."""
 
     DEFAULT = 0
     PROHIBITED = 2
@@ -18,13 +20,13 @@ class ComputeMode(IntEnum):
 
 
 class ComputeModes:
-    """Each call has an NVML session of its own: none stays open to block a reset."""
+    """Sets compute modes. Each call has an NVML session of its own: none stays open to block a reset."""
 
     def __init__(self) -> None:
         self._workers: dict[str, GpuWorker] = {}
 
     async def exchange(self, gpu: str, mode: ComputeMode) -> ComputeMode:
-        """Set a GPU's mode; the one it had. Raises CallFailed, one line."""
+        """Set a GPU's mode; return the one it had. Raises CallFailed, one line."""
         worker = self._workers.get(gpu) or self._workers.setdefault(gpu, GpuWorker(f"mode-{gpu[-4:]}"))
 
         def exchange() -> int:
@@ -45,7 +47,7 @@ class ComputeModes:
 
 
 def read_compute_modes() -> list[tuple[str, int]]:
-    """UUID and compute mode of each GPU, in a session of its own; none where NVML does not say."""
+    """UUID and compute mode of each GPU, read in a session of its own; empty where NVML cannot be read."""
     found: list[tuple[str, int]] = []
     try:
         must(pynvml.nvmlInit)

@@ -1,6 +1,6 @@
-"""What the agent holds to be true right now: hardware, layout, health; and the views that kubelet is served from it.
+"""The agent's present picture of the node: hardware, layout, health; and the views from which the kubelet is served.
 
-Synchronous and without I/O: the daemon hands in what it learned, with the time, and takes out what follows.
+It is synchronous and without I/O: the daemon hands in news, with the time, and takes out the consequences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,22 +47,22 @@ class Choices(Struct, frozen=True):
 
 
 class NodeState:
-    """One node's state. ``views()`` is what the device plugin servers answer from.
+    """One node's state. The device plugin servers answer from ``views()``.
 
     ``modes`` are the GPU modes in force: those that a layout named, as far as running containers allow. ``advance``
     says which containers block the rest.
 
     Used on the event loop alone. ``layout``, ``wanted``, ``advance``, ``modes`` and the choosers are written by
     ``_replan`` alone and always together: they belong to the present ``node``, ``choices`` and holders. ``node`` and
-    ``links`` change together. ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces what
-    that writer said before.
+    ``links`` change together. ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces that
+    writer's last value.
 
-    A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer
-    of the kubelet that was asked for after the change was wanted, and from ``grants``: what Allocate gave since. Until
-    then ``_pending`` are the GPUs whose modes it would change, and ``_pending_s`` is when it was wanted. They stay in
-    their modes. Pending GPUs of which no device was offered before are in ``_unsettled`` as well, and in no resource:
-    new ones, and all of them while no holder was ever known. ``_other_shapes`` is ``_in_another_shape`` as it was when
-    ``held`` returned last.
+    A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer of
+    the kubelet that was asked for after the change was wanted, and from ``grants``, the devices that Allocate gave
+    since. Until then ``_pending`` are the GPUs whose modes it would change, which stay in their modes, and
+    ``_pending_s`` is when it was wanted. Pending GPUs of which no device was offered before are in ``_unsettled`` as
+    well, and in no resource: new ones, and all of them while no holder was ever known. ``_other_shapes`` is
+    ``_in_another_shape`` as it was when ``held`` returned last.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class NodeState:
         self._pending: frozenset[GpuUuid] = frozenset()
         self._pending_s = float("-inf")
         self._answered_s = float("-inf")
-        """When the kubelet was asked for the holders that are known."""
+        """The time at which the kubelet was asked for the known holders."""
         self._other_shapes: dict[str, str] = {}
         self._offered_as: frozenset[tuple[str, bool, ResourceName]] = frozenset()
-        """The UUID of each device that is offered, whether the device is a replica of it, and the resource."""
+        """Each device that is offered: its UUID, whether it is a replica, and its resource."""
         self._offered_units: frozenset[str] = frozenset()
         self._withheld: dict[str, dict[str, str]] = {}
         self._reports: dict[str, tuple[str, ...]] = {}
         self.answers: dict[str, str] = {}
-        """Labels of the Node that answer what another label asked for."""
+        """Labels of the Node that answer other labels."""
         self._choosers: dict[ResourceName, Chooser] = {}
 
     def discovered(self, node: NodeInventory, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:
-        """NVML's (or the checkpoint's) node replaces the old one. A GPU that is gone becomes Unhealthy and unlisted."""
+        """Replace the node by NVML's (or the checkpoint's). A GPU that is gone becomes Unhealthy and unlisted."""
         new = {gpu.uuid for gpu in node.gpus} - {gpu.uuid for gpu in self.node.gpus}
         same_links = node.links == self.node.links and [g.uuid for g in node.gpus] == [g.uuid for g in self.node.gpus]
         self.node, self.access = node, access
@@ -114,7 +114,8 @@ class NodeState:
         return transitions
 
     def reconfigured(self, choices: Choices, now_s: float) -> tuple[Transition, ...]:
-        """New choices; what they do not touch keeps its identity, so that no server or stream is disturbed."""
+        """Take new choices; parts that they do not touch keep their identity, so that no server or stream is disturbed.
+        """
         old, self.choices = self.choices, choices
         if (choices.layout, choices.gpu_layout) != (old.layout, old.gpu_layout):
             self._pending_s = max(self._pending_s, now_s)
@@ -123,12 +124,12 @@ class NodeState:
 
     @property
     def awaits_holders(self) -> bool:
-        """Whether a change waits for the kubelet's answer: only ``held`` lets it come."""
+        """Whether a change waits for the kubelet's answer: only ``held`` carries it out."""
         return bool(self._pending) or self._spec != self.choices.layout
 
     @property
     def waits(self) -> bool:
-        """Whether something waits for an answer of the kubelet, or for a container to end."""
+        """Whether the node waits for an answer of the kubelet, or for a container to end."""
         return self.awaits_holders or bool(self.advance.blocked or self._in_another_shape())
 
     def held(

@@ -60,8 +60,8 @@ def claim_of(driver: str, file: str) -> str | None:
 def claim_spec(
     driver: str, claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | None], mps_root: Path
 ) -> Spec:
-    """The claim's spec, from ``gpus``: the node's own, whose devices are named by UUID. ``unit`` is a device's UUID.
-    A share brings the way to its GPU's MPS daemon, below ``mps_root``, and its limits there.
+    """The claim's spec. ``gpus`` is the node's own spec, whose devices are named by UUID; ``unit`` gives a device's
+    UUID. A share brings the environment and mounts of its GPU's MPS daemon, below ``mps_root``, and its limits there.
 
     Raises KeyError for a device that the node's spec does not have.
     """

@@ -46,8 +46,8 @@ class Hands:
         """A function from a device as the kubelet names it to the device that the claim holds; a device watched with
         admin access is held by nobody. ``units`` are UUIDs by device name.
 
-        A claim that the ledger does not know (its file was lost, or NVIDIA's driver prepared it) holds what its device
-        is called after, and its whole GPU where that instance is not known: no layout may take it.
+        A claim that the ledger does not know (its file was lost, or NVIDIA's driver prepared it) holds the device that
+        its device name says, and the whole GPU where that instance is not known: no layout may take it.
         """
         known = {(claim.namespace, claim.name, each.device): unit for unit, each, claim in self._held()}
         names = {(claim.namespace, claim.name) for claim in self._ledger.entries}
@@ -94,7 +94,8 @@ class Hands:
 
     def holding(self, answer: "pb.ListPodResourcesResponse", units: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """UUIDs of devices with the pods that have them: of claims that were answered, and of those that the kubelet
-        alone still knows. What the kubelet itself gave back is held by nobody. ``units`` are UUIDs by device name.
+        alone still knows. A device of a claim that the kubelet gave back is held by nobody. ``units`` are UUIDs by
+        device name.
         """
         for unit, _, claim in self._held():
             if self._ledger.answered(claim.uid) is not None:

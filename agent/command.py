@@ -1,4 +1,4 @@
-"""From the command line to a running ``daemon.Agent``, and out again within two seconds.
+"""Runs ``daemon.Agent`` from the command line, and ends it within two seconds of a signal.
 
 Exit codes: 0 stopped as asked, 1 could not go on, 2 command line, environment, configuration or fleet file is wrong.
 """

@@ -75,8 +75,8 @@ def _tree(events: Iterator[Event], build: Builder) -> YamlNode:
 
 
 def _only(root: YamlNode, rest: Iterator[Event], build: Builder) -> YamlNode:
-    """The document, with ``rest`` behind it. Of several Go's reader takes the first: then the others need not be YAML.
-    A mark with nothing behind it begins no other.
+    """The document, unless more follow in ``rest``. Go's reader takes the first of several: then the others need not be
+    YAML. A mark with nothing behind it begins no other.
     """
     try:
         start = next(rest, None)

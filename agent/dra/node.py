@@ -100,7 +100,7 @@ class DraNode:
         self._show()
 
     def _show(self) -> None:
-        """Have claims show the health of their devices; nothing is shown before the node was read."""
+        """Let claims show the health of their devices; nothing is shown before the node was read."""
         node = self._node_state.node
         if not node.gpus and not node.driver_version:
             return

@@ -65,7 +65,7 @@ class StatusWriter:
             self._there[ref.uid] = Said(ref, devices)
 
     def show(self, claims: Mapping[str, tuple[Prepared, tuple[DeviceStatus, ...]]]) -> None:
-        """Have these claims show exactly these statuses, and others none; without times."""
+        """Let these claims show exactly these statuses, and others none; without times."""
         wanted = {uid: Said(Ref(claim.namespace, claim.name, uid), devices) for uid, (claim, devices) in claims.items()}
         changed = {uid for uid in {*wanted, *self._wanted} if wanted.get(uid) != self._wanted.get(uid)}
         self._wanted = wanted

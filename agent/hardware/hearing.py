@@ -113,7 +113,7 @@ class Hearing:
             await change()
 
     async def _together(self) -> bool:
-        """Have one thread hear all GPUs; False, and nothing has changed, where that cannot be."""
+        """Let one thread hear all GPUs; False, and nothing has changed, where that cannot be."""
         slots = self._slots
         ready = all(slot.gpu is not None and slot.gpu.readable for slot in slots)
         if not slots or not ready or self._strangers or self._still_stuck():
@@ -159,7 +159,7 @@ class Hearing:
         await thread.drain()
 
     async def _apart(self) -> None:
-        """Have each GPU's own thread hear it."""
+        """Let each GPU's own thread hear it."""
         thread, self._thread = self._thread, None
         self._apart_since_s = self._now_s()
         slots = [slot for slot in self._slots if thread is not None or not slot.worker.watches(slot.handle)]

@@ -21,7 +21,7 @@ class NvmlError(Exception):
 
 
 class DriverUnavailable(NvmlError):  # noqa: N818 - a state, not a mistake
-    """There is no driver to talk to right now."""
+    """No driver answers right now."""
 
 
 class GpuLost(NvmlError):  # noqa: N818 - a state, not a mistake

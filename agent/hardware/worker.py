@@ -255,7 +255,7 @@ def make_set() -> Any:
 
 
 def join(events: Any, handle: Any) -> bool:
-    """Have this GPU's events come to the set; False where it has none. Raises as ``query.must``."""
+    """Add this GPU's events to the set; False where it has none. Raises as ``query.must``."""
     supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
     if not supported:
         return False

@@ -147,7 +147,7 @@ class StateFiles:
         """The layout state that is on disk."""
 
     def changed(self) -> None:
-        """Have the state written soon: it has changed."""
+        """Let the state be written soon: it has changed."""
         self._changed.set()
 
     async def run(self) -> None:

@@ -21,7 +21,7 @@ class LinkScores:
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
-        """Have the table of the new links filled."""
+        """Start filling the table of the new links."""
         self._changed.set()
 
     async def run(self) -> None:

@@ -379,7 +379,9 @@ def _left(owner: _Waiting, required: frozenset[DeviceId]) -> Counter[str]:
 def _on_each(
     found: Mapping[str, list[DeviceId]], required: frozenset[DeviceId], demand: Demand
 ) -> dict[str, list[DeviceId]]:
-    """Equal parts of as many GPUs as the demand says; empty where the plan has no such GPUs that are free."""
+    """The plan's devices on as many GPUs as the demand says, equally many on each; empty where the plan has no such
+    GPUs that are free.
+    """
     each = demand.count // demand.gpus if demand.gpus else 0
     pinned = {physical_id(device) for device in required}
     able = [gpu for gpu, devices in found.items() if each and len(devices) >= each]

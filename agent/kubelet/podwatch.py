@@ -1,7 +1,6 @@
 """The pods bound to this node, and the devices that were planned for them: the shell around ``agent.kubelet.plans``.
 
     API server -> watch of the node's pods -> see() -> Plans -> GetPreferredAllocation
-
                                                     -> ContainerTable -> whose process uses a GPU (agent.telemetry)
 
 Only the fields that matter are decoded. For pods that wait for no device the ids of their containers are kept, and for

@@ -81,7 +81,7 @@ class NodeServices(Protocol):
         """
 
     def tell(self, note: str) -> None:
-        """Tell the node's users: log and Event."""
+        """Tell the node's users, by log and Event."""
 
 
 class GpuChange:

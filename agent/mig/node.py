@@ -2,7 +2,6 @@
 settings.
 
     node_state.modes (layouts), mig-parted's configuration -> wishes -> reconciler -> NVML
-
     changes under way -> node_state.withhold;  wishes that are not met -> node_state.report
 """
 

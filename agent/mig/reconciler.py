@@ -35,13 +35,14 @@ class ReconcilerServices(NodeServices, Protocol):
         """The GPUs as last discovered."""
 
     async def rediscover(self) -> None:
-        """Have a discovery taken in that began after this call; bounded in time."""
+        """Return when a discovery that began after this call was taken in; bounded in time."""
 
     async def settle(self, gpu: GpuUuid, going: frozenset[str]) -> None:
         """Withhold no device of the GPU any more but ``going`` (UUIDs)."""
 
     def evict(self, pods: frozenset[str], why: str) -> None:
-        """Have these pods (``namespace/name``) evicted, in place of those of an earlier call; none ends the evictions.
+        """Let these pods (``namespace/name``) be evicted, in place of those of an earlier call; none ends the
+        evictions.
         """
 
     def told(self, status: MigStatus) -> None:
@@ -117,8 +118,8 @@ class MigReconciler:
         self._poked.set()
 
     async def settle(self) -> bool:
-        """At the start, before anything is advertised, give GPUs without instances theirs, and finish interrupted
-        changes.
+        """Give GPUs without instances theirs, and finish interrupted changes, at the start and before anything is
+        advertised.
 
         Bounded in time. True where the GPUs differ from the last discovery.
         """

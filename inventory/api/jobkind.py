@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 KIND: Final = "JobKind"
 PLURAL: Final = "jobkinds"
 MAX_POD_SETS: Final = 18
-"""Of a Workload, by its CRD."""
+"""The most pod sets of a Workload, a limit of its CRD."""
 
 _KEY: Final = r"\.[A-Za-z_][A-Za-z0-9_-]*"
 _STEP: Final = rf"({_KEY}|\['[^'\\\[\]]{{1,253}}'\]|\[[0-9]{{1,4}}\])"
@@ -39,7 +39,7 @@ SHAPES: Final = {
     _KIND: "the name of a kind",
     _LABEL: "the key of a label",
 }
-"""What each pattern asks for, in words."""
+"""The meaning of each pattern in words."""
 
 _LENGTH: Final = 253
 _BOUND: Final = "[*] stands for the key or index that it has in the template's path."

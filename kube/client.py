@@ -200,7 +200,7 @@ class Client:
         *,
         metadata_only: bool = False,
     ) -> Listing[T]:
-        """All objects as ``decode`` makes them.
+        """List all objects as ``decode`` makes them.
 
         ``metadata_only``: the server may leave out all but the metadata.
         """
@@ -257,7 +257,7 @@ class Client:
         return await self._request("GET", path, params=params, accept=accept, within=timeout)
 
     async def text(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """GET of what is no object: a container's log, or what a Pod answers through the API server's proxy."""
+        """GET a path that is not an object: a container's log, or a Pod's answer through the API server's proxy."""
         return await self._request("GET", path, params=params)
 
     async def group_versions(self) -> frozenset[str]:

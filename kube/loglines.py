@@ -54,7 +54,7 @@ class LogfmtFormatter(LineFormatter):
 
 
 class JsonFormatter(LineFormatter):
-    """The same fields as one JSON object."""
+    """One JSON object with the fields of LogfmtFormatter."""
 
     def format(self, record: logging.LogRecord) -> str:
         return msgspec.json.encode(self.pairs(record), enc_hook=str).decode()

@@ -391,7 +391,8 @@ class Agent:
     # Out
 
     def _serve(self) -> None:
-        """Carry a change of the node state to the kubelet first, since pods wait for it, then to API server and disk.
+        """Carry a change of the node state to the kubelet first, since pods wait for it, then to API server and
+        disk.
         """
         self.mps.planned()
         views = self.node_state.views() if self._start.advertises else ()
@@ -489,7 +490,8 @@ class Agent:
         return self.sampler.exposition()
 
     def _set_alarm(self) -> None:
-        """Set the alarm for the next deadline of a health state: probation and the like end at a time, not at an event.
+        """Set the alarm for the next deadline of a health state: probation and the like end at a time, not at
+        an event.
         """
         deadline_s = self.node_state.health.next_deadline_s()
         self._alarm.set(None if deadline_s is None else deadline_s - self._clock())

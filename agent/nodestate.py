@@ -114,7 +114,8 @@ class NodeState:
         return transitions
 
     def reconfigured(self, choices: Choices, now_s: float) -> tuple[Transition, ...]:
-        """Take new choices; parts that they do not touch keep their identity, so that no server or stream is disturbed.
+        """Take new choices; parts that they do not touch keep their identity, so that no server or stream is
+        disturbed.
         """
         old, self.choices = self.choices, choices
         if (choices.layout, choices.gpu_layout) != (old.layout, old.gpu_layout):
@@ -232,7 +233,8 @@ class NodeState:
 
     @property
     def shares(self) -> Mapping[GpuUuid, int]:
-        """The GPUs in ``by_claim`` that are given out by shares alone, with the percent that a share is a multiple of.
+        """The GPUs in ``by_claim`` that are given out by shares alone, with the percent that a share is a
+        multiple of.
         """
         modes = ((gpu, self.modes[gpu]) for gpu in self.by_claim)
         return {gpu: mode.shares for gpu, mode in modes if isinstance(mode, Dra) and mode.shares is not None}

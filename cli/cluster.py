@@ -131,7 +131,8 @@ _OFFLINE = click.option(
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A decorator that gives the command ``where``: a ``Where`` from the options that say how the cluster is reached.
+    """A decorator that gives the command ``where``: a ``Where`` from the options that say how the cluster is
+    reached.
     """
 
     @KUBECONFIG_OPTION

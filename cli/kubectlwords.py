@@ -1,4 +1,5 @@
-"""Reads kubectl's own words for the objects that they mean: names, and where these are. kubectl reads the rest. Pure.
+"""Reads kubectl's own words for the objects that they mean: names, and where these are. kubectl reads the rest.
+Pure.
 """
 
 from typing import Final

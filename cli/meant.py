@@ -46,7 +46,7 @@ def _near(name: str, names: Iterable[str]) -> str:
 async def _names(
     client: Client, resource: Resource, namespace: str | None, names: Callable[[Json], Iterable[str]]
 ) -> set[str] | None:
-    """None where they may not be listed."""
+    """The names of the objects; None where they may not be listed."""
     try:
         return {one for each in await listed(client, resource, namespace) for one in names(each)}
     except KubeError:

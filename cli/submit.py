@@ -157,7 +157,8 @@ class _Submission:
         return await (self._foretold(made, namespace) if self._dry_run else self._queued(made, namespace))
 
     async def _resource(self, document: Document) -> Resource:
-        """The resource of a document's kind. Raises click.ClickException for a kind that the API server does not have.
+        """The resource of a document's kind. Raises click.ClickException for a kind that the API server does
+        not have.
         """
         version, kind = document.version, document.kind
         if (version, kind) not in self._resources:

@@ -39,7 +39,8 @@ def _resource(plural: str) -> "Resource":
 
 
 def names(plural: str) -> Complete:
-    """A completion of names of the kind: in the namespace of ``-n``, else the context's, where the kind has namespaces.
+    """A completion of names of the kind: in the namespace of ``-n``, else the context's, where the kind has
+    namespaces.
     """
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:

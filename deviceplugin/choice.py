@@ -38,7 +38,8 @@ class Advice(Protocol):
 
 
 class Planner(Protocol):
-    """The plans for pods. ``advise`` may wait a moment for news; ``given`` gets the devices that Allocate handed out.
+    """The plans for pods. ``advise`` may wait a moment for news; ``given`` gets the devices that Allocate
+    handed out.
     """
 
     async def advise(

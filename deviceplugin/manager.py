@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 QUIET_POLL_S = 5.0
-"""The seconds between two looks where all is well and the folder is watched: news may be lost, so that looks never end.
+"""The seconds between two looks where all is well and the folder is watched: news may be lost, so that looks
+never end.
 """
 UNHEARD_S = 3.0
 """The seconds for which a registered server may be without a stream before it registers again."""

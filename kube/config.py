@@ -17,7 +17,8 @@ from kube.errors import ConfigError, UnavailableError
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_LIFE_S = 60.0
-"""The seconds for which a token read from a file is used: the kubelet renews it long before it ends, in the same file.
+"""The seconds for which a token read from a file is used: the kubelet renews it long before it ends, in the
+same file.
 """
 _MOST_BYTES: Final = 16 << 20
 """The most bytes of a kubeconfig or a certificate; a device that never ends is refused."""
@@ -144,7 +145,8 @@ def read_text(path: Path, what: str, *, empty: bool = False) -> str:
 
 
 def token_of(path: Path, what: str) -> str:
-    """A file's token. Raises ConfigError where the file has none that a header could carry; the error does not show it.
+    """A file's token. Raises ConfigError where the file has none that a header could carry; the error does not
+    show it.
     """
     token = read_text(path, what).strip()
     if CONTROL.search(token):

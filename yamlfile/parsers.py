@@ -14,7 +14,8 @@ from yamlfile.tree import YamlKind, YamlNode
 
 
 class Unfit(Exception):  # noqa: N818 - becomes a ConfigError once the place is known
-    """A value that is not of the expected kind. ``found`` is set where it can be described better than by repeating it.
+    """A value that is not of the expected kind. ``found`` is set where it can be described better than by
+    repeating it.
     """
 
     def __init__(self, found: str = "") -> None:

@@ -167,7 +167,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     simulate: Path | None = None
     kubelet_dir: Path = Path("/var/lib/kubelet")
     kubelet_socket: str | None = None
-    """The kubelet's socket to register at. None: ``kubelet.sock`` in the device-plugins folder. Empty: do not register.
+    """The kubelet's socket to register at. None: ``kubelet.sock`` in the device-plugins folder. Empty: do not
+    register.
     """
     plugins_dir: Path | None = None
     """The kubelet's ``plugins``, under the path that the kubelet has for it; None: below ``kubelet_dir``."""

@@ -46,10 +46,12 @@ class Option(Struct, frozen=True, kw_only=True):
     empty_counts: bool = False
     """An environment variable that is set and empty counts as a value."""
     sift: Callable[[str], tuple[str, tuple[str, ...]]] | None = None
-    """Splits a variable's text into what can be read, and the words that cannot, which are warned of and passed over.
+    """Splits a variable's text into what can be read, and the words that cannot, which are warned of and passed
+    over.
     """
     empty_is_default: bool = False
-    """A value that is given and empty, in the file or as a flag, counts as not given, as NVIDIA's paths and words do.
+    """A value that is given and empty, in the file or as a flag, counts as not given, as NVIDIA's paths and
+    words do.
     """
     caution: Callable[[Any], str] | None = None
     """The warning for a given value; empty for none."""

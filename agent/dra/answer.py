@@ -26,7 +26,8 @@ def cdi_device(uid: str, device: GivenDevice) -> str:
 
 
 def cdi_vendor(driver: str) -> str:
-    """The CDI vendor of a driver. Each driver has its own: two on one node must not take each other's specs for theirs.
+    """The CDI vendor of a driver. Each driver has its own: two on one node must not take each other's specs for
+    theirs.
     """
     return f"k8s.{driver}"
 

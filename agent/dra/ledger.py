@@ -73,7 +73,8 @@ class Prepared(Struct, frozen=True):
 
 
 class Ledger:
-    """The claims by UID, written on the agent's event loop alone. ``validate`` holds: no device is held by two claims.
+    """The claims by UID, written on the agent's event loop alone. ``validate`` holds: no device is held by two
+    claims.
     """
 
     def __init__(self, entries: Iterable[Prepared] = ()) -> None:
@@ -213,7 +214,8 @@ class Ledger:
 
 
 def _share(result: Result, device: DraDevice) -> Share | None:
-    """The share that the result has of its device; None where the device is not given out by shares. Raises ClaimError.
+    """The share that the result has of its device; None where the device is not given out by shares. Raises
+    ClaimError.
     """
     if device.shares is None or result.admin_access:
         return None

@@ -128,7 +128,8 @@ class DraNode:
         self._preparer.called = called
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """The number of devices by type and view: published, tainted among them, held by claims. Empty without devices.
+        """The number of devices by type and view: published, tainted among them, held by claims. Empty without
+        devices.
         """
         offer = self._offering.offer()
         found: Counter[tuple[str, str]] = Counter()

@@ -80,7 +80,8 @@ def _of(status: DeviceStatus) -> tuple[Condition, ...]:
 def _each_once(
     claim: Prepared, driver: str, node: NodeInventory, ailment: Callable[[GivenDevice], str]
 ) -> Iterable[DeviceStatus]:
-    """The statuses of a claim's devices, each device once: with admin access a device may stand for several requests.
+    """The statuses of a claim's devices, each device once: with admin access a device may stand for several
+    requests.
     """
     for device in {(each.device, each.share_id): each for each in claim.devices}.values():
         data = _data(device, node)

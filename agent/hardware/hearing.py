@@ -46,7 +46,8 @@ class Hearing:
         self._once: Once | None = None
         self._apart_since_s = 0.0
         self._strangers = False
-        """Whether events carried handles that nobody has registered: then only a set for each GPU tells whose they are.
+        """Whether events carried handles that nobody has registered: then only a set for each GPU tells whose
+        they are.
         """
         self._mending: asyncio.Task[None] | None = None
 

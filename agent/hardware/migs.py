@@ -15,7 +15,8 @@ MIB = 1 << 20
 
 
 def read_profiles(handle: Any) -> tuple[MigProfile, ...]:
-    """Every GPU instance profile this GPU offers, by NVML's enumeration; a profile that NVML does not know is skipped.
+    """Every GPU instance profile this GPU offers, by NVML's enumeration; a profile that NVML does not know is
+    skipped.
     """
     found = (_profile(handle, number) for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT))
     return tuple(profile for profile in found if profile is not None)

@@ -64,7 +64,8 @@ class MonitorListener(Protocol):
 
 
 class GpuMonitor:
-    """The monitor of one node's hardware. ``known`` is the last good inventory, for GPUs that cannot be read any more.
+    """The monitor of one node's hardware. ``known`` is the last good inventory, for GPUs that cannot be read
+    any more.
     """
 
     def __init__(

@@ -71,7 +71,8 @@ def renew(uuid: GpuUuid) -> Any:
 
 
 def read(handle: Any, gpu: Gpu) -> Probe:
-    """The values of one probe, read through ``handle``. The UUID is read first: an index may name another GPU by now.
+    """The values of one probe, read through ``handle``. The UUID is read first: an index may name another GPU
+    by now.
     """
     found = text(must(pynvml.nvmlDeviceGetUUID, handle))
     if found != gpu.uuid:

@@ -30,7 +30,8 @@ class XidSeen(Struct, frozen=True):
 
 
 class ProbeOk(Struct, frozen=True):
-    """A device answered. ``mig`` is set for a MIG device probed as itself: its parent's answer says nothing about it.
+    """A device answered. ``mig`` is set for a MIG device probed as itself: its parent's answer says nothing
+    about it.
     """
 
     gpu: GpuUuid

@@ -33,7 +33,8 @@ RECOVERY_ACTIONS: dict[int, tuple[FaultClass, str]] = {
     6: (FaultClass.RESET, "reset the GPU's PCIe bus"),
     7: (FaultClass.REBOOT, "reboot the node"),
 }
-"""The class and advice for each nvmlDeviceGpuRecoveryAction_t but NONE (nvml.h): GPU_RESET, NODE_REBOOT, DRAIN_P2P, ...
+"""The class and advice for each nvmlDeviceGpuRecoveryAction_t but NONE (nvml.h): GPU_RESET, NODE_REBOOT,
+DRAIN_P2P, ...
 """
 
 

@@ -50,7 +50,8 @@ from inventory.devices import Gpu, GpuUuid, MigUuid
 
 
 class _Why(Struct, frozen=True):
-    """The reason for a step towards Healthy; steps away from it are explained by their faults, with the action to take.
+    """The reason for a step towards Healthy; steps away from it are explained by their faults, with the action
+    to take.
     """
 
     reason: str
@@ -306,7 +307,8 @@ class HealthCore:
     # -- queries -------------------------------------------------------------------------------------------------
 
     def state(self, gpu: GpuUuid, mig: MigUuid | None = None) -> DeviceHealth:
-        """The state and faults of a device. A device that is not tracked is Unhealthy: nothing is known in its favour.
+        """The state and faults of a device. A device that is not tracked is Unhealthy: nothing is known in its
+        favour.
         """
         record = self._records.get(gpu)
         unit = record.unit(mig) if record is not None else None

@@ -48,7 +48,8 @@ def nvml_library(settings: Settings) -> Path | None:
 
 
 class DeviceFiles:
-    """The device files of one node. The driver's place and the allocation may change with the settings, the rest never.
+    """The device files of one node. The driver's place and the allocation may change with the settings, the
+    rest never.
     """
 
     def __init__(self, settings: Settings) -> None:

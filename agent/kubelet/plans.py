@@ -145,7 +145,8 @@ class Plans:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def bound(self, pod: BoundPod) -> None:
-        """Record that the pod is bound here and not acknowledged. A repeated call may change its plan and nothing else.
+        """Record that the pod is bound here and not acknowledged. A repeated call may change its plan and
+        nothing else.
         """
         known = self._waiting.get(pod.uid) or self._served.get(pod.uid)
         if known is None or known.pod.demands != pod.demands:
@@ -204,7 +205,8 @@ class Plans:
     def choose(
         self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int
     ) -> Choice:
-        """The devices to prefer out of ``available``, ``required`` among them; the caller leaves out unhealthy devices.
+        """The devices to prefer out of ``available``, ``required`` among them; the caller leaves out unhealthy
+        devices.
         """
         asking = self._asking(resource, size)
         demand = (asking.demand(resource, size) if asking is not None else None) or Demand(resource, size)
@@ -339,7 +341,8 @@ class _Free:
 
 
 def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand: Demand) -> tuple[DeviceId, ...]:
-    """Devices of the owner's plan, as many as the demand asks, with all of ``required``; empty where some are not free.
+    """Devices of the owner's plan, as many as the demand asks, with all of ``required``; empty where some are
+    not free.
     """
     found: dict[str, list[DeviceId]] = {}
     seen: set[DeviceId] = set()

@@ -10,7 +10,8 @@ from agent.mig.parted import BoardFilter, Configurations, PartedEntry
 from inventory.devices import Gpu, MigProfile
 
 BALANCED = {7: {1: 2, 2: 1, 3: 1}, 4: {1: 2, 2: 1}}
-"""The number of instances of each count of compute slices that a GPU is cut into, by the slices of its largest profile.
+"""The number of instances of each count of compute slices that a GPU is cut into, by the slices of its largest
+profile.
 """
 
 _Boards = Mapping[int, Sequence[MigProfile]]

@@ -137,7 +137,8 @@ class MigNode:
         return changed
 
     def _read_after_changes(self) -> None:
-        """Record that the node state was read after every change that has ended: a change ends when it was discovered.
+        """Record that the node state was read after every change that has ended: a change ends when it was
+        discovered.
         """
         gpus = [gpu.uuid for gpu in self._node_state.node.gpus if not self.reconciler.is_running(gpu.uuid)]
         self.changes |= {gpu: self._journal.id(gpu) for gpu in gpus}

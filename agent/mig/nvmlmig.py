@@ -49,7 +49,8 @@ class NvmlMig:
 
 
 def open_by(proc_root: Path, device: str, *, but: int) -> list[str]:
-    """The processes that have a device file open, as ``name (pid)``. Processes that may not be looked at are left out.
+    """The processes that have a device file open, as ``name (pid)``. Processes that may not be looked at are
+    left out.
     """
     found: list[str] = []
     for process in proc_root.glob("[0-9]*"):

@@ -149,7 +149,8 @@ def _devices(place: Place) -> tuple[int, ...] | None:
 
 
 def wishes(entries: Sequence[PartedEntry], gpus: Sequence[Gpu], when_busy: WhenBusy) -> dict[GpuUuid, Wish]:
-    """The wishes of a configuration for these GPUs. A GPU without MIG has no wish, unless MIG is asked of it by index.
+    """The wishes of a configuration for these GPUs. A GPU without MIG has no wish, unless MIG is asked of it by
+    index.
     """
     found: dict[GpuUuid, Wish] = {}
     for entry in entries:

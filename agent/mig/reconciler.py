@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 WAIT_POLL_S = 5.0
 RETRY_S = 60.0
 DRAIN_S = 600.0
-"""The seconds after which pods that were evicted and are still there keep the layout they hold, and the wish is Failed.
+"""The seconds after which pods that were evicted and are still there keep the layout they hold, and the wish is
+Failed.
 """
 SETTLE_S = 30.0
 
@@ -141,7 +142,8 @@ class MigReconciler:
         return entry is not None and not entry.done
 
     async def _pass(self, *, may_close: bool, only: set[GpuUuid] | None = None) -> bool:
-        """Try all GPUs that are due. True where something was changed: by then it is discovered anew, but for ``only``.
+        """Try all GPUs that are due. True where something was changed: by then it is discovered anew, but for
+        ``only``.
         """
         due = [gpu for gpu in self._due() if only is None or gpu.uuid in only]
         tries = [self._one(gpu, self._wishes.get(gpu.uuid), may_close=may_close, discover=only is None) for gpu in due]

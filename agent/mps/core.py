@@ -38,7 +38,8 @@ class Work(StrEnum):
     """A kind of work for a device."""
 
     START = "start"
-    """Take over the daemon that runs, else make folders, compute mode and process; then set limits and read them back.
+    """Take over the daemon that runs, else make folders, compute mode and process; then set limits and read
+    them back.
     """
     TEST = "test"
     """Send one client through, as a pod's would be."""

@@ -33,7 +33,7 @@ def bind_shm(folder: str) -> None:
 def main() -> int:
     try:
         bind_shm(sys.argv[1])
-        os.execvp(sys.argv[2], sys.argv[2:])  # S606 - the program that it is for
+        os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - the program that it is for
     except OSError as failed:
         sys.stderr.write(f"{sys.argv[2]}: {failed.strerror or failed}\n")
     return 1

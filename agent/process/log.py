@@ -66,7 +66,8 @@ class Limiter(logging.Filter):
 
 
 def _key(record: logging.LogRecord) -> Hashable:
-    """The key of the condition that a line reports: lines with equal keys repeat it. None for a line that reports none.
+    """The key of the condition that a line reports: lines with equal keys repeat it. None for a line that
+    reports none.
     """
     if LIMIT in vars(record):
         limit = vars(record)[LIMIT]

@@ -1,4 +1,5 @@
-"""The agent's figures as families of prometheus_client, and their registry. This module is loaded with the endpoints.
+"""The agent's figures as families of prometheus_client, and their registry. This module is loaded with the
+endpoints.
 """
 
 import math

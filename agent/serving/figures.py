@@ -20,7 +20,8 @@ class Kind(StrEnum):
 
 
 class Figure(Struct, frozen=True):
-    """A family of series. ``buckets`` are the upper bounds of a histogram's buckets, without the last, which has none.
+    """A family of series. ``buckets`` are the upper bounds of a histogram's buckets, without the last, which
+    has none.
     """
 
     kind: Kind

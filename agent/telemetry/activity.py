@@ -1,9 +1,9 @@
 """The idle time of each pod's device, by kind of idleness. Pure: the figures of each pass and its time go in.
 
-    active   the device did something since the last pass
-    warm     it holds memory and was active not long ago: a server between requests
-    held     it holds memory and has not done anything for long
-    empty    it holds no memory: the device was asked for, and nothing was started on it
+active   the device did something since the last pass
+warm     it holds memory and was active not long ago: a server between requests
+held     it holds memory and has not done anything for long
+empty    it holds no memory: the device was asked for, and nothing was started on it
 """
 
 from collections.abc import Hashable
@@ -20,7 +20,8 @@ WARM_S = 1800.0
 """The idle seconds after which a pod is no longer warm: a server without a request for half an hour."""
 EMPTY_MIB = 1.0
 DRIVER_MIB = 128.0
-"""The memory in MiB up to which a device counts as empty: the driver itself shows some as used, tens on a MIG instance.
+"""The memory in MiB up to which a device counts as empty: the driver itself shows some as used, tens on a MIG
+instance.
 """
 
 

@@ -20,7 +20,8 @@ from yamlfile import ConfigError, UnreadableError
 
 MAX_BYTES = 1 << 20
 MOST_BROKEN = 32
-"""The number of lines that are not CSV after which the file is read no further: each costs a look at all that follow.
+"""The number of lines that are not CSV after which the file is read no further: each costs a look at all that
+follow.
 """
 MOST_TOLD = 16
 """The most refused lines that are reported one by one."""

@@ -58,7 +58,8 @@ class EnergyLedger(Generic[Device, User]):
         return self._accounts.get(device)
 
     def validate(self) -> None:
-        """Check that the energy of pods, of ended pods and of no pod add up to the device's, and that none is negative.
+        """Check that the energy of pods, of ended pods and of no pod add up to the device's, and that none is
+        negative.
         """
         for device, account in self._accounts.items():
             parts = [*account.users_mj.values(), account.ended_mj, account.unattributed_mj]

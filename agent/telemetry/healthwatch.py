@@ -55,7 +55,7 @@ _KINDS: dict[FaultKind, tuple[str, str]] = {
 _ELSE = ("DRIVER", "DCGM_FR_XID_ERROR")
 _THERMAL = CLOCK_EVENTS["hw_thermal"] | CLOCK_EVENTS["sw_thermal"]
 _POWER = CLOCK_EVENTS["hw_power_brake"]
-"""The reason that is a warning. The driver's own power cap is not one: every busy board reaches it."""
+"""The power reason that is a warning. The driver's own power cap is not one: every busy board reaches it."""
 
 
 def findings(faults: Iterable[Fault], clock_reasons: int) -> Mapping[str, Finding]:

@@ -115,7 +115,8 @@ def requests(found: Mapping[str, Vector]) -> list[ContainerDevices]:
 
 
 def known_products(found: Mapping[str, Vector]) -> dict[str, Product]:
-    """The products by model name: geometry from the product where it is known, else the measured memory, without MIG.
+    """The products by model name: geometry from the product where it is known, else the measured memory,
+    without MIG.
     """
     measured = {labels["modelName"]: size for labels, size in found["sizes"]}
     names = {labels["modelName"] for labels, _ in found["models"]}

@@ -1,4 +1,5 @@
-"""Follows the kinds that the judge reads at an API server, with the caller's rights: list, then watch, until the end.
+"""Follows the kinds that the judge reads at an API server, with the caller's rights: list, then watch, until
+the end.
 """
 
 import asyncio

@@ -142,7 +142,8 @@ def _withheld(resource: str, node: GpuNode | None, fewer: int) -> Iterator[Withh
 
 
 def withheld_by_agent(node: GpuNode) -> dict[str, Withheld]:
-    """The GPUs and instances that the node's agent gives to no new container, for their health or otherwise, by UUID.
+    """The GPUs and instances that the node's agent gives to no new container, for their health or otherwise, by
+    UUID.
     """
     why = {each.device: each.why for each in node.status.withheld}
     found: dict[str, Withheld] = {}

@@ -173,7 +173,8 @@ async def _read(
     *,
     note: bool = True,
 ) -> tuple[T, ...] | None:
-    """The objects of the kind. None where they may not be read, with a ``note``; empty where the kind is not installed.
+    """The objects of the kind. None where they may not be read, with a ``note``; empty where the kind is not
+    installed.
     """
     try:
         listed = (await client.list_decoded(resource, read, Selection(namespace=namespace))).items

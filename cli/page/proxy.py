@@ -46,7 +46,8 @@ _READ_ONLY: Final = "This page is for looking: what is shown is simulated, and n
 _DENIED: Final = 'This address is for the browser that "tessera page" opened. Start it again for a new one.\n'
 _STOPPED_S: Final = 0.2
 _LIMITS: Final = PlaceLimits(common=64, per_address=64, per_user=64)
-"""The limits of connections: one browser, and other programs on this machine that try the port; all have one address.
+"""The limits of connections: one browser, and other programs on this machine that try the port; all have one
+address.
 """
 
 

@@ -144,7 +144,8 @@ def _is_over(job: dict[str, Any]) -> bool:
 
 
 async def played(world: World, port: int, shown: Shown, stop: asyncio.Event) -> None:
-    """Run until ``stop``. ``shown`` gets the page's address once it answers. Raises OSError for a port that is taken.
+    """Run until ``stop``. ``shown`` gets the page's address once it answers. Raises OSError for a port that is
+    taken.
     """
     # The terminal is a person's: a controller's log is about this process' own parts.
     logging.disable(logging.CRITICAL)

@@ -49,7 +49,8 @@ class Fault(Struct, frozen=True):
 
 
 class World(Struct, frozen=True):
-    """The world of the playground. ``objects`` exist from the beginning. ``round_s``: the length of a round in seconds.
+    """The world of the playground. ``objects`` exist from the beginning. ``round_s``: the length of a round in
+    seconds.
     """
 
     fleet: Fleet

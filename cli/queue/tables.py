@@ -93,7 +93,8 @@ def _cluster_queues(queues: Sequence[Json], more: tuple[Column, ...]) -> list[Ta
 
 
 def _running(queue: Json) -> str:
-    """The number of workloads with pods that run; where pods may not be read that of admitted ones, as a note has said.
+    """The number of workloads with pods that run; where pods may not be read that of admitted ones, as a note
+    has said.
     """
     return str(queue["admitted"] if queue["running"] is None else queue["running"])
 

@@ -1,4 +1,5 @@
-"""``tessera support-bundle``: collects the data of a bug report, without secrets and other people's names, in one file.
+"""``tessera support-bundle``: collects the data of a bug report, without secrets and other people's names, in
+one file.
 """
 
 import io

@@ -34,7 +34,7 @@ _OF_OPERATORS: Final = ("Node", "GpuNode", "ClusterQueue")
 _NOBODYS: Final = frozenset(
     ("default", "gpu", "gpus", "cpu", "memory", "main", "queue", "job", "jobs", "pod", "node", "worker", "workers")
 )
-"""Names that are words of every cluster: hidden, they would make sentences unreadable and tell nothing when shown."""
+"""Names that are words of every cluster: hidden, they would make sentences unreadable; shown, they reveal nothing."""
 _OF_PEOPLE: Final = {"Workload": "workload", "Pod": "pod", "LocalQueue": "queue"}
 
 

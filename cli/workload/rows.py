@@ -44,7 +44,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_of(workload: Workload) -> str:
-    """One of STATES, or Evicting (it still holds its quota) or Stopped (it is not tried before it is resumed)."""
+    """The state of the Workload: one of STATES, or Evicting (it still holds its quota) or Stopped (it is not tried
+    before it is resumed).
+    """
     conditions = workload.status.conditions
     if is_true(conditions, "Finished"):
         return "Finished"
@@ -73,7 +75,8 @@ def owner(workload: Workload) -> tuple[str, str]:
 def row(
     workload: Workload, cluster_queues: Mapping[tuple[str, str], str], positions: Mapping[str, int], now: datetime
 ) -> Row:
-    """The row of a Workload. ``cluster_queues``: by namespace and name of a LocalQueue; ``positions``: by key, from 0.
+    """The row of a Workload. ``cluster_queues``: by namespace and name of a LocalQueue; ``positions``: by key,
+    from 0.
     """
     spec, status, meta = workload.spec, workload.status, workload.metadata
     job_kind, job_name = owner(workload)

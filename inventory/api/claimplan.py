@@ -103,7 +103,8 @@ def _fitting(attributes: Attributes) -> dict[str, list[str]]:
 
 
 def merged(plans: Iterable[tuple[str, str, str, str]]) -> dict[str, Any]:
-    """The plan of devices that are each given as claim, request, attribute and value; each stands once, in their order.
+    """The plan of devices that are each given as claim, request, attribute and value; each stands once, in
+    their order.
     """
     found: dict[str, dict[str, dict[str, dict[str, None]]]] = {}
     for claim, request, attribute, value in plans:

@@ -80,7 +80,8 @@ SUBGROUP: Final = "tessera.dev/subgroup"
 its gang.
 """
 SCHEDULER_NAME: Final = "tessera.dev/scheduler-name"
-"""An annotation of a pod: the scheduler that it named when it was created, where the default one binds it in its place.
+"""An annotation of a pod: the scheduler that it named when it was created, where the default one binds it in
+its place.
 """
 
 # -- annotations of queues ---------------------------------------------------------------------------------------------

@@ -301,7 +301,8 @@ class _Offer(Struct, frozen=True):
 
 
 def _that_fit_a_list(offered: list[_Offer], problems: list[str]) -> list[_Offer]:
-    """The offers without those of resources whose list the kubelet could not read; a problem names the largest number.
+    """The offers without those of resources whose list the kubelet could not read; a problem names the largest
+    number.
     """
     by_name: dict[ResourceName, list[_Offer]] = {}
     for offer in offered:

@@ -249,7 +249,8 @@ def _match(
 def _assign(
     whole: int, instances: Sequence[Existing], kinds: Counter[tuple[int, ...]]
 ) -> tuple[int, list[_Match], Counter[tuple[int, ...]]] | None:
-    """Match instances of one profile with the wanted kinds of it; there are at most a handful, so all ways are tried.
+    """Match instances of one profile with the wanted kinds of it; there are at most a handful, so all ways are
+    tried.
     """
     if not instances:
         return 0, [], kinds

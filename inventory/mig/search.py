@@ -76,7 +76,8 @@ class Placer:
         return None
 
     def _ordered(self, profile: MigProfile) -> list[tuple[int, int]]:
-        """The (start, slices as bits) of each place, first those that take the fewest places from the other profiles.
+        """The (start, slices as bits) of each place, first those that take the fewest places from the other
+        profiles.
         """
 
         def harm(start: int) -> tuple[int, int]:

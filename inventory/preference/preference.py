@@ -34,7 +34,8 @@ class UnsatisfiableError(PreferenceError):
 
 
 class UnknownDeviceError(PreferenceError):
-    """The request names devices this resource lacks (the kubelet may be one update behind): answer with ``any_answer``.
+    """The request names devices this resource lacks (the kubelet may be one update behind): answer with
+    ``any_answer``.
     """
 
 

@@ -96,7 +96,8 @@ class LeadershipApart:
             await asyncio.sleep(self._timing.silence_s / _BEATS)
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """See ``Leadership.lead``. ``work`` runs on the calling loop, and the leases are released after it has ended.
+        """See ``Leadership.lead``. ``work`` runs on the calling loop, and the leases are released after it has
+        ended.
         """
         assert self._theirs is not None
         assert self._leadership is not None

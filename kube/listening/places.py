@@ -160,7 +160,8 @@ class Places:
         assert all(place.busy or not place.streams for place in places), "a stream without a request"
 
     def _common_taken(self) -> int:
-        """The common places in use, when each group has filled its own places: with requests first, then with streams.
+        """The common places in use, when each group has filled its own places: with requests first, then with
+        streams.
         """
         taken = sum(place.group is None and not place.shaking for place in self._places.values())
         for group, own in self._limits.groups.items():

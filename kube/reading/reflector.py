@@ -229,7 +229,8 @@ class Reflector(Generic[T]):
             raise UnavailableError(f"the answer is no {self._resource.kind}: {error}") from None
 
     def _arrive(self, items: tuple[_Seen[T], ...]) -> None:
-        """Tell a page of the first list when it has come. A later list is told at its end: removals come first there.
+        """Tell a page of the first list when it has come. A later list is told at its end: removals come first
+        there.
         """
         if not self.synced:
             for seen in items:

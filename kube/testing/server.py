@@ -1,8 +1,8 @@
 """An API server in this process: real HTTP, real watches, outages on demand.
 
-    async with FakeApiServer() as server:
-        server.create("nodes", "node-1", {...})
-        client = Client(server.config)
+async with FakeApiServer() as server:
+    server.create("nodes", "node-1", {...})
+    client = Client(server.config)
 """
 
 import asyncio
@@ -120,7 +120,8 @@ class FakeApiServer:
         self._installed.add(resource)
 
     def uninstall(self, resource: Resource) -> None:
-        """Remove the kind as when its CRD is deleted: its objects go, then its watches end and its paths are not found.
+        """Remove the kind as when its CRD is deleted: its objects go, then its watches end and its paths are
+        not found.
         """
         for collection, namespace, name in list(self.store.objects):
             if collection == resource.path():
@@ -251,7 +252,8 @@ class FakeApiServer:
         return web.json_response({"kind": "APIResourceList", "groupVersion": version, "resources": found})
 
     def _list(self, request: web.Request, collection: str, namespace: str) -> web.Response:
-        """One page of a list. Its place is an index, so later pages see what has changed since, unlike the real ones.
+        """One page of a list. Its place is an index, so later pages see what has changed since, unlike the real
+        ones.
         """
         found = [stored for stored in self.store.find(collection, namespace) if _selected(request, stored.body)]
         first, limit = int(request.query.get("continue", "0")), int(request.query.get("limit", "0")) or len(found)

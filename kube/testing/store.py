@@ -23,7 +23,8 @@ _SYSTEM = {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "
 
 
 def copied(value: T) -> T:
-    """A copy as it comes over the wire: JSON that shares nothing with ``value``. copy.deepcopy takes six times as long.
+    """A copy as it comes over the wire: JSON that shares nothing with ``value``. copy.deepcopy takes six times
+    as long.
     """
     return cast("T", msgspec.json.decode(msgspec.json.encode(value)))
 

@@ -110,14 +110,14 @@ class Offer(Struct, frozen=True):
     counters: tuple[CounterSet, ...] = ()
 
     def tainted(self, taints: Mapping[str, tuple[Taint, ...]]) -> "Offer":
-        """This offer with ``taints``, by the device's name."""
+        """The offer with ``taints``, by the device's name."""
         if not any(taints.values()):
             return self
         devices = (structs.replace(each, taints=taints.get(each.name, ())) for each in self.devices)
         return structs.replace(self, devices=tuple(devices))
 
     def with_gone(self, before: "Offer", gone: Collection[GpuUuid]) -> "Offer":
-        """This offer, and the devices that ``before`` had of the GPUs in ``gone``, unless another GPU has their place
+        """The offer, with the devices that ``before`` had of the GPUs in ``gone``, unless another GPU has their place
         and name now.
         """
         names = {each.name for each in self.devices}
@@ -129,12 +129,12 @@ class Offer(Struct, frozen=True):
         return Offer((*self.devices, *devices), (*self.counters, *counters))
 
     def undivided(self) -> "Offer":
-        """This offer with whole GPUs only, for an API server that keeps no counters."""
+        """The offer with whole GPUs only, for an API server that keeps no counters."""
         whole = (structs.replace(each, consumes=None) for each in self.devices if each.slot is None)
         return Offer(tuple(whole))
 
     def unshared(self) -> "Offer":
-        """This offer without the GPUs that are given out by shares, for an API server that does not keep the fields of
+        """The offer without the GPUs that are given out by shares, for an API server that does not keep the fields of
         shares: it would give the first claim all of a GPU.
         """
         return structs.replace(self, devices=tuple(each for each in self.devices if each.shares is None))

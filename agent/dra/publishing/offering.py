@@ -61,7 +61,8 @@ class Offering:
             yield self._names[name], reasons[host]
 
     def refused(self) -> Iterator[tuple[str, str]]:
-        """The devices that a claim is not to get, with the reason: the claim was scheduled before the taint was seen.
+        """The devices that a claim is not to get, with the reason: the claim was scheduled before the taint was
+        seen.
         """
         withheld = self._node_state.withheld
         for device, ailment in self.ailments():

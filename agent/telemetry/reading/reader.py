@@ -84,7 +84,8 @@ _TEXTS: tuple[tuple[str, Callable[..., Any], tuple[int, ...]], ...] = (
     ("DCGM_FI_DEV_POWER_INFOROM_VER", pynvml.nvmlDeviceGetInforomVersion, (pynvml.NVML_INFOROM_POWER,)),
     ("DCGM_FI_DEV_INFOROM_IMAGE_VER", pynvml.nvmlDeviceGetInforomImageVersion, ()),
 )
-"""The NVML function and its arguments after the handle for each label. The values do not change under a running driver.
+"""The NVML function and its arguments after the handle for each label. The values do not change under a running
+driver.
 """
 
 
@@ -261,7 +262,8 @@ def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
 
 
 def _traffic(handle: Any, links: list[int]) -> Values:
-    """The traffic of each of these links, KiB. This is a call of its own, made only where these figures are exported.
+    """The traffic of each of these links, KiB. This is a call of its own, made only where these figures are
+    exported.
     """
     asked = [(way, link) for link in links for way in (NVLINK_TX_KIB, NVLINK_RX_KIB)]
     answers = figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
@@ -276,7 +278,8 @@ def _traffic(handle: Any, links: list[int]) -> Values:
 
 
 def _link_errors(handle: Any, links: list[int], lacking: frozenset[str]) -> Values:
-    """Sums over the links of the figures of which the board has no total: by field values, else by the older counters.
+    """Sums over the links of the figures of which the board has no total: by field values, else by the older
+    counters.
     """
     found: Values = {}
     fields = {field: name for field, name in LINK_FIELDS.items() if name in lacking}

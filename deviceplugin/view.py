@@ -28,7 +28,7 @@ ClientLookup = Callable[[Sequence[LogicalDevice]], ClientEdits | None]
 
 
 def no_client(devices: Sequence[LogicalDevice]) -> ClientEdits | None:  # noqa: ARG001 - one answer for all
-    """None: no device is shared by a daemon."""
+    """The lookup for a node without daemons: always None."""
     return None
 
 

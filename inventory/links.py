@@ -14,7 +14,7 @@ NVLINK_SCORE = 100
 
 
 class PcieLevel(IntEnum):
-    """Nearest common ancestor of two GPUs on PCIe: the values of NVML's nvmlGpuTopologyLevel_t."""
+    """The nearest common ancestor of two GPUs on PCIe: the values of NVML's nvmlGpuTopologyLevel_t."""
 
     PSB = 0
     PIX = 10

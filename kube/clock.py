@@ -58,8 +58,8 @@ class Backoff:
 def pause_s(error: KubeError, backoff: Backoff) -> float:
     """The seconds to wait after ``error``: the back-off's, after the pause that the server asks of all clients alike.
 
-    A server that only sets up storage gets one to two times the pause that it asks for, and a later failure does not
-    get it again.
+    After the answer of a server that only sets up storage the wait is one to two times the pause that it asks for, and
+    later pauses of the back-off do not grow by it.
     """
     if isinstance(error, StartingError):
         return backoff.spread(min(error.retry_after_s or _STARTING_S, _STARTING_MOST_S))

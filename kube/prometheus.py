@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 
 class PrometheusError(Exception):
-    """No answer came; one line with the address, without user and password."""
+    """Prometheus did not answer; one line with the address, without user and password."""
 
 
 class UntrustedError(PrometheusError):

@@ -121,7 +121,7 @@ class ApiReporter:
 
 
 class _Stamp:
-    """When the labels were last made anew: a timestamp that moves once in ``sleepInterval``, not with each write."""
+    """The timestamp of the labels, which moves once in ``sleepInterval``, not with each write."""
 
     def __init__(self, settings: LabelSettings) -> None:
         self.settings = settings

@@ -1,4 +1,4 @@
-"""What a node says about its GPUs in labels: the full set of NVIDIA's GPU feature discovery, and one of our own.
+"""The labels with which a node describes its GPUs: the full set of NVIDIA's GPU feature discovery, and one of our own.
 
 ``labels(node, layout, spec, ...)`` is pure; the publisher writes the result. Keys and values are those that node
 selectors, dashboards and the other operators' charts already use, so nothing changes for their readers.
@@ -196,7 +196,9 @@ def _bool(value: bool) -> str:
 
 
 class _Offer(Struct, frozen=True):
-    """How one physical device is offered. ``marked`` is whether the product name must tell that it is shared."""
+    """The way in which one physical device is offered. ``marked`` is whether the product name must tell that it is
+    shared.
+    """
 
     replicas: int = 1
     sharing: SharingMode = SharingMode.NONE
@@ -204,8 +206,8 @@ class _Offer(Struct, frozen=True):
 
 
 def _offers(layout: Layout, spec: LayoutSpec) -> dict[str, _Offer]:
-    """How each device is offered, by physical id. A renamed resource tells by its name that it is shared, so its
-    product need not.
+    """The offer of each device, by physical id. A renamed resource tells by its name that it is shared, so its product
+    need not.
     """
     unshared = {pattern.name for pattern in (*spec.gpu_patterns, *spec.mig_patterns)}
     found: dict[str, _Offer] = {}

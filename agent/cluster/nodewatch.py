@@ -1,4 +1,4 @@
-"""What the API server says about how this node is to be: its Node's labels, and the GpuLayouts.
+"""Watches the objects at the API server that configure this node: its Node's labels, and the GpuLayouts.
 
     watch of one Node, watch of GpuLayouts -> NodeWatch -> ``changed()``; the listener reads ``labels`` and ``chosen``
 

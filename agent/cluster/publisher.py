@@ -146,8 +146,8 @@ class KubePublisher:
             self._gpunode_loop.put(observed(self._wanted, self._clock.wall()))
 
     async def _write_gpunode(self, gpunode: GpuNode) -> None:
-        """Write the GpuNode if the server does not hold it already. The server's object is read before the first write
-        and after a restart: a read costs the server less than a write.
+        """Write the GpuNode if the server does not hold it already. The server's object is read before the first write,
+        and when an unchanged GpuNode is compared with it: a write costs the server more than a read.
         """
         uid = self._uid or (await self._client.get(NODES, self._name, Metadata)).metadata.uid
         body = owned_by(gpunode, uid)

@@ -1,4 +1,4 @@
-"""Where the node's state is reported beside the kubelet: the API server, or nowhere."""
+"""The receivers of the node's state beside the kubelet: the API server, or none."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ class Follower(Protocol):
 
 
 class Reporter(Protocol):
-    """Where the agent reports its node. All methods but ``run`` return at once; what cannot be written now is written
+    """A receiver of the node's state. All methods but ``run`` return at once; what cannot be written now is written
     later, and the latest state wins.
     """
 

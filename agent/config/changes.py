@@ -1,4 +1,4 @@
-"""Which parts of the agent a reload touches: a changed label switch must not end a kubelet stream."""
+"""The parts of the agent that a reload touches: a changed label switch must not end a kubelet stream."""
 
 from enum import StrEnum
 

@@ -107,8 +107,8 @@ def parse(text: str, file: str = "config") -> tuple[dict[str, Any], tuple[str, .
 
 
 class _Given(Struct, frozen=True):
-    """What flags and environment say: values by Settings target, and warnings. ``defaults`` are the targets for which
-    an empty flag of NVIDIA's says that the default holds, whatever the file says.
+    """The content of flags and environment: values by Settings target, and warnings. ``defaults`` are the targets for
+    which an empty flag of NVIDIA's says that the default holds, whatever the file says.
     """
 
     values: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Which named configuration is in use: the one that the node's label ``nvidia.com/device-plugin.config`` chose.
+"""The named configuration in use: the one that the node's label ``nvidia.com/device-plugin.config`` chose.
 
 The names are files in the folder of ``--config-dir``, the label is remembered across restarts. Without a label
 ``--config`` holds, without that ``--default-config``, and without that the fallback strategies in their order, as in

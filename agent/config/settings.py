@@ -17,7 +17,7 @@ FIELD_MANAGER: Final = "tessera-agent"
 
 
 class LogFormat(StrEnum):
-    """How a log line is written."""
+    """The format of log lines."""
 
     LOGFMT = "logfmt"
     JSON = "json"

@@ -42,7 +42,7 @@ class MpsConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="camel")
 
 
 class Sharing(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How the containers of a claim share its GPU."""
+    """The way in which the containers of a claim share its GPU."""
 
     strategy: Literal["TimeSlicing", "MPS"]
     time_slicing_config: TimeSlicingConfig | None = None
@@ -50,7 +50,7 @@ class Sharing(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
 
 class MigSharing(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How the containers of a claim share its MIG instance. It has no time slices to set."""
+    """The way in which the containers of a claim share its MIG instance. It has no time slices to set."""
 
     strategy: Literal["TimeSlicing", "MPS"]
     mps_config: MpsConfig | None = None

@@ -24,7 +24,7 @@ from inventory.mig.plan import Slot
 
 
 class Stage(StrEnum):
-    """How far a claim's preparation has come."""
+    """The stage of a claim's preparation."""
 
     STARTED = "started"
     COMPLETED = "completed"

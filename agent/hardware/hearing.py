@@ -1,4 +1,5 @@
-"""Which thread waits for the GPUs' events: one for all, or each GPU's own where anything is out of the ordinary.
+"""Decides which thread waits for the GPUs' events: one for all, or each GPU's own where anything is out of the
+ordinary.
 
     together: one set has every GPU, one thread waits; a GPU's own thread is free for the next call
     apart:    a set and a wait for each GPU, on its own thread, so that what hangs or fails is that GPU's own matter

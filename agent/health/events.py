@@ -13,7 +13,7 @@ WHOLE_GPU = 0xFFFFFFFF
 
 
 class ProbeReason(StrEnum):
-    """How a probe failed: NVML said GPU_IS_LOST, did not answer in time, or gave another error."""
+    """The way in which a probe failed: NVML said GPU_IS_LOST, did not answer in time, or gave another error."""
 
     LOST = "lost"
     TIMEOUT = "timeout"

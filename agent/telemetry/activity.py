@@ -20,8 +20,8 @@ WARM_S = 1800.0
 """The idle seconds after which a pod is no longer warm: a server without a request for half an hour."""
 EMPTY_MIB = 1.0
 DRIVER_MIB = 128.0
-"""The memory in MiB up to which a device counts as empty: the driver itself shows some as used, tens on a MIG
-instance.
+"""The memory in MiB below which a device without processes counts as empty: the driver itself shows some MiB as used,
+on a MIG instance tens.
 """
 
 

@@ -18,7 +18,7 @@ from simulator.fleet.fleet import GpuSpec, NodeSpec
 _MEAN: Final = 0.8
 _SWING: Final = 0.18
 _PERIOD_S: Final = 600.0
-"""The length in seconds of the waves in which a held GPU's load swings."""
+"""The length in seconds of the waves in which a held GPU's busy ratio swings by ``_SWING`` about ``_MEAN``."""
 _MEMORY: Final = 0.75
 """The part of a GPU's memory that a job fills."""
 

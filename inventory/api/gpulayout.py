@@ -66,7 +66,7 @@ class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class SpecFields(Struct, frozen=True, rename="camel"):
-    """How the GPUs of the nodes that carry the labels are to be cut and shared."""
+    """The layout of the GPUs of the nodes that carry the labels: how they are cut and shared."""
 
     layout: Annotated[
         tuple[EntryFields, ...], Meta(max_length=MAX_ENTRIES, description="GPUs that no entry names stay whole.")

@@ -164,7 +164,7 @@ class Device(Struct, frozen=True, kw_only=True):
 
 
 class LinkEntry(Struct, frozen=True, kw_only=True):
-    """What connects two GPUs. Pairs of which nothing is known are left out."""
+    """The connection of two GPUs. Pairs whose connection is unknown are left out."""
 
     a: Annotated[Number, Meta(description="Index of one GPU, the smaller.")]
     b: Annotated[Number, Meta(description="Index of the other GPU.")]
@@ -224,7 +224,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class GpuNodeStatus(Struct, frozen=True, kw_only=True):
-    """What the agent found."""
+    """The agent's findings on one node."""
 
     summary: Summary
     observed_at: Annotated[Time | None, Meta(description="When any of this last changed.")] = None

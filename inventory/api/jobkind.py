@@ -118,7 +118,7 @@ class OwnedKind(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
 
 class SpecFields(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """Where objects of a kind have what a queue must know of them."""
+    """The places where objects of a kind have the fields that a queue must know."""
 
     group: Annotated[str, Meta(max_length=_LENGTH, pattern=_GROUP)]
     version: _Version
@@ -172,6 +172,6 @@ class ConditionFields(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class StatusFields(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of it, by the controller that leads."""
+    """The state of the JobKind, as the leading controller sees it."""
 
     conditions: Annotated[tuple[ConditionFields, ...], Meta(max_length=8)] = ()

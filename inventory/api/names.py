@@ -23,7 +23,7 @@ becomes it.
 """
 GPU_MEMORY_GIB: Final = "tessera.dev/gpu-memory-gib"
 GPU_COMPUTE_SLICES: Final = "tessera.dev/gpu-compute-slices"
-"""An extended resource that, with GPU_PERCENT, expresses the value of a GPU resource, charged under
+"""An extended resource that, with GPU_MEMORY_GIB, expresses the value of a GPU resource, charged under
 ``tessera.honestUnits``; no node advertises either.
 """
 

@@ -1,4 +1,4 @@
-"""How a node's GPUs are to be cut and shared, GPU by GPU: the entries of ``layout:``, and their meaning on one node.
+"""The wanted layout of a node's GPUs, GPU by GPU: the entries of ``layout:``, and their meaning on one node.
 
     LayoutEntry, ... -> GpuLayoutSpec -> resolve(node, spec) -> Resolved: one GpuMode for each GPU that an entry names
 

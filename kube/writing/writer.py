@@ -1,4 +1,5 @@
-"""Many writes to many objects: in order for one object, side by side for different ones, tried again where it helps.
+"""Sends many writes to many objects: in order for one object, side by side for different ones, tried again where it
+helps.
 
     submit(write) -> lane of that object -> one of ``parallel`` workers -> API server -> outcome in the write's future
 

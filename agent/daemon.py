@@ -297,7 +297,7 @@ class Agent:
         if self.node_state.awaits_holders:
             await self._hear_holders()
 
-    # What the monitor tells (see monitor.MonitorListener)
+    # -- events of the monitor (see monitor.MonitorListener)
 
     async def discovered(self, discovery: Discovery) -> None:
         node, now_s = discovery.node, self._clock()

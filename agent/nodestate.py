@@ -283,7 +283,7 @@ class NodeState:
         ``new`` GPUs have been in no resource yet.
         """
         if self.node.gpus:
-            # Before anything was discovered there is nothing that a layout could be about.
+            # Before the first discovery there are no GPUs that a layout could name.
             self.wanted = resolve(self.node, self.choices.gpu_layout, self.modes)
             self.advance = advance(
                 self.node, self.choices.layout, self.modes, self.wanted, self.in_hand(self._held or {}), self._claimed

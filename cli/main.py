@@ -66,7 +66,7 @@ class Commands(NearestGroup):
         except click.ClickException as failed:
             from cli.escapes import visible
 
-            vars(failed)["message"] = visible(failed.message)  # it may cite an object's text
+            vars(failed)["message"] = visible(failed.message)  # the message may cite an object's text
             raise
 
     def words(self, ctx: click.Context) -> dict[str, str]:

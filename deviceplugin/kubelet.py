@@ -44,7 +44,7 @@ def listens(path: Path) -> bool:
         try:
             probe.connect(str(path))
         except BlockingIOError:
-            return True  # its queue is full
+            return True  # the queue of the socket is full
         except OSError:
             return False
     return True

@@ -239,7 +239,7 @@ class Client:
                     if number % _SLICE == 0:
                         await asyncio.sleep(0)  # the next request is sent, and others have their turn
                     items.append(decode(bytes(raw)))
-                page.items = None  # its JSON
+                page.items = None  # frees the page's JSON
                 yield Listing(items=tuple(items), resource_version=page.metadata.resource_version)
                 if not more:
                     return

@@ -48,6 +48,6 @@ class FencedRequest(aiohttp.ClientRequest):
         self, writer: "AbstractStreamWriter", conn: "Connection", content_length: int | None = None
     ) -> None:
         if not _may_send():
-            conn.close()  # its headers are still held here; the caller that waits for the answer hears of the end
+            conn.close()  # the request keeps its headers; the caller that awaits the answer hears of the end
             return
         await super().write_bytes(writer, conn, content_length)

@@ -161,7 +161,7 @@ def read_yaml(path: Path) -> Reader:
     except RecursionError as error:
         raise InputError(f"{path}:1: found an anchor that contains itself, expected values") from error
     except yaml.YAMLError as error:
-        from yamlfile.words import not_yaml  # for mistakes alone
+        from yamlfile.words import not_yaml  # imported for mistakes alone
 
         raise InputError(not_yaml(text, error).told(str(path))) from error
     return Reader(value, ValueSource(str(path), lines))
@@ -193,7 +193,7 @@ class _Plainer:
         try:
             return self._constructor.construct_object(node)
         except ValueError as wrong:
-            from yamlfile.words import unreadable_value  # for mistakes alone
+            from yamlfile.words import unreadable_value  # imported for mistakes alone
 
             raise unreadable_value(node, wrong) from None
 

@@ -141,7 +141,7 @@ class Place:
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
         """Report an unknown key of this place: an error, or a warning where the document is lenient."""
-        import difflib  # for mistakes alone
+        import difflib  # imported for mistakes alone
 
         names = list(known)
         near = difflib.get_close_matches(key[:SHOWN], names, n=1)

@@ -152,7 +152,7 @@ class Preparer:
     def _taken(self, uid: str, task: "asyncio.Task[None]") -> None:
         del self._taking[uid]
         if not task.cancelled():
-            task.exception()  # its callers may all have gone
+            task.exception()  # all callers of the task may have gone
 
     async def _read(self, ref: Ref) -> Taken:
         """The driver's part of the claim as the API server has it now. Raises ClaimError, KubeError, TimeoutError."""

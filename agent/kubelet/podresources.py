@@ -315,7 +315,7 @@ class HolderWatch:
         allocatable = await self._client.allocatable()
         if began_s < self.began_s:
             return  # a later call was answered first
-        # Which devices are ours is asked after the answers: a discovery may have come in between.
+        # Our devices are looked up after the answers: a discovery may have come in between.
         units = self._units()
         holders = holders_of(answer, units, self._claimed())
         sharers = sharers_of(answer, self._claimed())

@@ -113,7 +113,7 @@ class MigNode:
         self.reconciler = MigReconciler(self, self._journal, now)
         self._withhold_interrupted(checkpoint_changes)
 
-    # What the daemon tells
+    # -- events of the daemon
 
     async def discovered(self) -> bool:
         """Take in that the node state is of a new discovery. True where it is out of date already: layouts were

@@ -178,7 +178,7 @@ class MigReconciler:
         news = self._heard[gpu.uuid] < self._news
         if status.state is MigState.WAITING:
             return news or self._now() - self._tried_s[gpu.uuid] >= WAIT_POLL_S
-        # Without news it would be tried again and again where a wish is spelled otherwise than NVML spells it.
+        # Without news the GPU would be tried again and again where a wish is spelled otherwise than NVML spells it.
         return news and not is_so(gpu, wish)
 
     async def _try(self, gpu: Gpu, wish: Wish | None, *, may_close: bool) -> Outcome:

@@ -142,7 +142,7 @@ def _read(file: Path) -> Wanted:
         if kind is not None and kind != GPU_LAYOUTS.kind:
             raise WrongInputError(given.no_layout(file, kind))
         if kind is not None:
-            parse_text(text, str(file))  # its mistakes have a line
+            parse_text(text, str(file))  # the strict reader names the line of a mistake
             content = yaml.safe_load(text)
             found = gpulayouts.read(msgspec.json.encode(content))
             if found.problem:

@@ -189,7 +189,7 @@ def _described(gpu: Gpu, mode: GpuMode | None) -> str:
         shared = f", one daemon for {plural(len(mode.together), 'GPU')}" if mode.together else ""
         return f"fractional by {mode.granularity}{shared}"
     if isinstance(mode, Dra):
-        return LayoutMode.DRA.value  # its claims decide whether it is cut
+        return LayoutMode.DRA.value  # the GPU's claims decide whether it is cut
     if gpu.mig_enabled:
         profiles = Counter(mig.profile for mig in gpu.mig_instances)
         shown = ", ".join(f"{count} x {profile}" for profile, count in sorted(profiles.items())) or "no instance"

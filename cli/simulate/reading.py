@@ -105,7 +105,7 @@ def _scenario(
     """
     refused = {id(each) for each in read.refused}
     if not read.is_whole or not all(map(is_job, read.refused)):
-        with suppress(InputError):  # of a JobKind that makes no kind: it is told once the rest is right
+        with suppress(InputError):  # a JobKind that makes no kind raises it, and is told once the rest is right
             wrong += wrong_kinds((each for each in read.documents if id(each) not in refused), settings)
         return None
     told = {line.partition(": ")[0] for line in wrong}

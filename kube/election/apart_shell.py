@@ -86,7 +86,7 @@ class LeadershipApart:
         assert self._theirs is not None
         assert self._thread is not None
         self._beating.cancel()
-        with suppress(RuntimeError):  # its loop is closed: it has ended
+        with suppress(RuntimeError):  # the thread's loop is closed: it has ended
             self._theirs.call_soon_threadsafe(self._stop.set)
         await asyncio.to_thread(self._thread.join, _JOIN_S)
 

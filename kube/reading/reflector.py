@@ -243,7 +243,7 @@ class Reflector(Generic[T]):
         there = {seen.key for seen in items}
         for key in [key for key in (*self._entries, *self._bad) if key not in there]:
             self._remove(key)
-        if not self.synced:  # its pages have been told: see ``_arrive``
+        if not self.synced:  # the first list's pages have been told: see ``_arrive``
             self._synced.set()
             self._tell(Synced())
             return

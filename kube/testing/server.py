@@ -311,7 +311,7 @@ class FakeApiServer:
                 if gone:
                     break
                 await grown.wait()
-        except KubeError as error:  # its place was forgotten meanwhile: told within the stream, as the real one does
+        except KubeError as error:  # the place was forgotten: told within the stream, as the real server does
             await response.write(json.dumps({"type": "ERROR", "object": _status_object(error)}).encode() + b"\n")
         finally:
             self._streams.discard(transport)

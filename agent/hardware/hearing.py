@@ -225,7 +225,9 @@ class Hearing:
 
 
 class Once:
-    """Counts events that several sources tell: each event counts as often as the source says that has it most often."""
+    """Counts events that several sources tell: an event counts as often as the source told it that told it most
+    often.
+    """
 
     def __init__(self) -> None:
         self._by_source: Counter[tuple[Hashable, Hashable]] = Counter()

@@ -1,7 +1,7 @@
 """The nodes where the devices of a pod's ResourceClaims could be: the devices that class and request select. Pure.
 
-A device is free if no claim has it, if its part is in no other claim's device (counters of KEP 4815), or if enough of
-the requested capacity is left (KEP 5075). A tainted one is withheld (KEP 5055).
+A device is free if no claim has it, or by its counters a part of it (KEP 4815). A device that several claims share is
+free if enough of the requested capacity is left (KEP 5075). A tainted one is withheld (KEP 5055).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -163,7 +163,7 @@ _Spent = Mapping[tuple[str, str, str, str], int]
 
 
 class _Taken(NamedTuple):
-    """The devices that claims hold, and those that agents withhold, by UUID."""
+    """The devices that claims hold, the rest of each counter, and the devices that agents withhold, by UUID."""
 
     held: Mapping[DeviceName, list[tuple[str, Mapping[str, int]]]]
     spent: _Spent

@@ -1,4 +1,4 @@
-"""From the command line to a running ``daemon.Agent``, and out again within two seconds.
+"""Runs ``daemon.Agent`` from the command line, and ends it within two seconds of a signal.
 
 Exit codes: 0 stopped as asked, 1 could not go on, 2 command line, environment, configuration or fleet file is wrong.
 """
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 CONFIG_POLL_S = 5.0
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 10.0
-"""Between two tries to read a file that is there and cannot be read."""
+"""The longest wait, in seconds, between two tries to read a file that exists and cannot be read."""
 STOP_WITHIN_S = 1.8
 
 
@@ -46,7 +46,7 @@ class StateDirInUse(OSError):  # noqa: N818 - a state, not a mistake
 
 
 def run(argv: list[str], env: Mapping[str, str]) -> int:
-    """The exit code of an agent that was started with ``argv`` (without the program's name) and ``env``."""
+    """Run an agent that was started with ``argv`` (without the program's name) and ``env``; return the exit code."""
     flags = parse_args(argv)
     try:
         config = load_or_last_good(None, env, flags)
@@ -69,14 +69,15 @@ def run(argv: list[str], env: Mapping[str, str]) -> int:
 
 
 def _named(config: LoadedConfig, env: Mapping[str, str], flags: Mapping[str, str]) -> LoadedConfig:
-    """The configuration that the node's label named when it was last seen; else what holds without a label.
+    """The configuration that the node's label named when it was last seen; without one, what holds without a label.
 
     Raises ConfigError.
     """
     names = ConfigName(config.settings.state_dir)
     path = names.path(config.settings.config_dir, config.path, config.settings.config_fallback)
     if names.undecided is not None:
-        # The label may choose one as soon as the node is heard: until then, what was in use last, else none.
+        # The label may choose a configuration as soon as the Node is read: until then the agent uses what was in use
+        # last, if there is one.
         last = stand_in(None, env, flags, names.undecided)
         return last or structs.replace(config, warnings=(*config.warnings, str(names.undecided)))
     return config if path == config.path else load_or_last_good(path, env, flags)
@@ -133,7 +134,7 @@ class _Process:
             reporter.problem(words.last_config_stands(str(self._config.rejected)))
         self._remember(self._config)
         follow = asyncio.create_task(self._follow_config(agent, reporter))
-        # One that fails takes the process down in good order, as any of the agent's own tasks.
+        # A follower that fails ends the process in good order, as any of the agent's own tasks does.
         follow.add_done_callback(lambda _: self._stop.set())
         try:
             await agent.run(self._stop)
@@ -144,7 +145,7 @@ class _Process:
             raise ended
 
     def _on_name(self, name: str | None) -> None:
-        """The node's label names another configuration."""
+        """Take the configuration that the node's label names now, and reload if it differs."""
         if name != self._names.name:
             self._names.choose(name)
             self._reload.set()
@@ -152,15 +153,15 @@ class _Process:
     def _on_stop(self) -> None:
         log.info("stopping")
         self._stop.set()
-        # A last resort: whatever hangs, the process ends.
+        # Last resort: whatever hangs, the process ends.
         timer = threading.Timer(STOP_WITHIN_S, os._exit, (0,))
         timer.daemon = True
         timer.start()
 
     async def _follow_config(self, agent: Agent, reporter: Reporter) -> None:
-        """Reload on SIGHUP, and when the file is another one (a ConfigMap's files are swapped, never signalled).
+        """Reload on SIGHUP, and when the path leads to another file (a ConfigMap's files are swapped, never signalled).
 
-        One that cannot be read is tried again, less and less often: nothing else would tell that it can be.
+        A file that cannot be read is tried again, less and less often: no signal tells when it becomes readable.
         """
         seen = identity(self._path())
         retry_s = FIRST_RETRY_S if isinstance(self._config.rejected, UnreadableError) else None
@@ -183,7 +184,9 @@ class _Process:
                 retry_s = FIRST_RETRY_S if retry_s is None else min(retry_s * 2, LONGEST_RETRY_S)
 
     async def _take_up(self, agent: Agent, reporter: Reporter) -> None:
-        """Read everything again; a bad file leaves the old settings in use. Raises UnreadableError."""
+        """Read the configuration again and take it into use; a bad file leaves the old settings in use. Raises
+        UnreadableError.
+        """
         try:
             path = self._path()
             if self._names.undecided is not None:
@@ -231,7 +234,9 @@ class _Process:
 
 
 def make_reporter(settings: Settings) -> Reporter:
-    """The API server, or nothing for ``--kubeconfig none``. Raises OSError where the kubeconfig cannot be used."""
+    """The reporter to the API server, or ``NoReporter`` for ``--kubeconfig none``. Raises OSError where the kubeconfig
+    cannot be used.
+    """
     if not settings.use_api_server:
         return NoReporter()
     from agent.cluster.apireporter import ApiReporter
@@ -240,10 +245,10 @@ def make_reporter(settings: Settings) -> Reporter:
 
 
 def _claim(state_dir: Path) -> tuple[IO[str] | None, str]:
-    """The state folder, for this process alone as long as the file is open; and why it cannot be written, empty where
-    it can. Raises StateDirInUse.
+    """Lock the state folder for this process. Returns the lock, which holds as long as the file is open, and why the
+    folder cannot be written (empty where it can). Raises StateDirInUse.
 
-    A folder that cannot be written belongs to nobody who could do harm in it: the agent serves without one.
+    Without a folder that can be written the agent still serves: no other agent can write there either.
     """
     path, lock, without = state_dir / "agent.lock", None, ""
     try:
@@ -264,7 +269,7 @@ def _claim(state_dir: Path) -> tuple[IO[str] | None, str]:
 
 
 def _with_simulated_trees(settings: Settings) -> Settings:
-    """Simulated hardware brings its own /sys and /proc, unless others are named."""
+    """The settings with simulated /sys and /proc where hardware is simulated and no other trees are named."""
     if settings.simulate is None:
         return settings
     trees = settings.state_dir / "simulated"
@@ -277,7 +282,7 @@ def _with_simulated_trees(settings: Settings) -> Settings:
 
 
 def _simulate(settings: Settings) -> Callable[[], None]:
-    """Put simulated GPUs behind pynvml where asked; what ends them.
+    """Put simulated GPUs behind pynvml where the settings ask for them; return the function that ends them.
 
     Raises ValueError for a bad fleet file, OSError or StoreError (a RuntimeError) where their state cannot be kept.
     """

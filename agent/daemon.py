@@ -1,4 +1,4 @@
-"""The node agent: what it learns goes into one ``NodeState``; its changes go out to kubelet, API server and disk.
+"""The node agent: what its parts learn goes into one ``NodeState``; its changes go out to kubelet, API server and disk.
 
 Start: the checkpoint of this boot is served at once, then NVML is asked and the difference mended. Each task below runs
 for ever; one that ends takes the process down, so that its supervisor restarts it.
@@ -60,9 +60,9 @@ HOLDERS_WITHIN_S = 2.0
 STATE = "state"
 """The name under which the node state keeps what is wrong with the state folder."""
 LIST_FIRST_S = 0.1
-"""The kubelet's first list goes out before anything else is begun."""
+"""Seconds to wait after the kubelet's first list before anything else is begun."""
 LISTED_WITHIN_S = 2.0
-"""So long at most probes, metrics and the API server wait for the kubelet to listen."""
+"""Seconds for which probes, metrics and the API server wait at most for the kubelet to listen."""
 
 
 class Restart(Exception):  # noqa: N818 - a request to the process, not an error
@@ -70,10 +70,11 @@ class Restart(Exception):  # noqa: N818 - a request to the process, not an error
 
 
 class Agent:
-    """One node's agent: wires its parts, and carries what one learns to the others. All of it on one event loop.
+    """One node's agent: wires its parts, and carries what one learns to the others. All of it runs on one event loop.
 
-    ``node_state`` is written here, and by ``access``, ``mig`` and ``mps``, which withhold and report in it; every other
-    part reads it. Each change is followed by ``_serve``: kubelet, API server and disk are never older than it for long.
+    ``node_state`` is written here, and by ``access``, ``mig`` and ``mps``, which withhold devices and report problems
+    in it; every other part reads it. Each change is followed by ``_serve``: kubelet, API server and disk are never
+    older than it for long.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class Agent:
     # Life
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop``. Raises OSError where it cannot start, and Restart."""
+        """Serve until ``stop`` is set. Raises OSError where the agent cannot start, and Restart."""
         self.endpoints.bind(self._settings.metrics_address, self._settings.state_dir)
         sweep(self._settings.device_plugins_dir)
         await self.access.begin()
@@ -227,8 +228,9 @@ class Agent:
             await self._end([*tasks, *ends])
 
     async def ask_holders_first(self) -> None:
-        """What the checkpoint says is offered once the kubelet has said who holds what, in whatever shape: a kill may
-        have come before the files knew. One that does not answer is not waited for long: it gives nothing meanwhile.
+        """Ask the kubelet who holds what, before the checkpoint's devices are offered, in whatever shape: a kill may
+        have come before the files knew. A kubelet that does not answer is not waited for long: it gives nothing
+        meanwhile.
         """
         if not self._start.advertises:
             return
@@ -239,7 +241,7 @@ class Agent:
             log.info("kubelet does not report who holds devices yet", extra={"error": type(silent).__name__})
 
     async def _open_up(self) -> None:
-        """What no pod waits for: it is loaded when the devices are listed, or when there is nothing to list."""
+        """Start what no pod waits for, when the devices are listed, or when there is nothing to list."""
         if self._settings.registration_socket is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LISTED_WITHIN_S):
@@ -260,7 +262,7 @@ class Agent:
         log.info("stopped")
 
     def _node_changed(self) -> None:
-        """The Node's labels or the GpuLayouts are others."""
+        """Hear that the Node's labels or the GpuLayouts have changed."""
         if self.watch.labels is not None:
             self._renamed(self.watch.labels.get(CONFIG_LABEL))
             self.mig.labelled(self.watch.labels)
@@ -296,7 +298,7 @@ class Agent:
         if self.node_state.awaits_holders:
             await self._hear_holders()
 
-    # What the monitor tells (see monitor.Listener)
+    # -- events of the monitor (see monitor.MonitorListener)
 
     async def discovered(self, discovery: Discovery) -> None:
         node, now_s = discovery.node, self._clock()
@@ -312,7 +314,7 @@ class Agent:
             elif self.node_state.awaits_holders:
                 self.holders.nudge()
         if await self.mig.discovered():
-            return  # layouts were restored: what there is now is found anew before it is advertised
+            return  # layouts were restored: the GPUs are discovered anew before they are advertised
         self._scores.changed()
         await self._scores.begin()
         self._start.learn(Learned.ADOPTED)
@@ -325,16 +327,16 @@ class Agent:
             self.sampler.nudge()
 
     async def _hear_holders(self) -> None:
-        """A change of modes is decided from what the kubelet answers now."""
+        """Ask the kubelet for the holders, since a change of modes is decided from its present answer, and serve."""
         await self._ask_holders()
         self._serve()
 
     async def _ask_holders(self) -> None:
         """Ask the kubelet whether a container is on a GPU that is to be shared or cut: only the kubelet knows.
 
-        One that is silent is asked again by ``holders``, and the change waits. At the start, before the first answer,
-        GPUs are not listed meanwhile, so the wait for a kubelet that runs is kept short: then they are taken for free.
-        One that does not run gives nothing to anybody, and its pods may run on.
+        ``holders`` asks a silent kubelet again, and the change waits. At the start, before the first answer, GPUs are
+        not listed meanwhile, so the wait for a kubelet that runs is kept short: then the GPUs are taken for free. A
+        kubelet that does not run gives nothing to anybody, and its pods may run on.
         """
         first = self.node_state.holders_unknown and not self._start.discovered
         if not self.node_state.awaits_holders:
@@ -390,7 +392,9 @@ class Agent:
     # Out
 
     def _serve(self) -> None:
-        """The node state has changed: kubelet first, since pods wait for it."""
+        """Carry a change of the node state to the kubelet first, since pods wait for it, then to API server and
+        disk.
+        """
         self.mps.planned()
         views = self.node_state.views() if self._start.advertises else ()
         self.manager.apply(views)
@@ -406,7 +410,7 @@ class Agent:
         self._publish()
 
     def _granted(self, resource: ResourceName, devices: tuple[DeviceId, ...]) -> None:
-        """Allocate gives these out. They are held from now on, whatever the kubelet listed last."""
+        """Hear that Allocate gives these devices out: they are held from now on, whatever the kubelet listed last."""
         self.node_state.grants.granted(resource, devices, self._clock())
         if any(REPLICA_MARK in device for device in devices):
             self.mps.held()
@@ -418,7 +422,7 @@ class Agent:
         return socket is None or listens(socket)
 
     def _kubelet_listens(self) -> None:
-        """The kubelet has begun to listen to a resource: one that was away is back."""
+        """Hear that the kubelet has begun to listen to a resource: after an absence it is asked for holders at once."""
         self._listed.set()
         self.holders.nudge()
 
@@ -427,14 +431,14 @@ class Agent:
         return self.dra.holders() | self.holders.holders
 
     def _told_holders(self, began_s: float | None = None) -> bool:
-        """Whether the holders known now let a waiting change of modes come, or block it in another way. ``began_s`` is
-        when the kubelet was asked, None where it was not.
+        """Whether the holders known now let a waiting change of modes happen, or block it in another way. ``began_s``
+        is when the kubelet was asked, None where it was not.
         """
         holders = self._holders()
         return self.node_state.held(holders, self._claimed_of(holders), began_s)
 
     def _by_kubelet(self) -> frozenset[DeviceId] | None:
-        """What the kubelet says containers have got by claim; None where its last answer failed to come."""
+        """The devices that containers have by claim, as the kubelet says; None where its last answer failed to come."""
         return self._claimed_of(self.holders.holders) if self.holders.reachable else None
 
     def _claimed_of(self, holders: Mapping[DeviceId, Holder]) -> frozenset[DeviceId]:
@@ -487,12 +491,14 @@ class Agent:
         return self.sampler.exposition()
 
     def _set_alarm(self) -> None:
-        """Probation and the like end at a moment, not at an event."""
+        """Set the alarm for the next deadline of a health state: probation and the like end at a time, not at
+        an event.
+        """
         deadline_s = self.node_state.health.next_deadline_s()
         self._alarm.set(None if deadline_s is None else deadline_s - self._clock())
 
     def report(self) -> NodeReport:
-        """For a person on the node (``tessera node``)."""
+        """The node's report for a person on the node (``tessera node``)."""
         health = self.node_state.health
         gpus = self.node_state.node.gpus
         return NodeReport(
@@ -542,13 +548,13 @@ class Agent:
         return found
 
     def _state_kept(self) -> None:
-        """The state folder can be written, or it cannot any more."""
+        """Hear that the state folder can be written, or cannot any more."""
         failed = self._files.failed
         if self.node_state.report(STATE, (node_words.no_state(failed),) if failed else ()):
             self._serve()
 
     def _known(self) -> Known | None:
-        """What is worth keeping; None while nothing is known."""
+        """The state that is worth keeping; None while nothing is known."""
         if self.node_state.node == NodeInventory(name=self._settings.node_name):
             return None
         return Known(

@@ -1,4 +1,4 @@
-"""The files that an answer to the kubelet names, brought before any answer names them.
+"""Writes the files that answers to the kubelet name, before any answer names them.
 
 A container without the driver's files starts, and finds no GPU: where they are missing, no device is given.
 """
@@ -15,14 +15,15 @@ from inventory.devices import NodeInventory
 
 FILES_POLL_S = 5.0
 FILES = "device-files"
-"""The reason's name under which devices that no container could use are withheld."""
+"""The name of the reason for which devices that no container could use are withheld."""
 
 
 class DeviceAccess:
-    """Of one node. Writes CDI specs; keeps ``node_state.access`` and what the node state withholds for want of files.
+    """The device files of one node. Writes CDI specs; keeps ``node_state.access`` and the devices that the node state
+    withholds for want of files.
 
-    ``adopting`` is held from bringing files to giving the node state an access: a spec on disk is never older
-    than the access that names it. ``files`` is written under it alone.
+    ``adopting`` is held from writing the files to giving the node state an access: a spec on disk is never older than
+    the access that names it. ``files`` is written under it alone.
     """
 
     def __init__(self, settings: Settings, node_state: NodeState) -> None:
@@ -31,18 +32,20 @@ class DeviceAccess:
         self._node_state = node_state
 
     async def begin(self) -> None:
-        """Before the checkpoint's devices are shown: the specs that their answers would name."""
+        """Write the specs that answers would name, before the checkpoint's devices are shown."""
         if self.files.lacking(self._node_state.choices.allocation, self._node_state.access):
             await self._write(self._node_state.choices.allocation, self._node_state.access)
 
     async def bring(self, node: NodeInventory, spec: AllocationSpec | None = None) -> NodeAccess:
-        """The files of ``node`` as it is now, written. ``spec``: how devices will be handed out, where that changes."""
+        """Write the files of ``node`` as it is now. ``spec`` is how devices will be handed out, where that changes."""
         access = self.files.access(node)
         await self._write(spec or self._node_state.choices.allocation, access)
         return access
 
     async def follow(self, changed: Callable[[], None]) -> None:
-        """Look until cancelled for what a setting promised and this host did not have; ``changed`` when it has come."""
+        """Look, until cancelled, for files that a setting promised and this host did not have; call ``changed`` when
+        they have come.
+        """
         while True:
             await asyncio.sleep(until_poll(FILES_POLL_S))
             if self.files.complete:

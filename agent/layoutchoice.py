@@ -1,4 +1,4 @@
-"""Which layout holds on this node: that of the GpuLayout object that selects it, else the config file's."""
+"""Chooses the layout that holds on this node: that of the GpuLayout object that selects it, else the config file's."""
 
 from msgspec.structs import replace
 
@@ -9,9 +9,8 @@ from inventory.layout.entries import GpuLayoutSpec
 
 
 class LayoutChoice:
-    """``object_layout`` is what a GpuLayout said last, None for none. It holds until the API server says otherwise:
-
-    the file's layout must not take its place for the moment between a start and the first answer.
+    """The choice of one node. ``object_layout`` is the layout of the last GpuLayout, None for none. It holds until the
+    API server says otherwise: the file's layout must not take its place between a start and the first answer.
     """
 
     def __init__(self, settings: Settings, object_layout: GpuLayoutSpec | None) -> None:
@@ -33,7 +32,7 @@ class LayoutChoice:
         return choices if self.object_layout is None else replace(choices, gpu_layout=self.object_layout)
 
     def heard(self, chosen: Chosen) -> bool:
-        """The cluster's choice is this. True where another layout holds now; with a problem the last one stays."""
+        """Take the cluster's choice. True where another layout holds now; with a problem the last one stays."""
         self.problems = (chosen.problem,) if chosen.problem else ()
         if chosen.problem or chosen.layout == self.object_layout:
             return False

@@ -1,4 +1,4 @@
-"""``tessera-agent``. What memory costs is settled before anything large is imported."""
+"""``tessera-agent``. The settings that limit memory are made before anything large is imported."""
 
 import os
 import sys

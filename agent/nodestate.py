@@ -1,6 +1,6 @@
-"""What the agent holds to be true right now: hardware, layout, health; and the views that kubelet is served from it.
+"""The agent's present picture of the node: hardware, layout, health; and the views from which the kubelet is served.
 
-Synchronous and without I/O: the daemon hands in what it learned, with the time, and takes out what follows.
+It is synchronous and without I/O: the daemon hands in news, with the time, and takes out the consequences.
 """
 
 from collections.abc import Iterator, Mapping
@@ -47,22 +47,22 @@ class Choices(Struct, frozen=True):
 
 
 class NodeState:
-    """One node's state. ``views()`` is what the device plugin servers answer from.
+    """One node's state. The device plugin servers answer from ``views()``.
 
     ``modes`` are the GPU modes in force: those that a layout named, as far as running containers allow. ``advance``
     says which containers block the rest.
 
     Used on the event loop alone. ``layout``, ``wanted``, ``advance``, ``modes`` and the choosers are written by
     ``_replan`` alone and always together: they belong to the present ``node``, ``choices`` and holders. ``node`` and
-    ``links`` change together. ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces what
-    that writer said before.
+    ``links`` change together. ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces that
+    writer's last value.
 
-    A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer
-    of the kubelet that was asked for after the change was wanted, and from ``grants``: what Allocate gave since. Until
-    then ``_pending`` are the GPUs whose modes it would change, and ``_pending_s`` is when it was wanted. They stay in
-    their modes. Pending GPUs of which no device was offered before are in ``_unsettled`` as well, and in no resource:
-    new ones, and all of them while no holder was ever known. ``_other_shapes`` is ``_in_another_shape`` as it was when
-    ``held`` returned last.
+    A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer of
+    the kubelet that was asked for after the change was wanted, and from ``grants``, the devices that Allocate gave
+    since. Until then ``_pending`` are the GPUs whose modes it would change, which stay in their modes, and
+    ``_pending_s`` is when it was wanted. Pending GPUs of which no device was offered before are in ``_unsettled`` as
+    well, and in no resource: new ones, and all of them while no holder was ever known. ``_other_shapes`` is
+    ``_in_another_shape`` as it was when ``held`` returned last.
     """
 
     def __init__(
@@ -91,19 +91,19 @@ class NodeState:
         self._pending: frozenset[GpuUuid] = frozenset()
         self._pending_s = float("-inf")
         self._answered_s = float("-inf")
-        """When the kubelet was asked for the holders that are known."""
+        """The time at which the kubelet was asked for the known holders."""
         self._other_shapes: dict[str, str] = {}
         self._offered_as: frozenset[tuple[str, bool, ResourceName]] = frozenset()
-        """The UUID of each device that is offered, whether the device is a replica of it, and the resource."""
+        """Each device that is offered: its UUID, whether it is a replica, and its resource."""
         self._offered_units: frozenset[str] = frozenset()
         self._withheld: dict[str, dict[str, str]] = {}
         self._reports: dict[str, tuple[str, ...]] = {}
         self.answers: dict[str, str] = {}
-        """Labels of the Node that answer what another label asked for."""
+        """Labels of the Node that answer other labels."""
         self._choosers: dict[ResourceName, Chooser] = {}
 
     def discovered(self, node: NodeInventory, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:
-        """NVML's (or the checkpoint's) node replaces the old one. A GPU that is gone becomes Unhealthy and unlisted."""
+        """Replace the node by NVML's (or the checkpoint's). A GPU that is gone becomes Unhealthy and unlisted."""
         new = {gpu.uuid for gpu in node.gpus} - {gpu.uuid for gpu in self.node.gpus}
         same_links = node.links == self.node.links and [g.uuid for g in node.gpus] == [g.uuid for g in self.node.gpus]
         self.node, self.access = node, access
@@ -114,7 +114,9 @@ class NodeState:
         return transitions
 
     def reconfigured(self, choices: Choices, now_s: float) -> tuple[Transition, ...]:
-        """New choices; what they do not touch keeps its identity, so that no server or stream is disturbed."""
+        """Take new choices; parts that they do not touch keep their identity, so that no server or stream is
+        disturbed.
+        """
         old, self.choices = self.choices, choices
         if (choices.layout, choices.gpu_layout) != (old.layout, old.gpu_layout):
             self._pending_s = max(self._pending_s, now_s)
@@ -123,12 +125,12 @@ class NodeState:
 
     @property
     def awaits_holders(self) -> bool:
-        """Whether a change waits for the kubelet's answer: only ``held`` lets it come."""
+        """Whether a change waits for the kubelet's answer: only ``held`` carries it out."""
         return bool(self._pending) or self._spec != self.choices.layout
 
     @property
     def waits(self) -> bool:
-        """Whether something waits for an answer of the kubelet, or for a container to end."""
+        """Whether the node waits for an answer of the kubelet, or for a container to end."""
         return self.awaits_holders or bool(self.advance.blocked or self._in_another_shape())
 
     def held(
@@ -137,7 +139,7 @@ class NodeState:
         claimed: frozenset[DeviceId] = frozenset(),
         began_s: float | None = None,
     ) -> bool:
-        """The holder of each device, by plugin or (``claimed``) by claim. True where that lets a change come, or
+        """Take the holder of each device, by plugin or (``claimed``) by claim. True where that lets a change happen, or
         blocks it in another way than before.
 
         ``began_s`` is when the kubelet was asked, on the clock of the grants; None where claims alone are others.
@@ -157,16 +159,16 @@ class NodeState:
 
     @property
     def holders_unknown(self) -> bool:
-        """Whether ``held`` was never called: who holds what is known to nobody yet."""
+        """Whether ``held`` was never called: no holder is known yet."""
         return self._held is None
 
     def in_hand(self, listed: Mapping[DeviceId, Holder]) -> dict[DeviceId, Holder]:
-        """All that containers have: what the kubelet listed, and what Allocate gave since then."""
+        """The devices that containers have: those that the kubelet listed, and those that Allocate gave since then."""
         given = {device: Holder("", "", "", resource) for device, resource in self.grants.open.items()}
         return given | dict(listed)
 
     def withhold(self, who: str, reasons: Mapping[str, str]) -> bool:
-        """No new container gets these GPUs or MIG instances (by UUID, with one line why) until ``who`` replaces them.
+        """Give no new container these GPUs or MIG instances (by UUID, with one line why) until ``who`` replaces them.
 
         True where that changes anything.
         """
@@ -181,7 +183,7 @@ class NodeState:
 
     @property
     def withheld(self) -> dict[str, str]:
-        """By UUID: why no new container gets it, health aside."""
+        """Why no new container gets a device, health aside, by the UUID of the GPU or MIG instance."""
         found = {
             str(gpu): "its layout is about to change, until the containers on it have ended"
             for gpu in self.advance.withheld
@@ -193,14 +195,16 @@ class NodeState:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What was asked for and is not so, one line each."""
+        """The settings that could not be carried out, one line each."""
         refused = tuple(words.layout_not_applied(problem) for problem in self.wanted.problems)
         reported = (line for lines in self._reports.values() for line in lines)
         in_the_way = (self._in_the_way(blocking) for blocking in self.advance.blocked)
         return (*refused, *in_the_way, *reported, *self.layout.problems)
 
     def report(self, who: str, lines: tuple[str, ...]) -> bool:
-        """What ``who`` could not bring about as it was asked for, until it says otherwise. True where that is new."""
+        """Take the lines that ``who`` reports about what it could not carry out, in place of its last ones. True where
+        they differ.
+        """
         if lines == self._reports.get(who, ()):
             return False
         self._reports[who] = lines
@@ -208,7 +212,7 @@ class NodeState:
 
     @property
     def drained(self) -> frozenset[str]:
-        """The pods (``namespace/name``) that hold what a layout that says drain needs for its modes."""
+        """The pods (``namespace/name``) that hold devices which a layout that says drain needs for its modes."""
         if self.advance.refused:
             return frozenset()
         devices = [
@@ -229,7 +233,9 @@ class NodeState:
 
     @property
     def shares(self) -> Mapping[GpuUuid, int]:
-        """Of those in ``by_claim`` the GPUs that are given out by shares alone, in multiples of so many percent."""
+        """The GPUs in ``by_claim`` that are given out by shares alone, with the percent that a share is a
+        multiple of.
+        """
         modes = ((gpu, self.modes[gpu]) for gpu in self.by_claim)
         return {gpu: mode.shares for gpu, mode in modes if isinstance(mode, Dra) and mode.shares is not None}
 
@@ -241,15 +247,15 @@ class NodeState:
         return fractions.largest(resource, (*self.in_hand(self._held or {}), *self.unhealthy(resource)))
 
     def apply(self, event: Event, now_s: float) -> tuple[Transition, ...]:
-        """A health event; the transitions it caused."""
+        """Apply a health event; return the transitions it caused."""
         return self.health.apply(event, now_s)
 
     def views(self) -> tuple[ResourceView, ...]:
-        """One view for each advertised resource, with the health of this moment."""
+        """One view for each advertised resource, with the present health."""
         return tuple(self._view(resource) for resource in self.layout.resources)
 
     def unhealthy(self, resource: Resource) -> dict[DeviceId, str]:
-        """The resource's devices that are not to be given, with why."""
+        """The resource's devices that are not to be given, with the reason."""
         return {device.id: reason for device, reason in self._unhealthy(resource)}
 
     def ailment(self, gpu: GpuUuid, mig: MigUuid | None = None) -> str:
@@ -262,7 +268,7 @@ class NodeState:
         return {uuid for gpu in self.node.gpus for uuid in (gpu.uuid, *(mig.uuid for mig in gpu.mig_instances))}
 
     def validate(self) -> None:
-        """Recompute the invariants of every part, and that all devices stand on GPUs of this node."""
+        """Check the invariants of every part, and that all devices stand on GPUs of this node."""
         self.node.validate()
         self.layout.validate()
         self.health.validate()
@@ -273,11 +279,11 @@ class NodeState:
         assert not (self.awaits_holders and self._sure), "a change waits for an answer that is there"
 
     def _replan(self, wanted_s: float | None, new: AbstractSet[GpuUuid] = frozenset()) -> None:
-        """Plan anew. ``wanted_s``: when choices or hardware changed, None after an answer of the kubelet. ``new`` GPUs
-        have been in no resource yet.
+        """Plan the layout anew. ``wanted_s``: when choices or hardware changed, None after an answer of the kubelet.
+        ``new`` GPUs have been in no resource yet.
         """
         if self.node.gpus:
-            # Before anything was discovered there is nothing that a layout could be about.
+            # Before the first discovery there are no GPUs that a layout could name.
             self.wanted = resolve(self.node, self.choices.gpu_layout, self.modes)
             self.advance = advance(
                 self.node, self.choices.layout, self.modes, self.wanted, self.in_hand(self._held or {}), self._claimed
@@ -297,7 +303,7 @@ class NodeState:
         self._choosers = {r.name: Chooser(r.devices, self.links) for r in self.layout.resources}
 
     def _decide(self, wanted_s: float | None, new: AbstractSet[GpuUuid]) -> None:
-        """Whether ``advance`` comes into force now, or waits for an answer of the kubelet."""
+        """Put ``advance`` into force now, or let it wait for an answer of the kubelet."""
         changing = self._changing()
         if wanted_s is not None and not changing <= self._pending:
             self._pending_s = max(self._pending_s, wanted_s)
@@ -319,8 +325,8 @@ class NodeState:
         return frozenset(uuid for uuid in {*after, *self.modes} if after.get(uuid) != self.modes.get(uuid))
 
     def _in_another_shape(self) -> dict[str, str]:
-        """By UUID: what a container got in another shape than the one in which it is offered now, whatever changed it:
-        the kubelet would take it for free, and give it a second time.
+        """The resource, by UUID, of each device that a container got in another shape than the one in which it is
+        offered now, whatever changed it: the kubelet would take it for free, and give it a second time.
         """
         hands = {device: holder.resource for device, holder in (self._held or {}).items()}
         if not hands and not self.grants.open:
@@ -341,7 +347,7 @@ class NodeState:
         return found
 
     def _in_the_way(self, blocked: Blocked) -> str:
-        """The pods that must end before the GPU's mode can change."""
+        """The line that names the pods that must end before the GPU's mode can change."""
         gpu = self.node.gpu(blocked.gpu)
         held = self.in_hand(self._held or {})
         wanted = "as without a layout" if blocked.wanted is None else mode_word(blocked.wanted).value

@@ -1,7 +1,7 @@
-"""What the agent tells a person on its node: the answer of its local socket, read by ``tessera node``.
+"""The agent's report for a person on its node: the answer of its local socket, read by ``tessera node``.
 
-The structs are the interface: the CLI decodes with them, ``-o json`` prints them as they are. ``Answers`` stands
-here because both modules of ``agent.serving`` need it, and one loads the other.
+The structs are the interface: the CLI decodes with them, ``-o json`` prints them as they are. ``Answers`` stands here
+because both modules of ``agent.serving`` need it, and one loads the other.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +20,7 @@ from inventory.layout.layout import Resource
 
 
 class DeviceReport(Struct, frozen=True):
-    """One GPU or MIG instance as health sees it."""
+    """The health of one GPU or MIG instance."""
 
     uuid: str
     gpu_index: int
@@ -31,14 +31,16 @@ class DeviceReport(Struct, frozen=True):
 
 
 class GpuFaults(Struct, frozen=True):
-    """Every open fault of one GPU, oldest first, whatever of it they touch."""
+    """Every open fault of one GPU, oldest first, whichever of its parts it touches."""
 
     uuid: GpuUuid
     faults: tuple[Fault, ...]
 
 
 class HeldDevice(Struct, frozen=True):
-    """``claim``: ``namespace/name`` of the ResourceClaim by which it is held; empty for a device of the plugin."""
+    """A device and its holder. ``claim`` is ``namespace/name`` of the ResourceClaim by which it is held; empty for a
+    device of the plugin.
+    """
 
     device: DeviceId
     holder: Holder
@@ -71,7 +73,9 @@ def held_devices(
     sharers: Mapping[DeviceId, tuple[Holder, ...]],
     claims: Mapping[DeviceId, ClaimUse],
 ) -> tuple[HeldDevice, ...]:
-    """By device. ``sharers``: all containers that have one by one claim together; ``claims``: by which it is held."""
+    """The held devices, sorted by device. ``sharers``: all containers that have a device by one claim together;
+    ``claims``: the claim by which a device is held.
+    """
     return tuple(
         HeldDevice(device, each, f"{claims[device].namespace}/{claims[device].name}" if device in claims else "")
         for device, holder in sorted(holders.items())
@@ -98,7 +102,7 @@ def _device(uuid: str, index: int, mig: str | None, health: DeviceHealth) -> Dev
 class Answers(Struct, frozen=True):
     """The functions that answer requests. ``healthy`` and ``ready`` answer with None, or with why not.
 
-    ``release_gpu`` gets index, seconds and whether it is to be forced; raises ValueError with why not.
+    ``release_gpu`` gets index, seconds and whether it is to be forced; it raises ValueError with why not.
     """
 
     exposition: Callable[[], bytes]

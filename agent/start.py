@@ -1,4 +1,5 @@
-"""The agent's start as one machine: what was learned goes in, what may be advertised and what is ready comes out. Pure.
+"""The agent's start as one state machine: news goes in; whether devices may be advertised and the agent is ready comes
+out. Pure.
 
     Blind --found--> HeldBack ----------adopted--> Serving --measured--> Settled
     Blind --no driver--> Driverless --found--> HeldBack
@@ -15,26 +16,26 @@ from typing import Final
 
 
 class Phase(StrEnum):
-    """How far the start has come. No phase is entered twice."""
+    """The phase of the start. No phase is entered twice."""
 
     BLIND = "blind"
-    """Nothing is known, and NVML has not answered."""
+    """No device is known, and NVML has not answered."""
     DRIVERLESS = "driverless"
-    """Nothing is known, since there is no driver: nothing to be ready for either."""
+    """No device is known, since there is no driver: the agent has nothing to become ready for."""
     HELD_BACK = "held back"
     """GPUs were found; nothing is advertised until their layouts are in force."""
     RESTORED = "restored"
     """The checkpoint's devices are advertised; NVML has not answered."""
     ADOPTING = "adopting"
-    """The checkpoint's devices are advertised while what NVML found is taken in."""
+    """The checkpoint's devices are advertised while the discovery's are taken in."""
     SERVING = "serving"
-    """What NVML found is advertised."""
+    """The devices of a discovery are advertised."""
     SETTLED = "settled"
-    """GPUs have been measured once as well: what only the start needed can be given back."""
+    """GPUs have been measured once as well: memory that only the start needed can be given back."""
 
 
 class Learned(StrEnum):
-    """What the start depends on."""
+    """An event that may move the start on."""
 
     NO_DRIVER = "no driver"
     FOUND = "found"
@@ -54,7 +55,7 @@ STEPS: Final[Mapping[tuple[Phase, Learned], Phase]] = {
     (Phase.ADOPTING, Learned.ADOPTED): Phase.SERVING,
     (Phase.SERVING, Learned.MEASURED): Phase.SETTLED,
 }
-"""All that changes the phase; whatever else is learned in a phase changes nothing."""
+"""All steps; other events in a phase change nothing."""
 
 
 class Start:
@@ -65,13 +66,15 @@ class Start:
         self._checkpoint_driver = checkpoint_driver
 
     def learn(self, learned: Learned) -> bool:
-        """Whether that brought the start a step further."""
+        """Take an event. True where it moved the start a step further."""
         after = STEPS.get((self.phase, learned), self.phase)
         stepped, self.phase = after is not self.phase, after
         return stepped
 
     def found(self, driver_version: str) -> bool:
-        """A discovery is over. True where health starts over: another driver reset the GPUs when it was loaded."""
+        """Take that a discovery is over. True where health starts over: another driver reset the GPUs when it was
+        loaded.
+        """
         before, self._checkpoint_driver = self._checkpoint_driver, None
         self.learn(Learned.FOUND)
         return before is not None and before != driver_version
@@ -83,16 +86,16 @@ class Start:
 
     @property
     def discovered(self) -> bool:
-        """Whether a discovery was taken in: until then nothing can be missed on this node."""
+        """Whether a discovery was taken in: before that no device counts as missing on this node."""
         return self.phase in {Phase.SERVING, Phase.SETTLED}
 
     @property
     def unready(self) -> str | None:
-        """Why there is nothing to be ready with yet; None once anything is known."""
+        """Why the agent is not ready yet; None once anything is known."""
         return "NVML has not answered yet" if self.phase is Phase.BLIND else None
 
     def validate(self) -> None:
-        """The checkpoint's driver is known exactly while the checkpoint alone is served."""
+        """Check that the checkpoint's driver is known exactly while the checkpoint alone is served."""
         assert (self._checkpoint_driver is not None) == (self.phase is Phase.RESTORED), f"{self.phase}: which driver?"
         assert self.advertises or not self.discovered, f"{self.phase}: found and not advertised"
         assert not self.advertises or self.unready is None, f"{self.phase}: advertised and not ready"

@@ -1,1 +1,1 @@
-"""The ``tessera`` command: what a person types."""
+"""The ``tessera`` command, which a person types."""

@@ -1,7 +1,7 @@
 """The cluster as the command line reaches it: the API server by kubeconfig, and the controller through it.
 
-The API server's aggregation layer leads to the controller, so that RBAC decides; ``--server URL`` asks an address
-directly, with the kubeconfig's token.
+The API server's aggregation layer leads to the controller, so that RBAC decides; ``--server URL`` names an address that
+is asked directly, with the kubeconfig's token.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _PASSWORD = re.compile(r"//[^/]*@")
 
 
 class UnreachableError(Exception):
-    """No controller answered, or not to this account. One line."""
+    """No controller answered, or none may answer this account; one line."""
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     offline: bool
 
     def cluster(self) -> ClusterConfig:
-        """Raises click.ClickException."""
+        """The configuration of the API server's client. Raises click.ClickException."""
         missing = next((path for path in self.kubeconfigs if not path.exists()), None)
         if missing is not None:
             raise click.ClickException(given.no_kubeconfig(missing))
@@ -68,7 +68,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 @functools.cache
 def _logged_in(kubeconfigs: tuple[Path, ...], context: str | None) -> ClusterConfig:
-    """Read once a command: a login plugin asks the person once."""
+    """The configuration, read once in a command: a login plugin asks the person once."""
     return logged_in(*kubeconfigs, context=context)
 
 
@@ -89,7 +89,7 @@ def _url(_: click.Context, __: click.Parameter, value: str | None) -> str | None
     except Unfit:
         fits = False
     if not fits:
-        # A password in it would stand in the terminal.
+        # A password in the value would be shown in the terminal.
         raise click.BadParameter(given.bad_server(_PASSWORD.sub("//", value)))
     return value
 
@@ -131,7 +131,9 @@ _OFFLINE = click.option(
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``where``: a ``Where`` of the options that say how the cluster is reached."""
+    """A decorator that gives the command ``where``: a ``Where`` from the options that say how the cluster is
+    reached.
+    """
 
     @KUBECONFIG_OPTION
     @CONTEXT_OPTION
@@ -164,7 +166,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def api_options(command: Callable[..., None]) -> Callable[..., None]:
-    """As ``cluster_options``, for a command that asks no controller."""
+    """Like ``cluster_options``, for a command that asks no controller."""
 
     @KUBECONFIG_OPTION
     @CONTEXT_OPTION
@@ -188,12 +190,12 @@ def api_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def awaited() -> str:
-    """What a command waits for unless it says something else."""
+    """The default text for what a command waits for."""
     return "waiting for the API server"
 
 
 def run(work: Coroutine[Any, Any, None], *, patiently: bool = True) -> None:
-    """The command's work, its failures as one line; ``patiently``: after a while it is told what is waited for."""
+    """Run the command's work, with failures as one line. ``patiently``: after a while a note says what it waits for."""
 
     async def waited() -> None:
         async with patience(awaited):
@@ -208,7 +210,7 @@ def run(work: Coroutine[Any, Any, None], *, patiently: bool = True) -> None:
 
 
 def told(failed: KubeError) -> str:
-    """What a person is told of the failure, in one sentence."""
+    """The sentence that tells a person of the failure."""
     if isinstance(failed, UnavailableError) and failed.status is None:
         return servers.no_api_server(str(failed))
     if is_kind_missing(failed):
@@ -219,12 +221,14 @@ def told(failed: KubeError) -> str:
 
 
 def is_kind_missing(failed: KubeError) -> bool:
-    """A kind that is not installed is answered without a Status object, unlike an object that is not there."""
+    """Whether the kind is missing: a kind that is not installed is answered without a Status object, unlike an object
+    that does not exist.
+    """
     return isinstance(failed, NotFoundError) and not failed.reason
 
 
 class Controller:
-    """What the controller answers (``controller.visibility``), by the rights and with the credentials of the caller."""
+    """The controller's API (``controller.visibility``), with the rights and the credentials of the caller."""
 
     def __init__(self, where: Where, cluster: ClusterConfig, client: Client) -> None:
         self._where = where
@@ -232,9 +236,10 @@ class Controller:
         self._client = client
 
     async def ask(self, resource: str, **query: str | int) -> Json | None:
-        """``queues``, ``pending`` of a ``clusterQueue``, ``explain`` of a ``workload`` by its key, or ``version``.
+        """Ask for ``queues``, ``pending`` of a ``clusterQueue``, ``explain`` of a ``workload`` by its key, or
+        ``version``.
 
-        None for what it does not know. Raises UnreachableError.
+        Returns None for an object that the controller does not know. Raises UnreachableError.
         """
         try:
             if self._where.server is None:
@@ -249,7 +254,7 @@ class Controller:
             raise UnreachableError(str(failed)) from None
 
     async def forecast(self, manifest: Json, namespace: str) -> Json:
-        """What would become of the object. Raises UnreachableError, also where it is told to be no job."""
+        """A forecast for the object. Raises UnreachableError, also where the object is not a job."""
         body = {"apiVersion": FORECASTS.api_version, "kind": FORECASTS.kind, "spec": {"manifest": manifest}}
         try:
             found = await self._client.create(FORECASTS, body, Json, namespace=namespace)
@@ -260,13 +265,15 @@ class Controller:
         return status
 
     def _direct(self, url: str) -> ClusterConfig:
-        """The token goes along; a certificate is for the API server, and so is what its own is checked by."""
+        """The configuration for ``url``. The token is sent; the certificate and the authority are for the API server
+        alone.
+        """
         return ClusterConfig(server=url.rstrip("/"), token=self._cluster.token, token_file=self._cluster.token_file)
 
 
 async def _asked(client: Client, resource: str, query: Mapping[str, str | int]) -> Json:
     if resource == "version":
-        # Of its API's description, which every account may read.
+        # The version stands in its API's description, which every account may read.
         described = await client.document(f"/openapi/v3/apis/{VIEW_GROUP}/{VIEW_VERSION}", Json)
         return {"version": described["info"]["version"]}
     if resource == "queues":

@@ -1,4 +1,6 @@
-"""``tessera completion``: what a shell needs to complete commands and options; and kubectl's way of asking for it."""
+"""``tessera completion``: the scripts with which a shell completes commands and options, and the program that kubectl
+asks.
+"""
 
 import sys
 
@@ -9,7 +11,9 @@ from cli.main import COMPLETE_VAR, tessera
 
 _SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}
 _NO_FILES = 4
-"""Of the directives that end an answer to kubectl: it completes no file names besides (cobra's ShellCompDirective)."""
+"""The directive at the end of an answer to kubectl that it completes no file names besides (cobra's
+ShellCompDirective).
+"""
 
 
 @click.command(short_help="Let a shell complete commands and options.")
@@ -26,7 +30,7 @@ def completion(shell: str) -> None:
       tessera completion zsh > ~/.zfunc/_tessera
       tessera completion fish > ~/.config/fish/completions/tessera.fish
     """
-    # The base class's own source(): bash's looks for a bash first, which need not be on the machine of this moment.
+    # The base class's own source() is called: bash's looks for a bash first, which need not be on this machine.
     click.echo(ShellComplete.source(_SHELLS[shell](tessera, {}, "tessera", COMPLETE_VAR)))
 
 
@@ -37,7 +41,7 @@ def of_kubectl() -> None:
 
 
 def candidates(words: list[str]) -> list[str]:
-    """``candidate TAB description``, one a line, and a directive."""
+    """The lines ``candidate TAB description``, and a directive."""
     *before, incomplete = words or [""]
     found = ShellComplete(tessera, {}, "tessera", COMPLETE_VAR).get_completions(before, incomplete)
     lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in found if item.type == "plain"]

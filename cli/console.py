@@ -18,15 +18,15 @@ from cli.table import Column, Table, folded
 Json = dict[str, Any]
 
 _NO_TERMINAL = 10_000
-"""Columns where there is no terminal to fit into: no line is folded, so each row stays one line."""
+"""The number of columns where there is no terminal to fit into: no line is folded, so each row stays one line."""
 
 QUIET_S = 2.0
-"""So long a person waits without wondering."""
+"""The seconds for which a person waits without wondering."""
 
 
 class _Verbatim(Console):
-    """Prints text as it is: messages of objects are anybody's, so that neither brackets in them are markup nor escape
-    sequences reach the terminal.
+    """Prints text unchanged: messages of objects may come from anybody, so that neither brackets in them are markup nor
+    escape sequences reach the terminal.
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -43,17 +43,17 @@ def console() -> Console:
 
 
 def aside(text: object) -> None:
-    """A line on standard error beside the answer."""
+    """Print a note on standard error beside the answer."""
     click.echo(f"note: {one_line(str(text))}", err=True)
 
 
 def titled(title: str, *columns: str | Column) -> Table:
-    """A name alone is a column that is never left out or folded; see ``cli.table.less`` and ``prose``."""
+    """A table. A name alone is a column that is never left out or folded; see ``cli.table.less`` and ``prose``."""
     return Table(title, columns)
 
 
 def show(*parts: RenderableType | None, wide: bool = False) -> None:
-    """Print them one below the other; None is nothing. ``wide``: tables leave no column out."""
+    """Print the parts one below the other; None prints nothing. ``wide``: tables leave no column out."""
     shown = console()
     for part in _flat(parts):
         if isinstance(part, Table):
@@ -92,7 +92,7 @@ def ago(seconds: float) -> str:
 
 @asynccontextmanager
 async def patience(what: Callable[[], str], *, quiet_s: float = QUIET_S) -> AsyncIterator[None]:
-    """While the block goes on, ``what`` it waits for is told on standard error: after a moment, and with the time."""
+    """A context that tells on standard error ``what`` the block waits for: after a moment, and with the time."""
     telling = asyncio.create_task(_tell(what, quiet_s))
     try:
         yield

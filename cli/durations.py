@@ -1,4 +1,4 @@
-"""Durations as options take them."""
+"""Durations as values of options."""
 
 import re
 from typing import Final
@@ -12,7 +12,7 @@ _DURATION: Final = re.compile(r"(?:\d+[wdhms])+")
 
 
 class Duration(click.ParamType[float]):
-    """``7d``, ``1h30m``: seconds."""
+    """A duration such as ``7d`` or ``1h30m``, in seconds."""
 
     name = "duration"
 

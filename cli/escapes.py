@@ -1,4 +1,4 @@
-"""Text of objects is anybody's: what of it a terminal would obey is shown as its escape."""
+"""Escapes the characters that a terminal would obey: text of objects may come from anybody."""
 
 import re
 
@@ -11,5 +11,5 @@ def visible(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Visible, with line ends and tabs as their escapes too: what an object says stays in the line it stands in."""
+    """The visible text, with line ends and tabs as their escapes too: an object's text stays in its line."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")

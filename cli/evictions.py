@@ -1,5 +1,5 @@
-"""Before a command evicts what runs: on a terminal it names who would go, and asks. In a pipe it does not ask, as
-kubectl's plugin of Kueue does not.
+"""Asks before a command evicts running workloads: on a terminal it names those that would go. In a pipe it does not
+ask, as kubectl's plugin of Kueue does not.
 """
 
 import sys
@@ -33,7 +33,8 @@ def confirm(
     fate: str = "would be evicted",
     question: str = "Evict?",
 ) -> None:
-    """Ask whether those may go; nothing is asked where nobody would. ``instead``: what would let them run.
+    """Ask whether those may go; no question is asked where nobody would go. ``instead``: the option that would let them
+    run.
 
     Raises click.Abort.
     """

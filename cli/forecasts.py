@@ -1,4 +1,4 @@
-"""A forecast for people: when it is likely to start, by which assumptions, and what would let it start now."""
+"""A forecast for people: when the job is likely to start, by which assumptions, and what would let it start now."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from inventory.words.plural import plural
 
 
 def parts(forecast: Json | None) -> Iterator[RenderableType]:
-    """Of ``controller.forecast.shown``; nothing where there is no forecast."""
+    """The lines of ``controller.forecast.shown``; none where there is no forecast."""
     if forecast is None:
         return
     yield Text("")

@@ -1,4 +1,4 @@
-"""What commands share that work on the API server's objects with the caller's own rights: options, names, lists."""
+"""Options, names and lists of the commands that work on the API server's objects with the caller's own rights."""
 
 import functools
 from collections.abc import Callable
@@ -19,7 +19,9 @@ DRY_RUNS: Final = ("none", "client", "server")
 
 
 def kube_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``where``: a ``Where`` of the options that say which API server; nothing of the controller is asked."""
+    """A decorator that gives the command ``where``: a ``Where`` from the options that say which API server; the
+    controller is not asked.
+    """
 
     @KUBECONFIG_OPTION
     @CONTEXT_OPTION
@@ -51,7 +53,7 @@ def named_workload(_: click.Context, __: click.Parameter, value: str) -> str:
 
 
 def place(where: Where, name: str, namespace: str | None) -> tuple[str, str]:
-    """Namespace and bare name: ``-n`` goes before what stands before a slash, and that before the context's."""
+    """The namespace and the bare name: ``-n`` goes before the part before a slash, and that before the context's."""
     space, _, bare = name.rpartition("/")
     return namespace or space or where.cluster().namespace, bare
 
@@ -61,5 +63,5 @@ def opened(where: Where) -> Client:
 
 
 async def namespaced(client: Client, resource: Resource, namespace: str | None) -> tuple[Json, ...]:
-    """All objects of the kind in the namespace; None: in all."""
+    """All objects of the kind in the namespace; None: in all namespaces."""
     return (await client.list_all(resource, Json, Selection(namespace=namespace))).items

@@ -1,4 +1,6 @@
-"""What kubectl's own words say of whom they mean: names, and where these are. The rest is kubectl's. Pure."""
+"""Reads kubectl's own words for the objects that they mean: names, and where these are. kubectl reads the rest.
+Pure.
+"""
 
 from typing import Final
 
@@ -26,11 +28,12 @@ _OTHERS: Final = frozenset(
     | {"--raw", "-L", "--label-columns", "--sort-by", "--chunk-size", "--template", "--subresource", "--field-manager"}
     | {"--cache-dir", "--certificate-authority", "--client-certificate", "--client-key", "--tls-server-name"}
 )
-"""Options whose value is the next word and says nothing of whom."""
+"""The options whose value is the next word and does not name objects."""
 
 
 class KubectlWords(Struct, frozen=True, kw_only=True):
-    """``lacks``: the option whose value is still to come. ``every``: --all. ``everywhere``: in all namespaces.
+    """The words of one kubectl command. ``lacks``: the option whose value is still to come. ``every``: --all.
+    ``everywhere``: in all namespaces.
 
     ``elsewhere``: a cluster or a user is named past the kubeconfig's context. ``keeps``: a dry run, or help.
     """

@@ -1,4 +1,4 @@
-"""Asking a process on this machine over its Unix socket, and the options of all who do."""
+"""Asks a process on this machine over its Unix socket; and the options of all commands that do."""
 
 import http.client
 import os
@@ -14,7 +14,7 @@ TIMEOUT_S = 10.0
 
 
 class Whole(click.IntRange):
-    """A whole number within bounds; click calls it an "integer range" where it tells of a mistake."""
+    """A whole number within bounds; click calls it an "integer range" where it reports a mistake."""
 
     name = "integer"
 
@@ -34,7 +34,7 @@ state_dir_option = click.option(
 
 
 def reason(failed: Exception) -> str:
-    """``no such file or directory`` rather than ``[Errno 2] No such file ...``."""
+    """The error's reason in words: ``no such file or directory`` rather than ``[Errno 2] No such file ...``."""
     number = failed.errno if isinstance(failed, OSError) else None
     return os.strerror(number).lower() if number else str(failed) or type(failed).__name__
 

@@ -40,11 +40,11 @@ COMMANDS: Final = {
     "version": ("cli.version:version", "Versions: the command's, the controller's, the agents'."),
     "workload": ("cli.workload.command:workload", "Look at workloads; stop, resume, move and raise them."),
 }
-"""Where each command is, and the line of the help that begins its own."""
+"""The module of each command, and the first line of its help."""
 
 
 COMPLETE_VAR: Final = "_TESSERA_COMPLETE"
-"""By this variable a shell asks for completions (``tessera completion``)."""
+"""The variable by which a shell asks for completions (``tessera completion``)."""
 
 
 _OTHER_WORDS: Final = {
@@ -58,7 +58,7 @@ _OTHER_WORDS: Final = {
 
 
 class Commands(NearestGroup):
-    """Imports a command when it is asked for: a node's shell does not wait for the controller's modules."""
+    """Imports a command when it is called: a node's shell does not wait for the controller's modules."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -66,7 +66,7 @@ class Commands(NearestGroup):
         except click.ClickException as failed:
             from cli.escapes import visible
 
-            vars(failed)["message"] = visible(failed.message)  # it may cite what an object says
+            vars(failed)["message"] = visible(failed.message)  # the message may cite an object's text
             raise
 
     def words(self, ctx: click.Context) -> dict[str, str]:
@@ -83,13 +83,13 @@ class Commands(NearestGroup):
         return found if isinstance(found, click.Command) else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of commands, with their lines. Click would import every command whose name begins so."""
+        """The names of commands, with their lines. Click would import every command whose name begins so."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         return [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The list in the help. Click would import every command for its line."""
+        """Write the list in the help. Click would import every command for its line."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
@@ -134,7 +134,7 @@ def tessera() -> None:
 
 
 def program(called: str) -> str:
-    """What a person types for the program: ``kubectl tessera`` where kubectl found it as its plugin."""
+    """The words that a person types for the program: ``kubectl tessera`` where kubectl found it as its plugin."""
     return "kubectl tessera" if Path(called).name.startswith("kubectl-") else "tessera"
 
 

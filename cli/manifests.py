@@ -22,7 +22,7 @@ _PLACE: Final = re.compile(r"(?P<file>.*?):(?P<line>\d+): ")
 
 
 class WrongInputError(click.ClickException):
-    """A line for each problem: where it is, what was found and what was expected."""
+    """Input with problems, one line each: the place, what was found and what was expected."""
 
     exit_code = 2
 
@@ -32,7 +32,8 @@ class WrongInputError(click.ClickException):
 
 
 class Manifests(msgspec.Struct):
-    """``documents``: whatever can be looked at, those that an API server refuses among them, which are ``refused``.
+    """The content of manifests. ``documents`` are all that can be examined; ``refused`` are those of them that an API
+    server would refuse.
 
     ``errors``, ``warnings`` and ``notes`` are lines, fit to be shown. ``is_whole``: every file could be read.
     """
@@ -46,10 +47,10 @@ class Manifests(msgspec.Struct):
 
 
 def read_documents(manifests: Iterable[Path], *, allow_unknown: bool = True) -> list[Document]:
-    """What the files hold. What is likely not meant is told on standard error, and so are unknown fields where they may
-    be there.
+    """The documents in the files. Likely mistakes are told on standard error, and so are unknown fields where they are
+    allowed.
 
-    Raises InputError with all that is wrong.
+    Raises InputError with all problems.
     """
     found = read_manifests(manifests, allow_unknown=allow_unknown)
     for note in found.notes:
@@ -61,7 +62,7 @@ def read_documents(manifests: Iterable[Path], *, allow_unknown: bool = True) -> 
 
 
 def warn(lines: Iterable[str]) -> None:
-    """On standard error, by file and line; one for each field: what is said first of it counts."""
+    """Print warnings on standard error, by file and line; one for each field: the first one counts."""
     told: dict[str, str] = {}
     for line in lines:
         told.setdefault(line.partition(": found ")[0], line)
@@ -70,7 +71,7 @@ def warn(lines: Iterable[str]) -> None:
 
 
 def read_manifests(manifests: Iterable[Path], *, allow_unknown: bool) -> Manifests:
-    """What the files hold, with all that is wrong with them. ``allow_unknown``: unknown fields are notes."""
+    """The documents in the files, with all their problems. ``allow_unknown``: unknown fields are notes."""
     found = Manifests()
     for path in manifests:
         try:
@@ -83,7 +84,9 @@ def read_manifests(manifests: Iterable[Path], *, allow_unknown: bool) -> Manifes
 
 
 def _read(file: Path, found: Manifests, *, allow_unknown: bool, may_be_empty: bool) -> None:
-    """``may_be_empty``: one of a folder, which nobody named. Raises InputError for a file that is not there."""
+    """Read one file. ``may_be_empty``: it is one of a folder, and was not named. Raises InputError for a file that does
+    not exist.
+    """
     name = str(file) if str(file) != "-" else "standard input"
     reading = read(_text(file), name)
     if not reading.documents and not reading.errors and not may_be_empty:

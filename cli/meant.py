@@ -1,4 +1,4 @@
-"""Which object of a cluster was probably meant by a name that none has: asked once a command has failed."""
+"""Guesses the object of a cluster that a name was meant for that no object has, once a command has failed."""
 
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
@@ -12,7 +12,7 @@ from kube.resources import Resource
 Json = dict[str, Any]
 _NEAR: Final = 0.6
 _MOST: Final = 5_000
-"""Objects that are looked at."""
+"""The most objects that are compared."""
 
 
 def _own_name(given: Json) -> Iterable[str]:
@@ -26,9 +26,10 @@ async def meant(
     namespace: str | None = None,
     names: Callable[[Json], Iterable[str]] = _own_name,
 ) -> str:
-    """A sentence to put behind one that ends without a full stop; empty where nothing is near, or may not be listed.
+    """A sentence to put behind one that ends without a full stop; empty where no name is near, or where objects may not
+    be listed.
 
-    A namespace that is not there is told first: then no name in it helps. ``names``: what an object is called.
+    A namespace that does not exist is told first: then no name in it helps. ``names`` gives the names of an object.
     """
     spaces = await _names(client, NAMESPACES, None, _own_name) if namespace is not None else None
     if namespace is not None and spaces is not None and namespace not in spaces:
@@ -45,7 +46,7 @@ def _near(name: str, names: Iterable[str]) -> str:
 async def _names(
     client: Client, resource: Resource, namespace: str | None, names: Callable[[Json], Iterable[str]]
 ) -> set[str] | None:
-    """None where they may not be listed."""
+    """The names of the objects; None where they may not be listed."""
     try:
         return {one for each in await listed(client, resource, namespace) for one in names(each)}
     except KubeError:
@@ -53,7 +54,7 @@ async def _names(
 
 
 async def listed(client: Client, resource: Resource, namespace: str | None) -> list[Json]:
-    """The metadata of the kind's objects, no more of them than are looked at. Raises KubeError."""
+    """The metadata of the kind's objects, at most as many as are compared. Raises KubeError."""
     import msgspec
 
     found: list[Json] = []

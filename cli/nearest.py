@@ -1,4 +1,4 @@
-"""A group of commands that says which one was probably meant."""
+"""A group of commands that names the one that was probably meant."""
 
 from difflib import get_close_matches
 
@@ -9,10 +9,12 @@ MOST = 3
 
 
 class NearestGroup(click.Group):
-    """Click's own group looks among the commands that it has loaded, and knows no other word for them."""
+    """A group that looks among all its commands. Click's own looks among the commands that it has loaded, and knows no
+    other word for them.
+    """
 
     def words(self, ctx: click.Context) -> dict[str, str]:
-        """Words that people type, and the command that each means."""
+        """The words that people type, and the command that each means."""
         return {name: name for name in self.list_commands(ctx)}
 
     def resolve_command(

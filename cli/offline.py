@@ -1,4 +1,4 @@
-"""The controller's answers without the controller: its engine runs here, loaded with the API server's objects.
+"""Gives the controller's answers without the controller: its engine runs here, loaded with the API server's objects.
 
 Numbers and sentences are those that the controller would give from the same objects. State that only the controller has
 (stories, reservations of backfill, claims of preemptors) is missing.
@@ -55,7 +55,7 @@ def _as_it_is(config: ControllerConfig) -> ControllerConfig:
 
 
 class Offline:
-    """``notes``: what could not be read, one line each."""
+    """The engine with the cluster's objects. ``notes`` are the objects that could not be read, one line each."""
 
     def __init__(self, config: ControllerConfig, notes: list[str]) -> None:
         self.engine = Engine(config.engine)
@@ -66,7 +66,9 @@ class Offline:
 
     @classmethod
     async def load(cls, client: Client, where: Where, change: Change = _as_it_is) -> "Offline":
-        """Raises KubeError where queues or workloads cannot be listed, click.ClickException for a wrong --config."""
+        """Read the cluster. Raises KubeError where queues or workloads cannot be listed, click.ClickException for a
+        wrong --config.
+        """
         notes: list[str] = []
         config = change(await _config(client, where, notes))
         made = cls(config, notes)
@@ -85,13 +87,15 @@ class Offline:
         return made
 
     async def _read_queues(self, client: Client, switch: ForeignSystem) -> None:
-        """Volcano's or KAI's Queues, where they are served. Whether the other system decides now is not looked at."""
+        """Read Volcano's or KAI's Queues, where they are served. It does not matter whether the other system decides
+        now.
+        """
         resource = QUEUES_OF[switch.system]
         if await self._read(client, resource, FOREIGN_QUEUES[resource], told=False):
             self.engine.imply(switch.system, self.now_s, switch.adoption)
 
     async def _read(self, client: Client, resource: Resource, type_: type[Any], *, told: bool = True) -> bool:
-        """Whether the kind could be read; where it could not, a note says so if it is to be ``told``."""
+        """Read the kind. False where it could not be read; a note says so if ``told``."""
         read = reader(type_)
 
         def decode(raw: bytes) -> Any:
@@ -117,7 +121,7 @@ class Offline:
         return True
 
     def forecasts(self) -> Forecasts:
-        """By what the Workloads say that are there; what a controller has learnt of past forecasts is missing."""
+        """The forecasts for the present Workloads; what a controller has learnt from past forecasts is missing."""
         if self._forecasts is None:
             self._forecasts = self._forecaster.all(self.engine, self.now_s)
         return self._forecasts
@@ -127,7 +131,9 @@ class Offline:
         return [queue_shown(self.engine, states[name]) for name in sorted(states)]
 
     def pending(self, name: str, *, limit: int | None = None) -> list[Json] | None:
-        """None for a ClusterQueue that does not exist. The reasons are those of a try made for the question."""
+        """The pending workloads of a ClusterQueue; None where it does not exist. The reasons come from a try made for
+        this call.
+        """
         queue = ClusterQueueName(name)
         if queue not in self.engine.state.cluster.queues:
             return None
@@ -149,7 +155,7 @@ class Offline:
         return {**found, "forecast": shown(forecast, before, changes(self.engine, workload, self.now_s, ends_at))}
 
     def why(self, workload: Workload) -> tuple[str, str]:
-        """Reason code and sentence of a pending workload."""
+        """The reason code and the sentence of a pending workload."""
         found = why(self.engine, workload, self.now_s)
         return str(found.reason), found.message
 
@@ -162,7 +168,7 @@ def _given(file: Path) -> ControllerConfig:
 
 
 async def _config(client: Client, where: Where, notes: list[str]) -> ControllerConfig:
-    """The file that was named, else what the cluster's controller reads, else the defaults."""
+    """The configuration in the file that was named, else the cluster's controller's, else the defaults."""
     if where.config is not None:
         return _given(where.config)
     try:

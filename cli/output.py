@@ -1,11 +1,11 @@
-"""What commands print: text for people, JSON, YAML or names for programs. The formats of all commands stand here.
+"""Output of commands: text for people, JSON, YAML or names for programs. The formats of all commands stand here.
 
     output_option   -o text|json|yaml              every command
     table_option    -o text|wide|json|yaml         commands that show tables
     list_option     -o text|wide|name|json|yaml    commands that list objects
 
-``wide`` is text with more columns, and leaves none out however narrow the terminal is; ``name`` is KIND.GROUP/NAME,
-one a line, as kubectl takes it.
+``wide`` is text with more columns, and leaves none out however narrow the terminal is; ``name`` is KIND.GROUP/NAME, one
+a line, as kubectl takes it.
 """
 
 from collections.abc import Iterable
@@ -41,21 +41,21 @@ list_option = click.option(
 
 
 def printed(body: Any, output: str = "json") -> None:
-    """``body``, any value that msgspec encodes, as JSON or YAML."""
+    """Print ``body``, any value that msgspec encodes, as JSON or YAML."""
     printed_json(msgspec.json.encode(body), output)
 
 
 def printed_json(body: bytes, output: str = "json") -> None:
-    """JSON text as it is, or as YAML with the same keys in the same order."""
+    """Print JSON text unchanged, or as YAML with the same keys in the same order."""
     if output == "yaml":
-        # By way of JSON: times and numbers are then written as the JSON has them.
+        # The way is by JSON: times and numbers are then written as the JSON has them.
         click.echo(msgspec.yaml.encode(msgspec.json.decode(body)).decode().removesuffix("\n"))
     else:
         click.echo(msgspec.json.format(body, indent=2).decode())
 
 
 def print_names(resource: Resource, names: Iterable[str]) -> None:
-    """``workload.kueue.x-k8s.io/NAME``, one a line; a namespace before the name is left out, as kubectl does."""
+    """Print ``workload.kueue.x-k8s.io/NAME``, one a line; a namespace before the name is left out, as kubectl does."""
     prefix = ".".join(filter(None, (resource.kind.lower(), resource.group)))
     for name in names:
         click.echo(f"{prefix}/{name.rpartition('/')[2]}")

@@ -1,4 +1,4 @@
-"""A namespace that is not there, in words: with the nearest that is."""
+"""Tells of a namespace that does not exist, with the nearest one that does."""
 
 import re
 from collections.abc import AsyncIterator
@@ -15,12 +15,12 @@ from kube.client import Client
 from kube.errors import NotFoundError
 
 _MISSING: Final = re.compile(r"namespaces \"(?P<name>[^\"]*)\" not found")
-"""What the API server answers to whatever is created in a namespace that is not there."""
+"""The API server's answer to a creation in a namespace that does not exist."""
 
 
 @asynccontextmanager
 async def namespace_told(client: Client, place: str, namespace: str) -> AsyncIterator[None]:
-    """What is created in the block is refused in words where its namespace is not there."""
+    """A context in which a creation in a namespace that does not exist is refused in words."""
     try:
         yield
     except NotFoundError as failed:

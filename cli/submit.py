@@ -1,4 +1,4 @@
-"""``tessera submit``: objects are created with the caller's own rights, and followed into their queues."""
+"""``tessera submit``: creates objects with the caller's own rights, and follows them into their queues."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -30,11 +30,11 @@ from kube.errors import NotFoundError
 from kube.resources import Resource
 
 _QUEUED_S: Final = 15.0
-"""So long the controller may take to make the Workload of a job."""
+"""The seconds that the controller may take to make the Workload of a job."""
 _LOOK_S: Final = 0.3
 _WAIT_LOOK_S: Final = 2.0
 _SETTLED: Final = ("Admitted", "Finished", "Gone")
-"""States that nobody waits any longer in."""
+"""The states in which the wait for a workload ends."""
 _STATES: Final = ("Finished", "Admitted", "QuotaReserved")
 
 
@@ -101,7 +101,7 @@ def submit(
                 if wait and not dry_run:
                     await _waited(one, rows, timeout, output)
             finally:
-                # What was created before a failure is told as well: nobody could find it by a generated name.
+                # Objects created before a failure are told as well: nobody could find them by a generated name.
                 if output != "text" and (rows or not documents):
                     printed({"dryRun": dry_run, "items": rows}, output)
 
@@ -109,7 +109,7 @@ def submit(
 
 
 async def _waited(one: "_Submission", rows: list[Json], timeout_s: float | None, output: str) -> None:
-    """Tells each change until all are admitted. Raises click.ClickException when the time is over."""
+    """Tell each change until all are admitted. Raises click.ClickException when the time is over."""
     try:
         async with asyncio.timeout(timeout_s):
             async for row in one.admitted(rows):
@@ -151,13 +151,15 @@ class _Submission:
         return row, made
 
     async def followed(self, made: Json, namespace: str | None) -> Json:
-        """What its row has beside, once it is queued. Raises KubeError."""
+        """The further fields of an object's row, once it is queued. Raises KubeError."""
         if namespace is None or not _is_queued(made):
             return {}
         return await (self._foretold(made, namespace) if self._dry_run else self._queued(made, namespace))
 
     async def _resource(self, document: Document) -> Resource:
-        """Raises click.ClickException for a kind that the API server does not have."""
+        """The resource of a document's kind. Raises click.ClickException for a kind that the API server does
+        not have.
+        """
         version, kind = document.version, document.kind
         if (version, kind) not in self._resources:
             path = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -174,7 +176,7 @@ class _Submission:
         return self._resources[version, kind]
 
     async def _foretold(self, made: Json, namespace: str) -> Json:
-        """Of the object as the API server would keep it."""
+        """The forecast for the object as the API server would keep it."""
         try:
             return await self._controller.forecast(made, namespace)
         except UnreachableError as failed:
@@ -182,7 +184,7 @@ class _Submission:
             return {}
 
     async def _queued(self, made: Json, namespace: str) -> Json:
-        """Once its Workload is there: its state, its place, and its forecast where the controller tells."""
+        """The fields of a job once its Workload exists: state, place, and forecast where the controller gives one."""
         workload = await self._workload(made, namespace)
         if workload is None:
             aside(f"{namespace}/{made['metadata']['name']} has no Workload yet: tessera explain says why, later")
@@ -227,7 +229,7 @@ class _Submission:
                 yield row
 
     async def _has_changed(self, row: Json) -> bool:
-        """Whether the state of its workload is another than its own, which becomes that."""
+        """Whether the state of the row's workload differs from the row's, which then takes it."""
         space, _, name = row["workload"].partition("/")
         try:
             state = state_of(await self._client.get(WORKLOADS, name, Json, namespace=space))

@@ -1,7 +1,7 @@
-"""Names that a shell completes: namespaces, queues, workloads and what else of a cluster a command takes.
+"""Names that a shell completes: namespaces, queues, workloads and other objects that a command takes.
 
-Asked of the API server with the caller's rights, for a moment only. Who cannot be told gets no names, and no message:
-a shell would print it into the line that is typed.
+They are read from the API server with the caller's rights, within a short time. Where that fails there are no names,
+and no message: a shell would print it into the line that is typed.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S: Final = 3.0
 _MOST_SPACES: Final = 8
-"""Namespaces that are looked into for one word."""
+"""The most namespaces that are searched for one word."""
 _POD_WORDS: Final = ("pod", "pods", "po")
 _WORKLOADS: Final = ("name", "named")
 """Parameters that may be NAMESPACE/NAME."""
@@ -39,7 +39,9 @@ def _resource(plural: str) -> "Resource":
 
 
 def names(plural: str) -> Complete:
-    """Names of objects of the kind: in the namespace of ``-n``, else the context's, where the kind has namespaces."""
+    """A completion of names of the kind: in the namespace of ``-n``, else the context's, where the kind has
+    namespaces.
+    """
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         resource = _resource(plural)
@@ -49,7 +51,7 @@ def names(plural: str) -> Complete:
 
 
 def everywhere(plural: str, *others: str) -> Complete:
-    """``NAMESPACE/NAME`` of all namespaces, and names of ``others``."""
+    """A completion of ``NAMESPACE/NAME`` of all namespaces, and of names of ``others``."""
 
     def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
         found = [f"{_namespace(each)}/{_name(each)}" for each in _read(ctx, _resource(plural), None)]
@@ -61,8 +63,8 @@ def everywhere(plural: str, *others: str) -> Complete:
 
 
 def workloads(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Workloads and the jobs that they stand for, of a namespace that is named before a slash, by ``-n``, or by the
-    context; and NAMESPACE/NAME of the namespaces that begin with what is typed.
+    """The Workloads and the jobs that they stand for, in a namespace that is named before a slash, by ``-n``, or by the
+    context; and NAMESPACE/NAME of the namespaces that begin with the typed word.
     """
     space, slash, _bare = incomplete.rpartition("/")
     if slash:
@@ -75,7 +77,7 @@ def workloads(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 
 
 def workloads_and_pods(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """As ``workloads``, and pod/NAME once the word for a pod is begun."""
+    """The names that ``workloads`` gives, and pod/NAME once the word for a pod is begun."""
     space, slash, _bare = incomplete.rpartition("/")
     word = space if slash else "pod"
     found: list[str] = []
@@ -88,7 +90,7 @@ def workloads_and_pods(ctx: click.Context, param: click.Parameter, incomplete: s
 
 
 def _jobs(ctx: click.Context, namespace: str | None) -> set[str]:
-    """Workloads and the jobs that they stand for."""
+    """The names of Workloads and of the jobs that they stand for."""
     found: set[str] = set()
     for each in _read(ctx, _resource("workloads"), namespace):
         found.add(_name(each))
@@ -98,7 +100,9 @@ def _jobs(ctx: click.Context, namespace: str | None) -> set[str]:
 
 
 def kubectls(plural: str) -> Complete:
-    """Names of objects of the kind among kubectl's own words, of which those are read that say where they are."""
+    """A completion of names of the kind among kubectl's own words; those that choose the cluster and the namespace are
+    read.
+    """
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         from cli.kubectlwords import read
@@ -116,7 +120,7 @@ def kubectls(plural: str) -> Complete:
 
 
 def contexts(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Contexts of the kubeconfig files."""
+    """The contexts of the kubeconfig files."""
     from kube.errors import ConfigError
     from kube.kubeconfig import contexts_of
 
@@ -154,14 +158,14 @@ def _line(ctx: click.Context | None) -> Iterator[click.Context]:
 
 
 def _cluster(ctx: click.Context) -> "ClusterConfig":
-    """Raises click.ClickException, ConfigError."""
+    """The configuration of the client. Raises click.ClickException, ConfigError."""
     from kube.logins import logged_in
 
     return logged_in(*_files(ctx), context=_given(ctx, "context"))
 
 
 def _space(ctx: click.Context, resource: "Resource") -> str | None:
-    """Raises nothing: without a cluster there is no namespace, and no name either."""
+    """The namespace to look into; None for all, or where there is no cluster. Raises nothing."""
     if not resource.namespaced or _given(ctx, "everywhere"):
         return None
     named = _given(ctx, "namespace") or _before_slash(ctx)
@@ -174,7 +178,7 @@ def _space(ctx: click.Context, resource: "Resource") -> str | None:
 
 
 def _before_slash(ctx: click.Context) -> str:
-    """Of the WORKLOAD that the line names already: what is completed behind it is of its namespace.
+    """The namespace of the WORKLOAD that the line names already: names completed behind it are of its namespace.
 
     Click leaves arguments in ``args`` where an option before the cursor still lacks its value.
     """

@@ -1,8 +1,9 @@
 """Tables for people: no word and no name is ever broken, however narrow the terminal is.
 
 Columns hold names and numbers, which stay whole; those that hold ``prose`` fold at spaces. Where a table is too wide,
-prose folds first; then columns are left out, the one of the highest ``rank`` first, and a line says which; then what
-may not be left out stands below its row. A ``wide`` table leaves nothing out. In a pipe there is room for everything.
+prose folds first; then columns are left out, the one of the highest ``rank`` first, and a line says which; then cells
+that may not be left out stand below their row. A ``wide`` table leaves no column out. In a pipe there is room for all
+columns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,17 +16,19 @@ from rich.text import Text
 from cli.escapes import visible
 
 GAP: Final = 2
-"""Spaces between two columns."""
+"""The number of spaces between two columns."""
 _PROSE: Final = 24
-"""Prose is not squeezed below so many columns while others can be left out for it."""
+"""The least width of prose while other columns can be left out for it."""
 _INDENT: Final = 4
-"""Of what stands below its row."""
+"""The indent of a cell that stands below its row."""
 
 Cell = str | Text
 
 
 class Column(Struct, frozen=True):
-    """``rank``: 0 is never left out, else the higher the earlier. ``prose`` is words, or names behind commas."""
+    """A column. ``rank`` 0 is never left out; others are left out the earlier the higher their rank. ``prose`` is
+    words, or names behind commas.
+    """
 
     name: str
     rank: int = 0
@@ -42,8 +45,8 @@ def prose(name: str, rank: int = 0) -> Column:
 
 
 class Table:
-    """Printed by ``cli.console.show``. ``wide``: nothing is left out. ``cut``: each row takes one line, as on a screen
-    of so many lines: what has no room is cut after a word, and no line tells what was left out.
+    """A table that ``cli.console.show`` prints. ``wide``: no column is left out. ``cut``: each row takes one line, as
+    on a screen of so many lines: text without room is cut after a word, and no line tells what was left out.
     """
 
     def __init__(self, title: str, columns: Iterable[str | Column]) -> None:
@@ -57,11 +60,11 @@ class Table:
         self.columns.append(Column(column) if isinstance(column, str) else column)
 
     def add_row(self, *cells: Cell) -> None:
-        """With fewer cells than columns it is a line across them."""
+        """Add a row. With fewer cells than columns it is a line across them."""
         self.rows.append(cells)
 
     def fits(self, width: int) -> bool:
-        """Whether nothing has to stand below its row, with columns left out that may be."""
+        """Whether no cell has to stand below its row, with columns left out that may be."""
         rows = [tuple(_text(cell) for cell in row) for row in self.rows if len(row) == len(self.columns)]
         return not fitted(self.columns, rows, width).below
 
@@ -87,7 +90,7 @@ class Table:
 
 
 class Fit(Struct, frozen=True):
-    """Columns by their places: those ``shown`` with their widths, those below each row, those left out."""
+    """The columns by their places: those ``shown`` with their widths, those below each row, those left out."""
 
     shown: tuple[int, ...]
     widths: tuple[int, ...]
@@ -98,7 +101,7 @@ class Fit(Struct, frozen=True):
 def fitted(
     columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int, *, wide: bool = False, cut: bool = False
 ) -> Fit:
-    """Which columns are shown in lines of ``width``. Pure."""
+    """The columns that are shown in lines of ``width``. Pure."""
     full = [max([_width(column.name), *(_widest_line(row[at]) for row in rows)]) for at, column in enumerate(columns)]
     least = list(full)
     for at, column in enumerate(columns):
@@ -119,7 +122,7 @@ def fitted(
         told = max(shown[1:], key=lambda at: (columns[at].prose, at))
         shown.remove(told)
         below.append(told)
-    # What was left out for prose that then stands below has its room again.
+    # A column left out for prose that then stands below has its room again.
     for at in sorted(gone, key=lambda at: (columns[at].rank, at)):
         if _sum(least, [*shown, at]) > width:
             break
@@ -135,7 +138,7 @@ def _sum(widths: Sequence[int], shown: Sequence[int]) -> int:
 
 
 def _widths(full: Sequence[int], least: Sequence[int], shown: Sequence[int], width: int) -> tuple[int, ...]:
-    """Each column has its least; what is left goes to those that want more, evenly."""
+    """The widths of the columns: each has its least; the rest goes to those that want more, evenly."""
     found = {at: least[at] for at in shown}
     room = width - _sum(least, shown)
     while room > 0 and (short := [at for at in shown if found[at] < full[at]]):
@@ -170,7 +173,7 @@ def _line(cells: Sequence[Text], widths: Sequence[int]) -> Text:
 
 
 def _cut(cell: Text, width: int) -> list[Text]:
-    """As many of its words as there is room for."""
+    """The cell cut after as many of its words as there is room for."""
     line = next(iter(cell.split("\n")), Text())
     if line.cell_len <= width:
         return [line]
@@ -179,8 +182,8 @@ def _cut(cell: Text, width: int) -> list[Text]:
 
 
 def folded(text: Text, width: int) -> Iterator[Text]:
-    """Its lines, folded at spaces alone: a word that is longer than ``width`` has a line of its own. What a line is
-    indented by, its continuation is as well.
+    """The lines of the text, folded at spaces alone: a word that is longer than ``width`` has a line of its own. The
+    continuation of an indented line has its indent.
     """
     for line in text.split("\n", allow_blank=True) or [Text()]:
         if line.cell_len <= width:

@@ -1,6 +1,6 @@
-"""Where the objects of manifests go: whether their namespace is there, and the queue that they name.
+"""Checks where the objects of manifests go: whether their namespace exists, and the queue that they name.
 
-A namespace that is not there ends the command; a queue may be created later, and is a warning, as in a simulation.
+A namespace that does not exist ends the command; a queue may be created later, and is a warning, as in a simulation.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from kube.errors import ForbiddenError, KubeError, NotFoundError
 
 
 class Target(NamedTuple):
-    """``place``: what messages call the namespace's source."""
+    """The destination of a document. ``place`` is the namespace's source in messages."""
 
     document: Document
     namespace: str
@@ -28,7 +28,7 @@ class Target(NamedTuple):
 
 
 def target(document: Document, option: str | None, of_context: str) -> Target:
-    """``-n`` goes before the manifest's own namespace, and that before the context's."""
+    """The destination: ``-n`` goes before the manifest's own namespace, and that before the context's."""
     path = ("metadata", "namespace")
     own = document.data["metadata"].get("namespace")
     if option:
@@ -39,9 +39,9 @@ def target(document: Document, option: str | None, of_context: str) -> Target:
 
 
 async def unknown_queues(client: Client, targets: Iterable[Target]) -> list[str]:
-    """A warning for each queue that its namespace has not; those of the manifests count as being there.
+    """A warning for each queue that its namespace does not have; those of the manifests count as existing.
 
-    Raises click.ClickException for a namespace that is not there, KubeError where no cluster answers.
+    Raises click.ClickException for a namespace that does not exist, KubeError where no cluster answers.
     """
     every = tuple(targets)
     made: dict[str, set[str]] = {}
@@ -67,7 +67,9 @@ async def unknown_queues(client: Client, targets: Iterable[Target]) -> list[str]
 
 
 async def _queues(client: Client, namespace: str) -> set[str] | None:
-    """None where they may not be read, or the cluster does not have the kind: that is told."""
+    """The names of the namespace's LocalQueues; None, with a note, where they may not be read, or the cluster does not
+    have the kind.
+    """
     try:
         return {str(each["metadata"]["name"]) for each in await listed(client, LOCAL_QUEUES, namespace)}
     except (ForbiddenError, NotFoundError) as failed:
@@ -76,10 +78,10 @@ async def _queues(client: Client, namespace: str) -> set[str] | None:
 
 
 async def _look_for(client: Client, one: Target) -> None:
-    """A namespace without queues may be none at all. Raises click.ClickException."""
+    """Check that a namespace without queues exists at all. Raises click.ClickException."""
     try:
         spaces = {str(each["metadata"]["name"]) for each in await listed(client, NAMESPACES, None)}
-    except KubeError:  # who may not list them is told by what is created
+    except KubeError:  # an account that may not list them hears of it when the object is created
         return
     if spaces and one.namespace not in spaces:
         raise click.ClickException(await no_namespace(client, one.place, one.namespace))

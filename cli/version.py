@@ -1,4 +1,4 @@
-"""``tessera version``: of the command, and where a cluster is reached of its controller and its agents."""
+"""``tessera version``: versions of the command, and where a cluster is reached of its controller and its agents."""
 
 import asyncio
 from collections import Counter
@@ -41,7 +41,9 @@ def version(client: bool, where: Where, output: str) -> None:
 
 
 async def _of_cluster(where: Where) -> Json:
-    """``controller`` and ``agents``; in place of one that could not be asked, ``<what>Unknown`` says why."""
+    """The ``controller`` and ``agents`` of the cluster; in place of one that could not be asked, ``<what>Unknown`` says
+    why.
+    """
     try:
         cluster = where.cluster()
         cluster.ssl_context()  # certificates that TLS cannot use
@@ -63,7 +65,7 @@ async def _of_cluster(where: Where) -> Json:
 
 
 def agents(nodes: tuple[Json, ...]) -> list[Json]:
-    """Versions with the number of nodes whose agents have them, the most frequent first; "" where one told none."""
+    """The agents' versions with the number of nodes that have each, the most frequent first; "" where one told none."""
     counted = Counter(str((node.get("status") or {}).get("agentVersion") or "") for node in nodes)
     return [{"version": name, "nodes": count} for name, count in sorted(counted.items(), key=lambda e: (-e[1], e[0]))]
 

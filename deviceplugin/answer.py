@@ -1,4 +1,4 @@
-"""What Allocate answers, as plain data: events in (the ids kubelet chose), one container's edits out.
+"""Allocate's answers as plain data: the ids that the kubelet chose come in, one container's edits go out.
 
 Shapes follow the NVIDIA device plugin, so that its container toolkit and CDI runtimes understand them unchanged.
 """
@@ -24,7 +24,7 @@ VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 VOLUME_ROOT = "/var/run/nvidia-container-devices"
 CDI_VENDOR = "k8s.device-plugin.nvidia.com"
 _SHOWN = 80
-"""Letters of an id that an error shows."""
+"""The most characters of an id that an error shows."""
 
 
 class AllocationError(ValueError):
@@ -67,8 +67,8 @@ def granted(
 ) -> tuple[LogicalDevice, ...]:
     """The devices behind ``ids``, each once, checked: known, healthy, and no more replicas than the resource allows.
 
-    Raises AllocationError, in the words of NVIDIA's plugin where it refuses too. ``unhealthy`` maps a device to why it
-    is not to be given; ``gpus_asked`` is ``fractions.check_granted``'s.
+    Raises AllocationError, in the words of NVIDIA's plugin where it refuses too. ``unhealthy`` maps a device to the
+    reason why it is not to be given; ``gpus_asked`` is ``fractions.check_granted``'s.
     """
     devices = []
     for device_id in dict.fromkeys(ids):
@@ -103,21 +103,23 @@ def _one_at_most(resource: Resource, device: LogicalDevice) -> bool:
 
 
 def _daemon(device: LogicalDevice) -> str:
-    """The MPS daemon of whoever gets the device; empty for none."""
+    """The MPS daemon that serves the device; empty for none."""
     if device.share is None or not device.share.sharing.needs_mps:
         return ""
     return device.share.together[0] if device.share.together else device.physical_id
 
 
 def merged(first: ContainerAnswer, envs: Mapping[str, str], mounts: Sequence[Mount]) -> ContainerAnswer:
-    """The answer with more variables and mounts: what no device list tells, such as the way to an MPS daemon."""
+    """The answer with more variables and mounts, for things that no device list names, such as the pipe of an MPS
+    daemon.
+    """
     return structs.replace(first, envs={**first.envs, **envs}, mounts=(*first.mounts, *mounts))
 
 
 def answer(spec: AllocationSpec, access: NodeAccess, devices: Sequence[LogicalDevice], token: str) -> ContainerAnswer:
     """The edits that give a container ``devices``; ``token`` makes the CDI annotation key unique within the pod.
 
-    No device at all is answered too, as NVIDIA's plugin does: with a list of none.
+    A request without devices is answered too, as NVIDIA's plugin does: with an empty list.
     """
     physical = tuple(dict.fromkeys(device.physical_id for device in devices))
     names = tuple(_name(spec, access, uuid) for uuid in physical)
@@ -137,7 +139,8 @@ def answer(spec: AllocationSpec, access: NodeAccess, devices: Sequence[LogicalDe
 
 
 def _passes_device_specs(spec: AllocationSpec) -> bool:
-    # CDI alone injects the files itself; beside it a runtime without CDI may be the one that acts.
+    # CDI injects the files itself where it is the only strategy; beside others a runtime without CDI may be the one
+    # that acts.
     return spec.pass_device_specs and not all(strategy.is_cdi for strategy in spec.strategies)
 
 
@@ -157,14 +160,14 @@ def _qualified(
 
 
 def _envs(spec: AllocationSpec, names: Sequence[str], channels: Iterable[int]) -> dict[str, str]:
-    # The legacy runtime and programs in the container go by these, however the files come in.
+    # The legacy runtime and programs in the container read these variables, however the files come in.
     envs = {f"NVIDIA_{cls.upper()}": "enabled" for cls in spec.extras}
     if DeviceListStrategy.ENVVAR in spec.strategies:
         envs[VISIBLE_DEVICES] = ",".join(names)
         if listed := ",".join(map(str, channels)):
             envs["NVIDIA_IMEX_CHANNELS"] = listed
     if DeviceListStrategy.VOLUME_MOUNTS in spec.strategies:
-        # Beside envvar it takes the variable over: the path says that the mounts are the list.
+        # Beside envvar this strategy takes the variable over: the path says that the mounts are the list.
         envs[VISIBLE_DEVICES] = VOLUME_ROOT
     return envs
 

@@ -33,9 +33,9 @@ def file_name(cls: str) -> str:
 
 
 def specs(spec: AllocationSpec, access: NodeAccess, driver: DriverFiles) -> dict[str, Spec]:
-    """File name to content, for every class that ``spec`` can name in an answer. Empty without a CDI strategy.
+    """The specs by file name, one for every class that ``spec`` can name in an answer. Empty without a CDI strategy.
 
-    A class of which this host has no files is without devices: no answer names it, and its file is not to be written.
+    A class of which this host has no files has no devices: no answer names it, and its file is not to be written.
     """
     if not spec.uses_cdi:
         return {}
@@ -50,7 +50,7 @@ def specs(spec: AllocationSpec, access: NodeAccess, driver: DriverFiles) -> dict
 
 
 def gpu_spec(spec: AllocationSpec, access: NodeAccess, driver: DriverFiles) -> Spec:
-    """One CDI device for each GPU and MIG instance, by the name that Allocate uses for it."""
+    """The spec with one CDI device for each GPU and MIG instance, by the name that Allocate uses for it."""
     devices = [
         _gpu(device.index if spec.device_id is DeviceIdStrategy.INDEX else physical, device, driver.hook)
         for physical, device in access.devices.items()
@@ -68,12 +68,12 @@ def device_names(document: Spec) -> set[str]:
 
 
 def rename_kind(document: Mapping[str, Any], cls: str) -> Spec:
-    """A spec generated elsewhere (nvidia-ctk), under the kind that our answers name."""
+    """A spec that another program (nvidia-ctk) generated, under the kind that our answers name."""
     return {**document, "kind": f"{CDI_VENDOR}/{cls}"}
 
 
 def _document(cls: str, devices: Sequence[Spec], edits: Spec) -> Spec:
-    # A spec without devices is invalid: the file is then left out by the caller's emptiness check.
+    # A spec without devices is invalid: the caller does not write such a file.
     return {
         "cdiVersion": CDI_VERSION,
         "kind": f"{CDI_VENDOR}/{cls}",

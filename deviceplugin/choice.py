@@ -1,4 +1,4 @@
-"""Preferring devices without holding anybody up: the shell around ``inventory.preference.preference``.
+"""Prefers devices without holding anybody up: the shell around ``inventory.preference.preference``.
 
 Where the controller planned which devices the next container gets, a ``Planner`` says so, and the links do not decide.
 
@@ -22,9 +22,11 @@ GAP_S = 0.001
 
 
 class Advice(Protocol):
-    """``devices``: the planned ones, empty where no plan decides. ``avoid``: those that are planned for others.
+    """A planner's advice. ``devices``: the planned ones, empty where no plan decides. ``avoid``: those that are planned
+    for others.
 
-    ``gpus``: of percents, the number of GPUs that they are to lie on; 0 where the pod says none that there can be.
+    ``gpus``: for percents, the number of GPUs that they are to lie on; 0 where the pod's annotation names no valid
+    number.
     """
 
     @property
@@ -36,7 +38,9 @@ class Advice(Protocol):
 
 
 class Planner(Protocol):
-    """The plans for pods. ``advise`` may wait a moment for news; ``given`` hears what Allocate handed out."""
+    """The plans for pods. ``advise`` may wait a moment for news; ``given`` gets the devices that Allocate
+    handed out.
+    """
 
     async def advise(
         self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int
@@ -45,7 +49,9 @@ class Planner(Protocol):
     def given(self, resource: ResourceName, devices: Iterable[DeviceId]) -> None: ...
 
     def gpus_asked(self, resource: ResourceName, size: int) -> frozenset[int]:
-        """On how many GPUs a request of that size may be meant to lie; empty where no pod that waits asks for it."""
+        """The numbers of GPUs on which a request of that size may be meant to lie; empty where no waiting pod asks for
+        it.
+        """
         ...
 
 
@@ -63,12 +69,14 @@ class Preferrer:
         self._planner = planner
 
     def given(self, view: ResourceView, devices: Iterable[str]) -> None:
-        """Allocate handed these out."""
+        """Record that Allocate handed these devices out."""
         if self._planner is not None:
             self._planner.given(view.resource.name, map(DeviceId, devices))
 
     def gpus_asked(self, view: ResourceView, size: int) -> frozenset[int]:
-        """On how many GPUs the percents of a request of that size may lie: on one, as far as is known."""
+        """The numbers of GPUs on which the percents of a request of that size may lie: one, unless a waiting pod asks
+        for more.
+        """
         asked = self._planner.gpus_asked(view.resource.name, size) if self._planner is not None else frozenset()
         return asked or frozenset({1})
 
@@ -77,7 +85,7 @@ class Preferrer:
     ) -> tuple[DeviceId, ...]:
         """The best set, or the best found within the budget. Raises UnsatisfiableError where no set exists at all.
 
-        Nothing asked for is answered with nothing, as NVIDIA's plugin does.
+        A request for no device gets an empty answer, as from NVIDIA's plugin.
         """
         if size == 0 and not required:
             return ()
@@ -93,13 +101,14 @@ class Preferrer:
         try:
             pending = self._start(view, free, [DeviceId(device) for device in available], pinned, size, gpus)
         except UnknownDeviceError:
-            # Kubelet's list is older than ours: any answer it understands beats an error, which would fail the pod.
+            # The kubelet's list is older than ours: any answer it understands beats an error, which would fail the pod.
             return any_answer(free, pinned, size)
         deadline = self._clock() + self._budget_s
         while True:
             if self._slice(pending) or self._clock() >= deadline:
                 return pending.best.devices
-            # A true pause: an RPC is several turns of the loop, and with sleep(0) each turn would cost it a slice.
+            # GAP_S is a true pause: an RPC is several turns of the loop, and with sleep(0) each turn would cost it a
+            # slice.
             await asyncio.sleep(GAP_S)
 
     @staticmethod
@@ -111,7 +120,9 @@ class Preferrer:
         size: int,
         gpus: int,
     ) -> PendingPreference:
-        """From ``free``; where that has no answer, though ``every`` may have one (percents of one GPU), from that."""
+        """Start a choice from ``free``; where that has no answer, though ``every`` may have one (percents of one GPU),
+        from ``every``.
+        """
         try:
             return view.chooser.start(available=free, required=pinned, size=size, policy=view.policy, gpus=gpus)
         except UnsatisfiableError:
@@ -120,7 +131,7 @@ class Preferrer:
             return view.chooser.start(available=every, required=pinned, size=size, policy=view.policy, gpus=gpus)
 
     def _slice(self, pending: PendingPreference) -> bool:
-        """Improve for at most a slice (and one step); True when nothing better will come."""
+        """Improve ``pending`` for at most a slice (and one step); True when no better set will come."""
         end = self._clock() + SLICE_S
         while not pending.step():
             if self._clock() >= end:
@@ -129,6 +140,6 @@ class Preferrer:
 
 
 def _without(free: list[DeviceId], avoid: frozenset[DeviceId], size: int) -> list[DeviceId]:
-    """``free`` without those that are planned for other pods, where enough are left."""
+    """``free`` without the devices that are planned for other pods, where enough are left."""
     rest = [device for device in free if device not in avoid] if avoid else free
     return rest if len(rest) >= size else free

@@ -1,4 +1,4 @@
-"""What a container needs of the driver beside device nodes, as edits of a CDI spec. Pure.
+"""The parts of the driver that a container needs beside device nodes, as edits of a CDI spec. Pure.
 
 With NVIDIA's hook program on the host, libraries are mounted under their file names and its hooks make the links, the
 loader's cache, forward compatibility and the closed ``/proc/driver/nvidia/params``: the edits of NVIDIA's plugin.
@@ -49,7 +49,7 @@ class Library(Struct, frozen=True):
 
 
 class HookProgram(Struct, frozen=True):
-    """nvidia-cdi-hook (or nvidia-ctk) on the host, and which hooks are to be asked of it."""
+    """The program nvidia-cdi-hook (or nvidia-ctk) on the host, and the hooks that it may be called for."""
 
     path: str
     hooks: tuple[str, ...] = HOOKS
@@ -61,15 +61,15 @@ class HookProgram(Struct, frozen=True):
         return {"hookName": "createContainer", "path": self.path, "args": [*words, hook, *arguments]}
 
     def links(self, links: Sequence[Symlink]) -> list[Mapping[str, Any]]:
-        """One call that makes ``links``; none where there is nothing to make, or the hook is not to be asked."""
+        """One call that makes ``links``; none where there is no link to make, or the hook is not to be called."""
         if not links or CREATE_SYMLINKS not in self.hooks:
             return []
         return [self.call(CREATE_SYMLINKS, (w for link in links for w in ("--link", f"{link.target}::{link.path}")))]
 
 
 class DriverFiles(Struct, frozen=True):
-    """The driver as found below its root. ``programs``, ``files`` (configuration and firmware) and ``sockets`` are
-    (host path, container path), ``file_links`` links to some of the files, each with the host path of its file.
+    """The driver's files below its root. ``programs``, ``files`` (configuration and firmware) and ``sockets`` are (host
+    path, container path), ``file_links`` links to some of the files, each with the host path of its file.
 
     ``main_folder`` is the container's folder of libcuda; ``machine`` is the processor as ``uname`` names it.
     """
@@ -86,7 +86,7 @@ class DriverFiles(Struct, frozen=True):
 
 
 def driver_edits(driver: DriverFiles) -> dict[str, Any]:
-    """``mounts``, ``hooks`` and ``env`` of a spec; what is empty is left out."""
+    """The ``mounts``, ``hooks`` and ``env`` of a spec; empty ones are left out."""
     libraries = [(library.host_path, library.path) for library in driver.libraries]
     if driver.hook is None or CREATE_SYMLINKS not in driver.hook.hooks:
         libraries += [(lib.host_path, link.path) for lib in driver.libraries for link in lib.links]
@@ -126,7 +126,7 @@ def _where_loaders_look(driver: DriverFiles) -> Iterable[tuple[str, str]]:
     for library in driver.libraries:
         if library.folder.endswith("/vdpau"):
             continue  # no loader searches it
-        # Such as `gbm/nvidia-drm_gbm.so`, a name in a folder below.
+        # A link such as `gbm/nvidia-drm_gbm.so` is a name in a folder below.
         names = [link.path.removeprefix(f"{library.folder}/") for link in library.links] or [library.name]
         for folder in (family[0] for family in families if family and library.folder not in family):
             yield from ((library.host_path, f"{folder}/{name}") for name in names)
@@ -141,5 +141,5 @@ def _mount(host: str, inside: str, options: Sequence[str] = _FILE) -> Mapping[st
 
 
 def chosen_hooks(known: Collection[str], disabled: Collection[str]) -> tuple[str, ...]:
-    """Those of HOOKS that a program knows and that are not disabled; ``all`` among ``disabled`` is every one."""
+    """The hooks in HOOKS that a program knows and that are not disabled; ``all`` in ``disabled`` disables every one."""
     return () if ALL_HOOKS in disabled else tuple(hook for hook in HOOKS if hook in known and hook not in disabled)

@@ -1,7 +1,7 @@
-"""News of a folder, from Linux's inotify(7): something in it came, went or was moved. A hint, never the truth.
+"""News of a folder, from Linux's inotify(7): a file in it came, went or was moved. News are hints, never the truth.
 
-A watch ends with the folder that it was made on, and may be refused (there are so many for a user): who uses it looks
-for himself from time to time, and after each hint.
+A watch ends with the folder that it was made on, and may be refused (the number for a user is limited): its user looks
+into the folder from time to time as well, and after each hint.
 """
 
 import asyncio
@@ -18,12 +18,16 @@ log = logging.getLogger(__name__)
 CREATED, DELETED, MOVED_TO, MOVED_AWAY, SELF_DELETED, SELF_MOVED = 0x100, 0x200, 0x80, 0x40, 0x400, 0x800
 MASK = CREATED | DELETED | MOVED_TO | MOVED_AWAY | SELF_DELETED | SELF_MOVED
 GATHER_S = 0.02
-"""From the first event to the hint: a kubelet that starts removes and makes several files, and then listens."""
+"""The seconds from the first event to the hint: a kubelet that starts removes and makes several files, and then
+listens.
+"""
 MOST_BYTES = 64 << 10
 
 
 class FolderNews:
-    """Calls ``told`` soon after something happened in ``folder``. Of one event loop, from ``start`` to ``stop``."""
+    """Calls ``told`` soon after something happened in ``folder``. It belongs to one event loop, from ``start`` to
+    ``stop``.
+    """
 
     def __init__(self, folder: Path, told: Callable[[], None]) -> None:
         self._folder = folder
@@ -34,11 +38,11 @@ class FolderNews:
 
     @property
     def watching(self) -> bool:
-        """Whether what happens in the folder is told, as far as is known."""
+        """Whether events in the folder are told, as far as is known."""
         return self._watched is not None
 
     def start(self) -> None:
-        """Watch; where that cannot be done there are no hints."""
+        """Start to watch; where that cannot be done there are no hints."""
         libc = ctypes.CDLL(None, use_errno=True)
         self._libc = libc
         if getattr(libc, "inotify_init1", None) is None:
@@ -52,7 +56,7 @@ class FolderNews:
         self.renew()
 
     def renew(self) -> None:
-        """Watch the folder that is there now, where it is another one than before. Costs a stat."""
+        """Watch the folder that is there now, where it is another one than before. A call costs a stat."""
         if self._file is None:
             return
         try:

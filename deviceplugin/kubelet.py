@@ -1,6 +1,6 @@
-"""The kubelet's side of the folder: is it there, is it still the same one, and registering with it.
+"""The kubelet's socket: whether it exists, whether it is still the same one, and the registration with it.
 
-Its socket is compared by identity, not by name: a kubelet that restarts deletes every socket in the folder and makes a
+The socket is compared by identity, not by name: a kubelet that restarts deletes every socket in the folder and makes a
 new ``kubelet.sock``. A stat each second is 20 us; an inotify watch would not see a folder that is itself replaced.
 """
 
@@ -21,7 +21,7 @@ REGISTER_TIMEOUT_S = 5.0
 
 
 class SocketIdentity(NamedTuple):
-    """A socket file as one incarnation. Inode numbers are reused at once on tmpfs, hence the change time."""
+    """The identity of a socket file. Inode numbers are reused at once on tmpfs, hence the change time."""
 
     device: int
     inode: int
@@ -29,7 +29,7 @@ class SocketIdentity(NamedTuple):
 
 
 def identify(path: Path) -> SocketIdentity | None:
-    """The incarnation that stands at ``path``, or None."""
+    """The identity of the file at ``path``; None where there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -44,21 +44,21 @@ def listens(path: Path) -> bool:
         try:
             probe.connect(str(path))
         except BlockingIOError:
-            return True  # its queue is full
+            return True  # the queue of the socket is full
         except OSError:
             return False
     return True
 
 
 def stands(path: Path, known: SocketIdentity | None) -> bool:
-    """Whether ``path`` is still the incarnation that is ``known``. False for None: a kubelet that starts empties its
-    folder, and may sweep a socket before its identity was read.
+    """Whether the file at ``path`` is still the one with the identity ``known``. False for None: a kubelet that starts
+    empties its folder, and may sweep a socket before its identity was read.
     """
     return known is not None and identify(path) == known
 
 
 class RegistrationError(Exception):
-    """The kubelet refused or did not answer: try again later."""
+    """The kubelet refused or did not answer; the registration is to be tried again later."""
 
 
 async def register(kubelet: Path, resource: ResourceName, endpoint: str) -> None:

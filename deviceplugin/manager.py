@@ -1,10 +1,9 @@
 """Keeps one registered server for each resource the node advertises, whatever the kubelet does meanwhile.
 
-Desired state in (``apply``), servers out. One task (``run``) compares the two, the kubelet's socket and our own
-sockets, and mends what differs: a new kubelet, a removed socket, a refused registration. It looks when news of the
-folder come or a stream ends, and every few seconds in any case: each second where something is not as it should be, or
-nothing would tell. Views of resources that already have a server are swapped at once, without
-waiting for the task.
+``apply`` takes the desired state. One task (``run``) compares it, the kubelet's socket and our own sockets, and mends
+what differs: a new kubelet, a removed socket, a refused registration. It looks when news of the folder come or a stream
+ends, and every few seconds in any case: each second where something is not as desired, or no news would tell. Views of
+resources that already have a server are swapped at once, without waiting for the task.
 """
 
 import asyncio
@@ -28,15 +27,17 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 QUIET_POLL_S = 5.0
-"""Where all is well and the folder is watched: news may be lost, so that looks never end."""
+"""The seconds between two looks where all is well and the folder is watched: news may be lost, so that looks
+never end.
+"""
 UNHEARD_S = 3.0
-"""How long a registered server may be without a stream before it registers again."""
+"""The seconds for which a registered server may be without a stream before it registers again."""
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 5.0
 
 
 class ServerStatus(Struct, frozen=True):
-    """How one resource stands with the kubelet."""
+    """The registration of one resource with the kubelet."""
 
     resource: ResourceName
     socket: str
@@ -53,7 +54,7 @@ class _Slot:
         self.identity: SocketIdentity | None = None
         self.registered_with: SocketIdentity | None = None
         self.heard_at = 0.0
-        """When kubelet was last seen to listen, or was asked to."""
+        """The time at which the kubelet was last seen to listen, or was asked to."""
         self.retry_at = 0.0
         self.retry_delay_s = FIRST_RETRY_S
         self.last_error: str | None = None
@@ -92,8 +93,8 @@ class PluginManager:
         self._wake = asyncio.Event()
 
     def apply(self, views: Iterable[ResourceView]) -> None:
-        """Advertise exactly these from now on. What is served changes at once, other resources come when the task runs
-        next: no server gives a device in a shape that is withdrawn.
+        """Advertise exactly these resources from now on. Served views change at once, other resources come when the
+        task runs next: no server gives a device in a shape that is withdrawn.
         """
         self._desired = {view.resource.name: view for view in views}
         for server in (*(slot.server for slot in self._slots.values()), *self._leaving):
@@ -128,7 +129,7 @@ class PluginManager:
         return self._kubelet is not None and slot.registered_with == self._kubelet
 
     async def run(self) -> None:
-        """Mend until cancelled."""
+        """Mend the servers until cancelled."""
         news = FolderNews((self._kubelet_socket or self._folder / "none").parent, self._hinted)
         news.start()
         try:
@@ -137,8 +138,8 @@ class PluginManager:
             news.stop()
 
     def _hinted(self) -> None:
-        """A new kubelet is met at once, and a socket of ours that is gone made anew; what else happens in the folder is
-        not ours.
+        """Wake the task where a new kubelet is there, or a socket of ours is gone; other changes of the folder do not
+        matter.
         """
         gone = any(not stands(slot.server.socket, slot.identity) for slot in self._slots.values() if slot.server.socket)
         if gone or self._identify_kubelet() != self._kubelet:
@@ -155,7 +156,7 @@ class PluginManager:
             self._wake.clear()
             await self.mend()
             news.renew()
-            # Whatever wakes it, it looks: a timer that sets the event costs half of a timeout that is raised.
+            # The task looks whatever wakes it: a timer that sets the event costs half of a timeout that is raised.
             timer = asyncio.get_running_loop().call_later(self._pause_s(watched=news.watching), self._wake.set)
             try:
                 await self._wake.wait()
@@ -204,12 +205,13 @@ class PluginManager:
         return None if self._kubelet_socket is None else identify(self._kubelet_socket)
 
     def _pause_s(self, *, watched: bool = False) -> float:
-        """Until the next look: the poll, or a retry that falls due earlier.
+        """The seconds until the next look: the poll, or a retry that falls due earlier.
 
         Polls are on whole multiples of their interval: those of one process that fall together cost one wake-up.
         """
         due = (slot.retry_at - self._clock() for slot in self._slots.values() if not self._is_registered(slot))
-        # What was due before this look could not be done in it: no kubelet is there, and only the poll will tell.
+        # A retry that was due before this look could not be done in it: no kubelet is there, and only the poll will
+        # tell.
         well = watched and self.ready and all(slot.server.streams for slot in self._slots.values())
         poll_s = QUIET_POLL_S if well else POLL_S
         return min([poll_s - self._clock() % poll_s, *(max(0.01, wait_s) for wait_s in due if wait_s > 0)])
@@ -222,7 +224,9 @@ class PluginManager:
         return kubelet is not None and slot.registered_with not in {None, kubelet}
 
     def _check_heard(self, name: ResourceName, slot: _Slot) -> None:
-        """Kubelet drops a plugin whose stream ended and never calls again by itself: then it is registered again."""
+        """Register a server again that has no stream: the kubelet drops a plugin whose stream ended and never calls
+        again by itself.
+        """
         if slot.server.streams or not self._is_registered(slot):
             slot.heard_at = self._clock()
         elif self._clock() - slot.heard_at > UNHEARD_S:
@@ -230,7 +234,7 @@ class PluginManager:
             slot.registered_with = None
 
     async def _replace(self, name: ResourceName, view: ResourceView) -> _Slot | None:
-        """A server on a fresh socket. It is registered only after the old one's streams have ended.
+        """Make a server for ``view`` on a fresh socket. It is registered only after the old one's streams have ended.
 
         The other order would keep devices from flickering, but kubelet (1.36, ``runClient``) drops the plugin that is
         registered under the name by then, whichever stream it was that ended: the new one would go with the old.
@@ -281,7 +285,7 @@ class PluginManager:
         self._observer.registered(name, None)
 
     async def _retire(self, name: ResourceName) -> None:
-        """Tell the kubelet that nothing is left (there is no unregister), then stop."""
+        """Tell the kubelet that no device is left (there is no unregister), then stop the server."""
         slot = self._slots.pop(name)
         slot.server.empty()
         await asyncio.wait([self._end(slot.server)])
@@ -289,7 +293,7 @@ class PluginManager:
 
 
 def sweep(folder: Path, name: str = SOCKET) -> int:
-    """Remove sockets of agents that no longer run; returns how many. Live ones of another agent stay."""
+    """Remove sockets of agents that no longer run; return their number. Sockets of another agent that runs stay."""
     import socket
 
     removed = 0

@@ -37,11 +37,11 @@ SOCKET = "tessera-{}.sock"
 MAX_SOCKET_PATH_BYTES = 107
 MAX_REQUEST_BYTES = 4 << 20
 MAX_CONTAINERS = 64
-"""Containers in one request. The kubelet names one; thousands would hold the loop for seconds."""
+"""The most containers in one request. The kubelet names one; thousands would hold the loop for seconds."""
 STOP_GRACE_S = 0.5
-"""How long calls may still take after the streams have ended."""
+"""The seconds that calls may still take after the streams have ended."""
 LAST_WORD_S = 5.0
-"""How long a stream may take to send the last list and end: only a kubelet that does not read takes so long."""
+"""The seconds that a stream may take to send the last list and end: only a kubelet that does not read takes so long."""
 
 
 class SocketPathError(OSError):
@@ -49,24 +49,26 @@ class SocketPathError(OSError):
 
 
 class Stream(Protocol):
-    """What a stream needs of gRPC's context: to hear that the call is over, its end sent or its caller gone."""
+    """The part of gRPC's context that a stream uses: a callback for the end of the call, its end sent or its caller
+    gone.
+    """
 
-    # Any: gRPC's types name a class of their own here, which no function is.
+    # Any, because gRPC's types name a class of their own here, which no function is.
     def add_done_callback(self, callback: Any) -> None: ...
 
 
 class PluginObserver(Protocol):
-    """What plugins tell their owner, for metrics and logs. Every method must return at once and never raise."""
+    """Hears of registrations and calls, for metrics and logs. Every method must return at once and never raise."""
 
     def registered(self, resource: ResourceName, error: str | None) -> None:
-        """A registration with the kubelet succeeded (``error`` is None) or failed."""
+        """Hear that a registration with the kubelet succeeded (``error`` is None) or failed."""
 
     def stream_opened(self, resource: ResourceName) -> None: ...
 
     def stream_closed(self, resource: ResourceName) -> None: ...
 
     def called(self, resource: ResourceName, method: str, duration_s: float, error: str | None) -> None:
-        """An Allocate or GetPreferredAllocation was answered."""
+        """Hear that an Allocate or GetPreferredAllocation was answered."""
 
 
 def options() -> pb.DevicePluginOptions:
@@ -91,7 +93,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         self._changed = asyncio.Event()
         self._closing = False
         self._open: set[Stream] = set()
-        """Those whose end has not been sent yet."""
+        """The streams whose end has not been sent yet."""
         self._server: grpc.aio.Server | None = None
         self.socket: Path | None = None
         self.streams = 0
@@ -105,7 +107,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         return self._view
 
     def update(self, view: ResourceView) -> bool:
-        """Swap the view; True if kubelet is sent a new list."""
+        """Swap the view; True if the kubelet is sent a new list."""
         told = not view.lists_same(self._view)
         self._view = view
         if told:
@@ -113,7 +115,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         return told
 
     def empty(self) -> None:
-        """Tell the kubelet that no device is left: all it can be told, since there is no unregister."""
+        """Tell the kubelet that no device is left; there is no unregister."""
         self.update(self._view.without_devices())
 
     async def start(self, folder: Path) -> Path:
@@ -126,11 +128,11 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         return self.socket
 
     async def stop(self) -> None:
-        """End the streams, stop serving, remove the socket. Every stream has told the present list when it ends."""
+        """End the streams, stop serving, remove the socket. Every stream sends the present list before it ends."""
         self._closing = True
         self._wake()
         if self._server is not None:
-            # gRPC's own grace would do, were it not to cut off what a busy machine has not sent when it is over.
+            # gRPC's own grace would do, except that it cuts off what a busy machine has not sent when it is over.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WORD_S):
                     while self._open:
@@ -162,7 +164,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         try:
             told = None
             while not (self._closing and told is self._view):
-                # Both may change while the list is being sent: then it was not the last one.
+                # Both may change while the list is being sent: then that list was not the last one.
                 changed, told = self._changed, self._view
                 yield wire.device_list(told.resource.devices, told.unhealthy)
                 if not self._closing:
@@ -232,7 +234,7 @@ class DevicePluginServer(pb_grpc.DevicePluginServicer):
         respond: Callable[[], Awaitable[Response]],
         context: grpc.aio.ServicerContext[RequestT, Response],
     ) -> Response:
-        """Answer, and report how long it took. What the caller asked wrongly becomes INVALID_ARGUMENT."""
+        """Answer, and report how long it took. A mistake of the caller becomes INVALID_ARGUMENT."""
         start = time.monotonic()
         error: str | None = None
         try:
@@ -251,23 +253,23 @@ def _check_containers(count: int) -> None:
 
 
 def _draw(folder: Path, name: str) -> Path:
-    # Always as long: a folder either has room for every socket or for none.
+    # The number always has as many digits: a folder either has room for every socket or for none.
     return folder / name.format(f"{secrets.randbelow(10**8):08d}")
 
 
 def bind_socket(server: grpc.aio.Server, folder: Path, name: str) -> Path:
-    """A fresh socket, mode 0600. ``name`` has a ``{}`` for a number that is drawn, so that neither an earlier server
-    nor another agent owns the path. Raises OSError.
+    """Bind a fresh socket, mode 0600, and return its path. ``name`` has a ``{}`` for a number that is drawn, so that
+    neither an earlier server nor another agent owns the path. Raises OSError.
     """
     path = _draw(folder, name)
-    while path.exists():  # gRPC would unlink whatever stands there
+    while path.exists():  # gRPC would unlink the file there
         path = _draw(folder, name)
     length = len(os.fsencode(path))
     if length > MAX_SOCKET_PATH_BYTES:
         raise SocketPathError(
             f"{folder}: sockets in this folder have paths of {length} bytes, expected {MAX_SOCKET_PATH_BYTES} at most"
         )
-    if not folder.is_dir():  # gRPC would say so on stderr, by itself and each time
+    if not folder.is_dir():  # gRPC would print that on stderr, by itself and each time
         raise FileNotFoundError(f"{folder}: cannot bind a socket: no such folder")
     before = os.umask(0o177)
     try:

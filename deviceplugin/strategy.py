@@ -1,4 +1,4 @@
-"""How a container is told which devices it got: the NVIDIA device plugin's choices, by their own names."""
+"""The ways to tell a container which devices it got: the NVIDIA device plugin's choices, by their own names."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class DeviceListStrategy(StrEnum):
-    """Through which channel the container runtime learns the devices."""
+    """The channel through which the container runtime learns the devices."""
 
     ENVVAR = "envvar"
     VOLUME_MOUNTS = "volume-mounts"
@@ -20,7 +20,7 @@ class DeviceListStrategy(StrEnum):
 
 
 class DeviceIdStrategy(StrEnum):
-    """What names a device in the answer (never on kubelet's side): its UUID or its index."""
+    """The name of a device in the answer (never on the kubelet's side): its UUID or its index."""
 
     UUID = "uuid"
     INDEX = "index"
@@ -55,7 +55,7 @@ class AllocationSpec(Struct, frozen=True):
 
 
 class DeviceNode(Struct, frozen=True):
-    """A device file: where the host has it, and where the container sees it."""
+    """A device file: its path on the host, and its path in the container."""
 
     host_path: str
     container_path: str
@@ -69,12 +69,12 @@ class Symlink(Struct, frozen=True):
 
 
 class DeviceAccess(Struct, frozen=True):
-    """What a container needs to use one physical device (a GPU, or a MIG instance).
+    """The files that a container needs to use one physical device (a GPU, or a MIG instance).
 
     ``index`` is ``0`` or ``0:1`` (GPU, MIG instance on it); ``nodes`` are the files of this device alone.
     ``display_nodes`` are a whole GPU's files below ``/dev/dri`` and ``display_links`` their names by PCI bus id: CDI
-    injects them, DeviceSpecs never do, as with NVIDIA's plugin.
-    ``lacking`` is why the files are not all that the device takes: one line, empty where they are.
+    injects them, DeviceSpecs never do, as with NVIDIA's plugin. ``lacking`` says, in one line, which needed files are
+    missing; empty where none is.
     """
 
     index: str
@@ -105,7 +105,7 @@ class NodeAccess(Struct, frozen=True):
     driver_version: str = ""
 
     def channels(self, spec: AllocationSpec) -> dict[int, DeviceNode]:
-        """The IMEX channels that containers are to get and that are there."""
+        """The IMEX channels that containers are to get and that exist."""
         found = {node.container_path: node for node in self.extras.get(IMEX_CLASS, ())}
         paths = {channel: imex_channel_path(channel) for channel in spec.imex_channels}
         return {channel: found[path] for channel, path in paths.items() if path in found}

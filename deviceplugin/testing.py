@@ -22,11 +22,11 @@ from kubeletapi import podresources_v1_pb2 as pr
 from kubeletapi import podresources_v1_pb2_grpc as pr_grpc
 
 HANG_S = 120.0
-"""What takes so long on a machine that others keep busy has failed: it ends a hang."""
+"""The seconds after which a wait counts as a hang, also on a machine that others keep busy."""
 
 
 class Grant(Struct, frozen=True):
-    """What one container was given: the device ids, and the plugin's answer."""
+    """The devices that one container was given, and the plugin's answer."""
 
     resource: str
     devices: tuple[str, ...]
@@ -34,7 +34,7 @@ class Grant(Struct, frozen=True):
 
 
 class Endpoint:
-    """One registered plugin and what it last listed: ``devices`` maps id to health, ``numa`` id to NUMA nodes."""
+    """One registered plugin and its last list: ``devices`` maps id to health, ``numa`` id to NUMA nodes."""
 
     def __init__(self, registration: pb.RegisterRequest, channel: grpc.aio.Channel) -> None:
         self.registration = registration
@@ -63,7 +63,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         self.unlisted: set[tuple[str, str]] = set()
         """Pods that List does not show: their answer is not taken in yet, or a new kubelet has not heard of them."""
         self._admitted: list[tuple[str, str]] = []
-        """Those that are being given their devices: the kubelet has a pod before it admits it."""
+        """Pods that are being given their devices: the kubelet has a pod before it admits it."""
         self._random = random.Random(seed)  # noqa: S311 - the order of a test, not a secret
         self._changed = asyncio.Condition()
         self._servers: list[grpc.aio.Server] = []
@@ -85,7 +85,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
             await server.start()
 
     async def stop(self) -> None:
-        """End every stream and stop serving; what pods hold is kept."""
+        """End every stream and stop serving; the devices that pods hold stay theirs."""
         self.endpoints = {}
         followed, self._followed = self._followed, []
         for endpoint in followed:
@@ -99,7 +99,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         await self.start()
 
     async def wait_for(self, condition: Callable[[], bool], timeout_s: float = HANG_S) -> None:
-        """Return once ``condition`` holds; looked at after each registration and list. Raises TimeoutError."""
+        """Return once ``condition`` holds; it is checked after each registration and list. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s), self._changed:
             await self._changed.wait_for(condition)
 
@@ -120,7 +120,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
 
     @contextmanager
     def _admitting(self, key: tuple[str, str]) -> Iterator[None]:
-        """List has the pod from here on, still without devices."""
+        """A context in which List has the pod, still without devices."""
         self._admitted.append(key)
         try:
             yield
@@ -128,7 +128,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
             self._admitted.remove(key)
 
     def delete(self, pod: str, namespace: str = "default") -> None:
-        """The pod ends; its devices are free again, without a word to the plugin."""
+        """End the pod; its devices are free again, without a word to the plugin."""
         self.pods.pop((namespace, pod), None)
 
     def held(self) -> set[str]:
@@ -140,7 +140,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         asked = pb.ContainerPreferredAllocationRequest(available_deviceIDs=free, allocation_size=count)
         request = pb.PreferredAllocationRequest(container_requests=[asked])
         answer = await endpoint.stub.GetPreferredAllocation(request, timeout=HANG_S)
-        # As the kubelet does: take what is usable of the hint, fill up with the rest.
+        # As the kubelet does, usable devices of the hint come first, then the rest.
         hint = [deviceid for deviceid in answer.container_responses[0].deviceIDs if deviceid in set(free)]
         return list(dict.fromkeys([*hint, *free]))[:count]
 
@@ -167,8 +167,8 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
                 await self._tell()
         except (grpc.aio.AioRpcError, asyncio.CancelledError):
             pass  # cancelled: its channel was closed
-        # By name, as the kubelet does it: the plugin registered under it by now goes, and its devices stay listed as
-        # Unhealthy.
+        # As the kubelet does it, the plugin is dropped by name: the one registered under it by now goes, and its
+        # devices stay listed as Unhealthy.
         gone = self.endpoints.get(name, endpoint)
         gone.devices = dict.fromkeys(gone.devices, "Unhealthy")
         await gone.channel.close()

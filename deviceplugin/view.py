@@ -1,4 +1,4 @@
-"""What one resource's server answers from: an immutable snapshot, swapped whole when anything changes."""
+"""The snapshot from which one resource's server answers: immutable, and swapped whole when anything changes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -15,7 +15,7 @@ from inventory.preference.preference import Chooser
 
 
 class ClientEdits(Protocol):
-    """What makes a container a client of a daemon that shares its device."""
+    """The edits that make a container a client of a daemon that shares its device."""
 
     @property
     def envs(self) -> Mapping[str, str]: ...
@@ -24,18 +24,18 @@ class ClientEdits(Protocol):
 
 
 ClientLookup = Callable[[Sequence[LogicalDevice]], ClientEdits | None]
-"""What else a container needs that got these devices, all of one daemon; None for nothing."""
+"""A function to the further edits of a container that got these devices, all of one daemon; None for none."""
 
 
 def no_client(devices: Sequence[LogicalDevice]) -> ClientEdits | None:  # noqa: ARG001 - one answer for all
-    """No device is shared by a daemon."""
+    """The lookup for a node without daemons: always None."""
     return None
 
 
 class ResourceView:
-    """One resource, its devices' health, how to answer Allocate, and whom to prefer.
+    """One resource, its devices' health, the settings of Allocate's answers, and the chooser.
 
-    ``unhealthy`` maps a device to the reason, one short line. Never mutated: build another one.
+    ``unhealthy`` maps a device to the reason, one short line. A view is never mutated: another one is built.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class ResourceView:
         return {device.id: device for device in self.resource.devices}
 
     def lists_same(self, other: "ResourceView") -> bool:
-        """Whether kubelet would see no difference between the two: same devices, same health."""
+        """Whether the kubelet would see no difference between the two: equal devices, equal health."""
         return self.resource.devices == other.resource.devices and self.unhealthy.keys() == other.unhealthy.keys()
 
     def without_devices(self) -> "ResourceView":
-        """The same resource with nothing left to give."""
+        """The view of the resource with no device left to give."""
         return ResourceView(
             structs.replace(self.resource, devices=()),
             unhealthy={},

@@ -1,4 +1,4 @@
-"""Between this room's plain data and the kubelet's protobuf messages."""
+"""Converts this room's plain data to the kubelet's protobuf messages, and back."""
 
 from collections.abc import Container, Iterable
 
@@ -13,7 +13,7 @@ UNHEALTHY = "Unhealthy"
 
 
 def device_list(devices: Iterable[LogicalDevice], unhealthy: Container[DeviceId]) -> pb.ListAndWatchResponse:
-    """The full list for one ListAndWatch message; NUMA topology where it is known."""
+    """The full list for one ListAndWatch message; with NUMA topology where it is known."""
     return pb.ListAndWatchResponse(
         devices=[
             pb.Device(

@@ -1,4 +1,4 @@
-"""GPUs, their MIG instances and the node that holds them, as NVML describes them; what they are named by."""
+"""GPUs, their MIG instances and the node that holds them, as NVML describes them; and the types of their names."""
 
 from enum import StrEnum
 from typing import NewType
@@ -14,17 +14,19 @@ MigUuid = NewType("MigUuid", str)
 """NVML's UUID of a MIG compute instance: ``MIG-`` and a UUID."""
 
 DeviceId = NewType("DeviceId", str)
-"""What kubelet is told: a GPU's or MIG instance's UUID, or a replica of one, ``<uuid>::<n>`` with n from 0."""
+"""A device's id as the kubelet knows it: a GPU's or MIG instance's UUID, or a replica of one, ``<uuid>::<n>`` with n
+from 0.
+"""
 
 ResourceName = NewType("ResourceName", str)
 """A Kubernetes extended resource: ``nvidia.com/gpu``, ``nvidia.com/mig-1g.10gb`` ..."""
 
 NodeName = NewType("NodeName", str)
-"""metadata.name of a Kubernetes Node."""
+"""The metadata.name of a Kubernetes Node."""
 
 
 class RemoteType(StrEnum):
-    """What an NVLink ends at (nvmlIntNvLinkDeviceType_t)."""
+    """The kind of an NVLink's remote end (nvmlIntNvLinkDeviceType_t)."""
 
     GPU = "gpu"
     NPU = "npu"
@@ -75,7 +77,7 @@ class MigProfile(Struct, frozen=True):
     """A GPU instance profile that this GPU offers, with every place it may start.
 
     ``profile_id`` is NVML's id (what ``nvidia-smi mig -lgip`` shows), ``slices`` compute slices, ``size`` and
-    ``starts`` memory slices, ``max_count`` how many fit on an empty GPU.
+    ``starts`` memory slices, ``max_count`` is the number that fits on an empty GPU.
     """
 
     name: str
@@ -111,7 +113,7 @@ class MigInstance(Struct, frozen=True):
 
     @property
     def fills_gpu_instance(self) -> bool:
-        """Whether the compute instance is the whole GPU instance: only those become a resource."""
+        """Whether the compute instance is the whole GPU instance: only such instances become a resource."""
         return self.gi_slices == self.ci_slices
 
 
@@ -120,8 +122,8 @@ class Gpu(Struct, frozen=True):
 
     ``pci_device_id`` is ``0xDDDDVVVV`` (device, vendor), ``pci_subsystem_id`` the board maker's likewise, ``pci_class``
     e.g. ``0x0302``, ``numa_node`` None where sysfs says -1 or nothing, ``pcie_root`` the root bus of its branch of PCIe
-    (``pci0000:17``), None where sysfs does not show it. ``readable`` is False for a GPU that could only
-    be counted, not asked (lost at discovery): it keeps its place so that it can be advertised as unhealthy.
+    (``pci0000:17``), None where sysfs does not show it. ``readable`` is False for a GPU that could only be counted, not
+    read (lost at discovery): it keeps its place so that it can be advertised as unhealthy.
     """
 
     uuid: GpuUuid
@@ -166,7 +168,7 @@ class NodeInventory(Struct, frozen=True):
         return next((gpu for gpu in self.gpus if gpu.uuid == uuid), None)
 
     def validate(self) -> None:
-        """Recompute the invariants: unique ids, a square symmetric matrix, instances with distinct UUIDs."""
+        """Check the invariants: unique ids, a square symmetric matrix, instances with distinct UUIDs."""
         uuids = [gpu.uuid for gpu in self.gpus]
         assert len(set(uuids)) == len(uuids), "two GPUs share a UUID"
         assert len(self.links) == len(self.gpus), "the link matrix has another size than the GPU list"

@@ -1,4 +1,4 @@
-"""What one GPU is, in a word. The page, the command and the metrics count GPUs by it alone, so their counts agree.
+"""The state of one GPU, in a word. The page, the command and the metrics count GPUs by it alone, so their counts agree.
 
 A GPU is in one state. One that has failed is out of service though its pod has not ended yet: it is not in use.
 """
@@ -11,11 +11,13 @@ from typing import Final
 from inventory.api.gpunode import Device, Instance
 
 IDLE_RATIO: Final = 0.01
-"""A GPU that is busy for less of its time does nothing."""
+"""The busy ratio below which a GPU counts as idle."""
 
 
 class GpuState(StrEnum):
-    """``WATCHED``: it was reset and is on probation. ``OFF``: nobody holds it, and its node takes no pods."""
+    """The state of a GPU. ``WATCHED``: it was reset and is on probation. ``OFF``: no pod holds it, and its node takes
+    no pods.
+    """
 
     HELD = "held"
     IDLE = "idle"
@@ -30,8 +32,8 @@ _FAILED: Final = {"Unhealthy": GpuState.FAULT, "Probation": GpuState.WATCHED}
 
 
 def gpu_state(health: str, *, held: bool, takes_pods: bool, busy: float | None = None) -> GpuState:
-    """``health``: as a GpuNode says. ``takes_pods``: whether its node is ready and not cordoned. ``busy``: from 0 to 1,
-    None where it is not measured.
+    """The state of a GPU. ``health``: its state in a GpuNode. ``takes_pods``: whether its node is ready and not
+    cordoned. ``busy``: from 0 to 1, None where it is not measured.
     """
     if failed := _FAILED.get(health):
         return failed
@@ -41,13 +43,13 @@ def gpu_state(health: str, *, held: bool, takes_pods: bool, busy: float | None =
 
 
 def state_of(device: Device, held: Collection[str], *, takes_pods: bool, busy: float | None = None) -> GpuState:
-    """``held``: UUIDs of the GPUs and MIG instances that pods hold."""
+    """The state of ``device``. ``held``: UUIDs of the GPUs and MIG instances that pods hold."""
     is_held = any(uuid in held for uuid in device.uuids)
     return gpu_state(device.health_state, held=is_held, takes_pods=takes_pods, busy=busy)
 
 
 def offered(devices: Iterable[Device]) -> Mapping[str, int]:
-    """By resource, the devices of GPUs and MIG instances that are in service: what a node's allocatable has."""
+    """The number of devices of GPUs and MIG instances in service, by resource: a node's allocatable has them."""
     found: Counter[str] = Counter()
     for device in devices:
         units: tuple[Device | Instance, ...] = (device, *(device.mig.instances if device.mig is not None else ()))
@@ -60,6 +62,6 @@ def offered(devices: Iterable[Device]) -> Mapping[str, int]:
 
 
 def counted(states: Iterable[GpuState]) -> Mapping[GpuState, int]:
-    """All six states."""
+    """The number of GPUs in each of the six states."""
     found = Counter(states)
     return {state: found[state] for state in GpuState}

@@ -1,8 +1,8 @@
-"""How well two GPUs of one node are connected, as numbers that add up.
+"""The connection of two GPUs of one node, as scores that add up.
 
-Scores follow go-gpuallocator's table (PCIe distance 10 to 60, plus 100 for each NVLink), extended as HAMi does: a
-pair whose links end at NVSwitches counts the lanes both ends have into the switches. The link count itself is
-what decides: it outweighs any PCIe distance.
+Scores follow go-gpuallocator's table (PCIe distance 10 to 60, plus 100 for each NVLink), extended as HAMi does: a pair
+whose links end at NVSwitches counts the lanes both ends have into the switches. The link count decides: it outweighs
+any PCIe distance.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ NVLINK_SCORE = 100
 
 
 class PcieLevel(IntEnum):
-    """Nearest common ancestor of two GPUs on PCIe: the values of NVML's nvmlGpuTopologyLevel_t."""
+    """The nearest common ancestor of two GPUs on PCIe: the values of NVML's nvmlGpuTopologyLevel_t."""
 
     PSB = 0
     PIX = 10
@@ -35,10 +35,10 @@ PCIE_SCORE = {
 
 
 class Link(Struct, frozen=True):
-    """What connects one pair of GPUs.
+    """The connection of one pair of GPUs.
 
-    ``pcie`` is None where NVML could not say. ``nvlinks`` counts active direct links, ``nvswitch`` the lanes that
-    both have into NVSwitches (the smaller of the two counts).
+    ``pcie`` is None where NVML could not say. ``nvlinks`` counts active direct links, ``nvswitch`` the lanes that both
+    have into NVSwitches (the smaller of the two counts).
     """
 
     pcie: PcieLevel | None = None
@@ -47,13 +47,13 @@ class Link(Struct, frozen=True):
 
     @property
     def score(self) -> int:
-        """The pair's score: higher is closer; 0 when nothing is known."""
+        """The pair's score: higher is closer; 0 when no connection is known."""
         near = 0 if self.pcie is None else PCIE_SCORE[self.pcie]
         return near + NVLINK_SCORE * (self.nvlinks + self.nvswitch)
 
     @property
     def label(self) -> str:
-        """The pair in the letters of ``nvidia-smi topo -m``: ``NV12``, or the PCIe level, or ``?``."""
+        """The pair in the notation of ``nvidia-smi topo -m``: ``NV12``, or the PCIe level, or ``?``."""
         lanes = self.nvlinks + self.nvswitch
         if lanes:
             return f"NV{lanes}"
@@ -62,10 +62,10 @@ class Link(Struct, frozen=True):
 
 UNKNOWN_LINK = Link()
 LinkMatrix = tuple[tuple[Link, ...], ...]
-"""n x n, in the order of the node's GPUs; symmetric; the diagonal means nothing."""
+"""An n x n matrix in the order of the node's GPUs; symmetric; the diagonal means nothing."""
 
 ScoreMatrix = tuple[tuple[int, ...], ...]
-"""n x n pair scores; symmetric; diagonal 0."""
+"""An n x n matrix of pair scores; symmetric; diagonal 0."""
 
 
 def scores(links: Sequence[Sequence[Link]]) -> ScoreMatrix:

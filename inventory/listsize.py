@@ -1,4 +1,4 @@
-"""How large the kubelet's list of one resource's devices is, from numbers alone: the ListAndWatchResponse of its device
+"""The size of the kubelet's list of one resource's devices, from numbers alone: the ListAndWatchResponse of its device
 plugin API (v1beta1), as protobuf writes it.
 
 The kubelet's client has gRPC's own limit of 4 MiB for a message. A longer list ends the stream, and the resource with
@@ -13,17 +13,17 @@ SHORTEST_ID = len("GPU-00000000-0000-0000-0000-000000000000")
 
 
 def _varint(value: int) -> int:
-    """Bytes of a number."""
+    """The bytes of a number."""
     return max(1, -(-value.bit_length() // 7))
 
 
 def _field(size: int) -> int:
-    """Bytes of a field of ``size`` bytes: a tag of one byte, the length, the content."""
+    """The bytes of a field of ``size`` bytes: a tag of one byte, the length, the content."""
     return 1 + _varint(size) + size
 
 
 def device_bytes(id_length: int, numa_node: int | None) -> int:
-    """Bytes of one device in the list."""
+    """The bytes of one device in the list."""
     size = _field(id_length) + _field(_UNHEALTHY)
     if numa_node is not None:
         size += _field(_field(1 + _varint(numa_node) if numa_node else 0))
@@ -31,7 +31,7 @@ def device_bytes(id_length: int, numa_node: int | None) -> int:
 
 
 def replicas_bytes(id_length: int, numa_node: int | None, first: int, count: int) -> int:
-    """Bytes of ``count`` replicas of the device with an id of that length, numbered from ``first``."""
+    """The bytes of ``count`` replicas of the device with an id of that length, numbered from ``first``."""
     total, start, end = 0, first, first + count
     while start < end:
         digits = len(str(start))
@@ -52,4 +52,4 @@ def _most() -> int:
 
 
 MAX_REPLICAS = _most()
-"""The most replicas that fit one list: of one GPU, on a machine that tells no NUMA nodes."""
+"""The most replicas of one GPU that fit one list, on a machine that tells no NUMA nodes."""

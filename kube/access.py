@@ -1,4 +1,4 @@
-"""How a daemon reaches its API server: by the kubeconfig that its flags name, or as a pod."""
+"""The way in which a daemon reaches its API server: by the kubeconfig that its flags name, or as a pod."""
 
 import os
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ def load(kubeconfig: str | None, *, environ: Mapping[str, str] = os.environ) -> 
     """
     if kubeconfig is None:
         return in_cluster(environ=environ)
-    # Only here: a pod never pays for the reader.
+    # The import is made here: a pod never pays for the reader.
     from kube.kubeconfig import from_kubeconfig
 
     return from_kubeconfig(Path(kubeconfig))

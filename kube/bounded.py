@@ -1,4 +1,4 @@
-"""Answers of other systems are read up to a bound."""
+"""Reads answers of other systems up to a bound."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +9,7 @@ _CHUNK: Final = 1 << 16
 
 
 async def read_most(stream: "aiohttp.StreamReader", most_bytes: int) -> bytes | None:
-    """All of it; None for more than ``most_bytes``, which is not read to its end."""
+    """The whole of the stream; None for more than ``most_bytes``, which is not read to its end."""
     found = bytearray()
     async for chunk in stream.iter_chunked(_CHUNK):
         found += chunk

@@ -1,8 +1,9 @@
-"""Log lines about peers that break off: one at debug, without a traceback, whatever asyncio and aiohttp make of them.
+"""Turns log records about peers that break off into one line at debug, without a traceback, whatever asyncio and
+aiohttp log.
 
-A reset in the middle of a body, bytes that are no HTTP, a connection that is gone when the answer is written: anybody
-who reaches a port can cause these at any rate, and no operator can do anything about them. aiohttp's server tells each
-at error with a traceback. What a handler itself does wrong keeps its level and its traceback.
+A reset in the middle of a body, bytes that are not HTTP, a connection that is gone when the answer is written: anybody
+who reaches a port can cause these at any rate, and no operator can do anything about them. aiohttp's server logs each
+at error with a traceback. An error of a handler's own keeps its level and its traceback.
 """
 
 import logging
@@ -16,11 +17,11 @@ _WRITTEN_AFTER_THE_END: Final = frozenset(("socket.send() raised exception.", "S
 _NO_MORE_FILES: Final = "socket.accept() out of system resource"
 _OF_CLIENTS: Final = ("aiohttp.client", "aiohttp.connector")
 _LONGEST: Final = 160
-"""Characters of the peer's own bytes that go to the log."""
+"""The most characters of the peer's own bytes that go to the log."""
 
 
 def install() -> None:
-    """Add the filter to the loggers of asyncio and of aiohttp's server; again is no change."""
+    """Add the filter to the loggers of asyncio and of aiohttp's server; a second call changes nothing."""
     for name in LOGGERS:
         logger = logging.getLogger(name)
         if not any(isinstance(each, BrokenPeers) for each in logger.filters):
@@ -41,12 +42,12 @@ class BrokenPeers(logging.Filter):
         _rewrite(record, logging.DEBUG, "a peer broke off", error)
         if peer is not None:
             record.peer = str(peer)
-        # Loggers compare levels before their filters: this level is new.
+        # Loggers compare levels before their filters, and this level is new.
         return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 
 def _broken(record: logging.LogRecord) -> str | None:
-    """What the peer did; None for a record about something else."""
+    """The peer's action in words; None for a record about something else."""
     if record.name == "asyncio":
         message = record.getMessage()
         return message if message in _WRITTEN_AFTER_THE_END else None
@@ -55,7 +56,7 @@ def _broken(record: logging.LogRecord) -> str | None:
         return None
     rooms = [name for name in _rooms(error.__traceback__) if not name.startswith("asyncio")]
     if any(name.startswith(_OF_CLIENTS) for name in rooms):
-        # A server that the handler asked.
+        # the error comes from a server that the handler called
         return None
     by_aiohttp = bool(rooms) and rooms[-1].startswith("aiohttp.")
     if type(error).__module__ == "aiohttp.http_exceptions" or (by_aiohttp and _is_of_a_connection(error)):
@@ -64,7 +65,7 @@ def _broken(record: logging.LogRecord) -> str | None:
 
 
 def _is_of_a_connection(error: BaseException) -> bool:
-    # aiohttp is not imported for its name: the agent loads it late.
+    # aiohttp is not imported for this class: the agent loads it late.
     return isinstance(error, ConnectionError) or type(error).__name__ == "RequestPayloadError"
 
 
@@ -73,7 +74,7 @@ def _exception(record: logging.LogRecord) -> BaseException | None:
 
 
 def _rooms(traceback: TracebackType | None) -> Iterator[str]:
-    """The modules that the exception has passed through; where it was raised comes last."""
+    """The modules that the exception has passed through; the one where it was raised comes last."""
     while traceback is not None:
         yield str(traceback.tb_frame.f_globals.get("__name__", ""))
         traceback = traceback.tb_next

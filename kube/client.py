@@ -1,7 +1,7 @@
 """The API client: bytes over aiohttp, msgspec into the caller's struct.
 
 Each call returns the decoded object or raises one of ``kube.errors``. Bodies are any msgspec-encodable value. Nothing
-is retried here except one 401 after a token rotated: when to try again is the caller's decision.
+is retried here except one 401 after a token rotated: the caller decides when to try again.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a third of a small program's start: loaded with the first c
 
 T = TypeVar("T")
 Decode = Callable[[bytes], T]
-"""Makes the caller's object from its JSON; what it raises, it must answer for: see each call."""
+"""A function from JSON to the caller's object; each call says what happens to its exceptions."""
 
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"  # JSON is YAML, and every server since 1.16 takes it under this name
@@ -35,22 +35,22 @@ _JSON_PATCH = "application/json-patch+json"
 _MERGE_PATCH = "application/merge-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PAGE, _MOST_PAGE, _PAGE_BYTES = 500, 5000, 4 << 20
-"""Items of a list's first page and at most; the others have as many as come to so much JSON, which bounds what is held
-undecoded. For each page of a list the API server goes over all items that are left: in pages of 500 that was a third of
-its time for 100,000.
+"""The items of a list's first page, and the most of any; the other pages have as many as come to _PAGE_BYTES of JSON,
+which bounds the undecoded bytes held. For each page of a list the API server goes over all items that are left: in
+pages of 500 that was a third of its time for 100,000.
 """
 _SLICE = 50
-"""Items that are decoded without a pause."""
+"""The number of items that are decoded without a pause."""
 _PAGE_S = 60.0
-"""A page may take so long to come where the server is busy, while some of it comes at least every _SILENT_S: a list
-holds up no write, and one that is given up is asked for again from its first page.
+"""The seconds that a page may take where the server is busy, while some of it comes at least every _SILENT_S: a list
+holds up no write, and a list that is given up starts again at its first page.
 """
 _SILENT_S = 10.0
 
 _USER = re.compile(r"//[^/\s]*@")
-"""Of an address in an error: a proxy's has its password there."""
+"""The user and password of an address in an error: a proxy's has its password there."""
 _QUIET_S = 150.0
-"""A watch without a line for so long is dead: bookmarks come about once a minute."""
+"""The seconds without a line after which a watch counts as dead: bookmarks come about once a minute."""
 
 
 class Listing(Struct, Generic[T], frozen=True):
@@ -104,7 +104,7 @@ class _GroupList(Struct):
 
 
 class Selection(Struct, frozen=True):
-    """Which objects of a kind: selectors in the API's own syntax, None for all."""
+    """The objects of a kind that are meant: selectors in the API's own syntax, None for all."""
 
     namespace: str | None = None
     label_selector: str | None = None
@@ -121,10 +121,10 @@ EVERYTHING = Selection()
 class Client:
     """The client of one API server. Open it with ``async with``; use it from one event loop.
 
-    ``compressed``: large answers may come as gzip. It costs both sides CPU, which a network of one place is not worth.
-    At most ``connections`` are kept and used at once, one call on each; watches have their own beside them, so that no
-    number of watches ever keeps a write waiting. Both sessions are set while the client is open, and None before and
-    after.
+    ``compressed``: large answers may come as gzip. That costs both sides CPU, and is not worth it inside of one
+    network. At most ``connections`` are kept and used at once, one call on each; watches have their own beside them, so
+    that no number of watches ever keeps a write waiting. Both sessions are set while the client is open, and None
+    before and after.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Client:
         return _decode(await self._request("GET", path, params=params), kind)
 
     async def list_all(self, resource: Resource, kind: type[T], selection: Selection = EVERYTHING) -> Listing[T]:
-        """All objects, read page by page."""
+        """List all objects, read page by page."""
         return await self.list_decoded(resource, decoder(kind), selection)
 
     async def list_decoded(
@@ -200,7 +200,7 @@ class Client:
         *,
         metadata_only: bool = False,
     ) -> Listing[T]:
-        """All objects as ``decode`` makes them.
+        """List all objects as ``decode`` makes them.
 
         ``metadata_only``: the server may leave out all but the metadata.
         """
@@ -239,7 +239,7 @@ class Client:
                     if number % _SLICE == 0:
                         await asyncio.sleep(0)  # the next request is sent, and others have their turn
                     items.append(decode(bytes(raw)))
-                page.items = None  # its JSON
+                page.items = None  # frees the page's JSON
                 yield Listing(items=tuple(items), resource_version=page.metadata.resource_version)
                 if not more:
                     return
@@ -257,16 +257,16 @@ class Client:
         return await self._request("GET", path, params=params, accept=accept, within=timeout)
 
     async def text(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
-        """GET of what is no object: a container's log, or what a Pod answers through the API server's proxy."""
+        """GET a path that is not an object: a container's log, or a Pod's answer through the API server's proxy."""
         return await self._request("GET", path, params=params)
 
     async def group_versions(self) -> frozenset[str]:
-        """``group/version`` of everything that is served beside the core group. Every account may ask for it."""
+        """The ``group/version`` of everything that is served beside the core group. Every account may read it."""
         groups = _decode(await self._request("GET", "/apis"), _GroupList).groups
         return frozenset(version.group_version for group in groups for version in group.versions)
 
     async def document(self, path: str, kind: type[T]) -> T:
-        """GET of a path that is no object's: discovery, OpenAPI."""
+        """GET a path that is not an object's: discovery, OpenAPI."""
         return _decode(await self._request("GET", path), kind)
 
     async def create(

@@ -1,4 +1,4 @@
-"""How loops wait: a clock, growing pauses between attempts, and a token bucket.
+"""The waits of loops: a clock, growing pauses between attempts, and a token bucket.
 
 The clock is an argument of every loop, so that tests need not wait.
 """
@@ -11,9 +11,9 @@ from typing import Protocol
 from kube.errors import KubeError, StartingError, UnavailableError
 
 _STARTING_MOST_S = 5.0
-"""Longer than any API server asks for then."""
+"""The longest pause in seconds for a server that sets up storage; no API server asks for more then."""
 _STARTING_S = 1.0
-"""What an API server that sets up storage asks for; a watch's answer does not say it."""
+"""The pause in seconds that an API server asks for while it sets up storage; a watch's answer does not say it."""
 
 
 class Backoff:
@@ -45,18 +45,21 @@ class Backoff:
         return base * (1 + self._jitter * (2 * self._random() - 1))
 
     def spread(self, seconds: float) -> float:
-        """Once to twice as long, so that clients that are told the same do not come back together."""
+        """``seconds`` made up to twice as long at random, so that clients that get one answer do not come back
+        together.
+        """
         return seconds * (1 + self._random())
 
     def reset(self) -> None:
-        """Start again from the shortest pause: an attempt succeeded."""
+        """Start again from the shortest pause, after an attempt that succeeded."""
         self._base_s = self._initial_s
 
 
 def pause_s(error: KubeError, backoff: Backoff) -> float:
-    """Seconds to wait after ``error``: the back-off's, after what the server asks of all clients alike.
+    """The seconds to wait after ``error``: the back-off's, after the pause that the server asks of all clients alike.
 
-    For a server that only sets up storage it is one to two times what it asks, and the next pause is no longer for it.
+    After the answer of a server that only sets up storage the wait is one to two times the pause that it asks for, and
+    later pauses of the back-off do not grow by it.
     """
     if isinstance(error, StartingError):
         return backoff.spread(min(error.retry_after_s or _STARTING_S, _STARTING_MOST_S))
@@ -68,7 +71,7 @@ class Clock(Protocol):
     """Seconds, and a way to wait for them or for an event, whichever is first."""
 
     def monotonic(self) -> float:
-        """Seconds that only grow; no meaning outside this process."""
+        """The seconds of a clock that only grows; they mean nothing outside this process."""
 
     def wall(self) -> float:
         """Unix seconds, for times that are shown."""
@@ -116,13 +119,13 @@ class RateLimit:
         self._filled_s = clock.monotonic()
 
     async def take(self) -> None:
-        """Return when the call may be made."""
+        """Wait until the call may be made."""
         wait_s = self.reserve(self._clock.monotonic())
         if wait_s > 0:
             await sleep(self._clock, wait_s)
 
     def reserve(self, now_s: float) -> float:
-        """Take one token, a future one if need be: seconds until it is there."""
+        """Take one token, a future one if need be; return the seconds until it is there."""
         grown = (now_s - self._filled_s) * self._qps
         self._tokens = min(float(self._burst), self._tokens + grown) - 1
         self._filled_s = now_s

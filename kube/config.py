@@ -2,7 +2,7 @@
 
     in_cluster() -> ClusterConfig -> Client
 
-A pod's are in its service-account mount; kubeconfigs are ``kube.kubeconfig``'s. Secrets stay out of ``repr``.
+A pod has them in its service-account mount; ``kube.kubeconfig`` reads kubeconfigs. Secrets stay out of ``repr``.
 """
 
 import os
@@ -17,13 +17,15 @@ from kube.errors import ConfigError, UnavailableError
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_LIFE_S = 60.0
-"""How long a token read from a file is believed: kubelet renews it long before it ends, in the same file."""
+"""The seconds for which a token read from a file is used: the kubelet renews it long before it ends, in the
+same file.
+"""
 _MOST_BYTES: Final = 16 << 20
-"""Of a kubeconfig or a certificate: a device that never ends is none."""
+"""The most bytes of a kubeconfig or a certificate; a device that never ends is refused."""
 
 
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-"""What no header of HTTP may have in it."""
+"""The characters that an HTTP header may not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +34,7 @@ class ClusterConfig:
 
     ``ca_pem``, ``cert_pem`` and ``key_pem`` are PEM text; ``token_file`` is read again as it rotates and wins over
     ``token``. ``namespace`` is the pod's or the context's own. ``headers`` go with every request (impersonation).
-    ``ca_source`` and ``cert_source`` say in errors where the certificates stand.
+    ``ca_source`` and ``cert_source`` are the places of the certificates, for errors.
     """
 
     server: str
@@ -58,7 +60,7 @@ class ClusterConfig:
             return None
         source = self.ca_source if self.ca_pem is not None else ""
         try:
-            # Other letters stand in comments between certificates, and Python's ssl takes none.
+            # Comments between certificates may have other characters, and Python's ssl takes none.
             authorities = None if self.ca_pem is None else self.ca_pem.encode("ascii", "ignore").decode()
             context = ssl.create_default_context(cadata=authorities)
             if self.cert_pem is not None and self.key_pem is not None:
@@ -99,7 +101,7 @@ class TokenSource:
         return self._token
 
     def refused(self) -> bool:
-        """The server answered 401. True if another token is there to try."""
+        """Take note that the server answered 401. True if another token is there to try."""
         before = self._token
         self._read_at = None
         return self._file is not None and self.token() != before
@@ -121,8 +123,8 @@ def in_cluster(*, root: Path = SERVICE_ACCOUNT_DIR, environ: Mapping[str, str] =
 
 
 def read_text(path: Path, what: str, *, empty: bool = False) -> str:
-    """A file's text, without a byte order mark. Raises ConfigError, naming ``what`` was expected; also where nothing
-    stands in it, unless it may be ``empty``: without an authority the system's would be trusted.
+    """A file's text, without a byte order mark. Raises ConfigError, naming ``what`` was expected; also for an empty
+    file, unless it may be ``empty``: without an authority the system's would be trusted.
     """
     try:
         with path.open("rb") as file:
@@ -143,7 +145,9 @@ def read_text(path: Path, what: str, *, empty: bool = False) -> str:
 
 
 def token_of(path: Path, what: str) -> str:
-    """A file's token. Raises ConfigError where none is in it that a header could carry; it is not told."""
+    """A file's token. Raises ConfigError where the file has none that a header could carry; the error does not
+    show it.
+    """
     token = read_text(path, what).strip()
     if CONTROL.search(token):
         raise ConfigError(f"{path}: found a control character in it, expected {what} in one line")
@@ -151,7 +155,9 @@ def token_of(path: Path, what: str) -> str:
 
 
 def _load_cert_chain(context: ssl.SSLContext, cert_pem: str, key_pem: str) -> None:
-    """Python's ssl loads a certificate from a file only: this one is in memory, so no key touches a disk."""
+    """Load the client certificate. Python's ssl loads it from a file only: this file is in memory, so no key touches a
+    disk.
+    """
     descriptor = os.memfd_create("client-certificate")
     try:
         os.write(descriptor, f"{cert_pem.rstrip()}\n{key_pem}".encode())

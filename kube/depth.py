@@ -1,5 +1,5 @@
-"""JSON of any depth. A decoder goes down with what it reads, even with what it passes over, and gives up where the
-stack ends; the API server keeps far deeper values wherever a kind lets its users write what they like.
+"""Decodes JSON of any depth. A decoder goes down with what it reads, even with what it passes over, and gives up where
+the stack ends; the API server keeps far deeper values wherever a kind lets its users write what they like.
 """
 
 import re
@@ -10,18 +10,20 @@ import msgspec
 T = TypeVar("T")
 
 MOST: Final = 128
-"""Levels that are kept of what is too deep. No field that is read lies as deep, nor does a list around it add much."""
+"""The levels that are kept of a text that is too deep. No field that is read lies as deep, nor does a list around it
+add much.
+"""
 _OPENING: Final = b"[{"
 _BRACKET: Final = re.compile(
     rb'[^"\[\]{}]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{}]*+)*+[\[\]{}]',
     re.DOTALL,
 )
-"""Up to the next bracket that is in no string."""
+"""The text up to the next bracket that is not in a string."""
 
 
 def decode(raw: bytes, kind: type[T]) -> T:
-    """As msgspec has it; what is too deep for it is read without its depths. Raises msgspec.DecodeError, also for what
-    is no UTF-8.
+    """Decode as msgspec does; a text that is too deep for it is read without its depths. Raises msgspec.DecodeError,
+    also for bytes that are not UTF-8.
     """
     try:
         return _decode(raw, kind)
@@ -37,7 +39,9 @@ def _decode(raw: bytes, kind: type[T]) -> T:
 
 
 def cut(raw: bytes) -> bytes:
-    """``raw`` with null for every array and object below ``MOST`` others. What is no JSON is none afterwards."""
+    """``raw`` with null for every array and object below ``MOST`` others. A text that is not JSON is not JSON
+    afterwards.
+    """
     parts: list[bytes] = []
     depth = kept = at = 0
     while (found := _BRACKET.match(raw, at)) is not None:
@@ -51,5 +55,5 @@ def cut(raw: bytes) -> bytes:
                 parts.append(b"null")
                 kept = at
             depth -= 1
-    # What never ends is left out too: the decoder must not go down there.
+    # An array or object that never ends is left out too: the decoder must not go down there.
     return b"".join(parts if depth > MOST else [*parts, raw[kept:]])

@@ -1,4 +1,4 @@
-"""What can go wrong with an API call, split by what the caller must do.
+"""The errors of API calls, split by what the caller must do.
 
 KubeError
 ├── UnavailableError   try again later (connection, timeout, 429, 5xx)
@@ -19,13 +19,15 @@ import msgspec
 from kube import depth
 
 _MAX_TEXT = 256
-"""Characters kept of an error body that is no Status object: a proxy's HTML page must not fill a log."""
+"""The most characters kept of an error body that is not a Status object: a proxy's HTML page must not fill a log."""
 _LONGEST_PAUSE_S = 600.0
-"""A server that asks for more is asked again all the same."""
+"""The longest pause in seconds that is kept: a server that asks for more is asked again all the same."""
 
 
 class ConfigError(Exception):
-    """One line naming the file, the field, what was found and what was expected: one line also where they have more."""
+    """A configuration error, in one line that names the file, the field, what was found and what was expected. Line
+    breaks in these become blanks.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.splitlines()))
@@ -41,7 +43,7 @@ class KubeError(Exception):
 
 
 class UnavailableError(KubeError):
-    """Try again later, and not before ``retry_after_s`` where the server asked for a pause."""
+    """The call may succeed later, and not before ``retry_after_s`` where the server asked for a pause."""
 
     def __init__(
         self, message: str, *, status: int | None = None, reason: str = "", retry_after_s: float | None = None
@@ -51,8 +53,8 @@ class UnavailableError(KubeError):
 
 
 class StartingError(UnavailableError):
-    """The server has not read the kind's objects from its store yet, and says of no failure. Nothing is wrong but its
-    youth: asked again as it says, this is no reason for pauses that grow.
+    """The server has just started and has not read the kind's objects from its store yet. This is not a failure: the
+    call is repeated when the server says, and pauses do not grow.
     """
 
 
@@ -83,8 +85,8 @@ class _Status(msgspec.Struct):
 
 
 _STARTING = "storage is (re)initializing"
-"""What the watch cache of an API server answers before its first list of the store. With ``: why`` behind it, that list
-has failed (apiserver, pkg/storage/cacher/ready.go).
+"""The answer of an API server's watch cache before its first list of the store. With ``: why`` behind it, that list has
+failed (apiserver, pkg/storage/cacher/ready.go).
 """
 
 _KINDS: dict[int, type[KubeError]] = {
@@ -123,12 +125,12 @@ def _text(body: bytes) -> tuple[str, str]:
 
 
 def _line(text: str) -> str:
-    """Without line breaks: it ends in a log, or in an Event."""
+    """The text without line breaks: it ends in a log, or in an Event."""
     return " ".join(text.split())
 
 
 def _seconds(value: str | None) -> float | None:
-    """Retry-After in seconds; its date form is not used by the API server and reads as no wish at all."""
+    """Retry-After in seconds; its date form is not used by the API server and reads as None."""
     text = (value or "").strip()
     if not (text.isascii() and text.isdigit()):
         return None

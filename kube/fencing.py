@@ -1,8 +1,8 @@
-"""The fence around what a leader writes: asked once more when a request is about to leave this process.
+"""The fence around a leader's writes: leadership is checked once more when a request is about to leave this process.
 
 Between a decision to write and the request's bytes lies a wait for a connection, and perhaps a loop that stands still.
-A leader whose lease ran out meanwhile must not send what it had begun. The question travels with the task's context,
-so that it stands at the one place that knows it and holds for whichever connection the request gets.
+A leader whose lease ran out meanwhile must not send what it had begun. The check travels with the task's context, so
+that it stands at the one place that knows it and holds for whichever connection the request gets.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ _MAY_SEND: Final[ContextVar[Callable[[], bool] | None]] = ContextVar("may_send",
 
 @contextmanager
 def fenced(may_send: Callable[[], bool]) -> Iterator[None]:
-    """Requests that are begun in here leave only while ``may_send``; else they end with UnavailableError."""
+    """A context whose requests leave only while ``may_send`` is true; else they end with UnavailableError."""
     token = _MAY_SEND.set(may_send)
     try:
         yield
@@ -37,7 +37,7 @@ def _may_send() -> bool:
 
 
 class FencedRequest(aiohttp.ClientRequest):
-    """Asks when it has a connection, and again when its bytes are written, which another task does."""
+    """Checks the fence when it has a connection, and again when its bytes are written, which another task does."""
 
     async def send(self, conn: "Connection") -> "ClientResponse":
         if not _may_send():
@@ -48,6 +48,6 @@ class FencedRequest(aiohttp.ClientRequest):
         self, writer: "AbstractStreamWriter", conn: "Connection", content_length: int | None = None
     ) -> None:
         if not _may_send():
-            conn.close()  # its headers are still held here; whoever waits for the answer hears of the end
+            conn.close()  # the request keeps its headers; the caller that awaits the answer hears of the end
             return
         await super().write_bytes(writer, conn, content_length)

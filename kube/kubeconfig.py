@@ -3,9 +3,9 @@
     from_kubeconfig(*paths, context=...) -> ClusterConfig
     choose(paths, context) -> Entry -> config_of(entry)
 
-Of several files the first that names a cluster, a user or a context has it whole, and the first that names a current
+Among several files the first that names a cluster, a user or a context has it whole, and the first that names a current
 context decides it (Kubernetes documentation, "Merging kubeconfig files"). Paths are relative to the file they stand in.
-Logins (``exec``, OIDC) are ``kube.logins``'.
+``kube.logins`` handles logins (``exec``, OIDC).
 """
 
 import base64
@@ -31,18 +31,18 @@ _HOST: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?|[0-9a-fA-F:.]+", re.ASCII)
 _DATA: Final = {False: "", True: "-data"}
 _NO_USER: Final = {False: "", True: " without a user"}
 _LINE_BREAKS: Final = {ord("\r"): None, ord("\n"): None}
-"""Go's reader of base64 passes over them alone."""
+"""The line breaks that Go's reader of base64 passes over; it passes over no other character."""
 _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
 MOST_LEVELS: Final = 64
 MOST_MERGED: Final = 10_000
-"""Keys that `<<` brings into mappings: a file of 1 KiB may ask for millions."""
+"""The most keys that `<<` may bring into mappings: a file of 1 KiB may ask for millions."""
 _DEEP: Final = f"found more than {MOST_LEVELS} levels, expected a flatter file"
 _UNFIT: Final = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<found>[^`]*)`")
 _MISSING: Final = re.compile(r"Object missing required field `(?P<field>[^`]*)`")
 
 
 class Cluster(Struct, rename="kebab"):
-    """How an API server is reached. Data goes before the file of the same name."""
+    """The address and authority of an API server. Data goes before the file of the same name."""
 
     server: str | None = None
     certificate_authority: str | None = None
@@ -54,7 +54,7 @@ class Cluster(Struct, rename="kebab"):
 
 
 class User(Struct, rename="kebab"):
-    """Who asks."""
+    """The credentials of one user."""
 
     client_certificate: str | None = None
     client_certificate_data: str | None = None
@@ -109,7 +109,7 @@ class Placed(Struct, Generic[T], frozen=True):
 
     @property
     def where(self) -> str:
-        """The beginning of what is told of it."""
+        """The place of the entry, with which messages about it begin."""
         return f"{self.file}: {self.kind}[{self.name}]"
 
 
@@ -125,7 +125,8 @@ class Entry(Struct, frozen=True):
 def from_kubeconfig(*paths: Path, context: str | None = None) -> ClusterConfig:
     """One context of kubeconfig files, the current one by default.
 
-    Raises ConfigError, one line with file, field, what was found and what was expected; also for a user who logs in.
+    Raises ConfigError, one line with file, field, what was found and what was expected; also for a user who would have
+    to log in.
     """
     entry = choose(paths, context)
     for key, value in (("exec", entry.user.value.exec), ("auth-provider", entry.user.value.auth_provider)):
@@ -135,7 +136,7 @@ def from_kubeconfig(*paths: Path, context: str | None = None) -> ClusterConfig:
 
 
 def choose(paths: Sequence[Path], context: str | None = None) -> Entry:
-    """The context's entries, by default the current one's. Raises ConfigError naming the file and the key."""
+    """The entries of the context, by default of the current one. Raises ConfigError naming the file and the key."""
     files = [(path, _parse(path)) for path in paths]
     current = next(((path, each.current_context) for path, each in files if each.current_context), (paths[0], ""))
     file, chosen = (current[0], context) if context else current
@@ -173,7 +174,7 @@ def contexts_of(paths: Sequence[Path]) -> list[str]:
 
 
 def _placed(kind: str, entries: Iterable[tuple[Path, str, T]]) -> dict[str, Placed[T]]:
-    """By name: those of an earlier file win. A name twice in one file is refused, as kubectl does."""
+    """The entries by name: those of an earlier file win. A name twice in one file is refused, as kubectl does."""
     found: dict[str, Placed[T]] = {}
     seen: set[tuple[Path, str]] = set()
     for path, name, value in entries:
@@ -185,7 +186,7 @@ def _placed(kind: str, entries: Iterable[tuple[Path, str, T]]) -> dict[str, Plac
 
 
 def config_of(entry: Entry) -> ClusterConfig:
-    """What the entry says, with its files read. Logins in it are passed over. Raises ConfigError."""
+    """The configuration of the entry, with its files read. Logins in it are passed over. Raises ConfigError."""
     cluster, user = entry.cluster.value, entry.user.value
     if user.username is not None:
         raise ConfigError(_unsupported(entry.user, "username"))
@@ -248,7 +249,7 @@ def _address(entry: Placed[Cluster], key: str, value: str | None, expected: str,
 
 
 def _reachable(text: str) -> bool:
-    """Whether host and port are such that one could ask there."""
+    """Whether host and port are such that a connection could be made."""
     try:
         parts = urlsplit(text)
         _ = parts.port
@@ -262,14 +263,16 @@ def _reachable(text: str) -> bool:
 
 
 def _secret(entry: Placed[Any], key: str, value: str | None) -> str | None:
-    """``value`` as a header has it; it is not told where it cannot be one."""
+    """``value``, or None where it is empty. Raises ConfigError where a header cannot carry it; the error does not show
+    it.
+    """
     if value and CONTROL.search(value):
         raise ConfigError(f"{entry.where}.{key}: found a control character in it, expected one line of text")
     return value or None
 
 
 def _impersonated(entry: Placed[User]) -> Iterator[tuple[str, str]]:
-    """The headers by which the API server takes another's part (Kubernetes documentation, "User impersonation")."""
+    """The headers of an impersonated user (Kubernetes documentation, "User impersonation")."""
     user = entry.value
     for key, more in (
         ("groups", user.impersonate_groups),
@@ -303,7 +306,7 @@ def _parse(path: Path) -> _Kubeconfig:
             except msgspec.ValidationError:
                 raise
             except msgspec.DecodeError:
-                pass  # YAML may begin so as well
+                pass  # YAML may begin with this character as well
         read = _yaml(path, text)
         return msgspec.convert({} if read is None else read, type=_Kubeconfig)
     except msgspec.MsgspecError as error:
@@ -313,14 +316,14 @@ def _parse(path: Path) -> _Kubeconfig:
 
 
 def _yaml(path: Path, text: str) -> Any:
-    """What YAML says, in two passes: the C reader goes down with what it composes, without a bound of its own."""
-    # Only here, only for YAML: the agent in a pod never pays for the parser.
+    """The YAML's value, read in two passes: the C reader goes down with the nesting, without a bound of its own."""
+    # The import is made here, for YAML only: the agent in a pod never pays for the parser.
     import yaml
 
     from yamlfile.words import Placed, not_yaml
 
     class Loader(Placed, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        """Dates are texts, as kubectl's reader has them: a context may be called 2026-01-31."""
+        """A loader in which dates are texts, as in kubectl's reader: a context may be called 2026-01-31."""
 
         yaml_implicit_resolvers: Final = {
             first: [each for each in resolvers if each[0] != "tag:yaml.org,2002:timestamp"]
@@ -330,7 +333,7 @@ def _yaml(path: Path, text: str) -> Any:
         merged: int = 0
 
         def flatten_mapping(self, node: Any) -> None:
-            """Counts what is merged before it is: it may grow ninefold with each of a few lines."""
+            """Count the merged keys before they are merged: they may grow ninefold with each of a few lines."""
             for key, value in node.value:
                 if key.tag == "tag:yaml.org,2002:merge":
                     for each in value.value if isinstance(value, yaml.SequenceNode) else [value]:
@@ -353,7 +356,9 @@ def _yaml(path: Path, text: str) -> Any:
 
 
 def told(place: str, error: str, joint: str = ": ") -> str:
-    """An error of msgspec in our form: file, field, found, expected. ``joint`` stands between place and field."""
+    """An error of msgspec as our messages have it: file, field, found, expected. ``joint`` stands between place and
+    field.
+    """
     said, _, at = error.partition(" - at ")
     inside, of, field = at.strip("`").rpartition("` in `")
     where = joint.join(filter(None, (place, field.removeprefix("$").removeprefix("."))))
@@ -371,7 +376,7 @@ class _Files:
         self._entry = entry
 
     def pem(self, key: str, file: str | None, data: str | None) -> str | None:
-        """``<key>-data`` (base64) wins over the file ``<key>``, as kubectl has it."""
+        """The text of a certificate or key. ``<key>-data`` (base64) wins over the file ``<key>``, as with kubectl."""
         if data:
             try:
                 found = base64.b64decode(data.translate(_LINE_BREAKS), validate=True).decode()

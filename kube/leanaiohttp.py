@@ -1,6 +1,6 @@
 """Imports aiohttp without the certificates of all of the system's authorities, which it reads for a context of its own.
 
-They are 25 ms of CPU and some memory. Our clients make their own context: of the cluster's authority, or of the
+They cost 25 ms of CPU and some memory. Our clients make their own context: from the cluster's authority, or from the
 system's where none is named. Once aiohttp is imported by others this changes nothing.
 """
 

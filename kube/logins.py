@@ -25,7 +25,7 @@ from kube.errors import ConfigError
 from kube.kubeconfig import Entry, User, choose, config_of, told
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-"""Of the answers of login plugins (Kubernetes documentation, "client-go credential plugins")."""
+"""The versions of login plugins' answers (Kubernetes documentation, "client-go credential plugins")."""
 _IN_MEMORY: Final = "/dev/shm"  # noqa: S108 - a file system that reaches no disk
 
 
@@ -61,7 +61,8 @@ def _by_provider(entry: Entry) -> str:
     for key, value in provider["config"].items():
         if not isinstance(value, str):
             raise ConfigError(f"{where}.config.{key}: found {type(value).__name__}, expected str")
-    # The user's file alone: where its server is does not matter for the token, and kubectl would save into it.
+    # The merger gets the user's file alone: the server's file does not matter for the token, and kubectl would save
+    # into it.
     files = KubeConfigMerger(str(entry.user.file))
     kept = files.config["users"].get_with_name(entry.user.name)["user"]
     persist = _trusting(entry.user.file, kept["auth-provider"].value["config"], files)
@@ -72,7 +73,7 @@ def _by_provider(entry: Entry) -> str:
         "users": [{"name": entry.user.name, "user": {"auth-provider": kept["auth-provider"].value}}],
     }
     found = Configuration()
-    # The package hands an issuer's authority over as a file: it is gone when the token has come.
+    # The package hands an issuer's authority over as a file, which is gone when the token has come.
     with tempfile.TemporaryDirectory(dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None) as folder:
         try:
             KubeConfigLoader(only, config_persister=persist, temp_file_path=folder).load_and_set(found)
@@ -94,7 +95,7 @@ def _by_provider(entry: Entry) -> str:
 
 
 def _trusting(path: Path, config: dict[str, Any], files: Any) -> Callable[[], None]:
-    """Have the issuer's certificate checked. Without an authority in the file the package would check none, and send
+    """Let the issuer's certificate be checked. Without an authority in the file the package would check none, and send
     client secret and refresh token to any server that answers: the system's authorities stand in, in memory alone.
     """
     key = "idp-certificate-authority"
@@ -162,7 +163,7 @@ def _by_plugin(entry: Entry) -> User:
     except ConfigException as failed:
         raise ConfigError(f"{where}: {plugin.command}: {_line(failed)}: log in with it first") from None
     except (AttributeError, TypeError):
-        # On a terminal the package has not read what the plugin said: the plugin itself has shown it.
+        # On a terminal the package has not read the plugin's output: the plugin itself has shown it.
         raise ConfigError(f"{where}: {plugin.command} gave no ExecCredential: log in with it first") from None
     return _with(entry.user.value, status, f"{where}: {plugin.command}")
 

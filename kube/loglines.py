@@ -13,14 +13,15 @@ from typing import Any
 import msgspec
 
 LIMIT = "limit"
-"""The name in ``extra`` of a condition's key, for filters that hold back what repeats; it is no field of the line. Any
-value makes lines with it a repeating condition, None exempts one."""
+"""The name in ``extra`` of a condition's key, for filters that hold back repeated lines; it is not a field of the line.
+Any value makes lines with it a repeating condition, None exempts one.
+"""
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", LIMIT, "suppressed"}
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What ``extra`` gave, and ``suppressed`` where lines before this one were held back."""
+    """The fields that ``extra`` gave, and ``suppressed`` where lines before this one were held back."""
     own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     if suppressed := vars(record).get("suppressed"):
         own["suppressed"] = suppressed
@@ -38,7 +39,7 @@ class LineFormatter(logging.Formatter):
             "logger": record.name,
             "msg": record.getMessage(),
         }
-        # A field may not stand in for one of the line's own.
+        # A field may not take the name of one of the line's own.
         line |= {f"{name}_" if name in line else name: value for name, value in fields(record).items()}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -53,7 +54,7 @@ class LogfmtFormatter(LineFormatter):
 
 
 class JsonFormatter(LineFormatter):
-    """The same fields as one JSON object."""
+    """One JSON object with the fields of LogfmtFormatter."""
 
     def format(self, record: logging.LogRecord) -> str:
         return msgspec.json.encode(self.pairs(record), enc_hook=str).decode()
@@ -74,5 +75,5 @@ def _logfmt_value(value: Any) -> str:
     text = str(value)
     if text and text.isascii() and text.isprintable() and not set(text) & set(' "=\\'):
         return text
-    # Some characters that are no line feed end a line all the same, for some readers: those are escaped too.
+    # Some characters that are not line feeds end a line all the same, for some readers: those are escaped too.
     return msgspec.json.encode(text).decode() if text.isprintable() else json.dumps(text)

@@ -1,4 +1,4 @@
-"""The registry of a process' own figures and its exposition, for both processes: what they share of prometheus_client.
+"""The registry of a process' own figures and its exposition: the use of prometheus_client that both processes share.
 
 Both expose version 0.0.4 of the text format, without the ``_created`` series that the library adds by default.
 """
@@ -30,7 +30,7 @@ class KeptText(Collector):
 
 
 class Registry(CollectorRegistry):
-    """A registry whose exposition is the library's, then the texts that are kept, as they were registered."""
+    """A registry whose exposition is the library's, then the kept texts in the order in which they were registered."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 
 
 class OwnerReference(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The owner of the object: garbage collection removes it with its owner. ``uid`` is what counts."""
+    """The owner of the object: garbage collection removes it with its owner. ``uid`` identifies it."""
 
     api_version: str
     kind: str
@@ -15,7 +15,7 @@ class OwnerReference(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ManagedFieldsEntry(Struct, frozen=True, rename="camel"):
-    """Which fields one manager owns; ``fields`` is the FieldsV1 tree (``f:metadata`` -> ``f:labels`` -> ...)."""
+    """The fields that one manager owns; ``fields`` is the FieldsV1 tree (``f:metadata`` -> ``f:labels`` -> ...)."""
 
     manager: str = ""
     operation: str = ""
@@ -23,7 +23,7 @@ class ManagedFieldsEntry(Struct, frozen=True, rename="camel"):
 
 
 class ObjectMeta(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What every object carries. Absent lists and maps read as empty."""
+    """The metadata that every object has. Absent lists and maps read as empty."""
 
     name: str = ""
     namespace: str = ""
@@ -42,7 +42,7 @@ class Metadata(Struct, frozen=True):
 
 
 class ObjectReference(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What an Event regards."""
+    """The object that an Event regards."""
 
     api_version: str
     kind: str
@@ -52,7 +52,7 @@ class ObjectReference(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def label_managers(meta: ObjectMeta, key: str) -> tuple[str, ...]:
-    """Names of the managers that own label ``key``, sorted."""
+    """The names of the managers that own label ``key``, sorted."""
     owners = {
         entry.manager
         for entry in meta.managed_fields

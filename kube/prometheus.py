@@ -1,6 +1,6 @@
 """Prometheus' HTTP API: instant queries and range queries over aiohttp.
 
-Its answers are strangers' until they are decoded here.
+Answers are untrusted until they are decoded here.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ import msgspec
 from kube.bounded import read_most
 from kube.client import describe
 
-if TYPE_CHECKING:  # loaded with the first question
+if TYPE_CHECKING:  # loaded with the first query
     import aiohttp
 
 _OK: Final = 200
 _NOT_LET_IN: Final = (401, 403)
 _MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of one answer: some 300,000 series."""
+"""The most bytes of one answer: some 300,000 series."""
 _SHOWN: Final = 300
 _MOST_OF_TOKEN: Final = 64 * 1024
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
@@ -32,12 +32,12 @@ _TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 Labels = Mapping[str, str]
 Vector = list[tuple[Labels, float]]
 Matrix = list[tuple[Labels, list[tuple[float, float]]]]
-"""By series: seconds since 1970, and the value then."""
+"""The samples of each series: seconds since 1970, and the value then."""
 D = TypeVar("D")
 
 
 class Span(NamedTuple):
-    """Moments at which a range query looks, in seconds since 1970: both ends are in it."""
+    """The times of a range query, in seconds since 1970: both ends are in it."""
 
     start_s: int
     end_s: int
@@ -45,19 +45,19 @@ class Span(NamedTuple):
 
 
 class PrometheusError(Exception):
-    """No answer: one line with the address, without user and password."""
+    """Prometheus did not answer; one line with the address, without user and password."""
 
 
 class UntrustedError(PrometheusError):
-    """Its certificate is another's."""
+    """The server's certificate is not of a trusted authority."""
 
 
 class NotLetInError(PrometheusError):
-    """It wants other credentials."""
+    """The server wants other credentials."""
 
 
 class FileError(PrometheusError):
-    """The file with its token or its authorities is of no use: one line with the path, nothing of what is in it."""
+    """The file with the token or the authorities cannot be used; one line with the path, without the content."""
 
 
 def token_in(path: Path) -> str:
@@ -111,7 +111,9 @@ class _Answer(msgspec.Struct):
 
 
 class Prometheus:
-    """``url`` may hold a user and a password. ``tls`` None: the system's authorities."""
+    """A client of the Prometheus at ``url``, which may hold a user and a password. ``tls`` None: the system's
+    authorities.
+    """
 
     def __init__(
         self,
@@ -135,14 +137,14 @@ class Prometheus:
             self._headers = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
 
     async def ask(self, queries: Mapping[str, str]) -> dict[str, Vector]:
-        """The instant vectors of the queries, by their names. One after the other: each is work enough for it. Raises
-        PrometheusError.
+        """The instant vectors of the queries, by their names. Queries are sent one after the other: each is work enough
+        for Prometheus. Raises PrometheusError.
         """
         async with self._session() as session:
             return {name: await self._instant(session, query) for name, query in queries.items()}
 
     async def over(self, queries: Mapping[str, str], span: Span) -> dict[str, Matrix]:
-        """The same for the moments of ``span``."""
+        """The matrices of the queries over ``span``, by their names. Raises PrometheusError."""
         async with self._session() as session:
             return {name: await self._range(session, query, span) for name, query in queries.items()}
 

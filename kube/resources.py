@@ -20,7 +20,7 @@ class Resource(Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, name: str | None = None, *, namespace: str | None = None, subresource: str | None = None) -> str:
-        """URL path of one object, of its ``subresource``, or of the collection.
+        """The URL path of one object, of its ``subresource``, or of the collection.
 
         Namespaced kinds without ``namespace`` mean all namespaces.
         """

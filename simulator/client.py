@@ -1,4 +1,4 @@
-"""Giving orders to simulated hardware, whether a simulation runs or not.
+"""Gives orders to simulated hardware, whether a simulation runs or not.
 
 A running simulation takes them on its control socket. Without one they are applied to the state file, under its lock:
 no process receives the event itself then, but its lasting effects are there when the agent starts.
@@ -55,7 +55,9 @@ def order(socket_or_state_dir: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
-    """A Unix socket with a time-out does not wait for room in a full backlog: connect(2) says EAGAIN at once."""
+    """Connect, within the time limit. A Unix socket with a time-out does not wait for room in a full backlog:
+    connect(2) says EAGAIN at once.
+    """
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
     while True:
         try:

@@ -1,7 +1,7 @@
 """The control socket: orders for a running simulation, one JSON object a line, one answer a line.
 
-One daemon thread serves every connection from a selector. Whatever arrives is answered with an error line at worst:
-lines and connections are bounded, a client that does not read is dropped.
+One daemon thread serves every connection from a selector. Every line is answered, with an error line at worst: lines
+and connections are bounded, and a client that does not read is dropped.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ class ControlServer:
     """
 
     def __init__(self, path: Path, obey: Callable[[bytes], dict[str, Any]]) -> None:
-        """Bind (0600, replacing what is there) and start serving. Raises OSError."""
+        """Bind (0600, replacing a file at the path) and start serving. Raises OSError."""
         self._path = path
         self._obey = obey
         self._selector = selectors.DefaultSelector()
@@ -72,7 +72,7 @@ class ControlServer:
 
     def _run(self) -> None:
         while True:
-            # The listener last: a connection that has ended makes room for one that came after its end.
+            # The listener comes last: a connection that has ended makes room for one that came after its end.
             for key, _ in sorted(self._selector.select(), key=lambda event: event[0].fileobj is self._listener):
                 peer = key.fileobj
                 if peer is self._woken:

@@ -1,7 +1,7 @@
-"""Reading a user's data strictly: every mistake becomes one line that says where, what was found, what was expected.
+"""Reads a user's data strictly: every mistake becomes one line that says where, what was found, what was expected.
 
-The fleet file and the orders of the control socket go through the same readers: a ``Reader`` is a plain value with
-the path that led to it, and, for a file, the line of each path.
+The fleet file and the orders of the control socket go through the same readers: a ``Reader`` is a plain value with the
+path that led to it, and, for a file, the line of each path.
 """
 
 from collections.abc import Collection, Iterator
@@ -13,7 +13,7 @@ PathKey = str | int
 KeyPath = tuple[PathKey, ...]
 
 FOUND_LIMIT = 60
-"""Longest quotation of a wrong value in a message."""
+"""The longest quotation of a wrong value in a message, in characters."""
 
 
 class InputError(ValueError):
@@ -21,7 +21,7 @@ class InputError(ValueError):
 
 
 class ValueSource:
-    """Where values came from: a name for messages, and the line of each path where the source is a file."""
+    """The source of values: a name for messages, and the line of each path where the source is a file."""
 
     __slots__ = ("lines", "name")
 
@@ -119,7 +119,7 @@ class Reader:
         return self.value
 
     def word(self, words: Collection[str]) -> str:
-        """One of a few words."""
+        """A word that is one of ``words``."""
         if not isinstance(self.value, str) or self.value not in words:
             self.fail("one of " + ", ".join(words))
         return self.value
@@ -161,7 +161,7 @@ def read_yaml(path: Path) -> Reader:
     except RecursionError as error:
         raise InputError(f"{path}:1: found an anchor that contains itself, expected values") from error
     except yaml.YAMLError as error:
-        from yamlfile.words import not_yaml  # for mistakes alone
+        from yamlfile.words import not_yaml  # imported for mistakes alone
 
         raise InputError(not_yaml(text, error).told(str(path))) from error
     return Reader(value, ValueSource(str(path), lines))
@@ -193,7 +193,7 @@ class _Plainer:
         try:
             return self._constructor.construct_object(node)
         except ValueError as wrong:
-            from yamlfile.words import unreadable_value  # for mistakes alone
+            from yamlfile.words import unreadable_value  # imported for mistakes alone
 
             raise unreadable_value(node, wrong) from None
 

@@ -33,11 +33,11 @@ from simulator.hardware.store import Store
 log = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 5.0
-"""How long a start waits for an agent that is still going down."""
+"""The seconds that a start waits for an agent that is still going down."""
 
 
 class Simulation:
-    """One node's simulated hardware, running in this process. Made by ``simulator.install``.
+    """One node's simulated hardware, running in this process. ``simulator.install`` makes it.
 
     Threads read ``hardware`` without a lock: it is one immutable value. ``hardware``, ``told`` and the store are
     written under ``_changed`` alone, in the order store, ``hardware``, notices, ``told``: the stored state is never
@@ -54,7 +54,7 @@ class Simulation:
         sys_root: Path | None = None,
         proc_root: Path | None = None,
     ) -> None:
-        """``store`` is owned from here on, and closed with the simulation."""
+        """``store`` is owned by the simulation from here on, and closed with it."""
         self.fleet = replace(fleet, nodes=(node,))  # a fleet may hold thousands: the others need not stay in memory
         self.node = node
         self.sets: frozenset[EventSet] = frozenset()
@@ -82,17 +82,17 @@ class Simulation:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels that the fleet gives the node beside ``kubernetes.io/hostname``."""
+        """The labels that the fleet gives the node beside ``kubernetes.io/hostname``."""
         return dict(self.node.labels)
 
     @property
     def boot_id(self) -> str:
-        """What ``/proc/sys/kernel/random/boot_id`` would say."""
+        """The content of ``/proc/sys/kernel/random/boot_id``."""
         return self.hardware.boot_id
 
     @property
     def driver_version(self) -> str:
-        """The driver loaded, or to be loaded."""
+        """The version of the driver that is loaded, or to be loaded."""
         return self.hardware.driver_version or self.fleet.driver
 
     def now(self) -> float:
@@ -132,14 +132,16 @@ class Simulation:
         self._ended.wait(seconds)
 
     def order(self, order: Order) -> None:
-        """Do what an order says, now. Raises OrderError."""
+        """Carry out an order now. Raises OrderError."""
         if isinstance(order, orders.Reboot):
             self._reboot()
             return
         self.change(lambda hardware, t: hw.apply(hardware, order, t))
 
     def change(self, step: Callable[[Hardware, float], hw.Outcome]) -> None:
-        """Take the hardware one step further: kept on disk first, then seen by calls, then told to listeners."""
+        """Take the hardware one step further: the state is written to disk first, then seen by calls, then told to
+        listeners.
+        """
         with self._changed:
             after, notices = step(self.hardware, self.now())
             if after != self.hardware:
@@ -153,7 +155,7 @@ class Simulation:
         self.change(lambda h, t: (hw.with_gpu(h, index, step(h.gpus[index], t)), ()))
 
     def happen(self) -> float | None:
-        """Apply the fleet's events that are due; the clock's time of the next one, None when there is none."""
+        """Apply the fleet's events that are due; return the clock's time of the next one, None when there is none."""
         with self._changed:
             t = self.now()
             due = [event for event in self.node.events if self.hardware.done < event.at <= t]
@@ -162,7 +164,7 @@ class Simulation:
             return next((event.at for event in self.node.events if event.at > max(t, self.hardware.done)), None)
 
     def _apply_events(self, at: float, events: list[orders.TimedOrders]) -> None:
-        """All events of one moment in one step: they happen all or, after a kill, are still to come."""
+        """Apply all events of one moment in one step: they happen all or, after a kill, are still to come."""
 
         def step(hardware: Hardware, _: float) -> hw.Outcome:
             told: tuple[Notice, ...] = ()
@@ -195,7 +197,7 @@ class Simulation:
             events.wake()
 
     def _stray(self, notice: Notice) -> None:
-        """To one set only: to that of another GPU where there is one."""
+        """Deliver the notice to one set only: to that of another GPU where there is one."""
 
         def order(events: EventSet) -> tuple[bool, list[tuple[int, int]]]:
             heard = events.registrations()

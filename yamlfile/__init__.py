@@ -1,8 +1,7 @@
 """Configuration files whose mistakes name their line: text -> tree with lines -> typed places.
 
-``text`` reads a file or parses its text; ``tree`` is what comes out; ``place`` walks it with typed ways down;
-``parsers`` turn single values into what they mean. Every mistake is one ``ConfigError``. Nothing here knows what is
-configured.
+``text`` reads a file or parses its text; ``tree`` is the result; ``place`` walks it with typed ways down; ``parsers``
+turn single values into their meaning. Every mistake is one ``ConfigError``. Nothing here knows what is configured.
 """
 
 from yamlfile.place import Document, Place

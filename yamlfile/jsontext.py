@@ -1,4 +1,6 @@
-"""JSON with line numbers, so that a JSON config costs no YAML parser. Strict: what is not JSON may still be YAML."""
+"""JSON with line numbers, so that a JSON config costs no YAML parser. The parser is strict: a text that is not JSON may
+still be YAML.
+"""
 
 import json
 import re
@@ -17,7 +19,7 @@ class NotJson(Exception):  # noqa: N818 - an answer, not a mistake: the text may
 
 
 def looks_like_json(text: str) -> bool:
-    """Whether trying is worth it: a JSON config is an object."""
+    """Whether the text may be JSON: a JSON config is an object."""
     return text.lstrip(" \t\r\n").startswith("{")
 
 
@@ -101,7 +103,7 @@ class _Scanner:
                 return self.build.mapping(pairs, line), position
 
     def _next(self, position: int, close: str) -> tuple[int, bool]:
-        """After a value: the position to go on at, and whether another value follows."""
+        """Read the text after a value: the position to go on at, and whether another value follows."""
         position = self.space(position)
         if self.text.startswith(close, position):
             return position + 1, False

@@ -1,4 +1,4 @@
-"""How deep a YAML text is nested, before anything is made of it: PyYAML's C reader goes down as deep as the text does,
+"""The nesting depth of a YAML text, checked before it is parsed: PyYAML's C reader goes down as deep as the text does,
 and ends the process with it.
 """
 
@@ -7,12 +7,13 @@ from typing import Final
 import yaml
 
 MOST_LEVELS: Final = 200
-"""A Job has about ten."""
+"""The most levels of a text; a Job has about ten."""
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def too_deep(text: str, most: int = MOST_LEVELS) -> int | None:
-    """The line of the first level beyond ``most``; None where there is none. What does not parse is not told here.
+    """The line of the first level beyond ``most``; None where there is none. Errors of a text that does not parse are
+    not reported here.
 
     Only texts that could be so deep are parsed for it: each level is a bracket, or a column more in some line.
     """

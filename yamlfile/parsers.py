@@ -1,4 +1,4 @@
-"""From text to values: one parser for each kind of setting, wherever it is given (file, flag or environment)."""
+"""Turns text into values: one parser for each kind of setting, wherever it is given (file, flag or environment)."""
 
 import math
 import re
@@ -14,7 +14,9 @@ from yamlfile.tree import YamlKind, YamlNode
 
 
 class Unfit(Exception):  # noqa: N818 - becomes a ConfigError once the place is known
-    """A value that is not what was expected. ``found`` where it can be told more exactly than by repeating it."""
+    """A value that is not of the expected kind. ``found`` is set where it can be described better than by
+    repeating it.
+    """
 
     def __init__(self, found: str = "") -> None:
         self.found = found
@@ -22,7 +24,8 @@ class Unfit(Exception):  # noqa: N818 - becomes a ConfigError once the place is 
 
 
 class Parser(Struct, frozen=True, kw_only=True):
-    """How one kind of setting is read. ``convert`` takes text and raises Unfit; ``kinds`` are what a file may hold.
+    """The way to read one kind of setting. ``convert`` takes text and raises Unfit; ``kinds`` are those that a file may
+    hold.
 
     With ``many``, a file may also hold a list of such values: it is read as their text, joined by commas.
     """
@@ -62,14 +65,14 @@ _LETTERS = ("y", "Y", "n", "N")
 _GO_BOOLS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
-    # What YAML 1.1 adds.
+    # YAML 1.1 adds these.
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF"), False),
 }
 
 
 def mapped(known: Mapping[str, Any], expected: str, kinds: frozenset[YamlKind] = STRING) -> Parser:
-    """One of the words that ``known`` has, as what it has there."""
+    """A parser of the words that ``known`` has; the value is the word's in ``known``."""
 
     def convert(text: str) -> Any:
         if text not in known:
@@ -104,13 +107,13 @@ WORDS = Parser(expected="words, separated by commas", convert=words_in, kinds=ST
 
 
 def one_of(values: type[StrEnum] | tuple[StrEnum, ...]) -> Parser:
-    """One member of an enumeration."""
+    """A parser of one member of an enumeration."""
     known = {value.value: value for value in values}
     return mapped(known, alternatives(known))
 
 
 def some_of(values: type[StrEnum]) -> Parser:
-    """One or more members of an enumeration, each once, in the order given."""
+    """A parser of one or more members of an enumeration, each once, in the order given."""
     known = {value.value: value for value in values}
 
     def convert(text: str) -> tuple[StrEnum, ...]:
@@ -126,7 +129,7 @@ def some_of(values: type[StrEnum]) -> Parser:
 
 
 def alternatives(words: Iterable[str], last: str = "or") -> str:
-    """``a, b or c``; ``words`` is not empty."""
+    """The words as ``a, b or c``; ``words`` is not empty."""
     *most, final = words
     return f"{', '.join(most)} {last} {final}" if most else final
 
@@ -141,7 +144,7 @@ def integer(low: int, high: int) -> Parser:
 
 
 def seconds(low: float, high: float) -> Parser:
-    """A plain number of seconds."""
+    """A parser of a plain number of seconds from ``low`` to ``high``."""
 
     def convert(text: str) -> float:
         value = finite(text)
@@ -153,7 +156,7 @@ def seconds(low: float, high: float) -> Parser:
 
 
 def finite(text: str) -> float:
-    """A number that is neither infinite nor none. Raises Unfit."""
+    """A number that is neither infinite nor NaN. Raises Unfit."""
     try:
         value = float(text)
     except ValueError:
@@ -164,7 +167,7 @@ def finite(text: str) -> float:
 
 
 _HOST = re.compile(r"[\w-]{1,63}(\.[\w-]{1,63})*\.?|[0-9a-f:.]+(%\w+)?", re.ASCII)
-"""A name, or an address of IPv4 or IPv6."""
+"""A host name, or an address of IPv4 or IPv6."""
 
 
 def _http_url(text: str) -> str:
@@ -186,7 +189,7 @@ _GO_DURATION = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:h|ms|us|µs|ns|m|s)", re.A
 
 
 def go_duration(text: str) -> float:
-    """Seconds of a duration as Go writes it (``1h30m``, ``500ms``), without a sign. Raises Unfit."""
+    """The seconds of a duration as Go writes it (``1h30m``, ``500ms``), without a sign. Raises Unfit."""
     parts = _GO_DURATION.findall(text)
     if not parts or "".join(parts) != text:
         raise Unfit

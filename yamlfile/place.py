@@ -1,4 +1,4 @@
-"""One node of a config file's tree with its file and key path: what a message needs, and typed ways down."""
+"""One node of a config file's tree with its file and key path: the data of a message, and typed ways down."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -18,9 +18,10 @@ def _forgiven(path: str) -> bool:  # noqa: ARG001 - one answer for every path
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What all places of one file share. ``lenient`` says where an unknown key is a warning and no error.
+    """The settings that all places of one file share. ``lenient`` says where an unknown key is a warning and not an
+    error.
 
-    ``any_case`` says for which key paths capitals do not matter, ``as_go`` which keys may be given twice or merged (of
+    ``any_case`` says for which key paths capitals do not matter, ``as_go`` which keys may be given twice or merged (in
     a text that was read with ``forgiving``).
     """
 
@@ -32,7 +33,9 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 class Place:
-    """``path`` is the key path as messages show it: ``sharing.resources[0].name``; empty for the whole file."""
+    """One node of a file. ``path`` is the key path as messages show it: ``sharing.resources[0].name``; empty for the
+    whole file.
+    """
 
     __slots__ = ("document", "node", "path")
 
@@ -64,7 +67,7 @@ class Place:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it is an empty string or an empty list."""
+        """Whether the node is an empty string or an empty list."""
         node = self.node
         return (node.kind is YamlKind.STRING and not node.text) or (node.kind is YamlKind.LIST and not node.items)
 
@@ -111,13 +114,13 @@ class Place:
         return found
 
     def required(self, fields: Mapping[str, "Place"], key: str) -> "Place":
-        """That one of ``fields``, this place's own. Raises ConfigError where it is not among them."""
+        """The place of ``key`` in ``fields``, which are this place's own. Raises ConfigError where it is not there."""
         if key not in fields:
             raise self.error(f"the key {key}", "none")
         return fields[key]
 
     def named(self, known: Iterable[str]) -> list[tuple[str, str | None, "Place"]]:
-        """The children: each with its key and which of ``known`` that is, None for neither.
+        """The children: each with its key and the name in ``known`` that it has, None for no such name.
 
         Where capitals do not matter, several keys may be one name: the last in the order of characters counts, as with
         Go's reader, which sorts them; the others are warned of.
@@ -137,8 +140,8 @@ class Place:
         return found
 
     def unknown(self, key: str, known: Iterable[str]) -> None:
-        """An unknown key (this place's own): an error, or a warning where the document is lenient."""
-        import difflib  # for mistakes alone
+        """Report an unknown key of this place: an error, or a warning where the document is lenient."""
+        import difflib  # imported for mistakes alone
 
         names = list(known)
         near = difflib.get_close_matches(key[:SHOWN], names, n=1)

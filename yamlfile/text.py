@@ -8,9 +8,9 @@ from yamlfile.tree import MAX_BYTES, ConfigError, UnreadableError, YamlNode, no_
 
 
 def parse_text(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
-    """The tree of the one document in ``text``; ``file`` is what messages call it. Raises ConfigError.
+    """The tree of the one document in ``text``; ``file`` is its name in messages. Raises ConfigError.
 
-    ``forgiving``: merge keys are carried out, and of a key given twice the last counts (see ``tree.Builder``).
+    ``forgiving``: merge keys are carried out, and the last value of a key given twice counts (see ``tree.Builder``).
     """
     if looks_like_json(text):
         try:
@@ -24,7 +24,7 @@ def parse_text(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
 
 
 def read_text(file: Path) -> str:
-    """What the file says, without a byte order mark. Raises ConfigError; UnreadableError where there may be a good file
+    """The file's text, without a byte order mark. Raises ConfigError; UnreadableError where there may be a good file
     that this process could not read now (it has too many open, say).
     """
     try:

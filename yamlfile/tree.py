@@ -1,4 +1,4 @@
-"""A config file as a tree of nodes that know their lines, and the error that says what is wrong with it.
+"""A config file as a tree of nodes that know their lines, and the error that names a mistake in it.
 
 YAML and JSON both become this; nothing here parses.
 """
@@ -31,28 +31,26 @@ class ConfigError(Exception):
 
 
 def no_utf8(file: object, content: bytes, start: int) -> ConfigError:
-    """``start``: of the first byte of ``content`` that is not."""
+    """The error for a file that is not UTF-8. ``start`` is the offset of the first such byte in ``content``."""
     line = content.count(b"\n", 0, start) + 1
     return ConfigError(f"{file}:{line}", "", "bytes that are no UTF-8", "UTF-8 text")
 
 
 class UnreadableError(ConfigError):
-    """The file is there, and cannot be read at the moment: nothing is known of what it says, so reading it again may
-    do.
-    """
+    """The file exists, and cannot be read at the moment: its content is unknown, so reading it again may succeed."""
 
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 20_000
-"""Counted with every alias expanded, so that a small file cannot stand for a huge one."""
+"""The most nodes of a file, counted with every alias expanded, so that a small file cannot stand for a huge one."""
 
 SHOWN = 60
-"""Characters of a user's own text repeated in a message."""
+"""The most characters of a user's own text that a message repeats."""
 
 
 class YamlKind(StrEnum):
-    """What a node is, in words fit for messages."""
+    """The kind of a node, in words fit for messages."""
 
     NULL = "nothing"
     BOOL = "a boolean"
@@ -65,9 +63,9 @@ class YamlKind(StrEnum):
 
 
 class Oddity(Struct, frozen=True):
-    """Legal YAML in a section that not every reader takes. ``keys`` are the section's that it is about.
+    """Legal YAML in a section that not every reader accepts. ``keys`` are the section's keys that it is about.
 
-    ``read_as`` is how it was taken, for a warning; empty where nobody needs to hear of it.
+    ``read_as`` is how it was read, for a warning; empty where no warning is needed.
     """
 
     line: int
@@ -80,7 +78,8 @@ class Oddity(Struct, frozen=True):
 class YamlNode(Struct, frozen=True, kw_only=True):
     """One value. ``text`` holds a scalar as written, ``items`` a list's values, ``entries`` a section's.
 
-    ``size`` counts the node and all below it. ``plain``: a string without quotes. ``odd`` is a section's own.
+    ``size`` counts the node and all below it. ``plain``: a string without quotes. ``odd`` are the oddities of a
+    section.
     """
 
     kind: YamlKind
@@ -110,7 +109,7 @@ class YamlNode(Struct, frozen=True, kw_only=True):
 
 
 def scalar(text: str, line: int) -> YamlNode:
-    """A plain (unquoted) scalar, resolved as YAML 1.1 does where it matters here; anything else is a string."""
+    """A plain (unquoted) scalar, resolved as YAML 1.1 does where it matters here; any other text is a string."""
     kind = _kind(text)
     return YamlNode(kind=kind, line=line, text=text, plain=kind is YamlKind.STRING)
 
@@ -124,17 +123,21 @@ _INTEGER = re.compile(
 )
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _EXACT = 1e18
-"""Beyond it a float is no amount that anybody meant."""
+"""The amount from which a float no longer counts as a whole number: nobody means such an amount."""
 
 
 def as_bool(text: str) -> bool | None:
-    """YAML 1.1's booleans, in the three spellings of case it allows; without ``y`` and ``n``, see ``parsers.BOOL``."""
+    """The value of YAML 1.1's booleans, in the three spellings of case it allows; without ``y`` and ``n``, see
+    ``parsers.BOOL``.
+    """
     known = _BOOLS.get(text.lower()) if text in (text.lower(), text.upper(), text.capitalize()) else None
     return None if known is None else known == "true"
 
 
 def _go_integer(text: str) -> int:
-    """Go's ``strconv.ParseInt(text, 0, 64)`` without the bound, as its YAML reader resolves numbers: ``010`` is 8."""
+    """The integer that Go's ``strconv.ParseInt(text, 0, 64)`` makes, without the bound, as its YAML reader does:
+    ``010`` is 8.
+    """
     digits = text.replace("_", "")
     return int(re.sub(r"^([-+]?)0(?=[0-7])", r"\g<1>0o", digits), 0)
 
@@ -155,8 +158,8 @@ def _kind(text: str) -> YamlKind:
 class Builder:
     """Puts nodes together under the limits. Both parsers use it, so both refuse the same things.
 
-    ``forgiving`` is how Go's YAML reader (sigs.k8s.io/yaml) takes a section: merge keys are carried out, and of a key
-    that is there twice the last counts, in the order of the file. The section's node keeps both as its ``odd``.
+    ``forgiving`` reads a section as Go's YAML reader (sigs.k8s.io/yaml) does: merge keys are carried out, and the last
+    value of a key that is there twice counts, in the order of the file. The section's node keeps both as its ``odd``.
     """
 
     def __init__(self, file: str, *, forgiving: bool = False) -> None:
@@ -174,7 +177,9 @@ class Builder:
         return YamlNode(kind=YamlKind.LIST, line=line, items=tuple(items), size=self._size(items, line))
 
     def mapping(self, pairs: list[tuple[YamlNode, YamlNode]], line: int) -> YamlNode:
-        """A section. Keys are strings, and unique unless forgiven: what a second one means differs between parsers."""
+        """Make a section. Keys are strings, and unique unless forgiven: the meaning of a second one differs between
+        parsers.
+        """
         entries: dict[str, YamlNode] = {}
         odd: list[Oddity] = []
         for key, value in pairs:
@@ -197,7 +202,7 @@ class Builder:
         return YamlNode(kind=YamlKind.MAP, line=line, entries=entries, size=size, odd=tuple(odd))
 
     def _merged(self, value: YamlNode, line: int) -> dict[str, YamlNode]:
-        """What a merge key brings: of a list of sections the first that has a key gives it."""
+        """The keys that a merge key brings: in a list of sections the first that has a key gives it."""
         sections = value.items if value.kind is YamlKind.LIST else (value,)
         if any(section.kind is not YamlKind.MAP for section in sections):
             raise self.error(line, value.describe(), "a section or a list of sections to merge", "<<")

@@ -1,4 +1,4 @@
-"""Why a text is not YAML, in words for whoever wrote it: with line and column, and what to change.
+"""Why a text is not YAML, in words for its author: with line and column, and what to change.
 
 The parser's own words speak of tokens and block mappings. The commonest mistakes are told apart here: a tab, a key that
 is indented otherwise than its neighbours, a colon in a text, a bracket or a quote that nobody closes.
@@ -26,7 +26,7 @@ _KINDS: Final = {
 
 
 class Why(NamedTuple):
-    """``line`` and ``column`` are counted from 1; ``hint`` is what to do."""
+    """The reason why a text is not YAML. ``line`` and ``column`` are counted from 1; ``hint`` is what to do."""
 
     line: int
     column: int
@@ -35,19 +35,18 @@ class Why(NamedTuple):
     hint: str
 
     def told(self, file: str) -> str:
-        """``FILE:LINE: column N: not valid YAML: found X, expected Y. NEXT STEP``."""
+        """The line ``FILE:LINE: column N: not valid YAML: found X, expected Y. NEXT STEP``."""
         return str(self.mistake(file))
 
     def mistake(self, file: str) -> ConfigError:
-        """The same line, for who reads configuration."""
+        """The line of ``told`` as the error of a configuration file."""
         place = f"{file}:{self.line}: column {self.column}"
         return ConfigError(place, "not valid YAML", self.found, self.expected, hint=self.hint)
 
 
 class Placed:
-    """Before a loader of PyYAML: values that Python cannot hold (a number of 5,000 digits) are told with their place.
-
-    The loader's own ValueError knows none.
+    """A base class that stands before a loader of PyYAML: a value that Python cannot hold (a number of 5,000 digits)
+    raises an error with its place, which the loader's own ValueError lacks.
     """
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -86,7 +85,7 @@ def not_yaml(text: str, wrong: yaml.YAMLError) -> Why:
 
 
 def _by_context(wrong: yaml.YAMLError, problem: str, lines: list[str], line: int, column: int) -> tuple[str, str, str]:
-    """What was found, what was expected, and what to do."""
+    """The text found, the text expected, and what to do."""
     begun: Any = getattr(wrong, "context_mark", None)
     context = str(getattr(wrong, "context", None) or "")
     token = _TOKEN.search(lines[line], min(column, len(lines[line])))
@@ -111,7 +110,7 @@ def _by_context(wrong: yaml.YAMLError, problem: str, lines: list[str], line: int
 
 
 def _unreadable(text: str, wrong: yaml.YAMLError) -> Why:
-    """A character that YAML forbids: the parser tells its place alone."""
+    """The reason for a character that YAML forbids: the parser tells its place alone."""
     position = getattr(wrong, "position", None)
     before = text[: position if isinstance(position, int) else 0]
     found = f"the character {getattr(wrong, 'character', 0):#x}" if isinstance(position, int) else str(wrong)[:80]

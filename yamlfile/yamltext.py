@@ -41,7 +41,7 @@ def parse_yaml(text: str, file: str, *, forgiving: bool = False) -> YamlNode:
     try:
         return _tree(_events(text), build)
     except yaml.YAMLError as wrong:
-        from yamlfile.words import not_yaml  # for mistakes alone
+        from yamlfile.words import not_yaml  # imported for mistakes alone
 
         raise not_yaml(text, wrong).mistake(file) from None
 
@@ -75,8 +75,8 @@ def _tree(events: Iterator[Event], build: Builder) -> YamlNode:
 
 
 def _only(root: YamlNode, rest: Iterator[Event], build: Builder) -> YamlNode:
-    """The document, with ``rest`` behind it. Of several Go's reader takes the first: then the others need not be YAML.
-    A mark with nothing behind it begins no other.
+    """The document, unless more follow in ``rest``. Go's reader takes the first of several: then the others need not be
+    YAML. A mark with nothing behind it begins no other.
     """
     try:
         start = next(rest, None)
@@ -103,7 +103,7 @@ def _finished(
         # An anchor is known once its node is complete, so an alias inside its own node ends here too.
         node = anchors.get(event.anchor or "")
         if node is None:
-            from yamlfile.words import unknown_alias  # for mistakes alone
+            from yamlfile.words import unknown_alias  # imported for mistakes alone
 
             column = event.start_mark.column + 1 if event.start_mark else 1
             raise unknown_alias(event.anchor or "", line, column).mistake(build.file)

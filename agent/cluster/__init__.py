@@ -1,1 +1,3 @@
-"""What the API server is told of this node, and what it says about it: labels, GpuNode, Events, layouts."""
+"""The agent as a client of the API server: it writes the node's labels, GpuNode and Events, and follows its Node and
+the GpuLayouts.
+"""

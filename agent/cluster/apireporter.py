@@ -65,7 +65,7 @@ class ApiReporter:
 
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:
         if not node_state.node.gpus and not node_state.node.driver_version:
-            # Nothing is known yet: what an earlier agent published still holds.
+            # No GPU has been read yet: what an earlier agent published still holds.
             return
         settings = self._settings.labels
         found = (
@@ -121,7 +121,7 @@ class ApiReporter:
 
 
 class _Stamp:
-    """When the labels were last made anew: a timestamp that moves once in ``sleepInterval``, not with each write."""
+    """The timestamp of the labels, which moves once in ``sleepInterval``, not with each write."""
 
     def __init__(self, settings: LabelSettings) -> None:
         self.settings = settings
@@ -146,7 +146,7 @@ def read_machine_type(path: Path) -> str:
 
 
 def health_views(node_state: NodeState) -> dict[str, HealthView]:
-    """By UUID of each GPU and MIG instance."""
+    """The health of each GPU and MIG instance, by UUID."""
     views: dict[str, HealthView] = {}
     health, settings = node_state.health, node_state.choices.health
     for gpu in node_state.node.gpus:

@@ -52,9 +52,8 @@ GPU_NODES = Resource(GROUP, VERSION, PLURAL, KIND)
 
 
 class HealthView(Struct, frozen=True):
-    """What ``build`` is told of one device's health. ``since_s`` is the wall second of the last change of state.
-
-    ``until``: what ends a state in which it is not handed out.
+    """The health of one device, as ``build`` takes it. ``since_s`` is the wall second of the last change of state;
+    ``until`` says what ends a state in which the device is not handed out.
     """
 
     state: str
@@ -146,12 +145,12 @@ def observed(gpunode: GpuNode, at_s: float) -> GpuNode:
 
 
 def moment(wall_s: float) -> dt.datetime:
-    """A time as the API has it: to the second, in UTC."""
+    """``wall_s`` (seconds since the epoch) as the API writes a time: in UTC, to the second."""
     return dt.datetime.fromtimestamp(int(wall_s), dt.UTC)
 
 
 def _offers(layout: Layout) -> dict[str, tuple[Offer, ...]]:
-    """By physical id: the resources it is advertised under."""
+    """The resources that each device is advertised under, by physical id."""
     found: dict[str, list[Offer]] = {}
     for resource in layout.resources:
         groups: dict[str, list[LogicalDevice]] = {}
@@ -242,7 +241,8 @@ def _mig(gpu: Gpu, offers: Mapping[str, tuple[Offer, ...]], views: Mapping[str, 
 
 
 def free_starts(gpu: Gpu, profile: MigProfile) -> tuple[int, ...] | None:
-    """Where a GPU instance of ``profile`` could be made now, beside those that exist; None where that is not known.
+    """The places where a GPU instance of ``profile`` could be made now, beside those that exist; None where the places
+    are not known.
 
     Memory slices must not overlap, compute slices must suffice, and a profile may be limited in number.
     """

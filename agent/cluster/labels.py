@@ -1,4 +1,4 @@
-"""What a node says about its GPUs in labels: the full set of NVIDIA's GPU feature discovery, and one of our own.
+"""The labels with which a node describes its GPUs: the full set of NVIDIA's GPU feature discovery, and one of our own.
 
 ``labels(node, layout, spec, ...)`` is pure; the publisher writes the result. Keys and values are those that node
 selectors, dashboards and the other operators' charts already use, so nothing changes for their readers.
@@ -97,7 +97,7 @@ def labels(
         return {}
     devices = [device for resource in layout.resources for device in resource.devices]
     if spec.mig_strategy is MigStrategy.NONE and any(device.mig for device in devices):
-        # A layout cut them: each profile has its own resource, whatever migStrategy says of the other GPUs.
+        # A layout cut these GPUs: each profile has its own resource, whatever migStrategy says of the other GPUs.
         spec = structs.replace(spec, mig_strategy=MigStrategy.MIXED)
     model = _most_numerous(gpus)
     named = {
@@ -122,7 +122,7 @@ def _most_numerous(gpus: Sequence[Gpu]) -> list[Gpu]:
 
 
 def _models(gpus: Sequence[Gpu]) -> dict[str, str]:
-    """One count for each model, where there is more than one."""
+    """The number of GPUs of each model, as labels; empty where all GPUs are of one model."""
     counts = Counter(gpu.product for gpu in gpus)
     if len(counts) == 1:
         return {}
@@ -196,7 +196,9 @@ def _bool(value: bool) -> str:
 
 
 class _Offer(Struct, frozen=True):
-    """How one physical device is offered. ``marked`` is whether the product name must tell that it is shared."""
+    """The way in which one physical device is offered. ``marked`` is whether the product name must tell that it is
+    shared.
+    """
 
     replicas: int = 1
     sharing: SharingMode = SharingMode.NONE
@@ -204,7 +206,9 @@ class _Offer(Struct, frozen=True):
 
 
 def _offers(layout: Layout, spec: LayoutSpec) -> dict[str, _Offer]:
-    """By physical id. A renamed resource tells by its name that it is shared, so its product need not."""
+    """The offer of each device, by physical id. A renamed resource tells by its name that it is shared, so its product
+    need not.
+    """
     unshared = {pattern.name for pattern in (*spec.gpu_patterns, *spec.mig_patterns)}
     found: dict[str, _Offer] = {}
     for resource in layout.resources:
@@ -259,7 +263,9 @@ def _invalid(product: str) -> dict[str, str]:
 
 
 def _whole(model: Sequence[Gpu], offers: Mapping[str, _Offer]) -> dict[str, str]:
-    """Whole GPUs; those in MIG mode count too, but one that is not speaks for all."""
+    """The labels of whole GPUs. GPUs in MIG mode count too, but the labels describe one that is not in MIG mode, if
+    there is one.
+    """
     plain = [gpu for gpu in model if not gpu.mig_enabled] or list(model)
     # A GPU in MIG mode is 0 replicas of a GPU, though migStrategy none offers it, shared or not.
     offer = _commonest([_Offer(replicas=0) if gpu.mig_enabled else offers.get(gpu.uuid, _Offer()) for gpu in plain])

@@ -1,8 +1,8 @@
-"""What the API server says about how this node is to be: its Node's labels, and the GpuLayouts.
+"""Watches the objects at the API server that configure this node: its Node's labels, and the GpuLayouts.
 
     watch of one Node, watch of GpuLayouts -> NodeWatch -> ``changed()``; the listener reads ``labels`` and ``chosen``
 
-Without an API server it is silent for ever, and what was last known holds.
+Without an API server the watch is silent for ever, and what was last known holds.
 """
 
 import asyncio
@@ -31,7 +31,9 @@ class _Node(Struct, frozen=True):
 
 
 class NodeWatch:
-    """``changed`` is called from ``follow``'s task after each difference; it must not block."""
+    """Follows this node's Node and the GpuLayouts. ``changed`` is called from ``follow``'s task after each difference;
+    it must not block.
+    """
 
     def __init__(
         self,
@@ -62,7 +64,9 @@ class NodeWatch:
         return gpulayouts.choose(self._layouts.values(), self._labels)
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
-        """Follow both until cancelled. Without the CRD, or the right to read it, there is no layout."""
+        """Follow the Node and the GpuLayouts until cancelled. Without the CRD, or the right to read it, there is no
+        layout.
+        """
         node: Reflector[_Node] = Reflector(
             client,
             NODES,
@@ -95,7 +99,7 @@ class NodeWatch:
                     self._labels = labels
                     self._changed()
             case _:
-                pass  # a Node that is gone keeps what was known of it: it comes back, or the machine goes
+                pass  # a Node that is deleted keeps what was known of it: it comes back, or the machine goes
 
     def hear_layout(self, change: Change[Found]) -> None:
         match change:
@@ -104,7 +108,7 @@ class NodeWatch:
             case Removed(key=key):
                 self._layouts.pop(key.name, None)
             case Undecodable(key=key, why=why):
-                # The nodes that it selects are unknown: each keeps the layout it has.
+                # The nodes that this GpuLayout selects are unknown: each keeps the layout it has.
                 self._layouts[key.name] = Found(key.name, {}, None, f"GpuLayout {key.name}: {why}")
             case Synced():
                 self._layouts_known = True

@@ -38,10 +38,11 @@ log = logging.getLogger(__name__)
 GPUNODE_INTERVAL_S = 1.0
 LABELS_INTERVAL_S = 1.0
 RESYNC_S = (600.0, 1200.0)
-"""How often labels and GpuNode are compared with the server, between these by the node's name: another client may have
-undone them."""
+"""The range, in seconds, from which the node's name picks how often labels and GpuNode are compared with the server:
+another client may have undone them.
+"""
 CONTESTED_S = 300.0
-"""Labels that another client undid are set again no sooner after the last time: two clients must not race."""
+"""The shortest time in seconds between two writes of labels that another client undid: two clients must not race."""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -121,29 +122,35 @@ class KubePublisher:
                 tasks.create_task(work(self._client))
 
     def beside(self, work: Callable[[Client], Coroutine[Any, Any, None]]) -> None:
-        """What ``run`` runs too, with the same client."""
+        """Give ``run`` a coroutine function to run too, with the same client."""
         self._beside.append(work)
 
     def restarted(self) -> None:
-        """An earlier agent has published this node: a fleet that restarts need not come all at once."""
+        """Tell the publisher that an earlier agent has published this node, so that the agents of a fleet that restarts
+        need not all write at once.
+        """
         self._spread = structs.replace(self._spread, restarted=True)
 
     def heard(self, uid: str, labels: Mapping[str, str]) -> None:
-        """The Node is this one and has these labels, as a watch saw it."""
+        """Take the Node's uid and labels, as a watch saw them; labels that another client changed are written again."""
         self._seen(uid)
         wanted = self._wanted_labels
         if wanted is not None and not (labels.items() >= wanted.items() and not _stale(labels, wanted)):
             self._label_loop.look_again(CONTESTED_S)
 
     def _seen(self, uid: str) -> None:
-        """The Node has this uid now. Another one than before: its GpuNode went with the old Node."""
+        """Take the Node's uid. If it differs from the one before, the old Node's GpuNode went with it and is written
+        anew.
+        """
         changed = self._uid is not None and self._uid != uid
         self._uid = uid
         if changed and self._wanted is not None:
             self._gpunode_loop.put(observed(self._wanted, self._clock.wall()))
 
     async def _write_gpunode(self, gpunode: GpuNode) -> None:
-        """The first time, and when what was written is compared, it is read: a write costs the server more."""
+        """Write the GpuNode if the server does not hold it already. The server's object is read before the first write,
+        and when an unchanged GpuNode is compared with it: a write costs the server more than a read.
+        """
         uid = self._uid or (await self._client.get(NODES, self._name, Metadata)).metadata.uid
         body = owned_by(gpunode, uid)
         if self._applied not in (None, body) or not await self._is_there(body):
@@ -153,7 +160,7 @@ class KubePublisher:
         self._applied = body
 
     async def _is_there(self, body: GpuNode) -> bool:
-        """Whether the server holds this content already: an agent that restarts has changed nothing."""
+        """Whether the server holds this content already, as after a restart of the agent that changed nothing."""
         try:
             found = await self._client.get(GPU_NODES, self._name, _FoundGpuNode)
         except NotFoundError:
@@ -163,20 +170,20 @@ class KubePublisher:
 
 
 class _FoundGpuNode(Struct):
-    """A GpuNode as it lies there, perhaps another version's: no shape is expected of its status."""
+    """A GpuNode as the server has it, perhaps written by another version: no shape is expected of its status."""
 
     metadata: ObjectMeta
     status: dict[str, Any] = {}
 
 
 def _content(status: object) -> dict[str, Any]:
-    """The status as JSON has it, without its time."""
+    """The status as plain JSON values, without ``observedAt``."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
     return {key: value for key, value in plain.items() if key != "observedAt"}
 
 
 class _NodeLabels(Struct, rename="camel"):
-    """What is applied: nothing of the Node but its identity and our labels."""
+    """The body of the server-side apply: the Node's identity and our labels."""
 
     metadata: dict[str, Any]
     api_version: str = NODES.api_version
@@ -193,7 +200,9 @@ class _LabelWriter:
         self._seen = seen
         self._applied: Mapping[str, str] = {}
         self._removed: set[str] = set()
-        """Labels that were removed although another manager co-owns them. Seen again, they are left to that manager."""
+        """Labels that were removed although another manager co-owns them. If one comes back, it is left to that
+        manager.
+        """
         self._told: set[str] = set()
 
     async def write(self, wanted: Mapping[str, str]) -> None:
@@ -232,13 +241,13 @@ class _LabelWriter:
             await self._client.json_patch(NODES, self._name, steps, Metadata, field_manager=FIELD_MANAGER)
             points.after(Failpoint.NODE_LABEL_REMOVED)
         except InvalidError as error:
-            # Another client changed it this very moment: the next pass reads the new value.
+            # Another client changed the label in between: the next pass reads the new value.
             log.info("label %s was not removed: %s", key, error)
             return
         self._removed.add(key)
 
     def _tell(self, key: str, meta: ObjectMeta, say: Callable[[str, str], str]) -> None:
-        """One Event for each contested label, in the life of this process."""
+        """Record one Event for each contested label, once in the life of this process."""
         if key in self._told:
             return
         self._told.add(key)

@@ -11,7 +11,9 @@ log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """``problems`` are those that hold, ``notes`` those that were logged last: each is told once, when it is new."""
+    """Tells each problem and each note once, when it is new. ``problems`` are those that hold, ``notes`` those that
+    were logged last.
+    """
 
     def __init__(self, metrics: AgentMetrics, reporter: Reporter) -> None:
         self._metrics = metrics
@@ -20,7 +22,7 @@ class Recorder:
         self.notes: tuple[str, ...] = ()
 
     def transitions(self, transitions: Iterable[Transition]) -> None:
-        """Devices have changed their health state."""
+        """Log the changes of health states, count them, and report them."""
         for change in transitions:
             level = logging.INFO if change.new.advertised_healthy else logging.WARNING
             log.log(
@@ -40,7 +42,7 @@ class Recorder:
             self._reporter.transition(change)
 
     def problems_are(self, problems: tuple[str, ...]) -> None:
-        """These are all there are: each is said when it is new, not at each discovery."""
+        """Take all problems that hold now; a problem is told when it is new, not at each discovery."""
         for problem in problems:
             if problem not in self.problems:
                 log.warning("problem", extra={"problem": problem})
@@ -48,7 +50,9 @@ class Recorder:
         self.problems = problems
 
     def note(self, notes: tuple[str, ...]) -> None:
-        """What is as it was asked for and may surprise: a line in the log alone, once."""
+        """Take all notes that hold now: settings that were carried out and may surprise. Each is logged once, and not
+        reported.
+        """
         for line in notes:
             if line not in self.notes:
                 log.info("note", extra={"note": line})

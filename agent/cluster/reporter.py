@@ -1,4 +1,4 @@
-"""Where the node's state is reported beside the kubelet: the API server, or nowhere."""
+"""The receivers of the node's state beside the kubelet: the API server, or none."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,11 +16,13 @@ class Follower(Protocol):
     """A part of the agent that watches the API server."""
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
-        """Until cancelled."""
+        """Follow the API server until cancelled."""
 
 
 class Reporter(Protocol):
-    """All but ``run`` return at once; what cannot be written now is written later, the latest state wins."""
+    """A receiver of the node's state. All methods but ``run`` return at once; what cannot be written now is written
+    later, and the latest state wins.
+    """
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -29,25 +31,27 @@ class Reporter(Protocol):
         """Give ``follower`` the API server while ``run`` runs."""
 
     def reconfigure(self, settings: Settings) -> None:
-        """Settings from now on; what they show differently is in the next ``publish``."""
+        """Take new settings; what they show differently is in the next ``publish``."""
 
     def restarted(self) -> None:
-        """An earlier agent has reported this node since it booted. To be called before ``run``, or not at all."""
+        """Tell the reporter that an earlier agent has reported this node since it booted. It is called before ``run``,
+        or not at all.
+        """
 
     def heard(self, uid: str, labels: Mapping[str, str]) -> None:
-        """The Node as a watch saw it."""
+        """Take the Node's uid and labels, as a watch saw them."""
 
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:
-        """The state to show from now on: node labels and the GpuNode object."""
+        """Show this state from now on: node labels and the GpuNode object."""
 
     def transition(self, change: Transition) -> None:
-        """A device changed its health state."""
+        """Report that a device changed its health state."""
 
     def problem(self, text: str) -> None:
-        """Something that was asked for is not so; one line for an administrator."""
+        """Report that a setting could not be carried out; ``text`` is one line for an administrator."""
 
     def warning(self, reason: str, action: str, text: str) -> None:
-        """Something has happened to the node; ``reason`` and ``action`` are an Event's, in CamelCase."""
+        """Report that something has happened to the node; ``reason`` and ``action`` are an Event's, in CamelCase."""
 
 
 class NoCluster(Exception):  # noqa: N818 - a state, not a mistake
@@ -55,7 +59,7 @@ class NoCluster(Exception):  # noqa: N818 - a state, not a mistake
 
 
 class NoReporter:
-    """``--kubeconfig none``: the agent serves its kubelet alone."""
+    """The reporter for ``--kubeconfig none``: the agent serves its kubelet alone."""
 
     async def run(self) -> None:
         await asyncio.Event().wait()

@@ -22,7 +22,7 @@ A flag wins over its variable TESSERA_<FLAG>, that over NVIDIA's variables, thos
 def parse_args(argv: Sequence[str]) -> Mapping[str, str]:
     """The flags given, by name, as text; a flag given more than once is joined by commas.
 
-    Prints and exits 0 for --help and --version, 2 for what is no flag of ours.
+    Prints and exits with 0 for --help and --version, with 2 for an unknown flag.
     """
     # One dash is as good as two, as with NVIDIA's plugin.
     parsed = vars(_parser().parse_args([re.sub(r"^-(?=[a-z][a-z-])", "--", word) for word in argv]))
@@ -31,7 +31,7 @@ def parse_args(argv: Sequence[str]) -> Mapping[str, str]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line and exit code 2; argparse would print all flags before it."""
+        """Print one line and exit with code 2; argparse would print all flags before it."""
         self.exit(2, f"{self.prog}: command line: {message} (--help lists the flags)\n")
 
 

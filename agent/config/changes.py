@@ -1,4 +1,4 @@
-"""What a reload touches: a changed label switch must not end a kubelet stream."""
+"""The parts of the agent that a reload touches: a changed label switch must not end a kubelet stream."""
 
 from enum import StrEnum
 
@@ -38,7 +38,9 @@ _WITHOUT_EFFECT = frozenset({"fail_on_init_error"})
 
 
 class Changes(Struct, frozen=True):
-    """``restart_needed`` names the settings that keep their old value until the agent restarts."""
+    """The difference of two settings. ``restart_needed`` names the settings that keep their old value until the agent
+    restarts.
+    """
 
     concerns: frozenset[Concern] = frozenset()
     restart_needed: tuple[str, ...] = ()

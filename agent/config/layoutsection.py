@@ -1,7 +1,8 @@
-"""The ``layout:`` list, GPU by GPU: of the config file, and of ``GpuLayout.spec.layout``. One reader for both.
+"""Reads a ``layout:`` list, GPU by GPU: the config file's, and that of ``GpuLayout.spec.layout``. Both have this one
+reader.
 
-What can be said without a node is said here, with line and key; whether the GPUs are there is
-``inventory.layout.entries.resolve``'s.
+What can be said without a node is said here, with line and key; ``inventory.layout.entries.resolve`` checks whether the
+GPUs are there.
 """
 
 import re
@@ -48,11 +49,11 @@ KEYS: Mapping[LayoutMode, tuple[str, ...]] = {
     LayoutMode.FRACTIONAL: ("granularity", "placement", "oneDaemon"),
     LayoutMode.DRA: ("shares",),
 }
-"""The keys of an entry beside those that stand with every mode."""
+"""The keys of an entry in each mode, beside those that stand with every mode."""
 
 
 def parse_layout(text: str, source: str) -> GpuLayoutSpec:
-    """A list on its own, as JSON or YAML: what a GpuLayout's ``spec.layout`` says. Raises ConfigError."""
+    """Read a list on its own, as JSON or YAML, as a GpuLayout's ``spec.layout`` has it. Raises ConfigError."""
     place = Place(Document(file=source), "spec.layout", parse_text(text, source))
     return read_layout(place, lines=False)
 
@@ -171,7 +172,7 @@ GRANULARITY = Parser(
 
 
 def _shares(place: Place) -> int:
-    """Of mode dra: the granularity of what claims get of a GPU."""
+    """Read the section of mode dra: the granularity, in percent, of the shares that claims get of a GPU."""
     fields = place.fields(("granularity",))
     return int(fields["granularity"].value(GRANULARITY)) if "granularity" in fields else 1
 
@@ -198,7 +199,8 @@ _CLIENT_KEYS = ("memory", "threads", "resource")
 
 
 def _clients(place: Place) -> tuple[MpsClient, ...]:
-    """Clients of one size may share a name; of unequal sizes each says under which name it is offered.
+    """Read the clients of mode mps. Clients of one size may share a resource name; of unequal sizes each says under
+    which name it is offered.
 
     The kubelet picks a device by name and number: behind one name it could be any size.
     """
@@ -229,7 +231,9 @@ def _client(place: Place) -> MpsClient:
 
 
 def _resource(place: Place) -> ResourceName:
-    """An extended resource's name, with any domain but Kubernetes' own; NVIDIA's where none is given."""
+    """The name of an extended resource, with any domain but Kubernetes' own; ``nvidia.com/`` is added where no domain
+    is given.
+    """
     text: str = place.value(TEXT)
     name = text if "/" in text else f"nvidia.com/{text}"
     domain = name.partition("/")[0]

@@ -1,4 +1,4 @@
-"""From flags, environment and file to Settings. The order: command line, TESSERA_*, NVIDIA's names, file, default."""
+"""Makes Settings of flags, environment and file. The order: command line, TESSERA_*, NVIDIA's names, file, default."""
 
 import os
 import socket
@@ -24,11 +24,14 @@ from yamlfile.parsers import Unfit, words_in
 from yamlfile.tree import MAX_BYTES
 
 LAST_GOOD = "config.last-good"
-"""In the state folder, the last configuration that was in use: a bad edit must not keep an agent from starting."""
+"""The name of the file in the state folder with the configuration that was last in use: a bad edit must not keep an
+agent from starting.
+"""
 
 
 class LoadedConfig(Struct, frozen=True, kw_only=True):
-    """``path`` is the config file, None without one; ``text`` what it says: ``remember`` gets it once it is in use.
+    """A configuration that was read. ``path`` is the config file, None without one; ``text`` is its content, which
+    ``remember`` gets once it is in use.
 
     ``rejected`` is set when the file was bad and the last good one stands in.
     """
@@ -41,7 +44,8 @@ class LoadedConfig(Struct, frozen=True, kw_only=True):
 
 
 def load(path: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) -> LoadedConfig:
-    """Read everything. ``flags`` holds the text of each flag given, by name (``--node-name``); see ``parse_args``.
+    """Read flags, environment and file. ``flags`` holds the text of each flag given, by name (``--node-name``); see
+    ``parse_args``.
 
     Without ``path`` the file is what ``--config`` or its variables name, or none. Raises ConfigError.
     """
@@ -52,9 +56,10 @@ def load(path: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) ->
 
 
 def load_or_last_good(path: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) -> LoadedConfig:
-    """``load``; when the file is bad, the last good one of the state folder stands in and ``rejected`` says why.
+    """Like ``load``, but when the file is bad, the last good one of the state folder stands in and ``rejected`` says
+    why.
 
-    For the start of the agent. Raises ConfigError when there is no last good one, or flags or environment are bad.
+    The agent starts with it. Raises ConfigError when there is no last good one, or flags or environment are bad.
     """
     try:
         return load(path, env, flags)
@@ -86,9 +91,9 @@ def remember(state_dir: Path, text: str) -> None:
 
 
 def last_good(state_dir: Path) -> str | None:
-    """What ``remember`` kept, or None: nothing there, or not readable as a configuration."""
+    """The text that ``remember`` kept; None where there is none, or where it cannot be read as a configuration."""
     try:
-        # A link in its place is nothing of ours.
+        # A link in the file's place was not written by the agent.
         with os.fdopen(os.open(state_dir / LAST_GOOD, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             content = file.read(MAX_BYTES + 1)
         return content.decode() if len(content) <= MAX_BYTES else None
@@ -103,8 +108,8 @@ def parse(text: str, file: str = "config") -> tuple[dict[str, Any], tuple[str, .
 
 
 class _Given(Struct, frozen=True):
-    """What flags and environment say: values by Settings target, and warnings. ``defaults`` are the targets of which a
-    flag says that the default holds, whatever the file says: NVIDIA's, given and empty.
+    """The content of flags and environment: values by Settings target, and warnings. ``defaults`` are the targets for
+    which an empty flag of NVIDIA's says that the default holds, whatever the file says.
     """
 
     values: dict[str, Any]
@@ -189,7 +194,9 @@ def _settings(groups: dict[str, dict[str, Any]]) -> Settings:
 
 
 def _health(values: dict[str, Any]) -> HealthSettings:
-    """DP_DISABLE_HEALTHCHECKS=all means every check, unless some XID is to count after all."""
+    """The health settings from their values. DP_DISABLE_HEALTHCHECKS=all disables every check, unless some XID is to
+    count after all.
+    """
     all_disabled = values.pop("all_disabled", False)
     enabled = values.get("enabled_xids", frozenset())
     if all_disabled and enabled is not None and not enabled:

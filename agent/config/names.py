@@ -1,4 +1,4 @@
-"""Which named configuration is in use: the one that the node's label ``nvidia.com/device-plugin.config`` chose.
+"""The named configuration in use: the one that the node's label ``nvidia.com/device-plugin.config`` chose.
 
 The names are files in the folder of ``--config-dir``, the label is remembered across restarts. Without a label
 ``--config`` holds, without that ``--default-config``, and without that the fallback strategies in their order, as in
@@ -22,13 +22,13 @@ NAMED = "default"
 
 
 class Undecided(LookupError):  # noqa: N818 - a state, not a mistake
-    """There are files, and nothing says which."""
+    """The folder has configurations, and neither flags nor fallback strategies choose one of them."""
 
 
 def fall_back(files: Collection[str], fallback: ConfigFallback) -> str | None:
     """The file to use where no label names one; None for none of them. Raises Undecided.
 
-    A default that is no file is the reader's to refuse.
+    Whether the default exists is not checked: the reader of the file refuses it.
     """
     if fallback.default:
         return fallback.default
@@ -45,7 +45,9 @@ def fall_back(files: Collection[str], fallback: ConfigFallback) -> str | None:
 
 
 class ConfigName:
-    """``name`` is the label's value, None where there is no label. Names come from labels: they hold no ``/``."""
+    """The named configuration of a node. ``name`` is the label's value, None where there is no label. Names come from
+    labels: they hold no ``/``.
+    """
 
     def __init__(self, state_dir: Path) -> None:
         self._file = state_dir / NAME
@@ -56,7 +58,7 @@ class ConfigName:
             self.name = self._file.read_text() or None
 
     def choose(self, name: str | None) -> None:
-        """The label says so now."""
+        """Take the name that the label has now, and keep it across restarts."""
         self.name = name or None
         with contextlib.suppress(OSError):
             if self.name is None:
@@ -69,7 +71,7 @@ class ConfigName:
     def path(self, config_dir: Path, given: Path | None, fallback: ConfigFallback) -> Path | None:
         """The file to read: the named one, else ``given`` (``--config``), else as ``fallback`` says; None for no file.
 
-        A name without a file is the reader's to refuse.
+        Whether the named file exists is not checked: its reader refuses it.
         """
         self.undecided = None
         if self.name is not None and "/" not in self.name and self.name not in (".", ".."):
@@ -93,8 +95,8 @@ class ConfigName:
 
 
 def _files(config_dir: Path) -> list[str]:
-    """The configurations in the folder, none where there is no folder; a mounted ConfigMap has entries of its own,
-    which begin with two dots. Raises OSError where they cannot be told.
+    """The configurations in the folder, none where there is no folder. A mounted ConfigMap has entries of its own,
+    which begin with two dots and are passed over. Raises OSError where the folder cannot be read.
     """
     try:
         return [entry.name for entry in config_dir.iterdir() if entry.is_file() and not entry.name.startswith("..")]

@@ -14,7 +14,9 @@ _SHORTEST_S = 1.0
 
 
 def _duration(text: str) -> float:
-    """Go's durations, NVIDIA's ``infinite``, or nanoseconds. Source: NVIDIA's device plugin, its config API v1."""
+    """Seconds, from Go's durations, NVIDIA's ``infinite``, or nanoseconds. Source: NVIDIA's device plugin, its config
+    API v1.
+    """
     if text == "infinite":
         return math.inf
     if re.fullmatch(r"[+-]?[\d.]+(e[+-]?\d+)?", text, re.IGNORECASE):
@@ -23,7 +25,7 @@ def _duration(text: str) -> float:
         value_s = go_duration(text)
     if not 0 <= value_s < _CENTURIES_S:
         raise Unfit
-    # NVIDIA's zero labels without a pause.
+    # NVIDIA's zero means to label without a pause.
     return value_s or _SHORTEST_S
 
 
@@ -72,7 +74,7 @@ Xids = frozenset[int] | None
 
 
 def xids(*all_words: str) -> Parser:
-    """XIDs, or one of ``all_words`` for all. Capitals do not matter, as in NVIDIA's plugin."""
+    """A parser of XIDs, or of one of ``all_words`` for all of them. Capitals do not matter, as in NVIDIA's plugin."""
 
     def convert(text: str) -> Xids:
         words = [word.lower() for word in words_in(text)]

@@ -11,7 +11,7 @@ Reader = Callable[[Place, dict[str, Any]], None]
 
 
 def read_tree(root: YamlNode, file: str, special: dict[str, Reader]) -> tuple[dict[str, Any], list[str]]:
-    """Values by Settings target, and warnings. ``special`` holds the readers of sections that are no plain settings.
+    """Values by Settings target, and warnings. ``special`` holds the readers of sections that are not plain settings.
 
     Raises ConfigError.
     """
@@ -23,19 +23,21 @@ def read_tree(root: YamlNode, file: str, special: dict[str, Reader]) -> tuple[di
 
 
 def _nvidias(path: str) -> bool:
-    """An unknown key is an error in our own sections, a warning elsewhere, as NVIDIA's plugin is lenient. So is a key
-    given twice, or brought by a merge key.
+    """Whether the section at ``path`` is read as leniently as NVIDIA's plugin reads it: an unknown key is a warning,
+    and so is a key given twice or brought by a merge key. In our own sections each is an error.
     """
     return path.partition(".")[0].partition("[")[0] not in OWN_SECTIONS
 
 
 def _any_case(path: str) -> bool:
-    """Whether capitals do not matter: in NVIDIA's sections, but where its plugin looks keys up by their spelling."""
+    """Whether capitals do not matter at ``path``: so it is in NVIDIA's sections, except where its plugin looks keys up
+    by their spelling.
+    """
     return _nvidias(path) and not path.lower().startswith(("sharing.timeslicing.", "sharing.mps."))
 
 
 def _known_paths(special: Iterable[str]) -> dict[str, list[str]]:
-    """For each section, the keys it may hold."""
+    """The keys that each section may hold, by the section's path."""
     known: dict[str, list[str]] = {}
     for path in (*BY_PATH, *special):
         section, _, key = path.rpartition(".")

@@ -114,7 +114,7 @@ _DEVICES = "all, a count, or a list of indexes (0), MIG indexes (0:1) and UUIDs"
 
 
 def _selector(place: Place) -> DeviceSelector:
-    """``all``, a count, or a list of devices."""
+    """Read ``all``, a count, or a list of devices."""
     if place.node.kind is YamlKind.STRING and place.node.text == "all":
         return DeviceSelector()
     if place.node.kind is YamlKind.LIST and place.is_empty:
@@ -129,10 +129,10 @@ def _selector(place: Place) -> DeviceSelector:
 
 
 def _tell_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
-    """Two entries for one device are told in a warning that names both. The one with the larger number counts, or
-    under two names the first one (``inventory.layout.layout``).
+    """Warn of two entries for one device, naming both. The one with the larger number counts, or under two names the
+    first one (``inventory.layout.layout``).
 
-    Only what the file alone shows; UUIDs are compared as written.
+    Only overlaps that the file alone shows are found; UUIDs are compared as written.
     """
     for position, (place, entry) in enumerate(entries):
         for earlier_place, earlier in entries[:position]:
@@ -147,7 +147,7 @@ def _tell_overlaps(entries: list[tuple[Place, ReplicatedResource]]) -> None:
 
 
 def _shared_device(a: DeviceSelector, b: DeviceSelector) -> str:
-    """What both selectors surely have, in words; empty when the file does not show any."""
+    """The devices that both selectors surely have, in words; empty when the file does not show any."""
     if a.is_all or b.is_all:
         return "all devices"
     if a.count is not None and b.count is not None:
@@ -197,4 +197,4 @@ SPECIAL: dict[str, Reader] = {
     "health.xids": _xids,
     "layout": SECTION,
 }
-"""The readers of what is no plain setting, by key path."""
+"""Readers of the sections that are not plain settings, by key path."""

@@ -1,4 +1,4 @@
-"""Everything that can be set, once it is all decided: plain values for the rest of the agent."""
+"""Every setting of the agent once flags, environment and file are read: plain values."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +17,7 @@ FIELD_MANAGER: Final = "tessera-agent"
 
 
 class LogFormat(StrEnum):
-    """How a log line is written."""
+    """The format of log lines."""
 
     LOGFMT = "logfmt"
     JSON = "json"
@@ -33,7 +33,7 @@ class LogLevel(StrEnum):
 
 
 class Address(Struct, frozen=True):
-    """Where to listen. ``host`` is an address without brackets."""
+    """An address to listen at. ``host`` is an address without brackets."""
 
     host: str
     port: int
@@ -43,7 +43,9 @@ class Address(Struct, frozen=True):
 
 
 class FallbackStrategy(StrEnum):
-    """Which named configuration holds where nothing chooses one: ``default``, the only one, or none."""
+    """A way to choose a named configuration where neither label nor flag does: the one named ``default``, the only one,
+    or none.
+    """
 
     NAMED = "named"
     SINGLE = "single"
@@ -51,7 +53,9 @@ class FallbackStrategy(StrEnum):
 
 
 class ConfigFallback(Struct, frozen=True, kw_only=True):
-    """What holds without a label and without ``--config``: ``default``, else the first strategy that finds a file."""
+    """The choice of a configuration without a label and without ``--config``: ``default``, else the first strategy that
+    finds a file.
+    """
 
     default: str | None = None
     strategies: tuple[FallbackStrategy, ...] = (FallbackStrategy.NAMED, FallbackStrategy.SINGLE)
@@ -78,7 +82,7 @@ class EventSettings(Struct, frozen=True, kw_only=True):
 
 
 class DriverSettings(Struct, frozen=True, kw_only=True):
-    """Where the driver's files are, on the host and seen from the agent, and how CDI specs come about."""
+    """The places of the driver's files, on the host and seen from the agent, and how CDI specs are made."""
 
     driver_root: Path = Path("/")
     dev_root: Path = Path("/")
@@ -89,10 +93,10 @@ class DriverSettings(Struct, frozen=True, kw_only=True):
 
 
 class MigSettings(Struct, frozen=True, kw_only=True):
-    """``config_file`` is mig-parted's, of which the node's label chooses a configuration; None: of those that the MIG
-    manager makes from the hardware.
+    """Settings of MIG layouts. ``config_file`` is mig-parted's, of which the node's label chooses a configuration;
+    None: the label chooses among those that the MIG manager makes from the hardware.
 
-    ``when_busy`` is for that label: mig-parted's file has no word for it.
+    ``when_busy`` is for that label: mig-parted's file has no key for it.
     """
 
     config_file: Path | None = None
@@ -100,36 +104,40 @@ class MigSettings(Struct, frozen=True, kw_only=True):
 
 
 class MpsSettings(Struct, frozen=True, kw_only=True):
-    """``canary``: each daemon is tried by a client. ``shm_size_mib`` None: half of the memory, as tmpfs has."""
+    """Settings of MPS daemons. ``canary``: each daemon is tried by a client. ``shm_size_mib`` None: half of the memory,
+    tmpfs's default.
+    """
 
     control_program: Path = Path("nvidia-cuda-mps-control")
     multi_user: bool = False
     canary: bool = True
     private_shm: bool = True
-    """A tmpfs for each device; without it daemons and clients meet in the agent's own /dev/shm, which is the host's."""
+    """Each device has a tmpfs of its own; without it daemons and clients meet in the agent's own /dev/shm, which is the
+    host's.
+    """
     shm_size_mib: int | None = None
     probe_interval_s: float = 10.0
 
 
 class HostnameLabel(StrEnum):
-    """How dcgm-exporter spells the label with the node's name: up to 4.x with a capital, after it without."""
+    """The spelling of dcgm-exporter's label with the node's name: up to 4.x with a capital, after it without."""
 
     CAPITAL = "Hostname"
     SMALL = "hostname"
 
 
 class XidErrors(StrEnum):
-    """What ``DCGM_FI_DEV_XID_ERRORS`` shows: the last XID of any kind, or that of the worst fault that is open."""
+    """The XID that ``DCGM_FI_DEV_XID_ERRORS`` shows: the last of any kind, or that of the worst fault that is open."""
 
     LAST = "last"
     WORST = "worst"
 
 
 class MetricsSettings(Struct, frozen=True):
-    """``collectors`` is a file in dcgm-exporter's form; None: the usual fields.
+    """Settings of metrics. ``collectors`` is a file in dcgm-exporter's form; None: the usual fields.
 
-    ``xid_shown_s``: so long after it was seen an XID of no open fault is shown as the last. The windows are those of
-    dcgm-exporter's counts.
+    An XID of no open fault is shown as the last one for ``xid_shown_s`` seconds after it was seen. The windows are
+    those of dcgm-exporter's counts.
     """
 
     interval_s: float = 15.0
@@ -140,49 +148,53 @@ class MetricsSettings(Struct, frozen=True):
     xid_window_ms: int = 300_000
     clock_window_ms: int = 300_000
     no_hostname: bool = False
-    """No label with the node's name on DCGM's series."""
+    """Leave the label with the node's name off DCGM's series."""
     old_names: bool = False
-    """dcgm-exporter 1.x's names of labels: uuid, pod_name, pod_namespace, container_name."""
+    """Use dcgm-exporter 1.x's names of labels: uuid, pod_name, pod_namespace, container_name."""
     dashed_model: bool = False
-    """modelName with dashes for blanks."""
+    """Write modelName with dashes for blanks."""
     pod_uid: bool = False
     pod_labels: bool = False
     pod_label_allowlist: tuple[str, ...] = ()
-    """Regular expressions, checked when they were read."""
+    """Regular expressions for pod labels, checked when they were read."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The agent's settings. What stands beside the groups is fixed for the life of the process."""
+    """The agent's settings. Fields outside of the groups are fixed for the life of the process."""
 
     node_name: NodeName
     node_addresses: tuple[str, ...] = ()
     simulate: Path | None = None
     kubelet_dir: Path = Path("/var/lib/kubelet")
     kubelet_socket: str | None = None
-    """None: ``kubelet.sock`` in the device-plugins folder. Empty: do not register."""
+    """The kubelet's socket to register at. None: ``kubelet.sock`` in the device-plugins folder. Empty: do not
+    register.
+    """
     plugins_dir: Path | None = None
     """The kubelet's ``plugins``, under the path that the kubelet has for it; None: below ``kubelet_dir``."""
     dra_driver: str = "gpu.nvidia.com"
-    """The driver of ResourceClaims: NVIDIA's name, which its DeviceClasses and selectors use, unless that runs too."""
+    """The driver's name in ResourceClaims. The default is NVIDIA's name, which its DeviceClasses and selectors use;
+    another is needed where NVIDIA's driver runs too.
+    """
     cdi_dir: Path = Path("/var/run/cdi")
     config_dir: Path = Path("/available-configs")
-    """Named configuration files; the node's label ``nvidia.com/device-plugin.config`` says which."""
+    """The folder of named configuration files; the node's label ``nvidia.com/device-plugin.config`` chooses one."""
     config_fallback: ConfigFallback = ConfigFallback()
     state_dir: Path = Path("/var/lib/tessera")
     mps_root: Path | None = None
-    """Where MPS daemons keep their files; None: ``mps`` in the state folder."""
+    """The folder where MPS daemons keep their files; None: ``mps`` in the state folder."""
     metrics_address: Address | None = Address("0.0.0.0", 9400)  # noqa: S104 - Prometheus scrapes it from other nodes
     kubeconfig: Path | None = None
-    """None: the service account's mount."""
+    """The kubeconfig file; None: the service account's mount."""
     use_api_server: bool = True
     api_spread_s: float = 10.0
-    """Within so long the agents of a fleet ask for what all of them want at once; 0: at once."""
+    """The time in seconds over which the agents of a fleet spread requests that all of them make at once; 0: none."""
     sys_root: Path = Path("/sys")
     proc_root: Path = Path("/proc")
     pid_root: Path | None = None
-    """Where the processes on the GPUs are looked up; None: ``process_root`` decides."""
+    """The procfs where the processes on the GPUs are looked up; None: ``process_root`` decides."""
     fail_on_init_error: bool = True
-    """Read and kept for the record: without GPUs or driver the agent idles, whatever this says."""
+    """NVIDIA's setting, read for its warning alone: without GPUs or driver the agent idles, whatever it says."""
     imex_required: bool = False
     layout: LayoutSpec = LayoutSpec()
     gpu_layout: GpuLayoutSpec = GpuLayoutSpec()
@@ -204,19 +216,19 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def claims_dir(self) -> Path:
-        """Where drivers that are given claims have their sockets, a folder each."""
+        """The folder in which each driver that is given claims has a folder with its socket."""
         return self.plugins_dir or self.kubelet_dir / "plugins"
 
     @property
     def registration_socket(self) -> Path | None:
-        """Kubelet's socket to register at; None when the agent must not register."""
+        """The kubelet's socket to register at; None when the agent must not register."""
         if self.kubelet_socket == "":
             return None
         return Path(self.kubelet_socket) if self.kubelet_socket else self.device_plugins_dir / "kubelet.sock"
 
     @property
     def mps_dir(self) -> Path:
-        """Where MPS daemons keep their files; fixed for the life of the process, as ``mps_root`` is."""
+        """The folder where MPS daemons keep their files; fixed for the life of the process, as ``mps_root`` is."""
         return self.mps_root or self.state_dir / "mps"
 
     @property

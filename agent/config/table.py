@@ -1,4 +1,6 @@
-"""Every setting, one row each: where it can be given and what it means. Flags, environment, file and docs follow it."""
+"""Every setting, one row each: where it can be given and what it means. Flags, environment, file and docs are made from
+this table.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -42,17 +44,21 @@ class Option(Struct, frozen=True, kw_only=True):
     env: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     empty_counts: bool = False
-    """An environment variable that is set and empty is a value, not nothing."""
+    """An environment variable that is set and empty counts as a value."""
     sift: Callable[[str], tuple[str, tuple[str, ...]]] | None = None
-    """Of a variable's text: what can be read, and the words that cannot, which are warned of and passed over."""
+    """Splits a variable's text into what can be read, and the words that cannot, which are warned of and passed
+    over.
+    """
     empty_is_default: bool = False
-    """Given and empty, in the file or as a flag, it is as if it were not given: NVIDIA's paths and words."""
+    """A value that is given and empty, in the file or as a flag, counts as not given, as NVIDIA's paths and
+    words do.
+    """
     caution: Callable[[Any], str] | None = None
-    """What has to be said of a value that is given; empty for nothing."""
+    """The warning for a given value; empty for none."""
 
     @property
     def name(self) -> str:
-        """What messages and the reference call it."""
+        """The setting's name in messages and in the reference."""
         return self.flag or self.paths[0] if self.flag or self.paths else self.env[0]
 
     @property
@@ -158,7 +164,7 @@ PROCESS: tuple[Option, ...] = (
     _own("--proc-root", "proc_root", PATH, "/proc", "where procfs is: a recorded tree may stand in"),
     _own("--pid-root", "pid_root", PATH, "the procfs", "procfs in which the processes on the GPUs are looked up"),
 )
-"""What only flags and environment decide."""
+"""Settings that only flags and environment decide."""
 
 
 def _nvidia(flag: str, path: str, target: str, parser: Parser, default: str, text: str, *, before: str = "") -> Option:

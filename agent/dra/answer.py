@@ -1,4 +1,4 @@
-"""What a prepared claim is to its containers: CDI device ids, the spec that they stand in, the kubelet's answer. Pure.
+"""A prepared claim as its containers see it: CDI device ids, the spec that they stand in, the kubelet's answer. Pure.
 
 The spec of a claim stands on its own: driver files and device files are in it, so that a claim's containers need no
 other file. Its name and its ids have the claim's UID: a runtime keeps the specs that it has read, and reads again only
@@ -18,13 +18,17 @@ CDI_CLASS: Final = "claim"
 
 
 def cdi_device(uid: str, device: GivenDevice) -> str:
-    """The device's name in the claim's spec. A claim may have two shares of one device, for two of its containers."""
+    """The device's name in the claim's spec. It ends with the share's id where the device is a share: a claim may have
+    two shares of one device, for two of its containers.
+    """
     share = f"-{device.share_id}" if device.share is not None else ""
     return f"{uid}-{device.device}{share}"
 
 
 def cdi_vendor(driver: str) -> str:
-    """Each driver its own: two on one node must not take each other's specs for theirs."""
+    """The CDI vendor of a driver. Each driver has its own: two on one node must not take each other's specs for
+    theirs.
+    """
     return f"k8s.{driver}"
 
 
@@ -34,7 +38,7 @@ def cdi_id(driver: str, uid: str, device: GivenDevice) -> str:
 
 
 def file_prefix(driver: str) -> str:
-    """With which the names of the driver's spec files begin."""
+    """The prefix of the names of the driver's spec files."""
     return f"{cdi_vendor(driver)}-{CDI_CLASS}_"
 
 
@@ -44,12 +48,12 @@ def file_name(driver: str, uid: str) -> str:
 
 
 def earlier_file_name(driver: str, uid: str) -> str:
-    """The same claim's as NVIDIA's driver calls it."""
+    """The name that NVIDIA's driver gives the spec file of the same claim."""
     return f"{file_prefix(driver)}{uid}.yaml"
 
 
 def claim_of(driver: str, file: str) -> str | None:
-    """The UID in a spec file's name; None for a file that is no claim's of the driver."""
+    """The UID in a spec file's name; None for a file that is not a claim's of this driver."""
     prefix = file_prefix(driver)
     return file.removeprefix(prefix).removesuffix(".json") if file.startswith(prefix) else None
 
@@ -57,8 +61,8 @@ def claim_of(driver: str, file: str) -> str | None:
 def claim_spec(
     driver: str, claim: Prepared, gpus: Spec, unit: Callable[[GivenDevice], str | None], mps_root: Path
 ) -> Spec:
-    """The claim's spec, from ``gpus``: the node's own, whose devices are named by UUID. ``unit`` is a device's UUID.
-    A share brings the way to its GPU's MPS daemon, below ``mps_root``, and its limits there.
+    """The claim's spec. ``gpus`` is the node's own spec, whose devices are named by UUID; ``unit`` gives a device's
+    UUID. A share brings the environment and mounts of its GPU's MPS daemon, below ``mps_root``, and its limits there.
 
     Raises KeyError for a device that the node's spec does not have.
     """
@@ -78,7 +82,7 @@ def claim_spec(
 
 
 def _each_once(devices: Iterable[GivenDevice]) -> Iterable[GivenDevice]:
-    """A device may stand for several requests: with admin access it can be given again."""
+    """The devices, each once: with admin access a device may stand for several requests."""
     return {(device.device, device.share_id): device for device in devices}.values()
 
 
@@ -89,7 +93,9 @@ def _under_mps(
     unit: Callable[[GivenDevice], str | None],
     mps_root: Path,
 ) -> Mapping[str, Any]:
-    """With the way to the device's MPS daemon, where it has one, and with the limits of a share there."""
+    """``edits`` with the environment and mounts of the device's MPS daemon, where it has one, and with the limits of a
+    share there.
+    """
     if device.share is not None:
         caps = ClientCaps(device.share.memory_mib, device.share.percent)
         client = client_settings(mps_root, device.gpu, caps)

@@ -1,4 +1,4 @@
-"""ResourceClaims as the driver reads them: what was allocated of its devices, and how it is to be set up.
+"""ResourceClaims as the driver reads them: which of its devices were allocated, and how they are to be set up.
 
     ResourceClaim JSON -> read(raw) -> Claim; taken(claim, driver) -> Taken, or ClaimError
 
@@ -23,7 +23,7 @@ class ClaimError(ValueError):
     """The claim cannot be prepared: one line for the pod's events."""
 
     def __init__(self, text: str) -> None:
-        """Names and words of whoever made the claim stand in it: it is one line whatever they hold."""
+        """``text`` may hold names and words of the claim's author: it is made one line whatever they hold."""
         super().__init__(" ".join(text.split()))
 
 
@@ -41,7 +41,7 @@ class Result(Struct, frozen=True, rename="camel"):
 
     @property
     def main_request(self) -> str:
-        """What the kubelet is told: it knows no subrequests."""
+        """The request without its subrequest: the kubelet knows no subrequests."""
         return self.request.partition("/")[0]
 
 
@@ -51,14 +51,16 @@ class Opaque(Struct, frozen=True):
 
 
 class Config(Struct, frozen=True):
-    """``source`` is FromClass or FromClaim; no ``requests``: for all of them."""
+    """One opaque config of an allocation. ``source`` is FromClass or FromClaim; without ``requests`` it is for all of
+    them.
+    """
 
     source: str = "FromClaim"
     requests: tuple[str, ...] = ()
     opaque: Opaque | None = None
 
     def concerns(self, request: str) -> bool:
-        """Whether it is for the result of ``request``: the main name stands for each of its alternatives."""
+        """Whether the config is for the result of ``request``: the main name stands for each of its alternatives."""
         return not self.requests or request in self.requests or request.partition("/")[0] in self.requests
 
 
@@ -80,7 +82,7 @@ class Consumer(Struct, frozen=True):
 
 
 class Condition(Struct, frozen=True, rename="camel"):
-    """As all of Kubernetes' conditions; the time as RFC 3339."""
+    """A condition in Kubernetes' form; the time is RFC 3339."""
 
     type: str
     status: str
@@ -90,7 +92,7 @@ class Condition(Struct, frozen=True, rename="camel"):
 
 
 class DeviceStatus(Struct, frozen=True, rename="camel"):
-    """What a driver says of an allocated device (``AllocatedDeviceStatus``). ``data`` is a JSON object."""
+    """The status that a driver writes of an allocated device (``AllocatedDeviceStatus``). ``data`` is a JSON object."""
 
     driver: str
     pool: str
@@ -101,7 +103,7 @@ class DeviceStatus(Struct, frozen=True, rename="camel"):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Of the list that the API keeps."""
+        """The key of the entry in ``status.devices``, which the API keeps as a list with map keys."""
         return self.driver, self.pool, self.device, self.share_id
 
 
@@ -111,7 +113,7 @@ class Status(Struct, frozen=True, rename="camel"):
     devices: tuple[DeviceStatus, ...] | None = ()
 
     def said_by(self, driver: str) -> tuple[DeviceStatus, ...]:
-        """What the driver wrote of its devices."""
+        """The statuses that the driver wrote of its devices."""
         return tuple(each for each in self.devices or () if each.driver == driver)
 
 
@@ -122,14 +124,14 @@ class Meta(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """As much of a ResourceClaim as the driver goes by."""
+    """The fields of a ResourceClaim that the driver reads."""
 
     metadata: Meta
     status: Status = Status()
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """The names of the pods that it is reserved for, all in its namespace."""
+        """The names of the pods that the claim is reserved for, all in its namespace."""
         return tuple(
             consumer.name
             for consumer in self.status.reserved_for
@@ -149,20 +151,20 @@ class Ref(Struct, frozen=True):
 
 
 class Taken(Struct, frozen=True):
-    """What of a claim is the driver's: its results, and for each the configs that concern it, the strongest last."""
+    """The driver's part of a claim: its results, and for each the configs that concern it, the strongest last."""
 
     ref: Ref
     pods: tuple[str, ...]
     results: tuple[Result, ...]
     configs: tuple[tuple[Config, ...], ...]
     mps: "tuple[MpsClient | None, ...]" = ()
-    """Of each result, where its config asks for MPS."""
+    """The MPS client of each result, None where its config does not ask for MPS."""
     said: tuple[DeviceStatus, ...] = ()
-    """What the claim says of the driver's devices already."""
+    """The statuses of the driver's devices that the claim has already."""
 
 
 class MpsClient(Struct, frozen=True):
-    """What each container of a claim may have of a device under MPS, None for no limit.
+    """The limits of each container of a claim on a device under MPS; None for no limit.
 
     Devices of one ``group`` have one daemon.
     """
@@ -173,7 +175,9 @@ class MpsClient(Struct, frozen=True):
 
 
 def read(raw: bytes) -> Claim:
-    """Opaque parameters, any driver's, may be as deep as their user likes. Raises msgspec.MsgspecError."""
+    """Decode a ResourceClaim. Opaque parameters, any driver's, may be nested as deep as their author likes. Raises
+    msgspec.MsgspecError.
+    """
     return depth.decode(raw, Claim)
 
 

@@ -2,8 +2,8 @@
 
     parameters of a config, kind of the device -> check(config, kind), or ClaimError with field, found and expected
 
-Of several that concern a device the strongest (last) decides; the others must be sound as well. A config without
-requests is for the devices of its own kind alone; one that names the request of another kind is an error.
+Where several concern a device the strongest (last) decides; the others must be valid as well. A config without requests
+is for the devices of its own kind only; one that names the request of another kind is an error.
 Source: resource.nvidia.com/v1beta1, ``GpuConfig`` and ``MigDeviceConfig``.
 """
 
@@ -33,7 +33,7 @@ class TimeSlicingConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MpsConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Limits of the daemon: for each client, on every device or on those that are named by UUID or place."""
+    """Limits of an MPS daemon: for each client, on every device or on those that are named by UUID or index."""
 
     default_active_thread_percentage: Annotated[int, Meta(ge=1, le=100)] | None = None
     default_pinned_device_memory_limit: str | None = None
@@ -42,7 +42,7 @@ class MpsConfig(Struct, frozen=True, forbid_unknown_fields=True, rename="camel")
 
 
 class Sharing(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How the containers of a claim share its GPU."""
+    """The way in which the containers of a claim share its GPU."""
 
     strategy: Literal["TimeSlicing", "MPS"]
     time_slicing_config: TimeSlicingConfig | None = None
@@ -50,7 +50,7 @@ class Sharing(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 
 
 class MigSharing(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """How the containers of a claim share its MIG instance. It has no time slices to set."""
+    """The way in which the containers of a claim share its MIG instance. It has no time slices to set."""
 
     strategy: Literal["TimeSlicing", "MPS"]
     mps_config: MpsConfig | None = None
@@ -75,19 +75,21 @@ _KINDS: Final[Mapping[str, type[GpuConfig | MigDeviceConfig]]] = {
 
 
 class MpsLimits(Struct, frozen=True):
-    """What each client of a claim's MPS daemon may have; None: no limit. ``by_device`` is keyed by UUID or place."""
+    """The limits of each client of a claim's MPS daemon; None: no limit. ``by_device`` is keyed by UUID or index."""
 
     threads: int | None = None
     memory_mib: int | None = None
     by_device: Mapping[str, int] = {}
 
     def of(self, uuid: str, place: int) -> int | None:
-        """The memory limit on one device."""
+        """The memory limit in MiB on the device with this UUID, at index ``place`` among the daemon's devices."""
         return self.by_device.get(uuid, self.by_device.get(str(place), self.memory_mib))
 
 
 def mps_of(configs: Sequence[Config], *, mig: bool) -> tuple[Config, MpsLimits] | None:
-    """The config by which MPS is asked for, and its limits; None where it is not. Raises ClaimError, as ``check``."""
+    """The config by which MPS is asked for, and its limits; None where no config asks for it. Raises ClaimError, as
+    ``check``.
+    """
     deciding: tuple[Config, Sharing | MigSharing | None] | None = None
     for config in configs:
         read = check(config, mig=mig)
@@ -114,9 +116,10 @@ def _limit(text: str, where: str) -> int:
 
 
 def check(config: Config, *, mig: bool) -> GpuConfig | MigDeviceConfig | None:
-    """The config, where it is for the kind of the device: ``mig``, a MIG device, else a whole GPU.
+    """The decoded config, or None where it is for another kind of device. ``mig``: the device is a MIG device, else a
+    whole GPU.
 
-    Raises ClaimError for one that is unknown, misspelt, or asks for what is not served.
+    Raises ClaimError for a config that is unknown, misspelt, or asks for what is not served.
     """
     found = parameters(config)
     where = f"config of {config.source}"
@@ -160,9 +163,9 @@ def _served(sharing: Sharing | MigSharing, where: str) -> None:
 
 
 def clients_of(part: Taken, devices: Mapping[str, DraDevice]) -> tuple[MpsClient | None, ...]:
-    """For each result what its containers may have under MPS, None where it is not asked for. Raises ClaimError.
+    """The limits of each result's containers under MPS, None where it is not asked for. Raises ClaimError.
 
-    What is watched with admin access has no place among a daemon's devices, and each of those has one.
+    A device watched with admin access has no index among a daemon's devices; each of the others has one.
     """
     groups: list[Config] = []
     places: defaultdict[int, dict[str, int]] = defaultdict(dict)

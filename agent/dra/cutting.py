@@ -1,10 +1,10 @@
-"""The MIG instances that claims want of each GPU: what the MIG planner is to bring about, and the wait until it is so.
+"""The MIG instances that claims want of each GPU: the wish that the MIG planner carries out, and the wait until it has.
 
     claims that hold, or are being prepared -> wish(gpu) -> agent.mig.node -> NVML;  make(claim), gone(claim) wait
 
-Nothing is remembered here that a crash could lose: the wish follows from the ledger, so that what a kill left behind
-is an instance that no claim wants, and goes. MIG mode stays on after the last instance, since on some GPUs a change of
-mode is a reset: it goes off when a claim takes the whole GPU.
+Nothing is remembered here that a crash could lose: the wish follows from the ledger, so that what a kill left behind is
+an instance that no claim wants, and is removed. MIG mode stays on after the last instance, since on some GPUs a change
+of mode is a reset: it goes off when a claim takes the whole GPU.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from inventory.mig.plan import Slot
 log = logging.getLogger(__name__)
 
 MADE_WITHIN_S: Final = 30.0
-"""The kubelet waits 45 s for a whole prepare, and asks again."""
+"""The longest wait in seconds for instances to be made. The kubelet waits 45 s for a whole prepare, and asks again."""
 GONE_WITHIN_S: Final = 10.0
 
 
 class Bring(Protocol):
-    """``MigNode.bring``."""
+    """The type of ``MigNode.bring``."""
 
     async def __call__(self, gpu: GpuUuid, ready: Callable[[], bool], within_s: float) -> str: ...
 
 
 class Cuts:
-    """Of one node. ``_turns`` let one claim at a time be cut from a GPU, so that one that cannot be fails no other;
-    ``_cut`` are the claims whose turn has come, by UID and GPU: of the started ones, those alone are wished for.
-    ``_touched`` are the GPUs whose MIG this process may have changed: the others are not in MIG mode, nor is any change
-    of it running.
+    """The MIG instances that claims cut on one node. ``_turns`` let one claim at a time be cut from a GPU, so that a
+    claim that cannot be cut fails no other; ``_cut`` are the claims whose turn has come, by UID and GPU: of the started
+    ones, those alone are wished for. ``_touched`` are the GPUs whose MIG this process may have changed: the others are
+    not in MIG mode, nor is any change of it running.
     """
 
     def __init__(self, node_state: NodeState, ledger: Ledger, bring: Bring) -> None:
@@ -53,7 +53,7 @@ class Cuts:
         self._touched: set[GpuUuid] = set()
 
     def wish(self, gpu: Gpu) -> Wish | None:
-        """What claims want of a GPU in mode dra; None where they want nothing and nothing is to go."""
+        """The instances that claims want of a GPU in mode dra; None where they want nothing and nothing is to go."""
         wanted = list(self._wanted(gpu.uuid))
         slots = tuple(sorted((slot for slot in wanted if slot is not None), key=lambda slot: slot.start))
         if slots or gpu.mig_enabled:
@@ -68,14 +68,16 @@ class Cuts:
         return Wish((), WhenBusy.WAIT, ()) if cut else Wish(None, WhenBusy.WAIT)
 
     def unit(self, device: GivenDevice) -> DeviceId | None:
-        """What the device is now: its GPU, or the MIG instance at its place; None while that does not exist."""
+        """The UUID of the device as it is now: its GPU's, or that of the MIG instance at its place; None while that
+        does not exist.
+        """
         if device.slot is None:
             return DeviceId(device.gpu)
         found = instance(self._node_state.node.gpu(device.gpu), device.slot)
         return None if found is None else DeviceId(found.uuid)
 
     def held_as(self, device: GivenDevice) -> DeviceId | None:
-        """As ``unit``, but of each share another: several hold the same GPU."""
+        """Like ``unit``, but different for each share: several claims hold the same GPU."""
         unit = self.unit(device)
         return unit if unit is None or device.share is None else DeviceId(f"{unit}{REPLICA_MARK}{device.share_id}")
 
@@ -98,7 +100,9 @@ class Cuts:
                 raise ClaimError(why)
 
     async def gone(self, claim: Prepared) -> None:
-        """Wait a while until what the claim held is removed. What is in use then goes as soon as it is free."""
+        """Wait up to ``GONE_WITHIN_S`` until the instances that the claim held are removed. One that is in use then is
+        removed as soon as it is free.
+        """
         for uuid in sorted({device.gpu for device in claim.devices if device.slot is not None and not device.admin}):
             if uuid in self._node_state.by_claim:
                 why = await self._bring(uuid, partial(self._is_gone, claim, uuid), GONE_WITHIN_S)
@@ -106,7 +110,7 @@ class Cuts:
                     log.warning("instance not removed yet", extra={"claim": claim.key, "why": why})
 
     def drop(self, uid: str) -> None:
-        """The claim is not being cut any more."""
+        """Record that the claim is not being cut any more."""
         self._cut = {cut for cut in self._cut if cut[0] != uid}
 
     def _wanted(self, gpu: GpuUuid) -> Iterable[Slot | None]:

@@ -14,7 +14,7 @@ from agent.mps.specs import DaemonSpec
 from inventory.devices import GpuUuid, NodeInventory
 
 READY_WITHIN_S: Final = 30.0
-"""The kubelet waits 45 s for a whole prepare, and asks again."""
+"""The longest wait in seconds for a daemon. The kubelet waits 45 s for a whole prepare, and asks again."""
 ENDED_WITHIN_S: Final = 10.0
 
 Unit = Callable[[GivenDevice], str | None]
@@ -31,13 +31,13 @@ def members(claim: Prepared, device: GivenDevice) -> tuple[GivenDevice, ...]:
 
 
 def daemon_of(claim: Prepared, device: GivenDevice, unit: Unit) -> str | None:
-    """What the daemon is filed under: the first of its devices; None while that does not exist."""
+    """The daemon's key: the UUID of the first of its devices that exists; None while none does."""
     return next((unit(each) for each in members(claim, device)), None)
 
 
 def daemon_specs(claims: Iterable[Prepared], node: NodeInventory, unit: Unit) -> tuple[DaemonSpec, ...]:
-    """Those whose devices exist: a whole GPU does while it is not cut. A daemon of several keeps its spec when some of
-    its GPUs are gone: the claim's containers on the others are its clients still.
+    """The specs of the daemons whose devices exist: a whole GPU does while it is not cut. A daemon of several GPUs
+    keeps its spec when some of them are gone: the claim's containers on the others are its clients still.
     """
     found: dict[str, DaemonSpec] = {}
     for claim in claims:

@@ -1,4 +1,6 @@
-"""The files of claims: the ledger, and a CDI spec for each claim. Raises ClaimError and OSError, nothing else."""
+"""The files of claims: the ledger, and a CDI spec for each claim. All methods raise ClaimError and OSError, nothing
+else.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -34,8 +36,8 @@ class Kept(Struct, frozen=True):
 
 
 class ClaimFiles:
-    """Of one node. Called by one task at a time. ``_node_spec`` is the spec of all devices, made for ``_made_for``;
-    ``_written`` is what this process last wrote for each claim, and the access that it was made from.
+    """The files of one node's claims, called by one task at a time. ``_node_spec`` is the spec of all devices, made for
+    ``_made_for``; ``_written`` is what this process last wrote for each claim, and the access that it was made from.
     """
 
     def __init__(self, settings: Settings, devices: DeviceFiles) -> None:
@@ -49,7 +51,7 @@ class ClaimFiles:
         self._written: dict[str, tuple[bytes, NodeAccess]] = {}
 
     def load(self) -> tuple[Prepared, ...]:
-        """What was kept; nothing where that cannot be understood."""
+        """The claims in the ledger's file; none where it cannot be understood."""
         kept = read_state(self._ledger, Kept, lambda found: Ledger(found.claims).validate())
         return kept.claims if kept is not None and kept.version == VERSION else ()
 
@@ -60,7 +62,7 @@ class ClaimFiles:
     async def write(
         self, claims: Iterable[Prepared], access: NodeAccess, unit: Callable[[GivenDevice], str | None]
     ) -> None:
-        """The specs of ``claims``, as the node's files are now; ``unit`` says what each device is."""
+        """Write the specs of ``claims``, from the node's files as they are now; ``unit`` gives each device's UUID."""
         for claim in claims:
             node = await self._spec_of(access)
             try:
@@ -77,7 +79,7 @@ class ClaimFiles:
             self._written[claim.uid] = content, access
 
     def current(self, uid: str, access: NodeAccess) -> bool:
-        """Whether the claim's spec is there, and says what the node's files are now."""
+        """Whether the claim's spec exists and was made from the node's files as they are now."""
         there = self._written.get(uid)
         return there is not None and there[1] is access and (self._cdi_dir / file_name(self._driver, uid)).exists()
 
@@ -87,11 +89,13 @@ class ClaimFiles:
             await asyncio.to_thread(_remove, path)
 
     def _earlier(self, uid: str) -> Path:
-        """What another driver of this name, which had the node before, wrote for a claim that is the agent's now."""
+        """The spec file that another driver of this name, which had the node before, wrote for a claim that is the
+        agent's now.
+        """
         return self._cdi_dir / earlier_file_name(self._driver, uid)
 
     async def sweep(self, known: Collection[str]) -> None:
-        """Remove the specs of all claims but ``known``, and what was being written: a kill may leave both."""
+        """Remove the specs of all claims but ``known``, and files half written: a kill may leave both."""
         for path in await asyncio.to_thread(lambda: list(self._cdi_dir.glob(f".{file_prefix(self._driver)}*"))):
             await asyncio.to_thread(_remove, path)
         for path in await asyncio.to_thread(lambda: sorted(self._cdi_dir.glob(f"{file_prefix(self._driver)}*.json"))):
@@ -100,7 +104,7 @@ class ClaimFiles:
                 await self.remove(uid)
 
     async def _spec_of(self, access: NodeAccess) -> Spec:
-        # Made once for all claims that come while the files are the same: it may take a program's run.
+        # The spec is made once for all claims that come while the files are the same: it may take a program's run.
         if self._made_for is not access:
             try:
                 self._node_spec = await self._devices.gpu_spec(access)

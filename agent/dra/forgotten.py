@@ -1,4 +1,4 @@
-"""Claims that nobody will give back: a kubelet that was set up anew has forgotten what the ledger still holds."""
+"""Gives back claims that the kubelet never will: one that was set up anew has forgotten what the ledger still holds."""
 
 import asyncio
 import time
@@ -12,12 +12,12 @@ from kube.errors import KubeError, NotFoundError
 
 LOOK_S: Final = 300.0
 CALL_TIMEOUT_S: Final = 20.0
-"""For one claim's GET: the kubelet waits 45 s for a whole prepare."""
+"""The time limit in seconds of one claim's GET: the kubelet waits 45 s for a whole prepare."""
 
 
 class Forgotten:
-    """Gives back what no container uses and no claim of that UID is there for, in two looks. ``_gone`` are the UIDs
-    that the last look found so.
+    """Gives back each claim that no container uses and that the API server does not have, once two looks in a row found
+    it so. ``_gone`` are the UIDs that the last look found so.
     """
 
     def __init__(

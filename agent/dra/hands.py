@@ -1,6 +1,7 @@
-"""Holders of GPUs and MIG instances by claim, for those who ask by UUID: the report, layouts, the MIG planner.
+"""The holders of GPUs and MIG instances by claim, by UUID: for the report, layouts and the MIG planner.
 
-The ledger knows first; the kubelet's pod resources name the containers later, and know what a lost ledger does not.
+The ledger knows first; the kubelet's pod resources name the containers later, and still list claims that a lost ledger
+does not know.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +22,8 @@ MAX_RETURNED: Final = 1024
 
 
 class Hands:
-    """Of one node. ``_returned`` are the last claims (namespace, name) that the kubelet gave back: it may still list
-    them.
+    """The claims that hold devices of one node. ``_returned`` are the last claims (namespace, name) that the kubelet
+    gave back: it may still list them.
     """
 
     def __init__(self, driver: str, ledger: Ledger, cuts: Cuts) -> None:
@@ -32,21 +33,21 @@ class Hands:
         self._returned: dict[tuple[str, str], None] = {}
 
     def taken(self, namespace: str, name: str) -> None:
-        """A claim of that name is being prepared."""
+        """Record that a claim of that name is being prepared."""
         self._returned.pop((namespace, name), None)
 
     def returned(self, namespace: str, name: str) -> None:
-        """The kubelet gives it back."""
+        """Record that the kubelet gives the claim back."""
         self._returned[namespace, name] = None
         while len(self._returned) > MAX_RETURNED:
             del self._returned[next(iter(self._returned))]
 
     def claimed(self, gpus: Iterable[Gpu], units: Mapping[str, str]) -> Claimed:
-        """What claims hold, as the kubelet names it; what is watched with admin access is held by nobody. ``units`` are
-        UUIDs by device name.
+        """A function from a device as the kubelet names it to the device that the claim holds; a device watched with
+        admin access is held by nobody. ``units`` are UUIDs by device name.
 
-        A claim that the ledger does not know (its file was lost, or NVIDIA's driver prepared it) holds what its device
-        is called after, and its whole GPU where that instance is not known: no layout may take it.
+        A claim that the ledger does not know (its file was lost, or NVIDIA's driver prepared it) holds the device that
+        its device name says, and the whole GPU where that instance is not known: no layout may take it.
         """
         known = {(claim.namespace, claim.name, each.device): unit for unit, each, claim in self._held()}
         names = {(claim.namespace, claim.name) for claim in self._ledger.entries}
@@ -93,7 +94,8 @@ class Hands:
 
     def holding(self, answer: "pb.ListPodResourcesResponse", units: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """UUIDs of devices with the pods that have them: of claims that were answered, and of those that the kubelet
-        alone still knows. What the kubelet itself gave back is held by nobody. ``units`` are UUIDs by device name.
+        alone still knows. A device of a claim that the kubelet gave back is held by nobody. ``units`` are UUIDs by
+        device name.
         """
         for unit, _, claim in self._held():
             if self._ledger.answered(claim.uid) is not None:

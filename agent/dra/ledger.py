@@ -1,8 +1,9 @@
-"""The claims that hold devices of this node: what the kubelet was told of each, and what may be given to the next.
+"""The claims that hold devices of this node: the answer that the kubelet got for each, and which devices the next claim
+may have.
 
     begin(taken, offered) -> Prepared (started); complete(uid); end(uid)
 
-A claim is *started* from before anything is done for it until its answer stands, then *completed*. What is only
+A claim is *started* from before anything is done for it until its answer stands, then *completed*. A claim that is only
 started after a restart was never answered, and is begun anew. Pure: the caller writes ``entries`` to disk before it
 acts on a start, and before it answers.
 """
@@ -23,18 +24,18 @@ from inventory.mig.plan import Slot
 
 
 class Stage(StrEnum):
-    """How far a claim's preparation has come."""
+    """The stage of a claim's preparation."""
 
     STARTED = "started"
     COMPLETED = "completed"
 
 
 class GivenDevice(Struct, frozen=True):
-    """One device in a claim's hand. ``request`` without a subrequest; ``admin`` devices are watched, not held.
+    """One device that a claim holds. ``request`` is without a subrequest; ``admin`` devices are watched, not held.
 
-    ``mps``: its claim asks for a daemon. ``share`` is how much of the GPU it is, where several claims may have some.
-    ``slot`` is the MIG instance that it is: by its place, since its UUID is known once it exists, and may be another
-    after a reboot. Without one it is the whole GPU.
+    ``mps``: the claim asks for a daemon. ``share`` is the share of the GPU, where several claims may have some.
+    ``slot`` is the place of a MIG instance: its UUID is known once it exists, and may be another after a reboot.
+    Without ``slot`` the device is the whole GPU.
     """
 
     request: str
@@ -48,7 +49,7 @@ class GivenDevice(Struct, frozen=True):
     mps: MpsClient | None = None
 
     def excludes(self, other: "GivenDevice") -> bool:
-        """Whether the two cannot be in different hands: one is the other, or a part of it."""
+        """Whether the two cannot be held by different claims: one is the other, or a part of it."""
         if self.admin or other.admin or self.gpu != other.gpu:
             return False
         if self.share is not None and other.share is not None:
@@ -57,7 +58,7 @@ class GivenDevice(Struct, frozen=True):
 
 
 class Prepared(Struct, frozen=True):
-    """One claim. ``pods`` are those it was reserved for when it was prepared."""
+    """One claim in the ledger. ``pods`` are those it was reserved for when it was prepared."""
 
     uid: str
     namespace: str
@@ -72,7 +73,9 @@ class Prepared(Struct, frozen=True):
 
 
 class Ledger:
-    """Claims by UID. Written on the agent's event loop alone. ``validate`` holds: no device in two claims' hands."""
+    """The claims by UID, written on the agent's event loop alone. ``validate`` holds: no device is held by two
+    claims.
+    """
 
     def __init__(self, entries: Iterable[Prepared] = ()) -> None:
         self._claims: dict[str, Prepared] = {}
@@ -88,7 +91,7 @@ class Ledger:
         return len(self._claims)
 
     def answered(self, uid: str) -> Prepared | None:
-        """The claim, if its answer stands: a repeated call gets the same one."""
+        """The claim if it is completed: a repeated call gets the same answer. Otherwise None."""
         found = self._claims.get(uid)
         return found if found is not None and found.stage is Stage.COMPLETED else None
 
@@ -96,7 +99,7 @@ class Ledger:
         """Start the claim. ``offered`` are the pool's devices by name; ``refused`` says which of them take no new claim
         and why.
 
-        Raises ClaimError, and nothing has changed, for a device that is not there, unfit, or in another claim's hand:
+        Raises ClaimError, and nothing has changed, for a device that is not there, unfit, or held by another claim:
         after a claim was deleted by force the scheduler may give its device out before it is back.
         """
         clients = taken.mps or (None,) * len(taken.results)
@@ -119,28 +122,28 @@ class Ledger:
         return started
 
     def complete(self, uid: str) -> Prepared:
-        """Its answer stands from now on."""
+        """Record that the claim's answer stands, and return it."""
         self._claims[uid] = structs.replace(self._claims[uid], stage=Stage.COMPLETED)
         return self._claims[uid]
 
     def end(self, uid: str) -> Prepared | None:
-        """The claim gives its devices back; None where it has none, which is as good."""
+        """Remove the claim and return it; None where the ledger does not have it, which is as good."""
         return self._claims.pop(uid, None)
 
     def gpus(self) -> frozenset[GpuUuid]:
-        """Those that claims hold, whole or a part of them."""
+        """The GPUs that claims hold, whole or a part of them."""
         return frozenset(d.gpu for claim in self._claims.values() for d in claim.devices if not d.admin)
 
     def there(self, claim: Prepared) -> bool:
-        """Whether the claim is as it was begun: it was not given back, nor begun anew."""
+        """Whether the ledger has the claim as it was begun: it was not given back, nor begun anew."""
         return self._claims.get(claim.uid) is claim
 
     def restore(self, claim: Prepared) -> None:
-        """Undo ``end``: that it gave its devices back could not be written down."""
+        """Undo ``end``: the ledger without the claim could not be written to disk."""
         self._claims[claim.uid] = claim
 
     def validate(self) -> None:
-        """Recompute: each claim under its UID, with devices, and none of them in another's hand."""
+        """Check that each claim stands under its UID and has devices, and that no device is held by two claims."""
         hands: list[tuple[str, GivenDevice]] = []
         for uid, claim in self._claims.items():
             assert claim.uid == uid, f"{uid} is filed under another claim"
@@ -151,7 +154,9 @@ class Ledger:
             hands += [(uid, device) for device in claim.devices]
 
     def shared(self, gpu: GpuUuid, but: str = "") -> Share:
-        """What claims have of a GPU that is given out by shares, all together."""
+        """The sum of the shares that claims have of a GPU that is given out by shares, without those of the claim
+        ``but``.
+        """
         mine = (
             device.share
             for uid, claim in self._claims.items()
@@ -162,7 +167,7 @@ class Ledger:
         return sum(mine, NONE)
 
     def _check_shares(self, ref: Ref, devices: Sequence[GivenDevice], offered: Mapping[str, DraDevice]) -> None:
-        """Raises ClaimError for more than the GPU has left, and for what no container could use."""
+        """Raises ClaimError for shares larger than what the GPU has left, and for those that no container could use."""
         shares = [device.share for device in devices if device.share is not None]
         if not shares:
             return
@@ -209,14 +214,16 @@ class Ledger:
 
 
 def _share(result: Result, device: DraDevice) -> Share | None:
-    """What the result is of a device that is given out by shares. Raises ClaimError."""
+    """The share that the result has of its device; None where the device is not given out by shares. Raises
+    ClaimError.
+    """
     if device.shares is None or result.admin_access:
         return None
     return consumed(result.consumed_capacity, result.driver, f"device {result.device}")
 
 
 def _check_mps(ref: Ref, devices: Sequence[GivenDevice]) -> None:
-    """Raises ClaimError for what no daemon can serve."""
+    """Raises ClaimError for devices that no daemon can serve."""
     parts: Counter[int] = Counter()
     for device in devices:
         if device.mps is not None and device.share is not None:

@@ -1,6 +1,6 @@
-"""Claims on one node: the node state's GPUs in mode dra in; sockets, slices and health out.
+"""Claims on one node: the node state's GPUs in mode dra come in; sockets, slices and health go out.
 
-Claims come and go in ``preparing``.
+Claims are prepared and given back in ``preparing``.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from inventory.devices import DeviceId, Gpu
 from kube.client import Client
 
 if TYPE_CHECKING:
-    # Loaded with the first GPU in mode dra: an agent without one does not pay for the messages.
+    # These are loaded with the first GPU in mode dra: an agent without one does not pay for the messages.
     from agent.dra.server_shell import ClaimAnswer, DeviceState, DraServer
     from kubeletapi import podresources_v1_pb2 as podresources
 
@@ -44,16 +44,16 @@ NOTE: Final = "slices"
 SOCKETS: Final = "claims"
 SLICES: Final = "slices"
 STATUSES: Final = "claim statuses"
-"""The names under which the node state keeps what is wrong with each."""
+"""The names under which the node state keeps the problems of each."""
 POLL_S: Final = 1.0
 
 
 class DraNode:
     """The driver of one node. ``changed`` is called when other devices are held than before, ``serve`` when the node
-    state says something else. ``used`` gives the devices that the kubelet says containers have, None where it does not
-    say so now.
+    state has changed. ``used`` gives the devices that the kubelet says containers have, None where it does not say so
+    now.
 
-    ``_ledger`` is written by ``_preparer`` alone. ``_server`` is there while a GPU is given out by claim, or a claim
+    ``_ledger`` is written by ``_preparer`` alone. ``_server`` exists while a GPU is given out by claim, or a claim
     holds one; it is written by ``run`` alone.
     """
 
@@ -90,7 +90,7 @@ class DraNode:
     # The daemon's side
 
     def planned(self) -> None:
-        """The node state has changed: publish what is offered, and tell its health."""
+        """Publish the offer of the changed node state, and tell the health of its devices."""
         offer = self._offering.offer()
         if offer is not None or self._node_is_known:
             self.publisher.publish(offer)
@@ -105,7 +105,7 @@ class DraNode:
         self._show()
 
     def _show(self) -> None:
-        """Have claims say how their devices fare; nothing is said before anything is known of the node."""
+        """Let claims show the health of their devices; nothing is shown before the node was read."""
         if not self._node_is_known:
             return
         wrong = {device.name: reason for device, reason in self._offering.ailments()} if len(self._ledger) else {}
@@ -135,11 +135,13 @@ class DraNode:
         return daemon_specs(self._ledger.entries, self._node_state.node, self._cuts.unit)
 
     def observe(self, called: Called) -> None:
-        """Have each try to prepare a claim, or to give one back, told to ``called``."""
+        """Report each try to prepare a claim, or to give one back, to ``called``."""
         self._preparer.called = called
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Devices by type and view: published, tainted among them, held by claims. Nothing without any."""
+        """The number of devices by type and view: published, tainted among them, held by claims. Empty without
+        devices.
+        """
         offer = self._offering.offer()
         found: Counter[tuple[str, str]] = Counter()
         for device in offer.devices if offer is not None else ():
@@ -161,7 +163,7 @@ class DraNode:
         return self._hands.holding(answer, self._offering.units())
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
-        """Publish slices, and have claims to read, until cancelled."""
+        """Publish slices, and give the preparer the API server, until cancelled."""
         self._preparer.client = client
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -181,7 +183,9 @@ class DraNode:
             await self._end()
 
     async def _until_due(self) -> None:
-        """Until there is something to do. Where nothing is served, and nothing is to be, only ``planned`` says so."""
+        """Wait until there is something to do. Where nothing is served, and nothing is to be, only ``planned`` ends the
+        wait.
+        """
         if self._server is None and self._offering.offer() is None and not len(self._ledger):
             await self._wake.wait()
             return
@@ -241,7 +245,7 @@ class DraNode:
         return await self._preparer.unprepare(refs)
 
     def health(self) -> "tuple[DeviceState, ...]":
-        """Of all GPUs, and of the parts that claims have: nothing is to be told of the others."""
+        """The health of all GPUs, and of the parts that claims have: the kubelet asks for no others."""
         from agent.dra.server_shell import DeviceState
 
         pool = self._node_state.node.name

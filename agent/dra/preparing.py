@@ -1,8 +1,8 @@
-"""Claims that come and go: each prepare and unprepare from the kubelet's call to the files and back.
+"""Prepares claims and gives them back: from the kubelet's call to the files and back.
 
-A prepare reads its claim from the API server, by name and without any lock; what it takes is then decided by the
-ledger, in one step of the event loop. The ledger is on disk before an instance is cut or a spec written, and again
-before the answer; a claim that is given back leaves it before its instances are removed.
+A prepare reads its claim from the API server, by name and without any lock; the ledger then decides, in one step of the
+event loop, what the claim takes. The ledger is on disk before an instance is cut or a spec written, and again before
+the answer; a claim that is given back leaves it before its instances are removed.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from kube.client import Client
 from kube.errors import KubeError, NotFoundError
 
 if TYPE_CHECKING:
-    # Loaded with the first GPU in mode dra: an agent without one does not pay for the messages.
+    # This is loaded with the first GPU in mode dra: an agent without one does not pay for the messages.
     from agent.dra.server_shell import ClaimAnswer
 
 log = logging.getLogger(__name__)
@@ -40,11 +40,11 @@ log = logging.getLogger(__name__)
 PREPARE: Final = "Prepare"
 UNPREPARE: Final = "Unprepare"
 Called = Callable[[str, float, str], None]
-"""Hears of each try: the method, how long it took in seconds, and ``ok`` or what kind of error it was."""
+"""A listener to each try: the method, how long it took in seconds, and ``ok`` or the kind of error."""
 
 
 class Daemons(Protocol):
-    """``agent.mps.node.MpsNode``."""
+    """The part of ``agent.mps.node.MpsNode`` that claims use."""
 
     async def ready(self, devices: Collection[str], within_s: float) -> str: ...
 
@@ -52,9 +52,9 @@ class Daemons(Protocol):
 
 
 class Preparer:
-    """Of one node, with the ledger and what is made of it. ``changed`` is called when other devices are held than
-    before, ``offered`` when other devices may be on offer; ``seen`` hears what a claim that is prepared said of its
-    devices before.
+    """Prepares the claims of one node and gives them back. ``changed`` is called when other devices are held than
+    before, ``offered`` when other devices may be on offer; ``seen`` gets the statuses that a claim had before it was
+    prepared.
 
     The ledger is written under ``_writing`` alone, so that the file and the specs follow it in order. ``_taking`` are
     the prepares that run, by the claim's UID: a call that is repeated meanwhile waits for the same one. ``client`` is
@@ -108,7 +108,7 @@ class Preparer:
         return {ref.uid: error for ref, error in zip(refs, errors, strict=True)}
 
     async def _attempt(self, method: str, ref: Ref, work: Awaitable[None]) -> str:
-        """One line of what is wrong, empty where it was done."""
+        """Await ``work``, log and count its outcome; one line of what failed, empty where nothing did."""
         begun_s = time.monotonic()
         result, error = "ok", ""
         try:
@@ -120,7 +120,7 @@ class Preparer:
         return error
 
     async def give_up(self, ref: Ref) -> None:
-        """Give back what nobody will ask to: what is wrong is logged."""
+        """Give back a claim that the kubelet will not give back; a failure is logged."""
         await self._attempt(UNPREPARE, ref, self.give_back(ref.uid))
 
     async def _prepare(self, ref: Ref) -> None:
@@ -135,15 +135,15 @@ class Preparer:
             task = asyncio.create_task(self._remake(ref.uid) if part is None else self.take(part))
             self._taking[ref.uid] = task
             task.add_done_callback(partial(self._taken, ref.uid))
-        # A kubelet that gives up waiting cancels this call: what was begun for the claim is brought to its end.
+        # A kubelet that gives up waiting cancels this call: the preparation that has begun is brought to its end.
         await asyncio.shield(task)
 
     def _stands(self, claim: Prepared) -> bool:
-        """Whether all that the claim's answer names is there: after a reset a GPU may have other device files."""
+        """Whether all that the claim's answer names exists: after a reset a GPU may have other device files."""
         return self.cuts.made(claim) and self._files.current(claim.uid, self._node_state.access)
 
     async def _write(self, claim: Prepared) -> None:
-        """The claim's spec, as the node's files are when it is written. Raises ClaimError, OSError."""
+        """Write the claim's spec from the node's files as they are then. Raises ClaimError, OSError."""
         access = None
         while access is not self._node_state.access:
             access = self._node_state.access
@@ -152,7 +152,7 @@ class Preparer:
     def _taken(self, uid: str, task: "asyncio.Task[None]") -> None:
         del self._taking[uid]
         if not task.cancelled():
-            task.exception()  # its callers may all have gone
+            task.exception()  # all callers of the task may have gone
 
     async def _read(self, ref: Ref) -> Taken:
         """The driver's part of the claim as the API server has it now. Raises ClaimError, KubeError, TimeoutError."""
@@ -168,7 +168,7 @@ class Preparer:
         return structs.replace(part, mps=clients_of(part, devices))
 
     async def take(self, part: Taken) -> None:
-        """Prepare what was read. Raises ClaimError, OSError."""
+        """Prepare the claim ``part``. Raises ClaimError, OSError."""
         uid = part.ref.uid
         async with self._writing:
             if self.ledger.answered(uid) is not None:
@@ -177,7 +177,8 @@ class Preparer:
                 part, self.offering.by_name(), self._node_state.node.name, dict(self.offering.refused())
             )
             self.hands.taken(started.namespace, started.name)
-            # Held from here on: no layout may give it to the device plugin while instances and files are made.
+            # The devices are held from here on: no layout may give them to the device plugin while instances and files
+            # are made.
             self._changed()
             await self._or_end(started, self._files.save(self.ledger.entries))
         await self._or_end(started, self._finish(started))
@@ -186,7 +187,7 @@ class Preparer:
         log.info("prepared", extra={"claim": started.key, "devices": ",".join(d.device for d in started.devices)})
 
     async def _finish(self, started: Prepared) -> None:
-        """From the ledger's entry to the answer. Raises ClaimError, OSError."""
+        """Bring a started claim to its answer: instances, daemons, spec, ledger. Raises ClaimError, OSError."""
         await self.cuts.make(started)
         await self._served(started)
         async with self._writing:
@@ -208,7 +209,7 @@ class Preparer:
             raise ClaimError(why)
 
     async def _or_end(self, started: Prepared, work: Awaitable[None]) -> None:
-        """Where ``work`` fails the claim holds nothing, and what was cut for it goes."""
+        """Await ``work``; where it fails, the claim is ended and the instances cut for it go."""
         try:
             await work
         except BaseException:
@@ -219,8 +220,8 @@ class Preparer:
             raise
 
     async def _remake(self, uid: str) -> None:
-        """What an answered claim holds, or its spec, is not there as it was: the GPU was reset, or the node has started
-        anew.
+        """Make an answered claim's instances or spec again where they are missing or outdated: the GPU was reset, or
+        the node has started anew.
         """
         claim = self.ledger.answered(uid)
         if claim is not None:
@@ -236,8 +237,8 @@ class Preparer:
         await asyncio.shield(asyncio.ensure_future(self.give_back(ref.uid)))
 
     async def give_back(self, uid: str) -> None:
-        """Brought to its end once begun, or an older ledger could reach the disk after a newer one. A spec that is left
-        is removed at the next start.
+        """End the claim, in the file too, and remove its instances and spec. Once begun it is brought to its end, or an
+        older ledger could reach the disk after a newer one. A spec that is left behind is removed at the next start.
         """
         async with self._writing:
             ended = self.ledger.end(uid)
@@ -261,8 +262,8 @@ class Preparer:
         log.info("given back", extra={"claim": ended.key})
 
     async def renew_specs(self) -> None:
-        """Where driver or device files are others than when this was last done, or the agent is new: what starts again
-        needs the specs as they are.
+        """Write the specs of all claims again where driver or device files have changed since this was last done, or
+        the agent is new: containers that start again need the specs as the files are.
         """
         access = self._node_state.access
         if self._specs_of is access:
@@ -285,8 +286,8 @@ class Preparer:
 
 
 def _kind(wrong: Exception) -> str:
-    """The kind of an error, for figures: what is asked for, the API server, the disk."""
+    """The kind of an error, for figures: ``claim``, ``api`` or ``files``."""
     if isinstance(wrong, ClaimError):
         return "claim"
-    # Before OSError, which a TimeoutError is.
+    # The API server is checked before OSError, which a TimeoutError is.
     return "api" if isinstance(wrong, KubeError | TimeoutError) else "files"

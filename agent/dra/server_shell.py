@@ -34,18 +34,18 @@ from kubeletapi import pluginregistration_v1_pb2_grpc as registration_grpc
 log = logging.getLogger(__name__)
 
 REGISTRATION_SOCKET: Final = "{}-{}-reg.sock"
-"""Of the driver's name and a number."""
+"""The name of the registration socket, from the driver's name and a number."""
 PLUGIN_SOCKET: Final = "dra-{}.sock"
 PLUGIN_TYPE: Final = "DRAPlugin"
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth")
 """Names of services, not versions. The kubelet takes the first that it knows."""
 HEALTH_INTERVAL_S: Final = 10.0
 HEALTH_TIMEOUT_S: Final = 30
-"""After that without news the kubelet calls a device's health unknown."""
+"""The seconds without news after which the kubelet calls a device's health unknown."""
 
 
 class DeviceState(Struct, frozen=True):
-    """One device's health: ``message`` says what is wrong, empty where nothing is."""
+    """The health of one device: ``message`` says what is wrong, empty where nothing is."""
 
     pool: str
     device: str
@@ -54,7 +54,7 @@ class DeviceState(Struct, frozen=True):
 
 
 class ClaimAnswer(Struct, frozen=True):
-    """What the kubelet is told of one claim: its devices, or one line of what is wrong."""
+    """The kubelet's answer for one claim: its devices, or one line of what is wrong."""
 
     devices: tuple[GivenDevice, ...] = ()
     error: str = ""
@@ -66,7 +66,7 @@ class Claims(Protocol):
     async def prepare(self, refs: Sequence[Ref]) -> Mapping[str, ClaimAnswer]: ...
 
     async def unprepare(self, refs: Sequence[Ref]) -> Mapping[str, str]:
-        """One line of what is wrong for each; empty where it is given back."""
+        """Give the claims back; for each one line of what is wrong, empty where it is given back."""
 
     def health(self) -> tuple[DeviceState, ...]: ...
 
@@ -76,7 +76,7 @@ def _refs(claims: Sequence[Any]) -> list[Ref]:
 
 
 async def _prepared(driver: str, claims: Claims, request: Any, pb: Any, *, shares: bool) -> Any:
-    """The answer to NodePrepareResources in the messages of ``pb``. ``shares``: its devices have a share."""
+    """The answer to NodePrepareResources in the messages of ``pb``. ``shares``: that version's devices have a share."""
     answers = await claims.prepare(_refs(request.claims))
     return pb.NodePrepareResourcesResponse(
         claims={
@@ -119,7 +119,7 @@ class _PluginV1(v1_grpc.DRAPluginServicer):
 
 
 class _PluginBeta(beta_grpc.DRAPluginServicer):
-    """The same calls for a kubelet before 1.34; its devices have no share."""
+    """The plugin's calls for a kubelet before 1.34; devices of that version have no share."""
 
     def __init__(self, driver: str, claims: Claims) -> None:
         self._driver = driver
@@ -139,7 +139,7 @@ class _Health(health_grpc.DRAResourceHealthServicer):
         self._closing = False
 
     def tell(self) -> None:
-        """Send every stream the present list."""
+        """Send every stream the present list of devices."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -187,8 +187,8 @@ class _Registration(registration_grpc.RegistrationServicer):
 
 
 class DraServer:
-    """Both sockets of one driver, from ``start`` to ``stop``. ``told`` hears each registration: "" where it succeeded,
-    else the kubelet's reason.
+    """Both sockets of one driver, from ``start`` to ``stop``. ``told`` gets the result of each registration: "" where
+    it succeeded, else the kubelet's reason.
     """
 
     def __init__(self, driver: str, claims: Claims, told: Callable[[str], None]) -> None:
@@ -228,11 +228,11 @@ class DraServer:
         return all(stands(path, known) for path, known in self._sockets.items())
 
     def tell(self) -> None:
-        """Health has changed."""
+        """Send the changed health to the kubelet."""
         self._health.tell()
 
     async def stop(self) -> None:
-        """The kubelet's watcher first, so that no call comes to a socket that is gone."""
+        """Stop serving; the registration socket goes first, so that the kubelet calls no socket that is gone."""
         self._health.close()
         stopping: list[Awaitable[None]] = [server.stop(STOP_GRACE_S) for server in reversed(self._servers)]
         for path in reversed(self._sockets):

@@ -1,8 +1,8 @@
-"""What a prepared claim's devices are and how they fare, as its ``status.devices`` says it. Pure.
+"""The state of a prepared claim's devices, as its ``status.devices`` shows it. Pure.
 
     claim of the ledger, units, ailments -> statuses_of(...) -> DeviceStatus each; timed(wanted, before, now)
 
-An entry has one condition, ``Ready``, and in ``data`` the device as NVML knows it. It says nothing that changes by the
+An entry has one condition, ``Ready``, and in ``data`` the device as NVML knows it. It shows nothing that changes by the
 minute: each change is a write.
 Source: KEP-4817; resource.k8s.io/v1 ``AllocatedDeviceStatus``.
 """
@@ -29,7 +29,9 @@ MAX_MESSAGE: Final = 1024
 def statuses_of(
     claims: Iterable[Prepared], driver: str, node: NodeInventory, ailment: Callable[[GivenDevice], str]
 ) -> dict[str, tuple[Prepared, tuple[DeviceStatus, ...]]]:
-    """Of each claim whose answer stands, by UID; without times. ``ailment``: what is wrong with a device, in words."""
+    """The statuses of each claim whose answer stands, by the claim's UID; without times. ``ailment`` gives the fault of
+    a device in words, empty for none.
+    """
     return {
         claim.uid: (claim, tuple(_each_once(claim, driver, node, ailment)))
         for claim in claims
@@ -38,7 +40,9 @@ def statuses_of(
 
 
 def timed(wanted: Sequence[DeviceStatus], before: Sequence[DeviceStatus], now_s: float) -> tuple[DeviceStatus, ...]:
-    """With the time since which each condition is as it is: ``before`` is what the claim says so far."""
+    """``wanted`` with the time since which each condition is as it is; ``before`` are the statuses that the claim has
+    so far.
+    """
     times = {
         (status.key, each.type, each.status): each.last_transition_time for status in before for each in _of(status)
     }
@@ -56,7 +60,7 @@ def timed(wanted: Sequence[DeviceStatus], before: Sequence[DeviceStatus], now_s:
 
 
 def same(wanted: Sequence[DeviceStatus], there: Sequence[DeviceStatus]) -> bool:
-    """Whether they say the same, whenever it came about."""
+    """Whether the two are equal, times aside."""
     return _timeless(wanted) == _timeless(there)
 
 
@@ -76,7 +80,9 @@ def _of(status: DeviceStatus) -> tuple[Condition, ...]:
 def _each_once(
     claim: Prepared, driver: str, node: NodeInventory, ailment: Callable[[GivenDevice], str]
 ) -> Iterable[DeviceStatus]:
-    """A device may stand for several requests: with admin access it can be given again."""
+    """The statuses of a claim's devices, each device once: with admin access a device may stand for several
+    requests.
+    """
     for device in {(each.device, each.share_id): each for each in claim.devices}.values():
         data = _data(device, node)
         reason, message = PREPARED, ""
@@ -89,7 +95,7 @@ def _each_once(
 
 
 def _data(device: GivenDevice, node: NodeInventory) -> Mapping[str, Any] | None:
-    """The device as NVML knows it; None while it does not exist."""
+    """``data``: the device as NVML knows it; None while it does not exist."""
     gpu = node.gpu(device.gpu)
     if gpu is None:
         return None

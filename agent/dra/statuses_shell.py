@@ -1,9 +1,10 @@
 """Writes ``status.devices`` of the claims that this node has prepared, and takes them away from those given back.
 
-    show(what each claim is to say) -> StatusWriter -> API server, one claim after the other, only what differs
+    show(statuses of each claim) -> StatusWriter -> API server, one claim after the other, only what differs
 
-Nothing waits for it: a prepare is answered before. Entries are written by server-side apply, so that they meet no other
-writer's. Kubernetes itself drops those of a device that is deallocated: what cannot be taken away goes then.
+Nothing waits for it: a prepare is answered before. Entries are written by server-side apply, so that no other writer's
+are touched. Kubernetes itself drops those of a device that is deallocated: an entry that cannot be taken away goes
+then.
 """
 
 import asyncio
@@ -29,22 +30,23 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 0.05
 REFUSED_S: Final = 600.0
-"""Pause after an answer that only an administrator can change."""
+"""The pause in seconds after an answer that only an administrator can change."""
 
 
 class Said(Struct, frozen=True):
-    """What a claim says of its devices."""
+    """The statuses that a claim has of its devices."""
 
     ref: Ref
     devices: tuple[DeviceStatus, ...] = ()
 
 
 class StatusWriter:
-    """A follower of the API server. ``show`` and ``seen`` return at once; ``say`` hears what is wrong, one line each.
+    """A follower of the API server. ``show`` and ``seen`` return at once; ``say`` gets the problems, one line each.
 
     By UID: ``_wanted`` are the claims of the last ``show``, ``_there`` what the API server has as far as it is known.
     ``_due`` are those of which the two may differ, the next first; ``_refused`` those that may not be written, with
-    nothing due, ``_told`` whether that is known. Once the server was seen to keep nothing ``_kept`` is False for good.
+    nothing due, and ``_told`` says whether that was reported. Once the server was seen to keep no statuses ``_kept`` is
+    False for good.
     """
 
     def __init__(self, driver: str, say: Callable[[tuple[str, ...]], None], clock: Clock | None = None) -> None:
@@ -60,12 +62,12 @@ class StatusWriter:
         self._wake = asyncio.Event()
 
     def seen(self, ref: Ref, devices: tuple[DeviceStatus, ...]) -> None:
-        """The claim was read before it was prepared, and says this."""
+        """Take the statuses that the claim had when it was read, before it was prepared."""
         if self._kept:
             self._there[ref.uid] = Said(ref, devices)
 
     def show(self, claims: Mapping[str, tuple[Prepared, tuple[DeviceStatus, ...]]]) -> None:
-        """These claims are to say exactly this, and others nothing; without times."""
+        """Let these claims show exactly these statuses, and others none; without times."""
         wanted = {uid: Said(Ref(claim.namespace, claim.name, uid), devices) for uid, (claim, devices) in claims.items()}
         changed = {uid for uid in {*wanted, *self._wanted} if wanted.get(uid) != self._wanted.get(uid)}
         self._wanted = wanted
@@ -76,7 +78,7 @@ class StatusWriter:
 
     @property
     def settled(self) -> bool:
-        """Whether everything that can be said is."""
+        """Whether every status that can be written is."""
         return not self._due
 
     async def follow(self, client: Client, random: Callable[[], float]) -> None:
@@ -92,12 +94,12 @@ class StatusWriter:
             await self._clock.wait(asyncio.Event(), await self._attempt(client, next(iter(self._due)), backoff))
 
     async def _attempt(self, client: Client, uid: str, backoff: Backoff) -> float:
-        """One claim; the pause before the next one."""
+        """Write the statuses of one claim; return the pause before the next one, in seconds."""
         wanted = self._wanted.get(uid)
         try:
             await self._settle(client, uid, wanted)
         except (ConflictError, InvalidError, NotFoundError) as gone:
-            # Another claim has the name, or the devices are deallocated: there is nothing to be said any more.
+            # Another claim has the name, or the devices are deallocated: there is nothing left to write.
             log.info("claim's status not written", extra={"uid": uid, "error": str(gone)})
             self._there.pop(uid, None)
         except ForbiddenError as refused:
@@ -107,7 +109,7 @@ class StatusWriter:
             self._refused.add(uid)
         except KubeError as error:
             log.info("claim's status not written yet", extra={"uid": uid, "error": str(error)})
-            # Behind the others: a claim that fails for itself holds up none of them.
+            # The claim goes behind the others: one that fails for itself holds up none of them.
             self._due.pop(uid)
             self._due[uid] = None
             return backoff.next()
@@ -119,7 +121,7 @@ class StatusWriter:
     async def _settle(self, client: Client, uid: str, wanted: Said | None) -> None:
         there = self._there.get(uid)
         if there is None and wanted is not None:
-            # Prepared by an earlier agent: it may have said so.
+            # An earlier agent prepared the claim, and may have written its statuses.
             found = await client.get(RESOURCE_CLAIMS, wanted.ref.name, Claim, namespace=wanted.ref.namespace)
             if found.metadata.uid != uid:
                 return
@@ -144,7 +146,7 @@ class StatusWriter:
             del self._there[uid]
 
     async def _write(self, client: Client, ref: Ref, devices: tuple[DeviceStatus, ...]) -> tuple[DeviceStatus, ...]:
-        """What the server says then."""
+        """Apply the statuses; return those that the server has then."""
         body = {
             "apiVersion": RESOURCE_CLAIMS.api_version,
             "kind": RESOURCE_CLAIMS.kind,

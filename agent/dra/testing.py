@@ -18,14 +18,16 @@ from kubeletapi import pluginregistration_v1_pb2 as registration
 from kubeletapi import pluginregistration_v1_pb2_grpc as registration_grpc
 
 DRIVER = "gpu.nvidia.com"
-"""As which the agent serves if nothing else is said."""
+"""The driver's name that tests serve under unless they name another."""
 TEAM = "team"
 """The namespace of all claims; each is called by its UID."""
 CALL_S = 20.0
 
 
 class PluginWatcher:
-    """As the kubelet does: finds a registration socket, asks what it is, says that it is registered, and calls it."""
+    """A kubelet's plugin watcher: finds a registration socket, asks for its info, reports it registered, and calls the
+    plugin.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.registry = folder / "plugins_registry"
@@ -37,7 +39,7 @@ class PluginWatcher:
         return sorted(self.registry.glob("*.sock"))
 
     async def register(self, error: str = "", at: Path | None = None) -> registration.PluginInfo:
-        """The plugin behind this socket; without one the only plugin there."""
+        """Register the plugin behind the socket ``at``; without ``at`` the only plugin there. Returns its info."""
         if at is not None:
             socket = at
         else:
@@ -74,7 +76,7 @@ class PluginWatcher:
 
     @asynccontextmanager
     async def health(self) -> AsyncIterator[Callable[[], "asyncio.Future[Any]"]]:
-        """A stream; call it for the next list."""
+        """A health stream, as a function to call for the next list."""
         async with self._channel() as channel:
             stub = health_grpc.DRAResourceHealthStub(channel)
             stream = stub.NodeWatchResources(health.NodeWatchResourcesRequest())

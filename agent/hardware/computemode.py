@@ -1,4 +1,6 @@
-"""A GPU's compute mode, set and given back through NVML. On threads of their own: a GPU that hangs hangs no other's."""
+"""A GPU's compute mode, set and given back through NVML on a thread of its own: a GPU that hangs hangs no other's
+calls.
+"""
 
 import contextlib
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from failpoints.names import Failpoint
 
 
 class ComputeMode(IntEnum):
-    """nvmlComputeMode_t, what of it can still be set."""
+    """The values of nvmlComputeMode_t that can still be set."""
 
     DEFAULT = 0
     PROHIBITED = 2
@@ -22,17 +24,17 @@ class ComputeMode(IntEnum):
 
 
 class ComputeModes:
-    """Each call has an NVML session of its own: none stays open to block a reset."""
+    """Sets compute modes. Each call has an NVML session of its own: none stays open to block a reset."""
 
     def __init__(self) -> None:
         self._workers: dict[str, GpuWorker] = {}
 
     async def read(self, gpu: str) -> ComputeMode:
-        """A GPU's mode. Raises CallFailed, one line."""
+        """Read a GPU's mode. Raises CallFailed, one line."""
         return await self._call(gpu, "cannot be read", _read)
 
     async def set(self, gpu: str, mode: ComputeMode) -> None:
-        """Raises CallFailed, one line."""
+        """Set a GPU's mode. Raises CallFailed, one line."""
 
         def change(handle: Any) -> ComputeMode:
             if _read(handle) != mode:
@@ -64,7 +66,7 @@ def _read(handle: Any) -> ComputeMode:
 
 
 def read_compute_modes() -> list[tuple[str, int]]:
-    """UUID and compute mode of each GPU, in a session of its own; none where NVML does not say."""
+    """UUID and compute mode of each GPU, read in a session of its own; empty where NVML cannot be read."""
     found: list[tuple[str, int]] = []
     try:
         must(pynvml.nvmlInit)

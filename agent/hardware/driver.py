@@ -1,4 +1,4 @@
-"""The NVML session: opening it, finding GPUs, probing them, hearing their XIDs. All of it off the event loop.
+"""The NVML session: opening it, finding GPUs, probing them, hearing their XIDs. NVML is never called on the event loop.
 
 One worker speaks for the driver (open, count), one for each GPU index. A GPU that hangs or is lost keeps the place it
 had in the last good inventory, marked unreadable; the others are read as if nothing had happened.
@@ -30,7 +30,7 @@ T = TypeVar("T")
 OPEN_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 2.0
 LIBRARY = "libnvidia-ml.so.1"
-"""What pynvml asks the loader for."""
+"""The library's name, which pynvml asks the loader for."""
 
 
 class Versions(Struct, frozen=True):
@@ -58,7 +58,8 @@ class Driver:
 
     Threads outlive sessions: one that hangs is asked again in the next session and found still hanging, instead of
     being joined by another hanging thread each time. ``_pool`` has a slot for each index that ever was and only grows;
-    ``_slots``, a prefix of it, those of this session, none between sessions. All state is the event loop's.
+    ``_slots``, a prefix of it, has those of this session, none between sessions. All state is written on the event
+    loop.
     """
 
     def __init__(
@@ -78,14 +79,14 @@ class Driver:
         self._slots: list[Slot] = []
         self._renewals = Renewals()
         self._naming: set[asyncio.Task[None]] = set()
-        """Events whose GPU is being asked for."""
+        """The tasks that ask NVML for the GPU of an event."""
         self._namer: GpuWorker | None = None
         self._indexed = asyncio.Event()
-        """Not set while a discovery finds out which GPU is at which index."""
+        """The event is not set while a discovery finds out which GPU is at which index."""
         self._indexed.set()
         self.versions = Versions("", (0, 0))
         self.session = 0
-        """How many sessions there were: handles and samples of one mean nothing to the next."""
+        """The number of sessions so far: handles and samples of one mean nothing to the next."""
 
     async def open(self) -> Versions:
         """Start a session. Raises DriverUnavailable where there is no driver, CallTimedOut where it hangs."""
@@ -109,14 +110,14 @@ class Driver:
         return any(slot.gpu is None for slot in self._slots)
 
     async def count(self) -> int:
-        """How many GPUs NVML lists now. Raises DriverUnavailable, CallTimedOut, CallFailed."""
+        """The number of GPUs that NVML lists now. Raises DriverUnavailable, CallTimedOut, CallFailed."""
         self._hearing.tend()
         return int(await self._main.call(lambda: must(pynvml.nvmlDeviceGetCount)))
 
     async def discover(self, known: Sequence[Gpu]) -> Discovery:
         """Read every GPU and all links anew. ``known`` stands in for those that cannot be read, by index.
 
-        Raises DriverUnavailable, CallTimedOut or CallFailed when not even the count is to be had.
+        Raises DriverUnavailable, CallTimedOut or CallFailed when not even the count can be read.
         """
         count = await self.count()
         self._indexed.clear()
@@ -163,7 +164,7 @@ class Driver:
         await self._hearing.hear([slot for slot in self._slots if slot.handle is not None])
 
     async def probe(self, uuid: GpuUuid, timeout_s: float) -> Sighting:
-        """One look at a GPU. Raises GpuLost, CallTimedOut, CallFailed, DriverUnavailable."""
+        """Probe a GPU once. Raises GpuLost, CallTimedOut, CallFailed, DriverUnavailable."""
         slot = self._find(uuid)
         if slot is None:
             # Another GPU was removed, and this one may be about to get another index.
@@ -186,12 +187,16 @@ class Driver:
         return Sighting(found.probe, reset=self._renewals.take(uuid))
 
     async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
-        """``function(handle)`` on the GPU's own thread, between probes. Raises what it does, GpuLost, CallTimedOut."""
+        """Run ``function(handle)`` on the GPU's own thread, between probes. Raises what it raises, GpuLost,
+        CallTimedOut.
+        """
         slot, handle = self._listed(uuid)
         return await slot.worker.call(lambda: function(handle), timeout_s)
 
     async def on_gpu(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
-        """``function`` of the GPU's handle, beside its probes. Raises what it raises, GpuLost, CallTimedOut."""
+        """Run ``function(handle)`` on the GPU's second thread, beside its probes. Raises what it raises, GpuLost,
+        CallTimedOut.
+        """
         slot, handle = self._listed(uuid)
         return await slot.changes.call(lambda: function(handle), timeout_s)
 
@@ -203,13 +208,13 @@ class Driver:
         return slot, slot.handle
 
     def hurry(self, seconds: float) -> None:
-        """Calls of the next so many seconds wait less for the thread, see ``GpuWorker.hurry``."""
+        """Shorten for ``seconds`` how long calls wait for the thread, see ``GpuWorker.hurry``."""
         self._hearing.hurry(seconds)
         for slot in self._slots:
             slot.worker.hurry(seconds)
 
     async def alone(self, function: Callable[[], T], timeout_s: float) -> T:
-        """``function`` while no session is open: it opens its own. Raises what it raises, CallTimedOut."""
+        """Run ``function`` while no session is open: it opens its own. Raises what it raises, CallTimedOut."""
         return await self._main.call(function, timeout_s)
 
     async def close(self) -> None:
@@ -232,14 +237,17 @@ class Driver:
             log.debug("NVML was not shut down: %s", failed)
 
     def _heard(self, slot: Slot | None, event: XidEvent) -> None:
-        """An event that came to ``slot``'s set, None: to that of all; the event itself names its GPU."""
+        """Tell an event that came to the set of ``slot``, or to the set of all GPUs (None); the event itself names its
+        GPU.
+        """
         if event.device is not None:
             there = address(event.device)
             named = next(
                 (other for other in self._slots if other.handle is not None and address(other.handle) == there), None
             )
             if named is None:
-                # A library with another handle for each call. Asked beside the probes: the GPU may be one that hangs.
+                # The library has another handle for each call. The name is asked for beside the probes: the GPU may be
+                # one that hangs.
                 task = asyncio.create_task(self._name(slot, event))
                 self._naming.add(task)
                 task.add_done_callback(self._naming.discard)
@@ -274,7 +282,7 @@ class Driver:
         return next((slot for slot in self._slots if slot.gpu is not None and slot.gpu.uuid == uuid), None)
 
     def _fit(self, count: int) -> None:
-        """One slot for each index, with the thread that index had before."""
+        """Make one slot for each index, with the thread that index had before."""
         for index in range(len(self._pool), count):
             self._pool.append(Slot(index, self._hearing.told))
         for slot in self._pool[count:]:
@@ -282,7 +290,7 @@ class Driver:
         self._slots = self._pool[:count]
 
     async def _read(self, slot: Slot, known: Mapping[GpuUuid, Gpu]) -> NvmlError | None:
-        """Fill the slot; what kept it from being read. A GPU known from before stays, unreadable."""
+        """Fill the slot; return what kept it from being read. A GPU known from before stays, unreadable."""
         old, before = slot.handle, slot.gpu
 
         def read() -> tuple[Any, Gpu, bool | None]:
@@ -298,14 +306,15 @@ class Driver:
             return failed
         same = before is not None and before.uuid == gpu.uuid
         self._renewals.answered(gpu.uuid, old_handle_works=old_works if same else None)
-        # In one step: a probe may look at the slot at any time, and must not take a link that is down for none.
+        # The slot is filled in one step: a probe may look at it at any time, and must not take a link that is down for
+        # none.
         slot.gpu = remember_links(gpu, known.get(gpu.uuid))
         return None
 
     async def _ancestors(self, slots: Sequence[Slot]) -> dict[tuple[int, int], int]:
         """PCIe levels by position in ``slots``, for i < j; pairs that cannot be asked are missing.
 
-        A GPU that could not be read is not asked about either: in a call of its neighbour it would hang that one.
+        A GPU that could not be read is not asked about either: it would hang the call on its neighbour's thread.
         """
         readable = {i for i, slot in enumerate(slots) if slot.gpu is not None and slot.gpu.readable}
 
@@ -327,12 +336,14 @@ class Driver:
 
 
 def _uuids(gpu: Gpu) -> set[str]:
-    """The GPU's own and those of its MIG devices."""
+    """The UUIDs of the GPU and of its MIG devices."""
     return {gpu.uuid, *(mig.uuid for mig in gpu.mig_instances)}
 
 
 def remember_links(gpu: Gpu, before: Gpu | None) -> Gpu:
-    """A link that is down now keeps the end it had: otherwise a look while it is down would make that the normal."""
+    """The GPU with the remote end of each link that is down now taken from ``before``: otherwise a discovery while it
+    is down would make that the normal.
+    """
     old = {link.link: link for link in before.nvlinks} if before is not None else {}
     return structs.replace(
         gpu,
@@ -344,12 +355,12 @@ def remember_links(gpu: Gpu, before: Gpu | None) -> Gpu:
 
 
 def _load(find_library: Callable[[], Path | None]) -> None:
-    """See to it that the loader knows NVML: of a library that is loaded it knows the name. Raises DriverUnavailable."""
+    """Make the loader know NVML: it finds a library that is loaded by its name. Raises DriverUnavailable."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
         if (path := find_library()) is None:
-            return  # pynvml says so
+            return  # pynvml reports it
         try:
             ctypes.CDLL(str(path))
         except OSError as unfit:
@@ -357,7 +368,7 @@ def _load(find_library: Callable[[], Path | None]) -> None:
 
 
 def _read_versions() -> Versions:
-    # Numbers, 12080 for 12.8: from the driver's own library, not from any toolkit.
+    # The numbers, such as 12080 for 12.8, come from the driver's own library, not from any toolkit.
     cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0
     return Versions(driver=text(must(pynvml.nvmlSystemGetDriverVersion)), cuda=(cuda // 1000, cuda % 1000 // 10))
 

@@ -17,7 +17,7 @@ from inventory.links import UNKNOWN_LINK, Link, LinkMatrix, PcieLevel
 
 
 def link_matrix(gpus: Sequence[Gpu], ancestors: Mapping[tuple[int, int], int]) -> LinkMatrix:
-    """Links of every pair, in the order of ``gpus``.
+    """The links of every pair, in the order of ``gpus``.
 
     ``ancestors`` holds nvmlGpuTopologyLevel_t by positions (i, j) with i < j; a missing pair is an unknown distance. A
     direct link counts when both ends see it, a switch lane up to the smaller of the two GPUs' counts.
@@ -109,7 +109,7 @@ def sysfs_bus_id(bus_id: str) -> str:
 
 
 def read_numa_node(sys_root: Path, bus_id: str) -> int | None:
-    """NUMA node in sysfs of a PCI device; None where it says -1, or nothing."""
+    """The NUMA node of a PCI device in sysfs; None where it says -1, or nothing."""
     # nvmlDeviceGetNumaNodeId is another thing: the GPU's own memory node on Grace.
     try:
         node = int((sys_root / "bus/pci/devices" / bus_id / "numa_node").read_text())
@@ -136,7 +136,7 @@ def read_pci_class(sys_root: Path, bus_id: str) -> int | None:
 
 
 def read_nvlinks(handle: Any) -> tuple[NvLink, ...]:
-    """Every NVLink port; those the GPU does not have end the list."""
+    """All NVLink ports of the GPU; those it does not have end the list."""
     links: list[NvLink] = []
     for number in range(pynvml.NVML_NVLINK_MAX_LINKS):
         active = ask(pynvml.nvmlDeviceGetNvLinkState, handle, number)
@@ -192,7 +192,9 @@ def common_ancestor(one: Any, other: Any) -> int | None:
 
 
 def handle_of(uuid: str) -> Any:
-    """A fresh handle. Raises CallFailed when no such GPU is there any more, GpuLost when it is there and dead."""
+    """A fresh handle for the GPU. Raises CallFailed when no such GPU is there any more, GpuLost when it is there and
+    dead.
+    """
     handle = ask(pynvml.nvmlDeviceGetHandleByUUID, uuid)
     if handle is None:
         raise CallFailed(f"nvmlDeviceGetHandleByUUID: no GPU {uuid}")

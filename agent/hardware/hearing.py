@@ -1,4 +1,5 @@
-"""Which thread waits for the GPUs' events: one for all, or each GPU's own where anything is out of the ordinary.
+"""Decides which thread waits for the GPUs' events: one for all, or each GPU's own where anything is out of the
+ordinary.
 
     together: one set has every GPU, one thread waits; a GPU's own thread is free for the next call
     apart:    a set and a wait for each GPU, on its own thread, so that what hangs or fails is that GPU's own matter
@@ -26,15 +27,15 @@ log = logging.getLogger(__name__)
 
 RETIRE_TIMEOUT_S = 2.0
 TOGETHER_AGAIN_S = 300.0
-"""So long GPUs stay apart, unless a discovery finds all well before."""
+"""Seconds for which GPUs stay apart, unless a discovery finds all well before."""
 
 
 class Hearing:
-    """The events of one session's GPUs at a time. All state is the event loop's.
+    """The events of one session's GPUs at a time. All state is written on the event loop.
 
-    ``on_event`` gets each XID with the slot that it came to; None where it came to the set of all, and is of none of
-    them. ``_thread`` waits for all together, None while they are apart. ``_stuck`` are threads that hung in a wait:
-    while one does, nothing is tried together. ``_changing`` is held by who changes the threads or ``_slots``.
+    ``on_event`` gets each XID with the slot that it came to; None where it came to the set of all, and no GPU in it has
+    the event's handle. ``_thread`` waits for all together, None while they are apart. ``_stuck`` are threads that hung
+    in a wait: while one does, nothing is tried together. ``_changing`` is the lock to change the threads or ``_slots``.
     """
 
     def __init__(self, on_event: Callable[[Slot | None, XidEvent], None]) -> None:
@@ -46,7 +47,9 @@ class Hearing:
         self._once: Once | None = None
         self._apart_since_s = 0.0
         self._strangers = False
-        """Whether events carried handles that nobody has registered: then only a set for each tells whose they are."""
+        """Whether events carried handles that nobody has registered: then only a set for each GPU tells whose
+        they are.
+        """
         self._mending: asyncio.Task[None] | None = None
 
     async def hear(self, slots: Sequence[Slot]) -> None:
@@ -72,16 +75,16 @@ class Hearing:
         return self._thread is None and slot.worker.deaf
 
     def hurry(self, seconds: float) -> None:
-        """As ``GpuWorker.hurry``: a session's end waits less."""
+        """Shorten the waits for ``seconds``, as ``GpuWorker.hurry`` does: a session's end waits less."""
         if self._thread is not None:
             self._thread.hurry(seconds)
 
     def told(self, slot: Slot, event: XidEvent) -> None:
-        """An event that came to a GPU's own thread."""
+        """Take an event that came to a GPU's own thread."""
         self._tell(slot.worker, slot, event)
 
     def tend(self) -> None:
-        """To be called every few seconds, and when waiting fails.
+        """Mend the waits; called every few seconds, and when waiting fails.
 
         GPUs part when the wait for all hangs or has failed, and come together again after some time.
         """
@@ -112,7 +115,7 @@ class Hearing:
             await change()
 
     async def _together(self) -> bool:
-        """Have one thread hear all; False, and nothing has changed, where that cannot be."""
+        """Let one thread hear all GPUs; False, and nothing has changed, where that cannot be."""
         slots = self._slots
         ready = all(slot.gpu is not None and slot.gpu.readable for slot in slots)
         if not slots or not ready or self._strangers or self._still_stuck():
@@ -158,7 +161,7 @@ class Hearing:
         await thread.drain()
 
     async def _apart(self) -> None:
-        """Have each GPU's own thread hear it."""
+        """Let each GPU's own thread hear it."""
         thread, self._thread = self._thread, None
         self._apart_since_s = self._now_s()
         slots = [slot for slot in self._slots if thread is not None or not slot.worker.watches(slot.handle)]
@@ -189,7 +192,7 @@ class Hearing:
         return bool(self._stuck)
 
     def _heard(self, slots: Sequence[Slot], event: XidEvent) -> None:
-        """An event that came to the set of all these GPUs."""
+        """Take an event that came to the set of all these GPUs."""
         if not self._slots:
             return
         if event.place is not None:
@@ -209,7 +212,7 @@ class Hearing:
 
     @contextlib.contextmanager
     def _overlap(self) -> Iterator[None]:
-        """While both the old sets and the new are heard."""
+        """A context in which both the old sets and the new are heard, and what both tell is told once."""
         self._once = Once()
         try:
             yield
@@ -222,14 +225,16 @@ class Hearing:
 
 
 class Once:
-    """What several sources tell of the same: each event counts as often as the source says that has it most often."""
+    """Counts events that several sources tell: an event counts as often as the source told it that told it most
+    often.
+    """
 
     def __init__(self) -> None:
         self._by_source: Counter[tuple[Hashable, Hashable]] = Counter()
         self._told: Counter[Hashable] = Counter()
 
     def is_first(self, source: Hashable, event: Hashable) -> bool:
-        """Whether this is told, rather than known from another source."""
+        """Whether this is a new event, rather than one known from another source."""
         self._by_source[source, event] += 1
         first = self._by_source[source, event] > self._told[event]
         self._told[event] += first

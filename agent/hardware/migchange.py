@@ -1,7 +1,7 @@
-"""What is done to a GPU's MIG: its state read in full, one step of a plan taken, its mode set. On the GPU's own thread.
+"""Reads a GPU's MIG state in full, takes one step of a plan, and sets the mode. Runs on the GPU's own thread.
 
-Steps name a GPU instance by its first memory slice and a compute instance by its place: ids are the driver's to give,
-and the same step can be tried again after a crash. A handle is asked for anew in each call.
+Steps name a GPU instance by its first memory slice and a compute instance by its place: the driver chooses the ids, and
+the same step can be tried again after a crash. A handle is asked for anew in each call.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,11 +25,11 @@ MAX_INSTANCES = 16
 
 
 class InUseError(CallFailed):
-    """A process or pod uses what was to be removed."""
+    """A process or pod uses the instance that was to be removed."""
 
 
 class NoRoomError(CallFailed):
-    """The driver has no room for what was to be made."""
+    """The driver has no room for the instance that was to be made."""
 
 
 class Process(Struct, frozen=True):
@@ -41,9 +41,9 @@ class Process(Struct, frozen=True):
 
 
 class GpuMig(Struct, frozen=True):
-    """A GPU's MIG as NVML tells it. ``busy`` in ``instances`` is from processes alone; pods are the caller's to add.
+    """A GPU's MIG as NVML tells it. ``busy`` in ``instances`` is from processes alone; the caller adds pods.
 
-    ``uuids`` are the MIG devices' by (GPU instance id, compute instance id).
+    ``uuids`` are those of the MIG devices, by (GPU instance id, compute instance id).
     """
 
     capable: bool
@@ -55,7 +55,7 @@ class GpuMig(Struct, frozen=True):
     processes: tuple[Process, ...] = ()
 
     def held(self, held: frozenset[str]) -> tuple[Existing, ...]:
-        """The instances, with those in use too whose MIG device is in ``held``."""
+        """The instances; one whose MIG device is in ``held`` is in use too."""
         return tuple(
             structs.replace(
                 instance,
@@ -74,7 +74,7 @@ class GpuMig(Struct, frozen=True):
 
 
 class ModeChange(Enum):
-    """What came of setting the mode."""
+    """The outcome of setting the mode."""
 
     DONE = "done"
     IN_USE = "in use"
@@ -82,7 +82,7 @@ class ModeChange(Enum):
 
 
 def read_mig(handle: Any) -> GpuMig:
-    """Everything about the GPU's MIG, half-made instances too. Raises GpuLost, DriverUnavailable, CallFailed."""
+    """Read all of the GPU's MIG, half-made instances too. Raises GpuLost, DriverUnavailable, CallFailed."""
     mode = ask(pynvml.nvmlDeviceGetMigMode, handle)
     if mode is None:
         return GpuMig(capable=False)
@@ -98,7 +98,7 @@ def read_mig(handle: Any) -> GpuMig:
     )
     uuids = dict(_uuids(handle))
     if not {gi for gi, _ in uuids} <= {instance.gi_id for instance in instances}:
-        # Without the right to look at them, instances look like none: nothing may be planned from that.
+        # Without the right to look at instances, NVML lists none: nothing may be planned from that.
         raise CallFailed("NVML shows MIG devices whose GPU instances may not be looked at: is the agent root?")
     return GpuMig(
         capable=True,
@@ -112,7 +112,7 @@ def read_mig(handle: Any) -> GpuMig:
 
 
 def _list(function: Callable[..., Any], parent: Any, profile_id: int, kind: Any) -> list[Any]:
-    """Handles of one profile; none where the driver has no such profile."""
+    """Handles of the instances of one profile; empty where the driver has no such profile."""
     count = c_uint(MAX_INSTANCES)
     array = (kind * MAX_INSTANCES)()
     return [] if ask(function, parent, profile_id, array, byref(count)) is None else list(array[: count.value])
@@ -178,7 +178,9 @@ def set_mode(handle: Any, *, enabled: bool) -> ModeChange:
 
 
 def set_mode_alone(uuid: str, *, enabled: bool) -> ModeChange:
-    """As ``set_mode``, in a session of its own: with no other open in this process nothing of ours holds the GPU."""
+    """Like ``set_mode``, in a session of its own: with no other session open in this process the agent does not hold
+    the GPU.
+    """
     must(pynvml.nvmlInit)
     try:
         return set_mode(must(pynvml.nvmlDeviceGetHandleByUUID, uuid), enabled=enabled)
@@ -187,7 +189,7 @@ def set_mode_alone(uuid: str, *, enabled: bool) -> ModeChange:
 
 
 def take(handle: Any, step: Step) -> None:
-    """One step of a plan. Raises InUseError, NoRoomError, CallFailed, GpuLost, DriverUnavailable."""
+    """Take one step of a plan. Raises InUseError, NoRoomError, CallFailed, GpuLost, DriverUnavailable."""
     if isinstance(step, CreateInstance):
         _create_instance(handle, step)
         return
@@ -245,7 +247,7 @@ def _create_compute(gi: Any, part: Part) -> None:
             pynvml.NVML_ERROR_INVALID_ARGUMENT,
         ):
             raise _refusal(error, "nvmlGpuInstanceCreateComputeInstanceWithPlacement") from None
-        # Older drivers have no places for compute instances; what they choose is read back.
+        # Older drivers have no places for compute instances; the place that they choose is read back.
         _change(pynvml.nvmlGpuInstanceCreateComputeInstance, gi, profile_id)
     points.after(Failpoint.COMPUTE_INSTANCE)
 

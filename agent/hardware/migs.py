@@ -15,7 +15,9 @@ MIB = 1 << 20
 
 
 def read_profiles(handle: Any) -> tuple[MigProfile, ...]:
-    """Every GPU instance profile this GPU offers, by NVML's enumeration; one it does not know is skipped."""
+    """Every GPU instance profile this GPU offers, by NVML's enumeration; a profile that NVML does not know is
+    skipped.
+    """
     found = (_profile(handle, number) for number in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT))
     return tuple(profile for profile in found if profile is not None)
 
@@ -45,7 +47,7 @@ def _profile(handle: Any, number: int) -> MigProfile | None:
 
 
 def _placements(handle: Any, profile_id: int) -> tuple[tuple[int, ...], int]:
-    """Start slots and size, in memory slices. The first call counts, the second fills."""
+    """The start slots and the size, in memory slices. The first call counts, the second fills."""
     count = c_uint(0)
     if ask(pynvml.nvmlDeviceGetGpuInstancePossiblePlacements, handle, profile_id, None, byref(count)) is None:
         return (), 0

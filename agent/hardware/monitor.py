@@ -1,7 +1,7 @@
 """Follows the hardware: opens NVML, finds the GPUs, probes them, hears their XIDs, and tells a listener.
 
-A failure here becomes a device's health, never an exception: a driver that is absent, goes away, hangs or comes back
-as another version; a GPU that is lost, reset, removed or added; MIG instances that appear and vanish.
+Each failure becomes a device's health, never an exception: a driver that is absent, goes away, hangs or comes back as
+another version; a GPU that is lost, reset, removed or added; MIG instances that appear and vanish.
 """
 
 import asyncio
@@ -41,28 +41,32 @@ ANXIOUS_PROBE_S = 1.0
 
 
 class MonitorListener(Protocol):
-    """What the monitor tells. All on the event loop."""
+    """A listener to the monitor. All methods are called on the event loop."""
 
     async def discovered(self, discovery: Discovery) -> None:
-        """A full look at the node."""
+        """Hear the result of a full discovery of the node."""
 
     def health(self, event: Event) -> None: ...
 
     def at_ease(self, gpu: GpuUuid) -> bool:
-        """Whether this GPU is Healthy: the others are probed each second."""
+        """Whether this GPU is Healthy: GPUs that are not are probed each second."""
 
     def driver_gone(self, reason: str) -> None:
-        """There is no driver, or no longer; called once each time it goes."""
+        """Hear that there is no driver, or no longer; called once each time it goes."""
 
     def released(self, seconds: float) -> None:
-        """The NVML session is closed for so long, as was asked."""
+        """Hear that the NVML session is closed for ``seconds``, as was asked."""
 
     def driver_swapped(self, old: Versions, new: Versions) -> None:
-        """The driver was upgraded while it was in use. A loaded library cannot be swapped: the process must restart."""
+        """Hear that the driver was upgraded while it was in use. A loaded library cannot be swapped: the process must
+        restart.
+        """
 
 
 class GpuMonitor:
-    """One node's hardware. ``known`` is the last good inventory, for GPUs that cannot be read any more."""
+    """The monitor of one node's hardware. ``known`` is the last good inventory, for GPUs that cannot be read
+    any more.
+    """
 
     def __init__(
         self,
@@ -88,10 +92,10 @@ class GpuMonitor:
         self._alone: list[Callable[[Driver], Coroutine[Any, Any, None]]] = []
         self._driver: Driver | None = None
         self._up = asyncio.Event()
-        """Set while the GPUs of a session are known."""
+        """The event is set while the GPUs of a session are known."""
         self.session_open = False
         self.discoveries = 0
-        """How many discoveries have begun. Only one that began after a change is sure to show it."""
+        """The number of discoveries that have begun. Only one that began after a change is sure to show it."""
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -120,16 +124,16 @@ class GpuMonitor:
                 await asyncio.sleep(pause_s)
 
     def release(self, seconds: float) -> None:
-        """Close the NVML session for so long: while it is open, a GPU reset or a MIG mode change is refused.
+        """Close the NVML session for ``seconds``: while it is open, a GPU reset or a MIG mode change is refused.
 
-        Kubelet is served from memory meanwhile. The time runs from now; an earlier request may make it longer.
+        The kubelet is served from memory meanwhile. The time runs from now; an earlier request may make it longer.
         """
         self._free_until_s = max(self._free_until_s, asyncio.get_running_loop().time() + seconds)
         self._rescan.set()
 
     @property
     def session(self) -> int:
-        """Counts NVML sessions; 0 while none is open."""
+        """The number of the open NVML session, counted from 1; 0 while none is open."""
         return self._driver.session if self._driver is not None and self.session_open else 0
 
     async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
@@ -151,16 +155,16 @@ class GpuMonitor:
     def hurry(self, seconds: float) -> None:
         """The agent is changing MIG, step by step: the next discoveries are quick, and come when they are asked for.
 
-        A half-made change starts no discovery by itself: what a probe sees of it is ignored for so many seconds.
+        A half-made change starts no discovery by itself: what a probe sees of it is ignored for ``seconds``.
         """
         self._changing_until_s = asyncio.get_running_loop().time() + seconds
         if self._driver is not None:
             self._driver.hurry(seconds)
 
     async def alone(self, function: Callable[[], T], timeout_s: float) -> T:
-        """Call NVML while the agent has no session open: for what its own session would block. Raises NvmlError.
+        """Call NVML while the agent has no session open, for calls that its own session would block. Raises NvmlError.
 
-        Kubelet is served from memory meanwhile; afterwards the session is taken up again.
+        The kubelet is served from memory meanwhile; afterwards the session is opened again.
         """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -188,7 +192,7 @@ class GpuMonitor:
         self._versions = versions
 
     def _release_s(self) -> float:
-        """How long NVML is still released."""
+        """The seconds for which NVML is still released."""
         return max(0.0, self._free_until_s - asyncio.get_running_loop().time())
 
     def _gone(self, failed: NvmlError) -> None:
@@ -197,10 +201,10 @@ class GpuMonitor:
         self._said_gone = True
 
     async def _session(self, driver: Driver) -> None:
-        """One NVML session, until it is released or the driver is gone.
+        """Run one NVML session, until it is released or the driver is gone.
 
-        Raises DriverUnavailable; CallTimedOut where the driver hangs before the first discovery is over. One that hangs
-        later ends no session: only probes can tell that each GPU hangs, and a session's end would end them.
+        Raises DriverUnavailable; CallTimedOut where the driver hangs before the first discovery is over. A driver that
+        hangs later ends no session: only probes can tell that each GPU hangs, and a session's end would end them.
         """
         count = -1
         async with TaskSet() as probes:
@@ -209,7 +213,7 @@ class GpuMonitor:
                     now = await driver.count()
                     if now != count or self._rescan.is_set() or self._unread:
                         self._rescan.clear()
-                        # Probes go on meanwhile: a GPU that hangs holds a discovery up, not the care for the others.
+                        # Probes go on meanwhile: a GPU that hangs holds a discovery up, not the probes of the others.
                         await self._discover(driver)
                         await probes.replace(
                             {gpu.uuid: partial(self._probe_for_ever, driver, gpu.uuid) for gpu in self._known}
@@ -222,7 +226,7 @@ class GpuMonitor:
                     self.session_open = False
                     self._up.clear()
                     self._rescan.clear()
-                    count = -1  # what is there is found anew once it answers
+                    count = -1  # the GPUs are discovered anew once the driver answers
                 await probes.wait(self._rescan, until_poll(RESCAN_S))
 
     async def _discover(self, driver: Driver) -> None:
@@ -263,7 +267,9 @@ class GpuMonitor:
                 timer.cancel()
 
     async def _probe(self, driver: Driver, gpu: GpuUuid) -> None:
-        """One look, told as health events. Raises DriverUnavailable: that is no matter of one GPU."""
+        """Probe one GPU and tell the result as health events. Raises DriverUnavailable, which concerns more than one
+        GPU.
+        """
         try:
             sighting = await driver.probe(gpu, self.settings.probe_timeout_s)
         except DriverUnavailable:
@@ -289,7 +295,7 @@ class GpuMonitor:
 
 
 def events_of(gpu: GpuUuid, probe: Probe, *, reset: bool) -> Iterator[Event]:
-    """A probe as health events: a reset first, since what follows is measured after it; the verdict last."""
+    """A probe as health events: a reset first, since the rest is measured after it; the verdict last."""
     if reset:
         yield ResetObserved(gpu)
     if probe.recovery_action is not None:

@@ -1,4 +1,4 @@
-"""One look at a GPU's health: cheap reads only, on the GPU's own thread."""
+"""Probes a GPU's health with cheap reads only, on the GPU's own thread."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from inventory.devices import Gpu, GpuUuid, MigUuid
 
 
 class Probe(Struct, frozen=True):
-    """What one look found. None: this GPU does not tell.
+    """The values that one probe read; None where this GPU does not tell.
 
-    ``energy_mj`` restarts at a reset. ``mig_uuids`` are the instances that exist (None when
-    MIG mode is off), ``mig_errors`` those of the last discovery that did not answer as themselves, with why.
+    ``energy_mj`` restarts at a reset. ``mig_uuids`` are the instances that exist (None when MIG mode is off),
+    ``mig_errors`` those of the last discovery that did not answer as themselves, with why.
     """
 
     recovery_action: int | None = None
@@ -71,7 +71,9 @@ def renew(uuid: GpuUuid) -> Any:
 
 
 def read(handle: Any, gpu: Gpu) -> Probe:
-    """The reads of one probe, through ``handle``. The UUID comes first: an index may name another GPU by now."""
+    """The values of one probe, read through ``handle``. The UUID is read first: an index may name another GPU
+    by now.
+    """
     found = text(must(pynvml.nvmlDeviceGetUUID, handle))
     if found != gpu.uuid:
         raise GpuLost(f"the handle of {gpu.uuid} now names {found}")
@@ -104,7 +106,9 @@ def read(handle: Any, gpu: Gpu) -> Probe:
 
 
 def _probe_instances(handle: Any) -> dict[MigUuid, str | None]:
-    """Ask each instance as itself (its parent's answers say nothing about it): why it failed, None where it did not."""
+    """Why each instance failed, None where it did not. Each is asked as itself: its parent's answers say nothing about
+    it.
+    """
     answers: dict[MigUuid, str | None] = {}
     for _, mig in mig_handles(handle):
         uuid = MigUuid(text(must(pynvml.nvmlDeviceGetUUID, mig)))

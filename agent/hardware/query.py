@@ -21,7 +21,7 @@ class NvmlError(Exception):
 
 
 class DriverUnavailable(NvmlError):  # noqa: N818 - a state, not a mistake
-    """There is no driver to talk to right now."""
+    """No driver answers right now."""
 
 
 class GpuLost(NvmlError):  # noqa: N818 - a state, not a mistake
@@ -110,7 +110,7 @@ def field(structure: Any, name: str) -> str:
 
 
 def figure(function: Callable[..., Any], *args: Any) -> Any | None:
-    """``ask``, with a refusal read as absence: one figure that fails must not cost the others."""
+    """Like ``ask``, with a refusal read as absence: one figure that fails must not cost the others."""
     try:
         return ask(function, *args)
     except CallFailed:
@@ -118,5 +118,5 @@ def figure(function: Callable[..., Any], *args: Any) -> Any | None:
 
 
 def text(value: Any) -> str:
-    """A C string, whichever of bytes and str the library gave."""
+    """A C string as str, whether the library gave bytes or str."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -25,23 +25,23 @@ class Renewals:
         self._renewed: set[GpuUuid] = set()
 
     def lost(self, gpu: GpuUuid) -> None:
-        """NVML says that the GPU is lost."""
+        """Record that NVML says that the GPU is lost."""
         self._lost.add(gpu)
 
     def answered(self, gpu: GpuUuid, *, old_handle_works: bool | None) -> None:
-        """The GPU answers; the handle used before still works, or not, or (None) there was none."""
+        """Record that the GPU answers; the handle used before still works, or not, or (None) there was none."""
         if old_handle_works is False or (old_handle_works is None and gpu in self._lost):
             self._renewed.add(gpu)
         self._lost.discard(gpu)
 
     def keep(self, gpus: Iterable[GpuUuid]) -> None:
-        """These are all there are: one that was removed and comes back has not thereby been reset."""
+        """Drop all GPUs but ``gpus``: one that was removed and comes back has not thereby been reset."""
         here = set(gpus)
         self._lost &= here
         self._renewed &= here
 
     def take(self, gpu: GpuUuid) -> bool:
-        """Whether the GPU was renewed since it was last asked about."""
+        """Whether the GPU was renewed since the last call for it."""
         renewed = gpu in self._renewed
         self._renewed.discard(gpu)
         return renewed
@@ -53,7 +53,7 @@ class ResetDetector:
     def __init__(self, energy_mj: dict[GpuUuid, int] | None = None) -> None:
         self.energy_mj: dict[GpuUuid, int] = dict(energy_mj or {})
         self._unfinished: set[GpuUuid] = set()
-        """Renewed while the driver still asked for a recovery action: a reset once it asks no more."""
+        """GPUs renewed while the driver still asked for a recovery action: a reset is seen once it asks no more."""
 
     def observe(self, gpu: GpuUuid, probe: Probe, *, renewed: bool) -> bool:
         """Take in a probe (``renewed``: its old handle was dead); True when it shows that a reset took place."""

@@ -1,4 +1,4 @@
-"""One GPU index of NVML: its threads, and what was last found there."""
+"""One GPU index of NVML: its threads, and the handle and GPU last found there."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ class Slot:
 
     @property
     def changes(self) -> GpuWorker:
-        """A second thread, for what takes long or may hang: the GPU's probes and events go on meanwhile."""
+        """A second thread, for calls that take long or may hang: the GPU's probes and events go on meanwhile."""
         if self._changes is None:
             self._changes = GpuWorker(f"gpu{self.index}-mig")
         return self._changes

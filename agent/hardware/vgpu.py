@@ -21,7 +21,7 @@ DRIVER_RECORD = 0
 
 
 class VgpuHost(Struct, frozen=True):
-    """What a virtual GPU's PCI vendor capability tells about the driver on its host."""
+    """The host's driver, as a virtual GPU's PCI vendor capability names it."""
 
     driver_version: str
     driver_branch: str
@@ -49,7 +49,7 @@ def vendor_capabilities(config: bytes) -> Iterator[bytes]:
 
 
 def vgpu_host(capability: bytes) -> VgpuHost | None:
-    """What a vendor capability says of the host; None when it is not a virtual GPU's, or broken off."""
+    """The host that a vendor capability names; None when the capability is not a virtual GPU's, or broken off."""
     if capability[3:RECORDS] != SIGNATURE:
         return None
     position = RECORDS

@@ -25,13 +25,15 @@ T = TypeVar("T")
 
 EVENT_WAIT_MS = 1000
 HURRIED_WAIT_MS = 50
-"""A call waits until the wait for events before it has ended; ``GpuWorker.hurry`` makes that wait shorter."""
+"""The length in ms of the thread's waits for events after ``GpuWorker.hurry``: a call has to wait until the present one
+ends.
+"""
 CALL_TIMEOUT_S = 5.0
 HANGS_AFTER_S = 5.0
-"""A wait for events that is so much over its time hangs."""
+"""The seconds by which a wait for events must exceed its time to count as hanging."""
 QUEUE_LENGTH = 8
 MAX_LATE_EVENTS = 64
-"""Events that are still taken out of a set before it is freed."""
+"""The most events that are still taken out of a set before it is freed."""
 WHOLE_GPU = 0xFFFFFFFF
 EVENT_TYPES = (
     pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypeDoubleBitEccError | pynvml.nvmlEventTypeSingleBitEccError
@@ -41,8 +43,8 @@ EVENT_TYPES = (
 class XidEvent(Struct, frozen=True):
     """An XID as NVML delivered it. ``gi`` and ``ci`` are None when it concerns the whole GPU.
 
-    ``place`` is what ``GpuWorker.adopt`` was given for the event's handle. ``device`` is that handle where it is none
-    of those listened to, else None: some libraries deliver an event to whichever set is waited on.
+    ``place`` is what ``GpuWorker.adopt`` was given for the event's handle. ``device`` is that handle where it is not
+    one of those listened to, else None: some libraries deliver an event to whichever set is waited on.
     """
 
     xid: int
@@ -59,10 +61,11 @@ class GpuWorker:
     and may see a value that is one call old. ``_hurried_until_s`` is written by the loop alone. Futures are completed
     on the loop, never on the thread.
 
-    ``_watched`` has the addresses of the handles listened to. A set that failed is kept, and not waited on: what is
-    still in it is told when it is let go.
+    ``_watched`` has the addresses of the handles listened to. A set that failed is kept, and not waited on: events
+    still in it are told when it is freed.
 
-    ``on_event`` is called on the event loop for each XID of what is listened to, ``on_deaf`` when waiting has failed.
+    ``on_event`` is called on the event loop for each XID of the handles listened to, ``on_deaf`` when waiting has
+    failed.
     """
 
     def __init__(
@@ -74,8 +77,8 @@ class GpuWorker:
         self._loop = asyncio.get_running_loop()
         self._on_event = on_event
         self._on_deaf = on_deaf
-        # No Queue with a bound: its lock and its condition are Python, and cost more than the rest of a call's way. The
-        # loop alone puts, so that the length it looks at before is a bound.
+        # SimpleQueue rather than a Queue with a bound: a Queue's lock and condition are Python, and cost more than the
+        # rest of a call's way. The loop alone puts, so that the length it looks at before is a bound.
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._events: Any = None
         self._watched: Mapping[int | None, int | None] = {}
@@ -109,7 +112,7 @@ class GpuWorker:
         await self.call(lambda: self._take(events, places))
 
     async def drain(self) -> None:
-        """Tell what has come to the set until now."""
+        """Tell the events that have come to the set until now."""
         await self.call(self._drain)
 
     def watches(self, handle: Any) -> bool:
@@ -127,7 +130,7 @@ class GpuWorker:
 
     @property
     def deaf(self) -> bool:
-        """Whether waiting for events failed since ``watch``: they are heard again only after another."""
+        """Whether waiting for events failed since ``watch``: they are heard again only after another ``watch``."""
         return bool(self._watched) and (self._events is None or self._failed)
 
     @property
@@ -142,11 +145,11 @@ class GpuWorker:
         return not self._thread.is_alive()
 
     async def unwatch(self, timeout_s: float) -> None:
-        """Hear no more events. Raises CallTimedOut when the thread hangs."""
+        """Stop hearing events. Raises CallTimedOut when the thread hangs."""
         await self.call(self._release, timeout_s)
 
     def hurry(self, seconds: float) -> None:
-        """Calls of the next so many seconds wait at most 50 ms for the thread: it waits for events in shorter turns."""
+        """Let calls of the next ``seconds`` wait at most 50 ms for the thread: it waits for events in shorter turns."""
         self._hurried_until_s = time.monotonic() + seconds
 
     def close(self) -> None:
@@ -221,8 +224,8 @@ class GpuWorker:
             data = pynvml.nvmlEventSetWait_v2(self._events, wait_ms)
         except pynvml.NVMLError as error:
             if error.value != pynvml.NVML_ERROR_TIMEOUT and not self._failed:
-                # A lost GPU or a stopped driver: without this the wait would fail again at once, for ever.
-                # The next probe says what happened, and a recovered GPU is watched anew.
+                # The GPU is lost or the driver stopped: without this the wait would fail again at once, for ever. The
+                # next probe says what happened, and a recovered GPU is watched anew.
                 log.debug("no more events from %s: %s", self._thread.name, error)
                 self._failed = True
                 self._tell(self._on_deaf)
@@ -232,7 +235,7 @@ class GpuWorker:
         if data.eventType == pynvml.nvmlEventTypeXidCriticalError and self._on_event is not None:
             gi, ci = (None if v == WHOLE_GPU else int(v) for v in (data.gpuInstanceId, data.computeInstanceId))
             there = address(data.device)
-            if there is None and len(self._watched) == 1:  # a library that names no GPU: here it can be one only
+            if there is None and len(self._watched) == 1:  # a library that names no GPU: in this set it can be one only
                 (there,) = self._watched
             device, place = None if there in self._watched else data.device, self._watched.get(there)
             self._tell(self._on_event, XidEvent(xid=int(data.eventData), gi=gi, ci=ci, device=device, place=place))
@@ -252,7 +255,7 @@ def make_set() -> Any:
 
 
 def join(events: Any, handle: Any) -> bool:
-    """Have this GPU's events come to the set; False where it has none. Raises as ``query.must``."""
+    """Add this GPU's events to the set; False where it has none. Raises as ``query.must``."""
     supported = ask(pynvml.nvmlDeviceGetSupportedEventTypes, handle)
     if not supported:
         return False
@@ -261,7 +264,7 @@ def join(events: Any, handle: Any) -> bool:
 
 
 def free_set(events: Any) -> None:
-    """Let the set go."""
+    """Free the event set; a failure is logged."""
     try:
         must(pynvml.nvmlEventSetFree, events)
     except NvmlError as failed:
@@ -269,7 +272,7 @@ def free_set(events: Any) -> None:
 
 
 def address(handle: Any) -> int | None:
-    """What identifies a handle: the address in its opaque pointer."""
+    """The identity of a handle: the address in its opaque pointer."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 

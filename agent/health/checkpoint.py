@@ -22,7 +22,7 @@ class GpuSnapshot(Struct, frozen=True, kw_only=True):
 
 
 class HealthSnapshot(Struct, frozen=True):
-    """All that the core knows, for the checkpoint (msgspec encodes it)."""
+    """The core's whole state, for the checkpoint (msgspec encodes it)."""
 
     gpus: tuple[GpuSnapshot, ...] = ()
     version: int = 1
@@ -43,7 +43,7 @@ def freeze(record: GpuRecord) -> GpuSnapshot:
 
 
 def thaw(gpu: GpuSnapshot) -> GpuRecord:
-    """The record that ``freeze`` was given."""
+    """A record equal to the one that ``freeze`` was given."""
     return GpuRecord(
         uuid=gpu.uuid,
         pci_bus_id=gpu.pci_bus_id,

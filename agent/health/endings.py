@@ -1,6 +1,6 @@
-"""What ends a state in which a device is not handed out, in words: by the faults that keep it there. Pure.
+"""The end of a state in which a device is not handed out, in words, from the faults that keep it there. Pure.
 
-The rules themselves are the machine's; docs/health.md has them as tables.
+The machine has the rules themselves; docs/health.md has them as tables.
 """
 
 from agent.health.settings import HealthSettings
@@ -20,7 +20,7 @@ _BY_CLASS = {FaultClass.REBOOT: words.until_reboot, FaultClass.REPLACE: words.un
 
 
 def ends_when(health: DeviceHealth, settings: HealthSettings) -> str:
-    """Behind the word until; empty for a device that is handed out."""
+    """The words that follow "until"; empty for a device that is handed out."""
     if health.advertised_healthy:
         return ""
     if health.state is HealthState.PROBATION:

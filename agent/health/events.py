@@ -1,4 +1,6 @@
-"""What the shell can tell the health core. Times are not in here: each is applied with the moment it was learned."""
+"""The events that the shell can tell the health core. Events carry no times: each is applied with the time at which it
+was learned.
+"""
 
 from enum import StrEnum
 
@@ -11,7 +13,7 @@ WHOLE_GPU = 0xFFFFFFFF
 
 
 class ProbeReason(StrEnum):
-    """How a probe failed: NVML said GPU_IS_LOST, did not answer in time, or gave another error."""
+    """The way in which a probe failed: NVML said GPU_IS_LOST, did not answer in time, or gave another error."""
 
     LOST = "lost"
     TIMEOUT = "timeout"
@@ -28,14 +30,16 @@ class XidSeen(Struct, frozen=True):
 
 
 class ProbeOk(Struct, frozen=True):
-    """A device answered. ``mig`` for a MIG device probed as itself: its parent's answer says nothing about it."""
+    """A device answered. ``mig`` is set for a MIG device probed as itself: its parent's answer says nothing
+    about it.
+    """
 
     gpu: GpuUuid
     mig: MigUuid | None = None
 
 
 class ProbeFailed(Struct, frozen=True):
-    """A device did not answer well. With ``mig`` None it is the GPU itself, and all on it."""
+    """A device failed a probe. With ``mig`` None it is the GPU itself, and all devices on it."""
 
     gpu: GpuUuid
     mig: MigUuid | None = None
@@ -51,7 +55,7 @@ class EccSample(Struct, frozen=True):
 
 
 class RemapSample(Struct, frozen=True):
-    """nvmlDeviceGetRemappedRows: a remap waits for a reset; a remap has failed."""
+    """Row remapping as nvmlDeviceGetRemappedRows shows it: a remap waits for a reset; a remap has failed."""
 
     gpu: GpuUuid
     pending: bool = False
@@ -66,7 +70,7 @@ class NvLinkSample(Struct, frozen=True):
 
 
 class RecoveryAction(Struct, frozen=True):
-    """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: nvmlDeviceGpuRecoveryAction_t, 0 is none."""
+    """The driver's NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: nvmlDeviceGpuRecoveryAction_t, 0 is none."""
 
     gpu: GpuUuid
     value: int
@@ -86,7 +90,7 @@ class BootChanged(Struct, frozen=True):
 
 
 class Unreadable(Struct, frozen=True):
-    """The driver as a whole does not answer, ``detail`` says how: no GPU can be read or probed. A discovery ends it."""
+    """The driver as a whole does not answer, as ``detail`` says: no GPU can be read or probed. A discovery ends it."""
 
     gpu: GpuUuid
     detail: str
@@ -99,7 +103,7 @@ class Removed(Struct, frozen=True):
 
 
 class Tick(Struct, frozen=True):
-    """Time passed. Needed at ``HealthCore.next_deadline_s()``."""
+    """Time has passed. The event is needed at ``HealthCore.next_deadline_s()``."""
 
 
 Event = (

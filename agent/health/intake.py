@@ -1,4 +1,4 @@
-"""From an event to the fault it reports, if any: the part of the rules that looks at one event alone."""
+"""Turns an event into the fault it reports, if any: the part of the rules that looks at one event alone."""
 
 from collections.abc import Iterator
 
@@ -33,7 +33,9 @@ RECOVERY_ACTIONS: dict[int, tuple[FaultClass, str]] = {
     6: (FaultClass.RESET, "reset the GPU's PCIe bus"),
     7: (FaultClass.REBOOT, "reboot the node"),
 }
-"""nvmlDeviceGpuRecoveryAction_t but NONE (nvml.h): GPU_RESET, NODE_REBOOT, DRAIN_P2P, DRAIN_AND_RESET, ..."""
+"""The class and advice for each nvmlDeviceGpuRecoveryAction_t but NONE (nvml.h): GPU_RESET, NODE_REBOOT,
+DRAIN_P2P, ...
+"""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -65,7 +67,7 @@ class Report(Struct, frozen=True, kw_only=True):
         )
 
     def overflow(self) -> "Report":
-        """What stands for this report when a GPU has too many open faults to list."""
+        """The report that stands for this one when a GPU has too many open faults to list."""
         return Report(
             kind=FaultKind.OVERFLOW,
             fault_class=FaultClass.RESET,
@@ -76,7 +78,9 @@ class Report(Struct, frozen=True, kw_only=True):
 
 
 def xid(event: XidSeen, settings: HealthSettings, *, mig_enabled: bool) -> Report:
-    """An XID by its rule. GI and CI count only where there are instances, and only for XIDs that one can own."""
+    """The report of an XID by its rule. GI and CI count only where there are instances, and only for XIDs that one can
+    own.
+    """
     rule = settings.rule(event.xid)
     gi = _instance_id(event.gi) if mig_enabled and rule.scope is not XidScope.GPU else None
     ci = _instance_id(event.ci) if gi is not None else None
@@ -105,7 +109,7 @@ def _instance_id(value: int | None) -> int | None:
 
 
 def probe_failed(event: ProbeFailed, *, confirmed: bool) -> Report:
-    """A probe that gave no good answer: Suspect at first, Unhealthy once confirmed, over with the next good answer."""
+    """The report of a failed probe: Suspect at first, Unhealthy once confirmed, over with the next good answer."""
     say = words.no_answer if event.reason is ProbeReason.TIMEOUT else words.error_answered
     return Report(
         kind=FaultKind.PROBE,
@@ -117,7 +121,9 @@ def probe_failed(event: ProbeFailed, *, confirmed: bool) -> Report:
 
 
 def lost(detail: str) -> Report:
-    """NVML says GPU_IS_LOST. That it answers again later proves nothing: only a reset or its return clears this."""
+    """The report that NVML says GPU_IS_LOST. A later answer proves nothing: only a reset or the GPU's return clears
+    this.
+    """
     return Report(
         kind=FaultKind.LOST,
         fault_class=FaultClass.RESET,
@@ -128,7 +134,7 @@ def lost(detail: str) -> Report:
 
 
 def unreadable(cause: str = "") -> Report:
-    """Discovery got no handle to the GPU. Measured: a handle that comes back ends it."""
+    """The report that discovery got no handle to the GPU. It is a measured fault: a handle that comes back ends it."""
     return Report(
         kind=FaultKind.UNREADABLE,
         fault_class=FaultClass.RESET,
@@ -149,7 +155,8 @@ def removed() -> Report:
 
 
 def ecc(event: EccSample, record: GpuRecord, settings: HealthSettings) -> Report | None:
-    """Uncorrected memory errors. An open memory XID says more exactly what happened and where: then they add nothing.
+    """The report of uncorrected memory errors, if any. An open memory XID says more exactly what happened and where:
+    then the errors add nothing.
 
     The counter can be read before the XID arrives: one sample makes Suspect, the next one confirms.
     """
@@ -171,7 +178,7 @@ def ecc(event: EccSample, record: GpuRecord, settings: HealthSettings) -> Report
 
 
 def remap(event: RemapSample, settings: HealthSettings) -> Iterator[Report]:
-    """Row remapping (nvmlDeviceGetRemappedRows)."""
+    """The reports of row remapping (nvmlDeviceGetRemappedRows)."""
     if event.pending:
         yield Report(
             kind=FaultKind.REMAP_PENDING,
@@ -191,7 +198,9 @@ def remap(event: RemapSample, settings: HealthSettings) -> Iterator[Report]:
 
 
 def nvlink(event: NvLinkSample, record: GpuRecord, settings: HealthSettings) -> Report | None:
-    """NVLinks that are down. A link to an NVSwitch has no fallback; a direct link falls back to PCIe."""
+    """The report of NVLinks that are down, if any. A link to an NVSwitch has no fallback; a direct link falls back to
+    PCIe.
+    """
     if not event.down:
         return None
     down = sorted(set(event.down))
@@ -206,7 +215,9 @@ def nvlink(event: NvLinkSample, record: GpuRecord, settings: HealthSettings) -> 
 
 
 def recovery_action(event: RecoveryAction) -> Report | None:
-    """The driver's own word on what the GPU needs. A value newer than this table counts as a reset."""
+    """The report of the recovery action that the driver asks for, if any. A value newer than this table counts as a
+    reset.
+    """
     if event.value == 0:
         return None
     fault_class, action = RECOVERY_ACTIONS.get(event.value, (FaultClass.RESET, "see the driver's documentation"))

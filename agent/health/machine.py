@@ -1,4 +1,4 @@
-"""The health state machine: ``HealthCore.apply(event, now_s)`` takes what was learned and gives back what changed.
+"""The health state machine: ``HealthCore.apply(event, now_s)`` takes an event and gives back the transitions.
 
 Each physical GPU has the set of its open faults. The state of each device on it (the GPU offered whole, each MIG
 device) follows from the faults that touch it, its probes and the clock handed in, and from nothing else: a later
@@ -50,7 +50,9 @@ from inventory.devices import Gpu, GpuUuid, MigUuid
 
 
 class _Why(Struct, frozen=True):
-    """What explains a step towards Healthy; steps away from it are explained by their faults, with what to do."""
+    """The reason for a step towards Healthy; steps away from it are explained by their faults, with the action
+    to take.
+    """
 
     reason: str
     cause: str
@@ -71,10 +73,10 @@ class HealthCore:
         self.settings = settings or HealthSettings()
         self._records: dict[GpuUuid, GpuRecord] = {}
 
-    # -- what is there -------------------------------------------------------------------------------------------
+    # -- the GPUs that exist ---------------------------------------------------------------------------------------
 
     def discovered(self, gpus: Iterable[Gpu], now_s: float) -> tuple[Transition, ...]:
-        """A full discovery: new GPUs are tracked, missing ones taken out, records of replaced boards dropped.
+        """Take in a full discovery: new GPUs are tracked, missing ones taken out, records of replaced boards dropped.
 
         A board is replaced when its place on the PCI bus holds another UUID: only then do ``replace`` faults end.
         """
@@ -94,7 +96,7 @@ class HealthCore:
         return tuple(changes)
 
     def track(self, gpu: Gpu, now_s: float) -> tuple[Transition, ...]:
-        """``gpu`` is there, with these MIG devices. One that could not be read is out until it can be."""
+        """Track ``gpu`` with its present MIG devices. A GPU that could not be read is taken out until it can be."""
         record = self._records.get(gpu.uuid)
         if record is None:
             record = self._records[gpu.uuid] = GpuRecord(uuid=gpu.uuid, units=[DeviceRecord(since_s=now_s)])
@@ -108,13 +110,13 @@ class HealthCore:
         return self._settle(record, now_s, _Why("GpuBack", words.back()))
 
     def forget(self, gpu: GpuUuid) -> None:
-        """Drop all that is known of ``gpu``, ``replace`` faults included: the board is gone for good."""
+        """Drop the record of ``gpu``, ``replace`` faults included: the board is gone for good."""
         self._records.pop(gpu, None)
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def apply(self, event: Event, now_s: float) -> tuple[Transition, ...]:
-        """Take in one event; the transitions it caused, in the order of GPUs and their devices. Never raises."""
+        """Take in one event; return the transitions it caused, in the order of GPUs and their devices. Never raises."""
         match event:
             case Tick():
                 return self._settle_all(now_s, _NOTHING)
@@ -125,7 +127,7 @@ class HealthCore:
         if record is None:
             if not isinstance(event, XidSeen):
                 return ()
-            # Seen before discovery named the GPU: keep what is known against it.
+            # The XID came before discovery named the GPU: its fault is kept.
             record = self._records[event.gpu] = GpuRecord(uuid=event.gpu, units=[DeviceRecord(since_s=now_s)])
         return self._settle(record, now_s, self._take(record, event, now_s))
 
@@ -183,7 +185,7 @@ class HealthCore:
         if unit is None or not self.settings.enabled:
             return
         unit.failed_probes += 1
-        # On probation the first failure is enough.
+        # A unit on probation needs one failure only.
         limit = 1 if unit.state is HealthState.PROBATION else self.settings.failed_probes
         self._open(record, probe_failed(event, confirmed=unit.failed_probes >= limit), now_s)
 
@@ -208,12 +210,14 @@ class HealthCore:
                 count=known.count + 1,
             )
         record.open[fault.key] = fault
-        # The same sample read once more is no news; the same XID sent once more is.
+        # A sample read once more is no news; an XID sent once more is.
         if known is None or fault.fault_class is not known.fault_class or fault.kind is FaultKind.XID:
             record.restart_probation(fault, now_s)
 
     def _measure(self, record: GpuRecord, kind: FaultKind, report: Report | None, now_s: float) -> None:
-        """A measured condition: gone when it is not measured, and no worse than it is measured now."""
+        """Take in a measured condition: its fault ends when it is not measured, and is no worse than it is measured
+        now.
+        """
         known = next((fault for fault in record.open.values() if fault.kind is kind), None)
         if report is None or not report.fault_class.opens:
             self._clear(record, [kind])
@@ -286,12 +290,12 @@ class HealthCore:
     def _passed(self, unit: DeviceRecord, now_s: float) -> bool:
         since_s = unit.probation_since_s
         if since_s is None or now_s < since_s:
-            # A clock that went back: wait the whole time again rather than for ever.
+            # The clock went back: the whole time is waited for again, rather than for ever.
             unit.probation_since_s = since_s = now_s
         return now_s - since_s >= self.settings.probation_s and unit.clean_probes >= self.settings.clean_probes
 
     def next_deadline_s(self) -> float | None:
-        """When a Tick could end a probation that has its probes; None when no clock is running."""
+        """The time at which a Tick could end a probation that has its probes; None when no clock is running."""
         ends = [
             unit.probation_since_s + self.settings.probation_s
             for record in self._records.values()
@@ -300,10 +304,12 @@ class HealthCore:
         ]
         return min(ends, default=None)
 
-    # -- questions -----------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------
 
     def state(self, gpu: GpuUuid, mig: MigUuid | None = None) -> DeviceHealth:
-        """A device's state and faults. A device that is not tracked is Unhealthy: nothing is known in its favour."""
+        """The state and faults of a device. A device that is not tracked is Unhealthy: nothing is known in its
+        favour.
+        """
         record = self._records.get(gpu)
         unit = record.unit(mig) if record is not None else None
         if record is None or unit is None:
@@ -319,7 +325,7 @@ class HealthCore:
         return tuple(self._records)
 
     def faults(self, gpu: GpuUuid) -> tuple[Fault, ...]:
-        """Every open fault of the GPU, whatever it touches, oldest first."""
+        """All open faults of the GPU, whichever devices they touch, oldest first."""
         record = self._records.get(gpu)
         return tuple(sorted(record.open.values(), key=lambda f: (f.since_s, f.key))) if record is not None else ()
 
@@ -331,7 +337,7 @@ class HealthCore:
     # -- configuration and checkpoint ----------------------------------------------------------------------------
 
     def reconfigure(self, settings: HealthSettings, now_s: float) -> tuple[Transition, ...]:
-        """New settings: open faults are judged by the new table; what it calls harmless is cleared."""
+        """Take new settings: open faults are judged by the new table; those that it calls harmless are cleared."""
         self.settings = settings
         for record in self._records.values():
             for key, fault in list(record.open.items()):
@@ -343,11 +349,13 @@ class HealthCore:
         return self._settle_all(now_s, _Why("Reconfigured", words.no_fault_any_more()))
 
     def snapshot(self) -> HealthSnapshot:
-        """A copy of everything, in stable order."""
+        """A copy of all records, in stable order."""
         return HealthSnapshot(tuple(freeze(record) for record in self._records.values()))
 
     def restore(self, snapshot: HealthSnapshot, *, same_boot: bool, now_s: float) -> tuple[Transition, ...]:
-        """Take up a checkpoint in place of everything known; after another boot, what a reboot clears is cleared."""
+        """Restore a checkpoint in place of all records; after another boot, the faults that a reboot clears are
+        cleared.
+        """
         self._records = {gpu.uuid: thaw(gpu) for gpu in snapshot.gpus}
         return () if same_boot else self.apply(BootChanged(), now_s)
 
@@ -358,14 +366,14 @@ class HealthCore:
 
 
 def _start_over(record: GpuRecord) -> None:
-    """A reset or reboot: counters that restart with the GPU restart here."""
+    """Restart, after a reset or reboot, the counters that restart with the GPU."""
     record.ecc_seen = False
     for unit in record.units:
         unit.failed_probes = 0
 
 
 def _explain(faults: list[Fault], state: HealthState) -> _Why:
-    """The newest fault that by itself gives ``state``: that is what just happened."""
+    """The newest fault that by itself gives ``state``: it has just happened."""
     telling = [fault for fault in faults if fault.blocks is (state is HealthState.UNHEALTHY)]
     newest = max(telling, key=lambda fault: (fault.last_s, fault.since_s))
     return _Why(newest.reason, newest.cause, newest.action)

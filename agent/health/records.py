@@ -1,4 +1,4 @@
-"""What the core remembers of one physical GPU: its open faults, a unit for itself and one for each MIG device on it."""
+"""The record of one physical GPU: its open faults, a unit for itself and one for each MIG device on it."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,9 @@ from inventory.devices import Gpu, GpuUuid, MigUuid, RemoteType
 
 HISTORY_LENGTH = 32
 MAX_FAULTS = 64
-"""Beyond it further faults are merged into one that takes the whole GPU out: memory stays bounded, nothing is lost."""
+"""The most open faults of a GPU. Further ones are merged into one that takes the whole GPU out: memory stays bounded,
+and no fault is lost.
+"""
 
 _RANK = {
     FaultClass.NOTICE: 0,
@@ -58,7 +60,7 @@ class GpuRecord(Struct, kw_only=True):
     mig_enabled: bool = False
     switch_links: frozenset[int] = frozenset()
     ecc_seen: bool = False
-    """One sample with uncorrected errors has been seen that no XID explains; a second one confirms."""
+    """Whether one sample with uncorrected errors has been seen that no XID explains; a second one confirms."""
     open: dict[FaultKey, Fault] = field(default_factory=dict)
     units: list[DeviceRecord] = field(default_factory=lambda: [DeviceRecord()])
     history: list[Transition] = field(default_factory=list)
@@ -73,7 +75,9 @@ class GpuRecord(Struct, kw_only=True):
 
     @property
     def quiet(self) -> bool:
-        """Nothing is open and all are Healthy: neither a good probe nor the clock can change a state."""
+        """Whether no fault is open and all units are Healthy: then neither a good probe nor the clock can change a
+        state.
+        """
         return not self.open and all(unit.state is HealthState.HEALTHY for unit in self.units)
 
     def has(self, kinds: Iterable[FaultKind]) -> bool:
@@ -81,7 +85,7 @@ class GpuRecord(Struct, kw_only=True):
         return any(fault.kind in wanted for fault in self.open.values())
 
     def restart_probation(self, fault: Fault, now_s: float) -> None:
-        """Something new went wrong: units on probation that it touches start their probation again."""
+        """Start the probation of units again that the new fault touches."""
         for unit in self.units:
             if unit.state is HealthState.PROBATION and fault.hits(unit.mig, unit.gi, unit.ci):
                 unit.restart_probation(now_s)
@@ -91,7 +95,7 @@ class GpuRecord(Struct, kw_only=True):
         del self.history[:-HISTORY_LENGTH]
 
     def follow(self, gpu: Gpu, now_s: float) -> None:
-        """Take over what discovery says: where it sits, its switch links, and its MIG devices as units."""
+        """Take over from a discovery the PCI place, the switch links, and the MIG devices as units."""
         self.pci_bus_id = gpu.pci_bus_id
         self.mig_enabled = gpu.mig_enabled
         self.switch_links = frozenset(link.link for link in gpu.nvlinks if link.remote_type is RemoteType.SWITCH) or (

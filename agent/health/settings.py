@@ -1,4 +1,4 @@
-"""What an administrator may change about health: the config file's ``health`` section."""
+"""Health settings that an administrator may change: the config file's ``health`` section."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from agent.health.xids import XIDS, FaultClass, XidRule, XidScope, unknown_rule
 
 
 class XidOverride(Struct, frozen=True):
-    """A row of ``health.xids``: only what is given replaces the table's."""
+    """A row of ``health.xids``: given fields replace the table's, the others stay."""
 
     fault_class: FaultClass | None = None
     scope: XidScope | None = None
@@ -14,14 +14,14 @@ class XidOverride(Struct, frozen=True):
 
 
 class HealthSettings(Struct, frozen=True, kw_only=True):
-    """Defaults are the documented ones. Times in seconds.
+    """The settings of health. Defaults are the documented ones, times are in seconds.
 
     ``disabled_xids`` and ``enabled_xids`` are NVIDIA's DP_DISABLE_HEALTHCHECKS and DP_ENABLE_HEALTHCHECKS: None means
     all of them; an enabled XID wins over a disabled one and over the table's application and notice rows.
     """
 
     enabled: bool = True
-    """False: nothing is ever taken out but a GPU that is gone."""
+    """Whether faults take devices out; when False, only a GPU that is gone is taken out."""
     probation_s: float = 10.0
     clean_probes: int = 3
     failed_probes: int = 3
@@ -36,12 +36,12 @@ class HealthSettings(Struct, frozen=True, kw_only=True):
     row_remap_pending: FaultClass = FaultClass.CONTAINED
     row_remap_failure: FaultClass = FaultClass.REPLACE
     nvlink_down: FaultClass = FaultClass.DEGRADED
-    """A direct NVLink: traffic falls back to PCIe."""
+    """The class of a direct NVLink that is down: traffic falls back to PCIe."""
     nvswitch_link_down: FaultClass = FaultClass.RESET
-    """A link into an NVSwitch: collectives over the fabric fail."""
+    """The class of a link into an NVSwitch that is down: collectives over the fabric fail."""
 
     def rule(self, xid: int) -> XidRule:
-        """What ``xid`` means under these settings: the table's row, the override over it, the switches over both."""
+        """The rule of ``xid`` under these settings: the table's row, the override over it, the switches over both."""
         base = XIDS.get(xid) or unknown_rule(xid, self.unknown_xids)
         override = self.xids.get(xid, XidOverride())
         fault_class = override.fault_class or base.fault_class

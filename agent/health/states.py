@@ -1,6 +1,6 @@
-"""Open faults of a GPU, the four states of a device, and what the core says about a change between them.
+"""Open faults of a GPU, the four states of a device, and the core's account of a change between them.
 
-A fault is what is known to be wrong, until its own rule takes it away.
+A fault stays open until its own rule ends it.
 """
 
 from enum import StrEnum
@@ -12,7 +12,7 @@ from inventory.devices import GpuUuid, MigUuid
 
 
 class FaultKind(StrEnum):
-    """Where a fault came from."""
+    """The source of a fault."""
 
     XID = "xid"
     LOST = "lost"
@@ -54,7 +54,9 @@ REASONS = {
 
 
 class FaultKey(Struct, frozen=True, order=True):
-    """What makes two reports the same fault. -1 stands for all instances, "" for no MIG device (so that keys order)."""
+    """The identity of a fault: two reports with equal keys are one fault. -1 stands for all instances, "" for no MIG
+    device (so that keys order).
+    """
 
     kind: FaultKind
     code: int = 0
@@ -64,7 +66,9 @@ class FaultKey(Struct, frozen=True, order=True):
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """One open fault of a physical GPU: the whole of it, one GPU instance, one compute instance or one MIG device."""
+    """One open fault of a physical GPU, which touches the whole GPU, one GPU instance, one compute instance or one MIG
+    device.
+    """
 
     kind: FaultKind
     fault_class: FaultClass
@@ -73,7 +77,7 @@ class Fault(Struct, frozen=True, kw_only=True):
     cause: str
     source: str
     code: int = 0
-    """The XID, or the driver's recovery action."""
+    """The XID, or the value of the driver's recovery action."""
     gi: int | None = None
     ci: int | None = None
     mig: MigUuid | None = None
@@ -97,11 +101,11 @@ class Fault(Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """One CamelCase word: ``Xid79``, ``GpuLost`` ..."""
+        """The fault as one CamelCase word: ``Xid79``, ``GpuLost`` ..."""
         return f"Xid{self.code}" if self.kind is FaultKind.XID else REASONS[self.kind]
 
     def hits(self, mig: MigUuid | None, gi: int | None, ci: int | None) -> bool:
-        """Whether it touches the device ``mig`` = (``gi``, ``ci``), or with ``mig`` None the GPU offered whole.
+        """Whether the fault touches the device ``mig`` = (``gi``, ``ci``), or with ``mig`` None the GPU offered whole.
 
         A GPU offered whole is only as good as all of it, so every fault touches it.
         """
@@ -141,7 +145,7 @@ class Transition(Struct, frozen=True, kw_only=True):
     """One device changed state at ``at_s``, after ``age_s`` seconds in the old one.
 
     ``reason`` is one CamelCase word for Events and metric labels, ``cause`` a sentence for people, ``action`` what one
-    should do about it; empty for nothing.
+    should do about it, empty for nothing.
     """
 
     gpu: GpuUuid
@@ -156,13 +160,13 @@ class Transition(Struct, frozen=True, kw_only=True):
 
 
 class DeviceHealth(Struct, frozen=True, kw_only=True):
-    """How one device stands. ``faults`` are those that touch it, worst first, oldest first among equals."""
+    """The health of one device. ``faults`` are those that touch it, worst first, oldest first among equals."""
 
     state: HealthState
     since_s: float
     faults: tuple[Fault, ...] = ()
     clean_probes: int = 0
-    """Good answers in a row since Probation began."""
+    """The number of good answers in a row since Probation began."""
 
     @property
     def advertised_healthy(self) -> bool:
@@ -170,5 +174,5 @@ class DeviceHealth(Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """What explains the state in a few words; empty when there is nothing to explain."""
+        """The causes of the state in a few words; empty when no fault touches the device."""
         return "; ".join(fault.cause for fault in self.faults)

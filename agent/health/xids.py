@@ -1,4 +1,4 @@
-"""What each XID means for a GPU's health: a table of data, so that it can be read, argued about and overridden.
+"""The meaning of each XID for a GPU's health, as a table of data that can be read, argued about and overridden.
 
 Source, unless a row says otherwise: NVIDIA's XID catalogue (docs.nvidia.com/deploy/xid-errors), its "immediate
 action": RESTART_APP -> application, IGNORE -> notice or degraded, RESET_GPU and the NVLink workflows -> reset,
@@ -40,7 +40,7 @@ class FaultClass(StrEnum):
 
     @property
     def opens(self) -> bool:
-        """Whether it becomes an open fault at all."""
+        """Whether a fault of this class becomes an open fault at all."""
         return self not in (FaultClass.NOTICE, FaultClass.APPLICATION)
 
     @property
@@ -50,7 +50,9 @@ class FaultClass(StrEnum):
 
 
 class XidScope(StrEnum):
-    """The least an XID can hit. ``instance``: a GI/CI named in the event narrows it. ``gpu``: never narrowed."""
+    """The smallest part of a GPU that an XID can hit. ``instance``: a GI/CI named in the event narrows it. ``gpu``:
+    never narrowed.
+    """
 
     PROCESS = "process"
     INSTANCE = "instance"

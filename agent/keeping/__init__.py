@@ -1,1 +1,1 @@
-"""What the agent keeps on disk across its own restarts."""
+"""The state that the agent keeps on disk across its own restarts."""

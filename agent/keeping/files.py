@@ -1,6 +1,7 @@
-"""Files that are either the old ones or the new ones, never half of each.
+"""Files that are replaced in one step: a reader finds the old content or the new, never half of each.
 
-On its own, because the configuration and the MIG journal write such files too and stand below the kept state.
+This is a module of its own because the configuration and the MIG journal write such files too and stand below the kept
+state.
 """
 
 import os
@@ -31,7 +32,7 @@ def write_atomically(path: Path, content: bytes, failpoint: Failpoint, *, mode: 
 
 
 def identity(path: Path | None) -> tuple[int, int, int] | None:
-    """Device, inode and time of change (ns): what differs once a file was replaced or written. None: no file."""
+    """Device, inode and time of change (ns) of the file: they differ once it was replaced or written. None: no file."""
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the agent keeps on disk across its own restarts: written soon after each change, and at the end.
+"""The state that the agent keeps on disk across its own restarts: written soon after each change, and at the end.
 
 checkpoint.json   what it knew, so that it serves before NVML has answered: valid for one boot and one driver, since
 minors, MIG instances and most faults are others after either changed. That a board is to be
@@ -33,15 +33,16 @@ LAYOUT = "layout.json"
 MAX_BYTES = 4 << 20
 SAVE_INTERVAL_S = 60.0
 SAVE_PAUSE_S = 0.1
-"""Between the end of a write and the next one. A kill loses what has changed since the last write began: this pause and
-the time that the disk takes. Nothing that was answered or journaled depends on it (docs/durability.md).
+"""The pause in seconds between the end of a write and the next one. A kill loses the changes since the last write
+began: those of this pause and of the time that the disk takes. Nothing that was answered or journaled depends on it
+(docs/durability.md).
 """
 
 
 class Checkpoint(Struct, frozen=True):
-    """``energy_mj`` are the GPUs' energy counters when it was saved: a smaller one later shows a reset. ``mig_changes``
-    are the ids of the MIG journal's entries that ``node`` was read after: a GPU whose entry has another id was changed
-    since.
+    """The state that the agent serves before NVML has answered. ``energy_mj`` are the GPUs' energy counters when it was
+    saved: a smaller one later shows a reset. ``mig_changes`` are the ids of the MIG journal's entries that ``node`` was
+    read after: a GPU whose entry has another id was changed since.
     """
 
     version: int
@@ -52,14 +53,16 @@ class Checkpoint(Struct, frozen=True):
     mig_changes: dict[GpuUuid, str] = {}
 
     def is_of_boot(self, boot_id: str) -> bool:
-        """Whether its node can be served. Of another boot's only the faults that survive a reboot hold."""
+        """Whether its node can be served: it is of the boot ``boot_id``. Of another boot's only the faults that survive
+        a reboot hold.
+        """
         return bool(boot_id) and self.boot_id == boot_id
 
 
 class LayoutState(Struct, frozen=True):
-    """``modes`` by GPU; GPUs that no layout ever named are not in it.
+    """The layout as it is kept. ``modes`` are by GPU; GPUs that no layout ever named are not in it.
 
-    ``object_layout`` is what a GpuLayout said last: it holds until the API server is heard again.
+    ``object_layout`` is the layout of the last GpuLayout: it holds until the API server is heard again.
     """
 
     version: int = VERSION
@@ -68,36 +71,36 @@ class LayoutState(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """All that is worth keeping at one moment."""
+    """All state that is worth keeping at one moment."""
 
     checkpoint: Checkpoint
     layout: LayoutState
 
 
 def save_checkpoint(state_dir: Path, checkpoint: Checkpoint) -> None:
-    """Write it in one step, mode 0600. Raises OSError."""
+    """Write the checkpoint in one step, mode 0600. Raises OSError."""
     write_atomically(state_dir / CHECKPOINT, msgspec.json.encode(checkpoint), Failpoint.CHECKPOINT)
 
 
 def load_checkpoint(state_dir: Path, *, node_name: str) -> Checkpoint | None:
-    """The checkpoint of this node, of whatever boot, or None: none there, or not to be understood."""
+    """The checkpoint of this node, of whatever boot; None where there is none, or where it cannot be understood."""
     found = read_state(state_dir / CHECKPOINT, Checkpoint, lambda checkpoint: checkpoint.node.validate())
     return found if found is not None and found.version == VERSION and found.node.name == node_name else None
 
 
 def save_layout(state_dir: Path, state: LayoutState) -> None:
-    """Write it in one step, mode 0600. Raises OSError."""
+    """Write the layout state in one step, mode 0600. Raises OSError."""
     write_atomically(state_dir / LAYOUT, msgspec.json.encode(state), Failpoint.LAYOUT)
 
 
 def load_layout(state_dir: Path) -> LayoutState:
-    """What was saved last; nothing where none is there, or none that can be understood."""
+    """The layout state saved last; an empty one where there is none, or where it cannot be understood."""
     found = read_state(state_dir / LAYOUT, LayoutState, lambda _: None)
     return found if found is not None and found.version == VERSION else LayoutState()
 
 
 def read_state(path: Path, kind: type[S], validate: Callable[[S], None]) -> S | None:
-    """What was kept at ``path``; None where there is nothing that can be understood. ``validate`` asserts."""
+    """The state kept at ``path``; None where there is none that can be understood. ``validate`` asserts."""
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
@@ -126,7 +129,7 @@ def read_boot_id(proc_root: Path) -> str:
 
 
 class StateFiles:
-    """The files of ``folder``. ``known`` is asked for what to write; None while nothing is known.
+    """The state files in ``folder``. ``known`` is asked for what to write; None while nothing is known.
 
     One save runs at a time, on a thread: ``layout`` is written by it alone, and ``close`` waits for the last one.
     ``failed`` is why the last save failed, empty where it did not; ``told`` is called when it changes.
@@ -142,10 +145,10 @@ class StateFiles:
         self._saving: asyncio.Task[str] | None = None
         self.failed = ""
         self.layout = load_layout(folder)
-        """As it is on disk."""
+        """The layout state that is on disk."""
 
     def changed(self) -> None:
-        """Something is known that the files do not say."""
+        """Let the state be written soon: it has changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -159,7 +162,7 @@ class StateFiles:
             await asyncio.sleep(SAVE_PAUSE_S)
 
     async def flush(self) -> None:
-        """Return when the modes that are known now are on disk, or could not be written."""
+        """Return when the present modes are on disk, or could not be written."""
         known = self._known()
         while known is not None and known.layout != self.layout:
             if self._saving is not None and not self._saving.done():
@@ -177,7 +180,7 @@ class StateFiles:
     async def _save_now(self) -> None:
         if self._saving is not None:
             await asyncio.wait([self._saving])
-        # On a thread: a disk may take seconds to take it in, and pods wait for this loop.
+        # The save runs on a thread: a disk may take seconds, and pods wait for this loop.
         self._saving = asyncio.create_task(asyncio.to_thread(self._save, self._known()))
         self._note(await asyncio.shield(self._saving))
 
@@ -192,7 +195,7 @@ class StateFiles:
         self._told()
 
     def _save(self, known: Known | None) -> str:
-        """What is wrong, one line; empty where all was written."""
+        """Write the state; one line of what failed, empty where nothing did."""
         if known is None:
             return self.failed
         try:

@@ -1,1 +1,1 @@
-"""What the kubelet knows and what containers get: pod resources, pods, device plans, device files, CDI specs."""
+"""The kubelet's pods and what containers get: pod resources, pods, device plans, device files, CDI specs."""

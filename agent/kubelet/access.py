@@ -1,7 +1,7 @@
-"""Which device files a container needs for each GPU and MIG instance. Reads /dev, /proc and /sys.
+"""The device files that a container needs for each GPU and MIG instance. Reads /dev, /proc and /sys.
 
 Answers hold the host's paths. Where the agent itself runs in a container it sees the host's driver root elsewhere:
-``hostroot.seen_at`` says where, and only existence is looked up there.
+``hostroot.seen_at`` says where, and existence alone is looked up there.
 
 A simulated GPU has no files: its nodes map /dev/null to the name that the real one would have.
 """
@@ -31,11 +31,11 @@ SIMULATED_NODES = {
 DISPLAY_FOLDER = "/dev/dri"
 NULL = "/dev/null"
 _CAPABILITIES = 2
-"""A MIG instance has two capability files: its GPU instance's and its compute instance's."""
+"""The number of capability files of a MIG instance: its GPU instance's and its compute instance's."""
 
 
 class Roots(Struct, frozen=True):
-    """Where the host keeps what is looked up here: device files below ``dev``, and its procfs and sysfs."""
+    """The host's roots: device files below ``dev``, and its procfs and sysfs."""
 
     dev: Path
     proc: Path
@@ -45,7 +45,8 @@ class Roots(Struct, frozen=True):
 def node_access(
     node: NodeInventory, roots: Roots, *, channels: Iterable[int] = (), simulated: bool, seen: Seen = as_it_is
 ) -> NodeAccess:
-    """Device files by physical id. The shared nodes, and those of ``extras``, are those that exist.
+    """The device files of each GPU and MIG instance, by physical id. The shared nodes, and those of ``extras``, are
+    those that exist.
 
     ``channels`` are the IMEX channels to look for.
     """
@@ -106,7 +107,7 @@ def capability_paths(proc_root: Path, gpu: Gpu, mig: MigInstance) -> tuple[str, 
 
 
 def _mig_minors(proc_root: Path) -> Mapping[str, int]:
-    """``gpu0/gi1/ci0/access 31``, a line each."""
+    """The minor of each capability by its path, from lines such as ``gpu0/gi1/ci0/access 31``."""
     try:
         lines = (proc_root / "driver/nvidia-caps/mig-minors").read_text(errors="replace").splitlines()
     except OSError:
@@ -124,7 +125,7 @@ def _capability_minor(path: Path) -> int | None:
 
 
 class _Hosts:
-    """The host's device files: where they are for it, and whether this process sees them."""
+    """The host's device files: their paths on the host, and whether this process sees them."""
 
     def __init__(self, dev_root: Path, seen: Seen, *, simulated: bool) -> None:
         self._root = dev_root

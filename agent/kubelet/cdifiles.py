@@ -1,7 +1,7 @@
 """Writes the CDI specs, and lets NVIDIA's own tool generate the GPU spec where the host has it.
 
-Rewritten whenever the devices, the driver or the settings change; left in place at the end, because containers that
-restart while the agent is away still need them.
+The specs are written again whenever the devices, the driver or the settings change; they are left in place at the end,
+because containers that restart while the agent is away still need them.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ class _GeneratedDevice(Struct):
 
 
 class _Generated(Struct):
-    """As much of a generated spec as we rely on."""
+    """The fields of a generated spec that we rely on."""
 
     devices: list[_GeneratedDevice]
 
 
 class CdiFiles:
-    """Specs below ``folder``. ``driver`` may be replaced between two writes."""
+    """The CDI specs below ``folder``. ``driver`` may be replaced between two writes."""
 
     def __init__(self, folder: Path, driver: DriverSettings, *, simulated: bool) -> None:
         self._folder = folder
@@ -52,10 +52,10 @@ class CdiFiles:
         self._simulated = simulated
         self._written: dict[str, bytes] = {}
         self._sockets: Files | None = None
-        """Those of the driver's daemons at the last write; None before, and where none are looked for."""
+        """The sockets of the driver's daemons at the last write; None before, and where none are looked for."""
 
     def lacking(self, spec: AllocationSpec, access: NodeAccess) -> bool:
-        """Whether an answer could name a device that the files as they are do not define."""
+        """Whether an answer could name a device that the present files do not define."""
         for name, document in specs(spec, access, DriverFiles()).items():
             try:
                 there = msgspec.json.decode((self._folder / name).read_bytes(), type=_Generated)
@@ -66,7 +66,7 @@ class CdiFiles:
         return False
 
     def sockets_differ(self) -> bool:
-        """Whether a daemon of the driver has come or gone: a spec that names what is not there fails containers."""
+        """Whether a daemon of the driver has come or gone: a spec that names a missing socket fails containers."""
         if self._sockets is None:
             return False
         return self._daemons() != self._sockets
@@ -77,7 +77,7 @@ class CdiFiles:
         return find_sockets(HostRoot(self.driver.driver_root, self._seen))
 
     async def write(self, spec: AllocationSpec, access: NodeAccess) -> tuple[str, ...]:
-        """Bring the files in line; the names of those that changed.
+        """Bring the files in line; return the names of those that changed.
 
         Raises OSError when they cannot be written, and NoDriverError where there is no driver to give to containers:
         then no file says otherwise.
@@ -92,7 +92,7 @@ class CdiFiles:
         for name, document in documents.items():
             content = msgspec.json.format(msgspec.json.encode(document))
             if not document["devices"]:
-                # A spec without devices is refused by runtimes, and would hide the good ones beside it.
+                # Runtimes refuse a spec without devices, and it would hide the good ones beside it.
                 self._remove(name)
                 self._written.pop(name, None)
             elif self._written.get(name) != content or not (self._folder / name).exists():
@@ -107,7 +107,7 @@ class CdiFiles:
         points.after(Failpoint.CDI_REMOVED)
 
     async def gpu_spec(self, access: NodeAccess) -> Spec:
-        """What a spec of all devices says, whatever is handed out how: named by UUID. Raises NoDriverError, OSError."""
+        """A spec of all devices, named by UUID, however they are handed out. Raises NoDriverError, OSError."""
         return (await self._documents(_BY_UUID, access))[file_name("gpu")]
 
     async def _documents(self, spec: AllocationSpec, access: NodeAccess) -> dict[str, Mapping[str, Any]]:
@@ -121,7 +121,7 @@ class CdiFiles:
         documents = specs(spec, access, DriverFiles())
         unnamed = device_names(documents[file_name("gpu")]) - device_names(generated)
         if unnamed:
-            # An answer that names a device without a spec fails the container: ours knows them all.
+            # An answer that names a device without a spec fails the container: our own spec has all devices.
             log.warning("nvidia-ctk left devices out", extra={"devices": ",".join(sorted(unnamed))})
             return specs(spec, access, await self._driver_files(access))
         documents[file_name("gpu")] = generated
@@ -130,7 +130,7 @@ class CdiFiles:
     async def _generate(self, spec: AllocationSpec) -> Mapping[str, Any] | None:
         """The GPU spec by ``nvidia-ctk cdi generate``; None where there is no such program or it fails."""
         program = self.driver.cdi_hook_path
-        # A program of the host's that we see elsewhere has its libraries elsewhere too: it is not ours to run.
+        # A program of the host's that this process sees elsewhere has its libraries elsewhere too, and is not run.
         if program.name != "nvidia-ctk" or self._seen(program) != program or not program.exists():
             return None
         output = await run_program(
@@ -167,7 +167,7 @@ class CdiFiles:
         return structs.replace(found, sockets=sockets, hook=self._hook())
 
     async def _listed_folders(self) -> tuple[str, ...]:
-        # The cache file by name, not ldconfig's -r: that is a chroot, a right we do without.
+        # ldconfig gets the cache file by name, not the root by -r: that is a chroot, a right we do without.
         cache = self._seen(self.driver.driver_root / "etc/ld.so.cache")
         output = await run_program("ldconfig", "-p", "-C", str(cache)) if cache.exists() else None
         return () if output is None else listed_folders(output.decode(errors="replace"))
@@ -182,7 +182,7 @@ class CdiFiles:
 
 
 async def run_program(*words: str) -> bytes | None:
-    """What a program printed; None, and one warning, when it is missing, fails or takes too long."""
+    """The output of a program; None, and one warning, when it is missing, fails or takes too long."""
     pipe = asyncio.subprocess.PIPE
     try:
         async with started(*words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe) as process:

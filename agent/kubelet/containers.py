@@ -1,4 +1,4 @@
-"""The node's pods by container id, and what the API server says of each beyond its name."""
+"""The node's pods by container id, and the uid and labels that the API server has of each."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 
 class PodIdentity(Struct, frozen=True):
-    """What the API server knows of a pod beyond its name."""
+    """The uid and labels of a pod, as the API server has them."""
 
     uid: str = ""
     labels: Mapping[str, str] = {}
@@ -24,7 +24,7 @@ class PodContainer(Struct, frozen=True, order=True):
 class ClaimUse(Struct, frozen=True, order=True):
     """The ResourceClaim by which a container has a device; all empty for a device that it has otherwise.
 
-    ``profile`` and ``mig`` (a UUID) are of a MIG instance; ``percent`` is the share of the GPU, where it is one.
+    ``profile`` and ``mig`` (a UUID) are set for a MIG instance; ``percent`` is the share of the GPU, where it is one.
     """
 
     namespace: str = ""
@@ -38,24 +38,24 @@ class ClaimUse(Struct, frozen=True, order=True):
 
 
 class PodLookup(Protocol):
-    """The node's pods as the API server tells them; what was known stays known while it is away."""
+    """The node's pods as the API server shows them; while it is away the last known ones stay."""
 
     def container(self, container_id: str) -> PodContainer | None:
         """The pod and container of a container id (64 hexadecimal digits, no ``containerd://``)."""
 
     def identity(self, namespace: str, pod: str) -> PodIdentity | None:
-        """Uid and labels of a pod that asked for devices."""
+        """The uid and labels of a pod that asked for devices."""
 
 
 class ContainerTable:
-    """A ``PodLookup`` that is told of pods one by one, by uid. Holds the containers of the pods that are there."""
+    """A ``PodLookup`` that is told of pods one by one, by uid. It holds the containers of the pods that exist."""
 
     def __init__(self) -> None:
         self._ids: dict[str, tuple[str, ...]] = {}
         self._containers: dict[str, PodContainer] = {}
         self._identities: dict[tuple[str, str], PodIdentity] = {}
         self._names: dict[str, tuple[str, str]] = {}
-        """Namespace and name by uid, of pods with an identity."""
+        """Namespace and name by uid, for pods with an identity."""
 
     def container(self, container_id: str) -> PodContainer | None:
         return self._containers.get(container_id)
@@ -64,12 +64,12 @@ class ContainerTable:
         return self._identities.get((namespace, pod))
 
     def describe(self, uid: str, namespace: str, pod: str, identity: PodIdentity) -> None:
-        """The pod is of this name, until it is dropped."""
+        """Record that the pod has this name and identity, until it is dropped."""
         self._names[uid] = (namespace, pod)
         self._identities[namespace, pod] = identity
 
     def put(self, uid: str, containers: Iterable[tuple[str, PodContainer]]) -> None:
-        """The pod has these containers, by id, and no others."""
+        """Record that the pod has these containers, by id, and no others."""
         self.drop(uid)
         found = dict(containers)
         if found:

@@ -1,7 +1,7 @@
 """The node's device files as containers get them: by path, and by the names in the CDI specs.
 
-What a setting promises and this host does not have is looked for again every few seconds: a driver's files and an IMEX
-channel come after the agent as often as before it.
+Files that a setting promises and this host does not have are looked for again every few seconds: a driver's files and
+an IMEX channel come after the agent as often as before it.
 """
 
 import logging
@@ -32,7 +32,7 @@ def absent_channels(settings: Settings) -> tuple[str, ...]:
 
 
 def required_channel_problem(settings: Settings) -> str | None:
-    """Why these settings cannot be taken up on this host: one line, or None."""
+    """Why these settings cannot be used on this host, as one line; None where they can."""
     absent = absent_channels(settings) if settings.imex_required else ()
     if not absent:
         return None
@@ -40,13 +40,17 @@ def required_channel_problem(settings: Settings) -> str | None:
 
 
 def nvml_library(settings: Settings) -> Path | None:
-    """NVML below the driver root, as this process sees it: where no container runtime put it into our container."""
+    """NVML below the driver root, as this process sees it, for a container into which no runtime put NVML; None if
+    absent.
+    """
     driver = settings.driver
     return find_nvml(HostRoot(driver.driver_root, seen_at(driver.driver_root, driver.container_driver_root)))
 
 
 class DeviceFiles:
-    """Of one node. Where the driver lies, and what is asked of it, may change with the settings, the rest never."""
+    """The device files of one node. The driver's place and the allocation may change with the settings, the
+    rest never.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -56,7 +60,7 @@ class DeviceFiles:
         self._lacking = False
 
     def reconfigure(self, settings: Settings) -> None:
-        """In use from the next call on: where the driver lies, and what containers get."""
+        """Use the new settings from the next call on: the driver's place, and what containers get."""
         self._settings = structs.replace(
             self._settings,
             driver=settings.driver,
@@ -72,7 +76,7 @@ class DeviceFiles:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was asked for is there, and all that specs name beside it."""
+        """Whether all files that settings ask for exist, and all that specs name beside them."""
         return self._problem is None and not (self._absent or self._lacking or self._cdi.sockets_differ())
 
     def lacking_nodes(self, spec: AllocationSpec, access: NodeAccess, by_claim: Collection[str]) -> dict[str, str]:
@@ -88,7 +92,7 @@ class DeviceFiles:
         return found
 
     def access(self, node: NodeInventory) -> NodeAccess:
-        """The files of each GPU and MIG instance, as the node is now."""
+        """The files of each GPU and MIG instance of ``node``, as they are now."""
         return node_access(
             node,
             Roots(self._driver.dev_root, self._settings.proc_root, self._settings.sys_root),
@@ -102,7 +106,7 @@ class DeviceFiles:
         return self._cdi.lacking(spec, access)
 
     async def write(self, spec: AllocationSpec, access: NodeAccess) -> None:
-        """Bring the CDI specs in line, and ``problem`` and ``complete`` with them."""
+        """Write the CDI specs, and update ``problem`` and ``complete``."""
         self._note_channels()
         problem = required_channel_problem(self._settings)
         try:
@@ -121,7 +125,7 @@ class DeviceFiles:
         self._problem = problem
 
     async def gpu_spec(self, access: NodeAccess) -> Spec:
-        """As ``CdiFiles.gpu_spec``."""
+        """See ``CdiFiles.gpu_spec``."""
         return await self._cdi.gpu_spec(access)
 
     def _note_channels(self) -> None:

@@ -63,12 +63,12 @@ class NoDriverError(LookupError):
 
 
 def listed_folders(ldconfig_output: str) -> tuple[str, ...]:
-    """Where the loader's cache, as ``ldconfig -p`` prints it, has a 64-bit libcuda."""
+    """The folders in which the loader's cache, as ``ldconfig -p`` prints it, has a 64-bit libcuda."""
     return tuple(dict.fromkeys(LISTED.findall(ldconfig_output)))
 
 
 def find_nvml(root: HostRoot) -> Path | None:
-    """Where this process sees NVML below the driver root; None where it is in none of the usual folders."""
+    """The path where this process sees NVML below the driver root; None where it is in none of the usual folders."""
     for folder in LIBRARY_FOLDERS:
         if (real := root.real(f"{folder}/{NVML}")) is not None:
             return root.own(real)
@@ -76,7 +76,7 @@ def find_nvml(root: HostRoot) -> Path | None:
 
 
 def find_driver(root: HostRoot, version: str, listed: Sequence[str] = ()) -> DriverFiles:
-    """The driver of that ``version`` (empty: of any), in the usual folders or in those that are ``listed``.
+    """The driver of that ``version`` (empty: of any version), in the usual folders or in those in ``listed``.
 
     Raises NoDriverError.
     """
@@ -96,7 +96,8 @@ def _driver(root: HostRoot, folder: str, names: Sequence[str], version: str) -> 
     beside = f"{folder}/vdpau"
     libraries = {library.name: library for library in _libraries(root, folder, names, version)}
     for other in LIBRARY_FOLDERS:
-        # Distributions may have some in another folder. What libcuda's has already is a link or of 32 bits.
+        # Distributions may have some in another folder. A library that libcuda's folder has already is a link there, or
+        # 32-bit.
         for library in _libraries(root, other.rstrip("/"), root.names(other), version):
             libraries.setdefault(library.name, library)
     files, file_links = find_files(root, folder, version)
@@ -158,7 +159,7 @@ def find_hook(
 ) -> HookProgram | None:
     """The hook program at ``path``, or where it is installed by default; None where the host has none.
 
-    ``hidden`` says that this process cannot see the host's path: then one that somebody named is taken as named.
+    ``hidden`` says that this process cannot see the host's path: then a path other than the default is taken as given.
     """
     if path != DEFAULT_HOOK and hidden:
         return _program(path, chosen_hooks(HOOKS, disabled))
@@ -172,10 +173,11 @@ def _program(path: Path, hooks: tuple[str, ...]) -> HookProgram | None:
 
 
 def _known_hooks(program: Path) -> tuple[str, ...]:
-    """Asked for a hook it does not know, a program before 1.18 fails the container: it has fewer names in it.
+    """The hooks that the program knows. A program before 1.18 has fewer names in it, and fails the container when it is
+    asked for a hook it does not know.
 
-    What is no ELF file is a wrapper around the program, as the GPU operator installs it, with the program beside it;
-    where that is not to be seen it is taken for a current one.
+    A file that is not ELF is a wrapper around the program, as the GPU operator installs it, with the program beside it;
+    where that cannot be seen it is taken for a current one.
     """
     for place in (program, program.with_name(f"{program.name}.real")):
         if (found := _hooks_in(place)) is not None:
@@ -184,7 +186,7 @@ def _known_hooks(program: Path) -> tuple[str, ...]:
 
 
 def _hooks_in(program: Path) -> tuple[str, ...] | None:
-    """The names that an ELF file has; None for anything else."""
+    """The names of hooks in an ELF file; None for any other file."""
     import mmap
 
     try:

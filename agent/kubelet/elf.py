@@ -19,7 +19,7 @@ _MAX_NAME_BYTES = 256
 
 
 def soname(path: Path) -> str | None:
-    """The library's own name; None where it has none, or the file is no such library or cannot be read."""
+    """The library's own name; None where it has none, or the file is not such a library or cannot be read."""
     try:
         with path.open("rb") as file:
             return _soname(file)

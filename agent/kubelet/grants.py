@@ -1,4 +1,4 @@
-"""Devices that Allocate handed out and that the kubelet has not listed yet. Pure: answers, Lists and times in.
+"""Devices that Allocate handed out and that the kubelet has not listed yet. Pure: it takes answers, Lists and times.
 
     granted(resource, devices, now_s), listed(shown, began_s)  ->  open
 
@@ -15,14 +15,18 @@ from msgspec import Struct
 from inventory.devices import DeviceId, ResourceName
 
 UNLISTED_S: Final = 60.0
-"""The kubelet took the answer and lists it within milliseconds, or the pod failed."""
+"""The seconds after which a grant that no List shows ends: the kubelet lists a device within milliseconds, or the pod
+failed.
+"""
 
 Shown = tuple[ResourceName, DeviceId]
-"""What one List says of a device: the kubelet keeps the devices of each resource apart."""
+"""A device in one List, with its resource: the kubelet keeps the devices of each resource apart."""
 
 
 class _Open(Struct, frozen=True):
-    """``missing_s`` is when the first List began that could have shown the device and did not."""
+    """A grant that no List has shown yet. ``missing_s`` is when the first List began that could have shown the device
+    and did not.
+    """
 
     resource: ResourceName
     given_s: float
@@ -40,23 +44,23 @@ class Grants:
 
     @property
     def open(self) -> Mapping[DeviceId, ResourceName]:
-        """The devices that are in a container's hand though no List shows them, with the resource of each."""
+        """The devices that a container has though no List shows them, with the resource of each."""
         return {device: grant.resource for device, grant in self._open.items()}
 
     def granted(self, resource: ResourceName, devices: Iterable[DeviceId], now_s: float) -> None:
-        """Allocate answered with these devices. A device that is given anew counts from now on."""
+        """Record that Allocate answered with these devices. A device that is given anew counts from now on."""
         for device in devices:
             self._open[device] = _Open(resource, now_s)
 
     def listed(self, shown: Collection[Shown], began_s: float) -> bool:
-        """Take a List in that began at ``began_s``. True where a grant no longer counts by itself."""
+        """Take in a List that began at ``began_s``. True where a grant no longer counts by itself."""
         if began_s <= self._listed_s:
             return False  # a later one was taken in already
         self._listed_s = began_s
         before = len(self._open)
         for device, grant in list(self._open.items()):
             if began_s <= grant.given_s:
-                continue  # it may have been answered before the grant
+                continue  # that List may have been answered before the grant
             if (grant.resource, device) in shown:
                 del self._open[device]
             elif grant.missing_s is None:
@@ -66,7 +70,7 @@ class Grants:
         return len(self._open) < before
 
     def validate(self) -> None:
-        """Recompute what must hold: a List that lacks a grant began after it, and is not overdue."""
+        """Check that a List that lacks a grant began after it, and that no grant is overdue."""
         for device, grant in self._open.items():
             if grant.missing_s is not None:
                 assert grant.missing_s > grant.given_s, f"{device} is missed by a List that began before its grant"

@@ -1,4 +1,4 @@
-"""What a driver has beside its libraries and programs, for CDI specs: configuration of OpenCL, Vulkan, EGL and OptiX,
+"""A driver's files beside its libraries and programs, for CDI specs: configuration of OpenCL, Vulkan, EGL and OptiX,
 X.Org modules, GSP firmware, sockets of its daemons. Reads the root; runs nothing.
 
 Names and places are those that NVIDIA's container toolkit (1.20) looks for. The folder of an MPS daemon on the host,
@@ -14,10 +14,10 @@ from agent.kubelet.hostroot import HostRoot
 from deviceplugin.strategy import Symlink
 
 Files = tuple[tuple[str, str], ...]
-"""(host path, container path)."""
+"""The host path and the container path of each file."""
 
 FileLinks = tuple[tuple[str, Symlink], ...]
-"""(host path of what a link leads to, the link)."""
+"""The host path that a link leads to, and the link."""
 
 CONFIG_FOLDERS = ("/etc", "/usr/local/share", "/usr/share")
 CONFIGS = (
@@ -75,7 +75,7 @@ def _configs(root: HostRoot) -> Iterable[tuple[str, str]]:
 
 
 def _vulkan(root: HostRoot) -> Iterable[tuple[str, str]]:
-    """GKE has these in the root itself; loaders in a container look in /etc."""
+    """The files of Vulkan. GKE has them in the root itself; loaders in a container look in /etc."""
     for name in VULKAN:
         found = _first(root, [f"{folder}/{name}" for folder in (*CONFIG_FOLDERS, "")])
         if found is not None:

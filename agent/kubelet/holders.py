@@ -11,7 +11,7 @@ from kubeletapi import podresources_v1_pb2 as pb
 
 SHOWN_PODS = 8
 UNLISTED = "a pod that the kubelet has not listed yet"
-"""Stands for the pod's name where Allocate gave a device a moment ago."""
+"""The words in place of the pod's name where Allocate has just given the device."""
 
 
 class Holder(Struct, frozen=True, order=True):
@@ -29,17 +29,18 @@ def pod_names(holders: Iterable[Holder]) -> list[str]:
 
 
 def shown(pods: Sequence[str]) -> str:
-    """Names of pods for a sentence: the first eight, and how many more."""
+    """The names of pods for a sentence: the first eight, and how many more."""
     return ", ".join(pods[:SHOWN_PODS]) + (f" and {len(pods) - SHOWN_PODS} more" if len(pods) > SHOWN_PODS else "")
 
 
 Claimed = Callable[[str, str, str, str], DeviceId | None]
-"""Of a driver, the claim's namespace and name, and the device's name in it: the device that this is, None for none of
-ours."""
+"""A function from a driver, a claim's namespace and name, and the device's name in it to the device; None for a device
+that is not ours.
+"""
 
 
 def nothing(*_: str) -> None:
-    """By claim nothing is held."""
+    """The ``Claimed`` of a node without claims: no device is held by claim."""
 
 
 def holders_of(
@@ -47,7 +48,7 @@ def holders_of(
 ) -> dict[DeviceId, Holder]:
     """Our devices' holders in one List answer, by plugin and by claim. ``units`` are the UUIDs of our GPUs and MIG
     instances: a device counts in whatever shape it was given, also in one that is no longer offered. Other plugins'
-    devices are passed over. What a claim brought is held of a resource that is called like its driver.
+    devices are passed over. A device held by claim counts as of a resource that is called like its driver.
     """
     found: dict[DeviceId, Holder] = {}
     for pod in answer.pod_resources:
@@ -76,7 +77,9 @@ def shown_of(answer: pb.ListPodResourcesResponse) -> set[Shown]:
 
 
 def sharers_of(answer: pb.ListPodResourcesResponse, claimed: Claimed = nothing) -> dict[DeviceId, tuple[Holder, ...]]:
-    """The containers that have one device by claim together, in the kubelet's order; not of a device that one has."""
+    """The containers that have one device by claim together, in the kubelet's order; no
+    entry for a device that one container has.
+    """
     found: dict[DeviceId, dict[Holder, None]] = {}
     for pod in answer.pod_resources:
         for container in pod.containers:
@@ -90,7 +93,7 @@ def sharers_of(answer: pb.ListPodResourcesResponse, claimed: Claimed = nothing) 
 
 
 class Look(Struct, frozen=True):
-    """One answer that is kept nowhere: who holds our devices, and the pods that hold none of them."""
+    """One answer that is kept nowhere: the holders of our devices, and the pods that hold none of them."""
 
     holders: dict[DeviceId, Holder]
     without: frozenset[tuple[str, str]]

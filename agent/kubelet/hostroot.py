@@ -7,11 +7,11 @@ from pathlib import Path, PurePosixPath
 MAX_LINKS = 40
 
 Seen = Callable[[Path], Path]
-"""Where this process sees a path of the host."""
+"""A function from a path of the host to the path where this process sees it."""
 
 
 def as_it_is(path: Path) -> Path:
-    """Outside a container the host's paths are ours."""
+    """The path itself: outside a container the host's paths are the agent's."""
     return path
 
 
@@ -36,18 +36,18 @@ def is_device(path: Path) -> bool:
 
 
 class HostRoot:
-    """A root folder of the host, with its links: an absolute one is meant from the root, not from ours."""
+    """A root folder of the host, with its links: an absolute link leads from that root, not from this process's."""
 
     def __init__(self, path: Path, seen: Seen = as_it_is) -> None:
         self.path = path
         self._own = seen(path)
 
     def host(self, inside: str) -> str:
-        """The host's path of what the root has at ``inside``."""
+        """The host's path of the file that the root has at ``inside``."""
         return str(self.path / inside.lstrip("/"))
 
     def real(self, inside: str) -> str | None:
-        """Where ``inside`` leads once its links are followed, as a path inside the root; None where nothing is."""
+        """The path inside the root to which ``inside`` leads once its links are followed; None where nothing is."""
         todo = [part for part in reversed(PurePosixPath(inside).parts) if part != "/"]
         done: list[str] = []
         links = 0
@@ -73,11 +73,11 @@ class HostRoot:
         return "/" + "/".join(done) if self._own.joinpath(*done).exists() else None
 
     def own(self, real: str) -> Path:
-        """Where this process sees a path that ``real`` gave."""
+        """The path where this process sees a path that ``real`` gave."""
         return self._own / real.lstrip("/")
 
     def names(self, folder: str) -> tuple[str, ...]:
-        """What stands in a folder, in order; nothing where there is no such folder."""
+        """The names in a folder, sorted; none where there is no such folder."""
         real = self.real(folder)
         try:
             return () if real is None else tuple(sorted(path.name for path in self.own(real).iterdir()))

@@ -11,8 +11,8 @@ from agent.kubelet.plans import PodKey
 
 
 class Newcomers:
-    """When each pod that holds nothing and is not explained was first listed: news of it comes within ``news_s`` or it
-    never comes, as of a static pod that the API server refused.
+    """The time at which each pod that holds nothing and is not explained was first listed. News of it comes within
+    ``news_s`` or never, as for a static pod that the API server refused.
     """
 
     def __init__(self, news_s: float) -> None:
@@ -20,10 +20,10 @@ class Newcomers:
         self._since_s: dict[PodKey, float] = {}
 
     def listed(self, without: Iterable[PodKey], explained: Callable[[PodKey], bool], now_s: float) -> None:
-        """The kubelet names these pods, which hold none of our devices, and no others that hold none."""
+        """Take in that the kubelet lists these pods, which hold none of our devices, and no others that hold none."""
         self._since_s = {pod: self._since_s.get(pod, now_s) for pod in without if not explained(pod)}
 
     def awaited(self, explained: Callable[[PodKey], bool], now_s: float) -> float:
-        """Seconds that news may still take to come; 0 where none is awaited."""
+        """The seconds that news may still take to come; 0 where none is awaited."""
         since_s = (since_s for pod, since_s in self._since_s.items() if not explained(pod))
         return max(0.0, max(since_s, default=-self._news_s) + self._news_s - now_s)

@@ -1,5 +1,5 @@
-"""The devices that the controller planned for the pod that the kubelet is admitting. Pure: pods, answers and holders
-in.
+"""The devices that the controller planned for the pod that the kubelet is admitting. Pure: it takes pods, answers and
+holders.
 
     bound(pod), unbound(uid), held(holders), given(resource, devices)  ->  Plans.choose(...)
 
@@ -8,9 +8,10 @@ them bound: a call is for the oldest pod that still lacks devices of that resour
 longer free, it swaps with a pod of the same workload and shape, then with any pod whose plan is free. Devices that are
 planned for other pods are avoided as long as enough are left.
 
-Devices that Allocate gave are recorded under a pod at once, so that a burst is served before pod resources shows any of
-it; pod resources corrects the record. Devices that were given before the watch showed their pod are supposed to be that
-pod's: it comes last from then on, since otherwise each later pod would be taken for the one before it.
+Devices that Allocate gave are recorded under a pod at once, so that a burst of calls is served before pod resources
+shows any device of it; pod resources corrects the record. Devices that were given before the watch showed their pod are
+attributed to the next pod of that demand: this pod comes last from then on, since otherwise each later pod would be
+taken for the one before it.
 """
 
 from collections import Counter
@@ -25,12 +26,13 @@ from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import physical_id
 
 PodKey = tuple[str, str]
-"""Namespace and name."""
+"""A pod's namespace and name."""
 
 
 class Demand(Struct, frozen=True):
     """One container's request for devices of one resource: the kubelet makes one call for each, and says no more of it
-    than these two. ``gpus``: of percents, the number of GPUs that they lie on; 0 where the pod says none there can be.
+    than these two. ``gpus`` is, for percents, the number of GPUs that they lie on; 0 where the pod's annotation names
+    no valid number.
     """
 
     resource: ResourceName
@@ -55,10 +57,10 @@ class BoundPod(Struct, frozen=True, kw_only=True):
 
 
 class Choice(Struct, frozen=True):
-    """``devices`` is empty where no plan decides; ``avoid`` is planned for others.
+    """The answer of ``Plans.choose``. ``devices`` is empty where no plan decides; ``avoid`` is planned for others.
 
-    ``known``: a pod that this call may be for is known. Without one, the watch may be late; a pod that is supposed to
-    have been served does not count, though its plan is better than none.
+    ``known``: a pod that this call may be for is known. Without one, the watch may be late; a pod to which an earlier
+    answer was attributed does not count, though its plan is better than none.
     """
 
     devices: tuple[DeviceId, ...] = ()
@@ -76,7 +78,7 @@ class _Waiting:
         self.plan = pod.plan
         self.taken: set[DeviceId] = set()
         self.supposed = False
-        """Whether something was given before it was known that is supposed to be its."""
+        """Whether an Allocate that came before the watch showed this pod has been attributed to it."""
 
     @property
     def turn(self) -> tuple[bool, int, PodKey]:
@@ -86,7 +88,7 @@ class _Waiting:
         return demand in self.open
 
     def demand(self, resource: ResourceName, count: int) -> Demand | None:
-        """The first open demand that the kubelet may be asking for."""
+        """The first open demand for ``count`` devices of ``resource``, for which the kubelet may be asking."""
         return next((demand for demand in self.open if (demand.resource, demand.count) == (resource, count)), None)
 
     def alike(self, other: "_Waiting") -> bool:
@@ -98,7 +100,8 @@ class _Waiting:
 class _Given(Struct, frozen=True):
     """An answer to Allocate that pod resources does not show yet, and the pod's demand that it was recorded under.
 
-    ``supposed`` is a pod that the watch showed only later, for an answer that was recorded under none.
+    ``supposed`` is the uid of the pod that it was attributed to: one that the watch showed only later, for an answer
+    that was recorded under no pod.
     """
 
     demand: Demand
@@ -114,13 +117,14 @@ class _Offer(Struct, frozen=True):
 
 
 _REMEMBERED: Final = 512
-"""Answers of Allocate kept at most: more than a node has pods."""
+"""The most answers of Allocate that are kept: more than a node has pods."""
 _PACKED: Final = 6
-"""Containers of a pod that share GPUs by the percent and of which all ways to lie are tried."""
+"""The most containers of a pod that share GPUs by the percent for which all ways to place them are tried."""
 
 
 class Plans:
-    """The pods that wait for their devices. ``choose`` says what to prefer, ``given`` what the kubelet took.
+    """The pods that wait for their devices. ``choose`` says which devices to prefer, ``given`` records which the
+    kubelet took.
 
     Written on the agent's event loop alone: by the pod watch (``bound``, ``unbound``), the pod resources reader
     (``held``) and the device plugins (``choose``, ``given``). A pod is in ``_waiting`` (it has open demands) or in
@@ -129,9 +133,9 @@ class Plans:
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
-        """By uid: those with an open demand."""
+        """Pods with an open demand, by uid."""
         self._served: dict[str, _Waiting] = {}
-        """Those that have all they asked for, while the API server does not say so."""
+        """Pods that have all devices they asked for, while the API server does not say so; by uid."""
         self._given: list[_Given] = []
         self._offers: dict[ResourceName, _Offer] = {}
 
@@ -141,7 +145,9 @@ class Plans:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def bound(self, pod: BoundPod) -> None:
-        """The pod is bound here and not acknowledged. A repeated call may change its plan and nothing else."""
+        """Record that the pod is bound here and not acknowledged. A repeated call may change its plan and
+        nothing else.
+        """
         known = self._waiting.get(pod.uid) or self._served.get(pod.uid)
         if known is None or known.pod.demands != pod.demands:
             self.unbound(pod.uid)
@@ -154,12 +160,12 @@ class Plans:
         known.pod = pod
 
     def unbound(self, uid: str) -> None:
-        """The pod has its devices, or it has ended: it asks for nothing more."""
+        """Record that the pod has its devices, or has ended: it asks for nothing more."""
         self._waiting.pop(uid, None)
         self._served.pop(uid, None)
 
     def held(self, holders: Mapping[DeviceId, PodKey]) -> None:
-        """Pod resources' answer. Devices recorded under the wrong pod become open demands of that pod again."""
+        """Take in pod resources' answer. Devices recorded under the wrong pod become open demands of that pod again."""
         shown = set(holders.values())
         open_: list[_Given] = []
         for given in self._given:
@@ -194,12 +200,14 @@ class Plans:
         if not entry.open:
             self._served[entry.pod.uid] = self._waiting.pop(entry.pod.uid)
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def choose(
         self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int
     ) -> Choice:
-        """What to prefer out of ``available``, ``required`` among it; leave unhealthy devices out of ``available``."""
+        """The devices to prefer out of ``available``, ``required`` among them; the caller leaves out unhealthy
+        devices.
+        """
         asking = self._asking(resource, size)
         demand = (asking.demand(resource, size) if asking is not None else None) or Demand(resource, size)
         known = asking is not None and not asking.supposed
@@ -214,12 +222,12 @@ class Plans:
         return Choice(avoid=self._reserved(asking, free), known=known, gpus=demand.gpus)
 
     def gpus_asked(self, resource: ResourceName, size: int) -> frozenset[int]:
-        """On how many GPUs such a request of a pod that waits may be meant to lie."""
+        """The numbers of GPUs on which such a request of a waiting pod may be meant to lie."""
         found = (entry.demand(resource, size) for entry in self._waiting.values())
         return frozenset(demand.gpus for demand in found if demand is not None)
 
     def validate(self) -> None:
-        """Recompute what must hold: each pod in one place, open demands are its own, nothing is given twice."""
+        """Check that each pod is in one place, that open demands are its own, and that no device is given twice."""
         assert self._waiting.keys().isdisjoint(self._served), "a pod is waiting and served"
         for uid, entry in {**self._waiting, **self._served}.items():
             assert entry.pod.uid == uid, f"{uid} is filed under another pod"
@@ -282,7 +290,9 @@ class Plans:
         return next(own, None) or next((entry for entry in self._ordered() if entry.wants(demand)), None)
 
     def _suppose(self, entry: _Waiting) -> None:
-        """A new pod takes the oldest answer of its size that was recorded under no pod: most likely it was its own."""
+        """Attribute to a new pod the oldest answer of its size that was recorded under no pod: most likely it was its
+        own.
+        """
         for at, given in enumerate(self._given):
             if given.uid is None and not given.supposed and entry.wants(given.demand):
                 self._given[at] = replace(given, supposed=entry.pod.uid)
@@ -302,7 +312,7 @@ class Plans:
 
     @staticmethod
     def _has_all(entry: _Waiting, holders: Mapping[DeviceId, PodKey]) -> bool:
-        """Whether pod resources shows as many devices as the pod asks for: containers are given theirs one by one.
+        """Whether pod resources shows as many devices as the pod asks for: containers get their devices one by one.
 
         Containers that start one after the other share devices, so fewer may be all: then the pod's acknowledgement
         decides.
@@ -312,7 +322,7 @@ class Plans:
 
 
 class _Free:
-    """Available devices, by id and by the UUID inside it, in their order."""
+    """The available devices, by id and by the UUID inside it, in their order."""
 
     def __init__(self, available: Iterable[DeviceId]) -> None:
         self.ids = frozenset(available)
@@ -331,7 +341,9 @@ class _Free:
 
 
 def _planned(owner: _Waiting, free: _Free, required: frozenset[DeviceId], demand: Demand) -> tuple[DeviceId, ...]:
-    """As many devices of the owner's plan, with all of ``required``; empty where some of them are not free."""
+    """Devices of the owner's plan, as many as the demand asks, with all of ``required``; empty where some are
+    not free.
+    """
     found: dict[str, list[DeviceId]] = {}
     seen: set[DeviceId] = set()
     left = _left(owner, required)
@@ -370,7 +382,9 @@ def _left(owner: _Waiting, required: frozenset[DeviceId]) -> Counter[str]:
 def _on_each(
     found: Mapping[str, list[DeviceId]], required: frozenset[DeviceId], demand: Demand
 ) -> dict[str, list[DeviceId]]:
-    """Equal parts of as many GPUs as the demand says; empty where the plan has none such that are free."""
+    """The plan's devices on as many GPUs as the demand says, equally many on each; empty where the plan has no such
+    GPUs that are free.
+    """
     each = demand.count // demand.gpus if demand.gpus else 0
     pinned = {physical_id(device) for device in required}
     able = [gpu for gpu, devices in found.items() if each and len(devices) >= each]
@@ -379,7 +393,7 @@ def _on_each(
 
 
 def _gpus(resource: ResourceName, devices: Iterable[DeviceId]) -> int:
-    """On how many GPUs they lie, as far as that is a part of a demand."""
+    """The number of GPUs that the devices lie on, as far as that is a part of a demand."""
     return max(1, len(set(map(physical_id, devices)))) if resource == PERCENT_RESOURCE else 1
 
 

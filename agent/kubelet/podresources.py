@@ -29,20 +29,21 @@ LOOK_TIMEOUT_S = 1.0
 SHORTEST_INTERVAL_S = 1.0
 IDLE_INTERVAL_S = 10.0
 TOLD_INTERVAL_S = 30.0
-"""Where the API server tells of pods that end."""
+"""The seconds between two Lists where the API server tells of pods that end."""
 WAITING_INTERVAL_S = 2.5
-"""While a change waits for a pod to end: the kubelet does not tell."""
+"""The seconds between two Lists while a change waits for a pod to end: the kubelet does not tell."""
 SETTLE_S = 0.1
-"""From an Allocate until the kubelet lists it: it does so when it has taken our answer."""
+"""The seconds from an Allocate until the kubelet lists it: it does so when it has taken our answer."""
 LONGEST_RETRY_S = 30.0
 MAX_ANSWER_BYTES = 16 << 20
 
 
 class _Line:
-    """A channel, with the calls that are on it."""
+    """A channel to the kubelet, with the calls that are on it."""
 
     def __init__(self, target: str, kubelet: object) -> None:
-        # Its own connection: gRPC shares one among channels of one target, and with it what an earlier kubelet broke.
+        # The channel has a connection of its own: gRPC shares one among channels of one target, and with it what an
+        # earlier kubelet broke.
         options = [("grpc.max_receive_message_length", MAX_ANSWER_BYTES), ("grpc.use_local_subchannel_pool", 1)]
         self.channel = grpc.aio.insecure_channel(target, options=options)
         self.stub = pb_grpc.PodResourcesListerStub(self.channel)
@@ -53,9 +54,9 @@ class _Line:
 class PodResources:
     """Client of the kubelet at ``folder/kubelet.sock``.
 
-    Its channel is kept: a new one for each call is half of what a call costs. Another socket is another kubelet's, and
-    one that failed may pause before it connects again: both get a new channel. The old one is closed by the last call
-    on it, since that would end the others.
+    Its channel is kept: a new one for each call is half of what a call costs. A call gets a new channel where the
+    socket is another kubelet's, and after a failure, since a channel that failed may pause before it connects again.
+    The old channel is closed by the last call on it, since closing ends all calls.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -68,13 +69,13 @@ class PodResources:
             return await stub.List(pb.ListPodResourcesRequest(), timeout=timeout_s)
 
     async def get(self, namespace: str, pod: str) -> pb.PodResources:
-        """What one pod holds. Raises grpc.aio.AioRpcError (NOT_FOUND where there is no such pod)."""
+        """The devices that one pod holds. Raises grpc.aio.AioRpcError (NOT_FOUND where there is no such pod)."""
         async with self._stub() as stub:
             request = pb.GetPodResourcesRequest(pod_name=pod, pod_namespace=namespace)
             return (await stub.Get(request, timeout=CALL_TIMEOUT_S)).pod_resources
 
     async def allocatable(self) -> dict[ResourceName, set[DeviceId]]:
-        """What the kubelet believes it may hand out, by resource. Raises grpc.aio.AioRpcError."""
+        """The devices that the kubelet believes it may hand out, by resource. Raises grpc.aio.AioRpcError."""
         async with self._stub() as stub:
             answer = await stub.GetAllocatableResources(pb.AllocatableResourcesRequest(), timeout=CALL_TIMEOUT_S)
         found: dict[ResourceName, set[DeviceId]] = {}
@@ -83,7 +84,7 @@ class PodResources:
         return found
 
     async def close(self) -> None:
-        """End what is kept; a later call begins anew."""
+        """Close the channel; a later call opens a new one."""
         line, self._line = self._line, None
         if line is not None:
             await line.channel.close()
@@ -113,11 +114,11 @@ class HolderWatch:
     """Keeps the last known holders. ``changed`` is called after each answer that differs, and after each while
     something waits for an answer (``waits``).
 
-    ``nudge`` asks soon (an Allocate just happened, a pod has ended); without one it asks every ten seconds, since the
-    kubelet does not tell when a pod ends, more often while something waits, and seldom while the end of each pod is
-    ``told``. ``grants`` hears each answer. ``now`` is the clock
-    of ``began_s`` and of the grants; ``kubelet`` is another value when another kubelet answers: what the one before
-    listed counts as granted until the new one, which learns of pods one by one, has listed it.
+    ``nudge`` makes it ask soon (an Allocate just happened, a pod has ended); without one it asks every ten seconds,
+    since the kubelet does not tell when a pod ends, more often while something waits, and seldom while the end of each
+    pod is ``told``. ``grants`` gets each answer. ``now`` is the clock of ``began_s`` and of the grants; ``kubelet`` is
+    another value when another kubelet answers: the devices that the one before listed count as granted until the new
+    one, which learns of pods one by one, has listed them.
     """
 
     def __init__(  # noqa: PLR0913
@@ -149,11 +150,11 @@ class HolderWatch:
         self.holders: dict[DeviceId, Holder] = {}
         """One container of each device: the last of those that have it by one claim."""
         self.sharers: dict[DeviceId, tuple[Holder, ...]] = {}
-        """All of them, where these are several."""
+        """All containers of each device that several have by one claim."""
         self.allocatable: dict[ResourceName, set[DeviceId]] = {}
         self.reachable = False
         self.began_s = float("-inf")
-        """When the List began that the holders are of."""
+        """The time at which the List began from which the holders are."""
         self._asked_s = float("-inf")
         self._asked_about: set[str] = set()
         self._shown: set[Shown] = set()
@@ -163,11 +164,11 @@ class HolderWatch:
         self._nudged.set()
 
     async def close(self) -> None:
-        """Let go of the kubelet."""
+        """Close the channel to the kubelet."""
         await self._client.close()
 
     async def run(self) -> None:
-        """Ask until cancelled. Failures keep what was known."""
+        """Ask until cancelled. After a failure the last known holders stay."""
         retry_s = SHORTEST_INTERVAL_S
         again = False
         while True:
@@ -194,7 +195,7 @@ class HolderWatch:
         return TOLD_INTERVAL_S if self._told() else IDLE_INTERVAL_S
 
     async def _pause(self, retry_s: float) -> None:
-        """After a failure: a nudge ends the wait, since it is a sign that the kubelet lives."""
+        """Wait after a failure. A nudge ends the wait, since it is a sign that the kubelet lives."""
         await sleep(self._clock, SHORTEST_INTERVAL_S)
         if retry_s > SHORTEST_INTERVAL_S:
             await self._clock.wait(self._nudged, retry_s - SHORTEST_INTERVAL_S)
@@ -207,7 +208,7 @@ class HolderWatch:
         await self.refresh()
 
     async def look(self) -> Look | None:
-        """Ask once, within a call of the kubelet's, and keep nothing. None where it does not answer soon."""
+        """Ask once, within a call of the kubelet's, and keep nothing. None where the kubelet does not answer soon."""
         try:
             answer = await self._client.list(LOOK_TIMEOUT_S)
         except grpc.aio.AioRpcError as failed:
@@ -225,7 +226,7 @@ class HolderWatch:
         allocatable = await self._client.allocatable()
         if began_s < self.began_s:
             return  # a later call was answered first
-        # Which devices are ours is asked after the answers: a discovery may have come in between.
+        # Our devices are looked up after the answers: a discovery may have come in between.
         units = self._units()
         holders = holders_of(answer, units, self._claimed())
         sharers = sharers_of(answer, self._claimed())
@@ -244,7 +245,7 @@ class HolderWatch:
             self._changed()
 
     def _grant_anew(self) -> None:
-        """What the kubelet before this one listed is in some container's hand until this one has listed it, too."""
+        """Count the devices that the kubelet before this one listed as granted, until this one has listed them too."""
         for resource, device in self._shown:
             if device in self.holders and device not in self._grants.open:
                 self._grants.granted(resource, (device,), self.began_s)

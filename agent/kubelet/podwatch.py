@@ -3,9 +3,8 @@
     API server -> watch of the node's pods -> see() -> Plans -> GetPreferredAllocation
                                                     -> ContainerTable -> whose process uses a GPU (agent.telemetry)
 
-Only what matters is decoded; of pods that wait for no device the ids of their containers are kept, and of those that
-ever asked for one uid and labels. Without an API
-server there are no plans, and nothing waits for any.
+Only the fields that matter are decoded. For pods that wait for no device the ids of their containers are kept, and for
+those that ever asked for one uid and labels. Without an API server there are no plans, and nothing waits for any.
 """
 
 import asyncio
@@ -32,16 +31,19 @@ from kube.reading.reflector import Added, Change, Changed, Reflector, Removed
 from kube.resources import PODS
 
 NEWS_S: Final = 2.0
-"""How long a request waits for the pod it may be about: the kubelet and we hear of it from one server, each alone.
+"""The longest wait in seconds of a request for news of its pod: kubelet and agent hear of it from one server, each
+alone.
 
 On a machine with ten times the load that it has processors for, news came up to 0.4 s after the request.
 """
 BRIEF_S: Final = 0.1
-"""Likewise where the kubelet does not say which pods it has, after a wait in vain: a pod that no news tells of may ask
-again.
+"""The longest such wait where the kubelet does not say which pods it has, after a wait in vain: a pod of which no news
+comes may ask again.
 """
 FRESH_S: Final = 120.0
-"""A watch that has heard nothing for so long brings no news: a healthy one has a bookmark about once a minute."""
+"""The seconds without news after which a watch counts as bringing none: a healthy one has a bookmark about once a
+minute.
+"""
 _DIGITS: Final = 6
 _ENDED: Final = ("Succeeded", "Failed")
 
@@ -100,18 +102,18 @@ class _Pod(Struct, frozen=True):
 
 
 IDLE: Final = BoundPod(uid="", key=("", ""), age=0, demands=())
-"""Stands for all pods that wait for no device: one object, however many they are."""
+"""The entry of all pods that wait for no device: one object, however many they are."""
 
 
 class SeenPod(Struct, frozen=True):
-    """What is kept of a pod: what it waits for, and its containers by id (those of a pod that ended are nobody's)."""
+    """The record of one pod: the devices it waits for, and its containers by id (none for a pod that has ended)."""
 
     waiting: BoundPod
     containers: tuple[tuple[str, PodContainer], ...] = ()
     over: bool = False
     identity: PodIdentity | None = None
     going: bool = False
-    """Whether it is over or is being deleted: the kubelet may name the next one of its name."""
+    """Whether the pod is over or is being deleted: the kubelet may name the next one of its name."""
 
 
 _NOTHING: Final = SeenPod(IDLE)
@@ -122,7 +124,7 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 
 def see(raw: bytes) -> SeenPod:
-    """What is kept of the pod. Raises msgspec.MsgspecError."""
+    """The record of the pod in ``raw``. Raises msgspec.MsgspecError."""
     pod = _decoder.decode(raw)
     if pod.status.phase in _ENDED:
         return _OVER
@@ -140,7 +142,7 @@ def read(raw: bytes) -> BoundPod:
 
 
 def _containers(pod: _Pod) -> Iterable[tuple[str, PodContainer]]:
-    """Ids without the runtime's name before them (``containerd://``)."""
+    """The containers by id, without the runtime's name before it (``containerd://``)."""
     status = pod.status
     if status.phase in _ENDED:
         return
@@ -163,7 +165,9 @@ def _identity(pod: _Pod) -> PodIdentity | None:
 
 
 def _waiting(pod: _Pod) -> BoundPod:
-    """The kubelet sets ``startTime`` when it has admitted the pod, and a pod's devices are given at its admission."""
+    """The pod with its demands and plan; IDLE once it was admitted. The kubelet sets ``startTime`` when it has admitted
+    the pod, and a pod's devices are given at its admission.
+    """
     meta, status = pod.metadata, pod.status
     if status.start_time is not None or status.phase in _ENDED:
         return IDLE
@@ -194,15 +198,15 @@ def _demands(containers: Iterable[_Container], gpus: int = 1) -> Iterable[Demand
 
 
 async def _blind() -> Look | None:
-    """A kubelet that does not say which pods it has answers nothing."""
+    """The look at a kubelet that does not say which pods it has: None."""
     return None
 
 
 class PodWatch:
     """A ``deviceplugin.choice.Planner``. ``follow`` runs beside it, where there is an API server.
 
-    ``freed`` is called when a pod ends that held devices: the kubelet does not tell. ``granted`` hears what Allocate
-    handed out, before the kubelet does. ``look`` asks the kubelet for its pods.
+    ``freed`` is called when a pod ends that held devices: the kubelet does not tell. ``granted`` gets the devices that
+    Allocate handed out, before the kubelet lists them. ``look`` asks the kubelet for its pods.
     """
 
     def __init__(
@@ -261,7 +265,7 @@ class PodWatch:
                     self._freed()
 
     def held(self, holders: Mapping[DeviceId, Holder]) -> None:
-        """Pod resources' answer."""
+        """Take in the holders of pod resources' answer."""
         pods = {device: (holder.namespace, holder.pod) for device, holder in holders.items()}
         self._holders = frozenset(pods.values())
         self.plans.held(pods)
@@ -277,8 +281,8 @@ class PodWatch:
     async def advise(
         self, resource: ResourceName, available: Sequence[DeviceId], required: Sequence[DeviceId], size: int
     ) -> Choice:
-        """What is planned for the pod that asks. Where no pod that is known may be asking, the kubelet says which pods
-        it has: the request waits for the news of those, ``NEWS_S`` at most, and of no others.
+        """The devices planned for the pod that asks. Where no known pod may be asking, the kubelet says which pods it
+        has: the request waits for the news of those, ``NEWS_S`` at most, and of no others.
         """
         choice = self.plans.choose(resource, available, required, size)
         if choice.known or not self.follows:
@@ -300,10 +304,10 @@ class PodWatch:
         return choice
 
     async def _listed(self, required: Sequence[DeviceId]) -> bool:
-        """Ask the kubelet for its pods, unless that would harm: whether it has answered.
+        """Ask the kubelet for its pods, unless that would harm. True where it has answered.
 
-        List makes it count anew which devices are taken, from the containers that have got theirs. It would forget
-        those that it has set apart for the container that it asks about, and gives in ``required``.
+        List makes the kubelet count anew which devices are taken, from the containers that have got theirs. It would
+        forget those that it has set apart for the container that it asks about, and gives in ``required``.
         """
         if required:
             return False
@@ -321,6 +325,6 @@ class PodWatch:
 
     @property
     def follows(self) -> bool:
-        """Whether a pod that was bound a moment ago would be heard of."""
+        """Whether the watch is fresh enough to show a pod that was just bound."""
         lag_s = self._reflector.lag_s if self._reflector is not None and self._reflector.synced else None
         return lag_s is not None and lag_s < FRESH_S

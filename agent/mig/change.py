@@ -1,9 +1,11 @@
-"""One GPU's change: from what NVML shows to what is wished, journaled, read back, undone where it cannot be finished.
+"""Changes one GPU's MIG from the state that NVML shows to the wish: journaled, read back, undone where it cannot be
+finished.
 
     read -> plan -> withhold what goes -> ask again who holds it -> journal -> steps -> read back -> journal
 
 Every call ends in one of the four outcomes. Whatever stops it in between (a crash, a lost GPU, a hang) leaves a journal
-entry: the next call plans from what is there by then, and what cannot be finished goes back to what was before.
+entry: the next call plans from the state that it finds, and a change that cannot be finished goes back to the state
+before.
 """
 
 import asyncio
@@ -40,25 +42,25 @@ log = logging.getLogger(__name__)
 
 CHANGE_DEADLINE_S = 120.0
 MAX_ROUNDS = 3
-"""Plans that are made anew because a pod came in between."""
+"""The most plans of one try; a plan is made anew because a pod came in between."""
 
 
 class MigHardware(Protocol):
-    """NVML for one GPU. All raise NvmlError."""
+    """NVML for one GPU. All methods raise NvmlError."""
 
     async def read(self) -> GpuMig: ...
 
     async def take(self, step: Step) -> None: ...
 
     async def set_mode(self, *, enabled: bool) -> ModeChange:
-        """Set it; the agent's own NVML session is closed first where it is in the way."""
+        """Set the mode; the agent's own NVML session is closed first where it is in the way."""
 
     def clients(self) -> Sequence[str]:
         """The other processes that have the GPU open, one text each."""
 
 
 class NodeServices(Protocol):
-    """What a change needs of the rest of the agent."""
+    """The parts of the agent that a change uses."""
 
     boot_id: str
 
@@ -66,23 +68,24 @@ class NodeServices(Protocol):
         """Pods (``namespace/name``) by GPU or MIG UUID, asked now; None where the kubelet does not answer."""
 
     async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
-        """No new container gets the GPU, or any MIG device of it that there is or will be, but ``keep`` (UUIDs).
+        """Give no new container the GPU, or any present or future MIG device of it, but ``keep`` (UUIDs).
 
-        From the time this returns, until the caller of the change says otherwise.
+        This holds from the time of the return until the caller of the change says otherwise.
         """
 
     async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:
         """Whether no MPS daemon of ours serves the GPU, or a MIG device of it but ``keep`` (UUIDs); waits a while.
 
-        After ``withhold``: daemons whose devices no pod holds are ending by then, and restore the GPU's compute mode.
+        It is called after ``withhold``: daemons whose devices no pod holds are ending by then, and restore the GPU's
+        compute mode.
         """
 
     def tell(self, note: str) -> None:
-        """Tell the node's users: log and Event."""
+        """Tell the node's users, by log and Event."""
 
 
 class GpuChange:
-    """A change of GPU ``gpu``, ``name`` in messages."""
+    """A change of the GPU ``gpu``, which messages call ``name``."""
 
     def __init__(self, gpu: GpuUuid, name: str, *, nvml: MigHardware, services: NodeServices, journal: Journal) -> None:
         self._gpu = gpu
@@ -93,7 +96,7 @@ class GpuChange:
         self._changed = False
 
     async def bring(self, wish: Wish) -> Outcome:
-        """One try at the wish. Returns within the deadline, whatever happens."""
+        """Try once to bring the GPU to the wish. Returns within the deadline, whatever happens."""
         return await self._within(self._bring(wish))
 
     async def undo(self) -> Outcome:
@@ -121,7 +124,7 @@ class GpuChange:
         return self._end(MigState.WAITING, words.pods_keep_coming(self._name))
 
     async def _round(self, wish: Wish) -> Outcome | None:
-        """One plan and its execution; None where a pod came in between."""
+        """Make and execute one plan; None where a pod came in between."""
         mig = await self._nvml.read()
         if not mig.capable:
             if wish.profiles is None:
@@ -149,7 +152,9 @@ class GpuChange:
         return self._restored(mig, wish) or plan(mig.profiles, existing, wish.profiles or ())
 
     def _restored(self, mig: GpuMig, wish: Wish) -> MigPlan | None:
-        """After a reboot: the very instances that were there before it, so that their UUIDs are the same."""
+        """The plan, after a reboot, of the same instances as before it, so that their UUIDs are the same; None for no
+        such plan.
+        """
         entry = self._journal.read(self._gpu)
         if mig.instances or entry is None or not entry.done or not wish.profiles:
             return None
@@ -177,13 +182,13 @@ class GpuChange:
         return structs.replace(self._end(MigState.WAITING, say(self._name, text), pods), going=going)
 
     def _not_of(self, mig: GpuMig, kept: Iterable[Existing]) -> frozenset[str]:
-        """The UUIDs that there are, but for those of these instances."""
+        """The present UUIDs without those of the instances ``kept``."""
         return frozenset(mig.uuids.values()) - {uuid for instance in kept for uuid in mig.devices(instance)}
 
     def _blockers(
         self, mig: GpuMig, blocking: Iterable[Existing], holders: Mapping[str, Sequence[str]]
     ) -> tuple[tuple[str, ...], str]:
-        """The pods in the way, and all that is in the way in words."""
+        """The pods in the way, and, in words, everything that is in the way."""
         pods: list[str] = []
         found: list[str] = []
         for instance in blocking:
@@ -194,14 +199,17 @@ class GpuChange:
         return tuple(dict.fromkeys(pods)), "; ".join(found)
 
     async def _execute(self, mig: GpuMig, found: MigPlan, wish: Wish, *, known: bool) -> Outcome | None:
-        """Withhold, look again, journal, do, read back. None where a pod took an instance that was to be removed."""
+        """Withhold, ask for holders again, journal, take the steps, read back. None where a pod took an instance that
+        was to be removed.
+        """
         if not found.steps:
             return await self._finish(mig, found.target, wish)
         going = self._going(mig, found.steps)
         if going and not known:
             return self._end(MigState.WAITING, words.holders_unknown(self._name))
         entry = self._opened(mig, found.target, wish)
-        # What an interrupted change has made is withheld until all of it is there: it may have to be undone.
+        # Instances that an interrupted change has made are withheld until all of them exist: they may have to be
+        # undone.
         keep = frozenset(mig.uuids.values()) - going - _made_since(mig, entry.before)
         await self._services.withhold(self._gpu, keep)
         if going:
@@ -227,7 +235,7 @@ class GpuChange:
         return await self._finish(now, tuple(instance.slot for instance in now.instances), wish)
 
     def _going(self, mig: GpuMig, steps: Sequence[Step]) -> frozenset[str]:
-        """The UUIDs of what the steps take away."""
+        """The UUIDs of the MIG devices that the steps remove."""
         going: set[str] = set()
         for step in steps:
             if isinstance(step, DestroyCompute | DestroyInstance):
@@ -239,7 +247,9 @@ class GpuChange:
         return frozenset(going)
 
     def _opened(self, mig: GpuMig, target: tuple[Slot, ...], wish: Wish) -> JournalEntry:
-        """The entry of a change that begins, or that goes on: what was before an interrupted one is what was before."""
+        """The journal entry of a change that begins or goes on. ``before`` is, for an interrupted change, that of its
+        own entry.
+        """
         last = self._journal.read(self._gpu)
         interrupted = last is not None and not last.done and last.boot_id == self._services.boot_id
         return JournalEntry(
@@ -254,7 +264,7 @@ class GpuChange:
         )
 
     async def _finish(self, mig: GpuMig, target: tuple[Slot, ...], wish: Wish) -> Outcome:
-        """All instances are as wished: the mode, where it is to be off, and the journal."""
+        """Finish a change whose instances are as wished: set the mode, where it is to be off, and write the journal."""
         entry = structs.replace(self._opened(mig, target, wish), done=True)
         if wish.profiles is None:
             refused = await self._switch(mig, wish, on=False)
@@ -273,7 +283,7 @@ class GpuChange:
             self._changed = True
 
     async def _back(self, entry: JournalEntry, why: str, *, state: MigState = MigState.FAILED) -> Outcome:
-        """Undo: to what was before the change. What is in use by now stays."""
+        """Undo the change: go back to the instances before it. Instances in use by now stay."""
         log.warning("MIG change is undone", extra={"gpu": self._name, "why": why})
         mig = await self._nvml.read()
         holders = await self._services.holders()
@@ -303,7 +313,7 @@ class GpuChange:
         return self._end(state, words.restored(self._name, why))
 
     async def _switch(self, mig: GpuMig, wish: Wish, *, on: bool) -> Outcome | None:
-        """MIG mode on or off; None once it is so."""
+        """Set MIG mode on or off; None once that is done."""
         entry = self._journal.read(self._gpu)
         restored = on and entry is not None and entry.done and entry.boot_id != self._services.boot_id
         if not restored:
@@ -328,7 +338,7 @@ class GpuChange:
         return self._end(MigState.WAITING, sentence)
 
     async def _free(self, wish: Wish) -> Outcome | None:
-        """None where no pod and no process has the whole GPU; no new container gets it from then on."""
+        """Free the whole GPU: no new container gets it from then on. None where no pod and no process has it."""
         await self._services.withhold(self._gpu, frozenset())
         holders = await self._services.holders()
         if holders is None:
@@ -342,12 +352,12 @@ class GpuChange:
                 self._end(MigState.WAITING, words.waits_for_holders(self._name, who), pods),
                 going=frozenset({self._gpu}),
             )
-        # A daemon gives the compute mode back as it ends: not into MIG mode, in which a GPU has none.
+        # A daemon gives the compute mode back as it ends; a GPU in MIG mode has none.
         if not await self._services.quiet(self._gpu, frozenset()):
             return self._end(MigState.WAITING, words.daemon_not_ended(self._name))
         running = [f"process {process.pid}" for process in (await self._nvml.read()).processes]
         if running:
-            # Not a pod's process: a person's, or a server's that is ending. It is waited for, not refused.
+            # The process is no pod's: a person's, or that of a server that is ending. It is waited for, not refused.
             return self._end(MigState.WAITING, words.waits_for_holders(self._name, ", ".join(running)))
         return None
 
@@ -356,14 +366,14 @@ class GpuChange:
 
 
 def refuses(wish: Wish, pods: Sequence[str]) -> bool:
-    """Whether these pods end the try. One that the kubelet has not listed yet is waited for: it may have failed, and
+    """Whether these pods end the try. A pod that the kubelet has not listed yet is waited for: it may have failed, and
     nobody could ask again when it is gone.
     """
     return wish.when_busy is WhenBusy.REFUSE and UNLISTED not in pods
 
 
 def _made_since(mig: GpuMig, before: Sequence[Slot]) -> frozenset[str]:
-    """The UUIDs of what was not there before the change."""
+    """The UUIDs of MIG devices that did not exist before the change."""
     parts = {(slot.start, slot.profile, part) for slot in before for part in slot.parts}
     made = [
         mig.uuids.get((instance.gi_id, each.ci_id))
@@ -375,7 +385,7 @@ def _made_since(mig: GpuMig, before: Sequence[Slot]) -> frozenset[str]:
 
 
 def alike(existing: Sequence[Existing], target: Sequence[Slot]) -> bool:
-    """Whether the instances are those wanted. Where in their GPU instance compute instances stand is the driver's."""
+    """Whether the instances are those wanted, wherever the driver has put compute instances in their GPU instance."""
 
     def shape(slots: Iterable[Slot]) -> list[tuple[int, str, list[int]]]:
         return sorted((slot.start, slot.profile, sorted(part.slices for part in slot.parts)) for slot in slots)

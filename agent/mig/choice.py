@@ -1,10 +1,10 @@
-"""The node's label ``nvidia.com/mig.config``: which of mig-parted's configurations is wished, and the answer to it.
+"""The node's label ``nvidia.com/mig.config``: which of mig-parted's configurations it chooses, and the answer to it.
 
-Without a file the configurations are those that NVIDIA's MIG manager makes from the hardware, unless that one runs on
-the node: then the label is its affair.
+Without a file the configurations are those that NVIDIA's MIG manager makes from the hardware, unless that manager runs
+on the node: then the label is for it alone.
 
 A layout takes precedence over the label: where the two differ about a GPU the label is answered ``failed``, and a line
-says which GPU it is. The rest of the configuration is carried out.
+names the GPU. The rest of the configuration is carried out.
 """
 
 import logging
@@ -29,7 +29,7 @@ MANAGER = "nvidia.com/gpu.deploy.mig-manager"
 
 
 class PartedChoice:
-    """What the label chooses. ``update`` reads, the rest answers from memory."""
+    """The configuration that the label chooses. ``reread`` reads the file, the other methods answer from memory."""
 
     def __init__(self, settings: MigSettings) -> None:
         self.settings = settings
@@ -44,17 +44,18 @@ class PartedChoice:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why the label cannot be followed, one line each; what became of its wishes is not among them."""
+        """Why the label cannot be followed, one line each; the outcomes of its wishes are not among them."""
         return self._problems
 
     @property
     def _asked(self) -> bool:
-        """Whether there is a label that is ours to follow: of a file, or of a node with GPUs that can do MIG."""
+        """Whether there is a label for us to follow: with a file, or on a node with GPUs that can do MIG."""
         return bool(self.label) and (self.settings.config_file is not None or bool(self._configurations))
 
     def reread(self) -> bool:
-        """Read the file if it is another one than before (a ConfigMap's files are swapped). True where that changes
-        anything. A file that cannot be read changes nothing that was known of it, and is read again the next time.
+        """Read the file if it is another one than before (a ConfigMap's files are swapped). True where that changes the
+        configurations. A file that cannot be read changes nothing that was known of it, and is read again the next
+        time.
         """
         path = self.settings.config_file
         seen = (path, identity(path))
@@ -80,7 +81,7 @@ class PartedChoice:
         return True
 
     def wishes(self, gpus: tuple[Gpu, ...], named: Mapping[GpuUuid, GpuMode]) -> dict[GpuUuid, Wish]:
-        """What the label wishes of these GPUs, but for those that a layout names."""
+        """The label's wishes for these GPUs, without those that a layout names."""
         self._problems, self._wishes = (), {}
         if self.settings.config_file is None:
             self._configurations = {} if self.other_manager else generated.configurations(gpus)
@@ -104,7 +105,7 @@ class PartedChoice:
         return dict(self._wishes)
 
     def answer(self, statuses: Mapping[GpuUuid, MigStatus]) -> str | None:
-        """The value of the state label: success, failed or pending; None where no label asks."""
+        """The value of the state label: success, failed or pending; None where no label asks for a configuration."""
         if not self._asked:
             return None
         states = [statuses[gpu].state if gpu in statuses else None for gpu in self._wishes]

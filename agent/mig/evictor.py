@@ -1,6 +1,6 @@
-"""Pods that hold what a layout needs are evicted by the API server's Eviction: budgets and grace periods are kept.
+"""Evicts pods that hold devices which a layout needs, by the API server's Eviction: budgets and grace periods are kept.
 
-An eviction that a PodDisruptionBudget refuses is asked for again; one that was taken is not, unless the pod is still
+An eviction that a PodDisruptionBudget refuses is asked for again; one that was accepted is not, unless the pod is still
 there long after.
 """
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 5.0
 AGAIN_S = 120.0
-"""After that a pod that was evicted and still holds its device is evicted once more."""
+"""The seconds after which a pod that was evicted and still holds its device is evicted once more."""
 
 
 class Evictor:
@@ -46,7 +46,7 @@ class Evictor:
             self._changed.set()
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:  # noqa: ARG002
-        """Evict what is wanted, until cancelled."""
+        """Evict the wanted pods, until cancelled."""
         while True:
             self._changed.clear()
             left = [await self._evict(client, pod) for pod in sorted(self._wanted) if self._is_due(pod)]
@@ -81,7 +81,7 @@ class Evictor:
         return True
 
     def _tell_refusal(self, pod: str, why: str) -> None:
-        """Once for each reason: it is tried every few seconds."""
+        """Tell a refusal once for each reason: the eviction is tried every few seconds."""
         if self._refused.get(pod) != why:
             self._refused[pod] = why
             self._told(words.not_evicted_yet(pod, why))

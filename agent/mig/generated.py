@@ -10,7 +10,9 @@ from agent.mig.parted import BoardFilter, Configurations, PartedEntry
 from inventory.devices import Gpu, MigProfile
 
 BALANCED = {7: {1: 2, 2: 1, 3: 1}, 4: {1: 2, 2: 1}}
-"""How many instances of how many compute slices a GPU is cut into, by the slices of its largest profile."""
+"""The number of instances of each count of compute slices that a GPU is cut into, by the slices of its largest
+profile.
+"""
 
 _Boards = Mapping[int, Sequence[MigProfile]]
 
@@ -47,7 +49,7 @@ def _entries(boards: _Boards, wanted: Mapping[int, tuple[str, ...]]) -> tuple[Pa
 
 
 def _balanced(profiles: Sequence[MigProfile]) -> tuple[str, ...]:
-    """The profiles that one GPU is cut into: those without attributes, and of each size the one with the least memory;
+    """The profiles that one GPU is cut into: profiles without attributes, of each size the one with the least memory;
     none where a size is missing.
     """
     plain = [profile for profile in profiles if "+" not in profile.name and "-" not in profile.name]

@@ -1,8 +1,8 @@
-"""What is being done to each GPU's MIG, on disk before it is done: a crash leaves what to go on with, or back to.
+"""The change of each GPU's MIG, written to disk before it is made: after a crash it can be finished or undone.
 
-One file for each GPU, replaced in one step and synced with its folder. The last change that was carried out stays:
-after a reboot the same instances are made at the same places. Where there is nothing to restore an entry stays that
-says so: a checkpoint that was written before it is out of date.
+There is one file for each GPU, replaced in one step and synced with its folder. The last change that was carried out
+stays: after a reboot the same instances are made at the same places. Where there is nothing to restore an entry stays
+that says so: a checkpoint that was written before it is out of date.
 """
 
 import logging
@@ -26,10 +26,11 @@ MAX_BYTES = 1 << 20
 
 
 class JournalEntry(Struct, frozen=True, kw_only=True):
-    """One change of one GPU. ``profiles`` None: MIG off. ``before`` and ``target`` are in force outside of the change.
+    """One change of one GPU. ``profiles`` None: MIG off. ``before`` and ``target`` are the instances before and after
+    the change.
 
     ``done``: the target was read back. Otherwise the GPU may be anywhere between the two. ``id`` is another one each
-    time an entry is written: a checkpoint that names it has seen what the entry says.
+    time an entry is written: a checkpoint that names it was made after the entry.
     """
 
     version: int = VERSION
@@ -44,12 +45,12 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
 
     @property
     def forgotten(self) -> bool:
-        """Whether it says no more than that something was changed."""
+        """Whether the entry only says that something was changed."""
         return self.done and self.profiles is None
 
 
 class Journal:
-    """The entries below ``state_dir``, one a GPU, written by that GPU's change alone.
+    """The entries below ``state_dir``, one for each GPU, written by that GPU's change alone.
 
     No step is taken before an entry that is not ``done`` is on disk. A ``done`` entry stays, for the next reboot.
     """
@@ -66,7 +67,7 @@ class Journal:
         return self._ids[gpu]
 
     def read(self, gpu: GpuUuid) -> JournalEntry | None:
-        """The GPU's entry; None where there is none, none that can be understood, or none that says anything."""
+        """The GPU's entry; None where there is none, where it cannot be understood, or where it is ``forgotten``."""
         found = self._read(gpu)
         return None if found is not None and found.forgotten else found
 
@@ -83,7 +84,7 @@ class Journal:
         return found if found.version == VERSION and found.gpu == gpu else None
 
     def write(self, entry: JournalEntry) -> None:
-        """Keep it, with an id of its own: it is on disk when this returns. Raises OSError."""
+        """Write the entry, with a new id: it is on disk when this returns. Raises OSError."""
         kept = structs.replace(entry, id=secrets.token_hex(8))
         self._ids[entry.gpu] = kept.id
         write_atomically(self._path(entry.gpu), msgspec.json.encode(kept), Failpoint.MIG_JOURNAL)
@@ -94,7 +95,7 @@ class Journal:
             os.close(folder)
 
     def forget(self, gpu: GpuUuid, boot_id: str) -> None:
-        """Nothing is being done to it, and nothing is to be restored. Raises OSError."""
+        """Write that no change is under way, and that nothing is to be restored. Raises OSError."""
         self.write(
             JournalEntry(gpu=gpu, boot_id=boot_id, profiles=None, mode_before=False, before=(), target=(), done=True)
         )

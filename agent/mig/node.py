@@ -1,7 +1,8 @@
-"""MIG on this node: the reconciler among the agent's other parts. The daemon tells it of discoveries and settings.
+"""MIG on this node: connects the reconciler with the agent's other parts. The daemon tells it of discoveries and
+settings.
 
-node_state.modes (layouts), mig-parted's configuration -> wishes -> reconciler -> NVML
-what is being changed -> node_state.withhold;  what is not as wished -> node_state.report
+    node_state.modes (layouts), mig-parted's configuration -> wishes -> reconciler -> NVML
+    changes under way -> node_state.withhold;  wishes that are not met -> node_state.report
 """
 
 import asyncio
@@ -41,7 +42,7 @@ NEWER = "its MIG layout was changed after the checkpoint was written, until NVML
 HOLDERS_WITHIN_S = 5.0
 REDISCOVER_WITHIN_S = 20.0
 QUIET_WITHIN_S = 12.0
-"""A daemon is asked to quit, and killed after some seconds."""
+"""The longest wait in seconds for a daemon's end: it is asked to quit, and killed after some seconds."""
 FILE_POLL_S = 5.0
 
 
@@ -49,20 +50,20 @@ class ByClaim(Protocol):
     """The claims on this node."""
 
     def wish(self, gpu: Gpu) -> Wish | None:
-        """What they want of a GPU in mode dra; None where they want nothing and nothing of it is to go."""
+        """The wish of the claims for a GPU in mode dra; None where they want nothing and no instance is to go."""
 
     def holding(self, answer: pb.ListPodResourcesResponse) -> Iterable[tuple[str, str]]:
         """UUIDs of GPUs and MIG instances, each with a pod (``namespace/name``) that has it by claim."""
 
 
 class MigNode:
-    """``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the node state to the kubelet.
+    """The ``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the node state to the kubelet.
 
-    What the node state withholds under ``WHO`` follows from ``_changing``, ``_going``, ``_newer_than_checkpoint`` and
-    ``_released`` alone. A GPU is in ``_changing`` from a change's ``withhold`` to its ``settle``, and from a start that
-    finds an interrupted change in the journal; in ``_newer_than_checkpoint`` from a start whose checkpoint is older
-    than its journal to the first discovery. Its UUIDs in ``_going`` are those that the last settled change still waits
-    for, none where it is over.
+    The devices that the node state withholds under ``WHO`` follow from ``_changing``, ``_going``,
+    ``_newer_than_checkpoint`` and ``_released`` alone. A GPU is in ``_changing`` from a change's ``withhold`` to its
+    ``settle``, and from a start that finds an interrupted change in the journal; in ``_newer_than_checkpoint`` from a
+    start whose checkpoint is older than its journal to the first discovery. Its UUIDs in ``_going`` are those that the
+    last settled change still waits for, none where it is over.
     """
 
     def __init__(  # noqa: PLR0913
@@ -101,10 +102,10 @@ class MigNode:
         self._changing: dict[GpuUuid, frozenset[str]] = {}
         self._going: dict[GpuUuid, frozenset[str]] = {}
         self._released: dict[GpuUuid, float] = {}
-        """For so many seconds."""
+        """The seconds for which each GPU is released."""
         self._newer_than_checkpoint: frozenset[GpuUuid] = frozenset()
         self.changes: dict[GpuUuid, str] = dict(checkpoint_changes or {})
-        """The id of the last entry of the journal that the node state's hardware was read after, by GPU."""
+        """The id, by GPU, of the journal's last entry before the node state's hardware was read."""
         self._said: dict[str, None] = {}
         self._taken = asyncio.Condition()
         self._discovery = 0
@@ -113,12 +114,14 @@ class MigNode:
         self.reconciler = MigReconciler(self, self._journal, now)
         self._withhold_interrupted(checkpoint_changes)
 
-    # What the daemon tells
+    # -- events of the daemon
 
     async def discovered(self) -> bool:
-        """The node state is of a new discovery. True where it is out of date already: layouts were restored.
+        """Take in that the node state is of a new discovery. True where it is out of date already: layouts were
+        restored.
 
-        At the first one: then nothing is to be advertised yet, and another discovery follows.
+        Layouts are restored at the first discovery: then nothing is to be advertised yet, and another discovery
+        follows.
         """
         async with self._taken:
             self._discovery = self._monitor.discoveries
@@ -135,7 +138,9 @@ class MigNode:
         return changed
 
     def _read_after_changes(self) -> None:
-        """The node state is of NVML as it was after every change that has ended: one ends when it was discovered."""
+        """Record that the node state was read after every change that has ended: a change ends when it was
+        discovered.
+        """
         gpus = [gpu.uuid for gpu in self._node_state.node.gpus if not self.reconciler.is_running(gpu.uuid)]
         self.changes |= {gpu: self._journal.id(gpu) for gpu in gpus}
         self._newer_than_checkpoint = frozenset()
@@ -147,19 +152,22 @@ class MigNode:
 
     @property
     def statuses(self) -> tuple[MigStatus, ...]:
-        """Of every GPU of which something is wished, by index."""
+        """The status of every GPU for which there is a wish, by index."""
         return tuple(sorted(self.reconciler.statuses.values(), key=lambda status: status.index))
 
     def wishes_changed(self, *, again: bool = False) -> None:
-        """Modes or instances may have changed; ``again``: it was asked for again."""
+        """Give the reconciler the present wishes: modes or instances may have changed. ``again``: refused wishes are
+        retried.
+        """
         self.reconciler.want(self._wishes(), again=again)
         self._show()
 
     async def bring(self, gpu: GpuUuid, ready: Callable[[], bool], within_s: float) -> str:
-        """Have the GPU as claims want it now. One line of why it is not so in time; empty once it is ``ready``.
+        """Bring the GPU to the claims' present wish. Returns empty once ``ready``, else one line of why it is not so in
+        time.
 
-        ``ready`` is asked once a change has come to an end that was begun for this wish: what it answers before may be
-        about to change.
+        ``ready`` is asked once a change has ended that was begun for this wish: its answer before that may be about to
+        change.
         """
         self.wishes_changed()
         try:
@@ -177,12 +185,12 @@ class MigNode:
             return (status.sentence if status else "") or f"{gpu}: its MIG instances were not changed in {within_s:g} s"
 
     def _turn(self) -> None:
-        """Something has come to an end that ``bring`` may wait for."""
+        """Wake ``bring``: a change that it may wait for has ended."""
         turned, self._turned = self._turned, asyncio.Event()
         turned.set()
 
     def labelled(self, labels: Mapping[str, str]) -> None:
-        """The Node's labels are these now."""
+        """Take the Node's present labels."""
         label, other = labels.get(LABEL), labels.get(MANAGER) == "true"
         if (label, other) != (self.parted.label, self.parted.other_manager):
             self.parted.label, self.parted.other_manager = label, other
@@ -193,13 +201,13 @@ class MigNode:
             self.wishes_changed(again=True)
 
     def reconfigured(self, settings: MigSettings) -> None:
-        """Settings from now on, and a new look at everything that was refused."""
+        """Take new settings, and retry every refused wish."""
         self.parted.settings = settings
         self.parted.reread()
         self.wishes_changed(again=True)
 
     async def release(self, index: int, seconds: float, *, forced: bool) -> str:
-        """Release NVML and the GPU for a reset: no new pod gets it meanwhile. The sentence to tell.
+        """Release NVML and the GPU for a reset: no new pod gets it meanwhile. Returns the sentence to tell.
 
         Raises ValueError where there is no such GPU, or (unless ``forced``) pods are on it.
         """
@@ -240,7 +248,7 @@ class MigNode:
         self._show()
 
     async def run(self) -> None:
-        """Keep every GPU as it is wished, from the first discovery on, until cancelled."""
+        """Keep every GPU as wished, from the first discovery on, until cancelled."""
         await self._settled.wait()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.reconciler.run())
@@ -288,7 +296,7 @@ class MigNode:
 
     async def holders(self) -> Mapping[str, Sequence[str]] | None:
         """All pods that hold a device named by a UUID, of any device plugin or by claim: those that the kubelet lists
-        now, and whoever got a device that it does not list yet.
+        now, and those that got a device which it does not list yet.
         """
         given = self._node_state.grants.open
         try:
@@ -312,7 +320,8 @@ class MigNode:
     async def withhold(self, gpu: GpuUuid, keep: frozenset[str]) -> None:
         self._changing[gpu] = keep
         self._show()
-        # The mode that the change is for is on disk before the first step: a start knows what the instances are of.
+        # The mode that the change is for is on disk before the first step: a restarted agent knows which mode the
+        # instances are of.
         await self._kept()
 
     async def quiet(self, gpu: GpuUuid, keep: frozenset[str]) -> bool:
@@ -349,7 +358,7 @@ class MigNode:
         log.log(level, "MIG layout", extra=extra)
 
     def tell(self, note: str) -> None:
-        """Once for each note: a wait is tried again and again."""
+        """Tell each note once: a wait is tried again and again."""
         if note not in self._said:
             self._said = {**dict(list(self._said.items())[-64:]), note: None}
             self._say(note)
@@ -357,7 +366,7 @@ class MigNode:
     # The node state
 
     def _show(self) -> None:
-        """Bring what is withheld and reported up to date; the kubelet hears of it where that changes anything."""
+        """Update the withheld devices and the reports; the kubelet is served where that changes anything."""
         withheld = self._node_state.withhold(WHO, self._reasons())
         self.evictor.want(self._evicted | self._node_state.drained)
         if self._report() or withheld:
@@ -380,7 +389,8 @@ class MigNode:
             devices = [str(mig.uuid) for mig in gpu.mig_instances]
             going = set(self._going.get(gpu.uuid, frozenset()))
             if gpu.uuid in by_claim:
-                # Claims name a place, and are cut one after another: a taint for each change would be a write for each.
+                # Claims name a place, and instances are cut one after another: a taint for each change would be a write
+                # for each.
                 going.clear()
             elif gpu.uuid in self._changing:
                 keep = self._changing[gpu.uuid]
@@ -395,8 +405,8 @@ class MigNode:
         return reasons
 
     def _withhold_interrupted(self, checkpoint_changes: Mapping[GpuUuid, str] | None) -> None:
-        """No new container gets what an interrupted change was about to remove, or had just made; nor a GPU whose
-        journal says more than the checkpoint: it was changed, and the agent killed before it could write that down.
+        """Withhold the instances that an interrupted change was about to remove, or had just made; and each GPU whose
+        journal is newer than the checkpoint: it was changed, and the agent killed before it could write that down.
         """
         seen = checkpoint_changes or {}
         gpus = self._node_state.node.gpus

@@ -1,4 +1,6 @@
-"""``change.MigHardware`` of a real (or simulated) GPU: NVML through the monitor's session, and who else has it open."""
+"""The ``change.MigHardware`` of a real (or simulated) GPU: NVML through the monitor's session, and the GPU's other
+users.
+"""
 
 import os
 from collections.abc import Sequence
@@ -12,14 +14,14 @@ from inventory.mig.plan import Step
 READ_TIMEOUT_S = 15.0
 STEP_TIMEOUT_S = 30.0
 MODE_TIMEOUT_S = 60.0
-"""A reset takes seconds, and more on machines with many GPUs."""
+"""The time limit in seconds of a change of mode: a reset takes seconds, and more on machines with many GPUs."""
 HURRY_S = 5.0
-"""From the last step on: for the discovery of what was made."""
+"""The seconds of hurried calls after the last step, for the discovery of the new instances."""
 MAX_CLIENTS = 8
 
 
 class NvmlMig:
-    """One GPU. ``may_close``: the agent's NVML session may be closed for a change of mode."""
+    """MIG of one GPU. ``may_close``: the agent's NVML session may be closed for a change of mode."""
 
     def __init__(self, monitor: GpuMonitor, gpu: Gpu, proc_root: Path, *, may_close: bool) -> None:
         self._monitor = monitor
@@ -47,7 +49,9 @@ class NvmlMig:
 
 
 def open_by(proc_root: Path, device: str, *, but: int) -> list[str]:
-    """The processes that have a device file open, as ``name (pid)``. Those that may not be looked at are left out."""
+    """The processes that have a device file open, as ``name (pid)``. Processes that may not be looked at are
+    left out.
+    """
     found: list[str] = []
     for process in proc_root.glob("[0-9]*"):
         if process.name != str(but) and _has_open(process, device):

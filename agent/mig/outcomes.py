@@ -1,4 +1,4 @@
-"""What is wanted of a GPU's MIG, and what came of it."""
+"""The wish for a GPU's MIG, and the outcome of a try at it."""
 
 from enum import StrEnum
 
@@ -10,10 +10,10 @@ from inventory.mig.plan import Slot
 
 
 class Wish(Struct, frozen=True):
-    """How a GPU is to be: MIG instances of ``profiles``, or, with None, MIG mode off.
+    """The wanted state of a GPU: MIG instances of ``profiles``, or, with None, MIG mode off.
 
-    ``slots``, where there are any, say at which places the instances are to stand; ``profiles`` are then theirs. An
-    empty ``slots`` wants no instance, and leaves the mode as it is.
+    ``slots``, where it is set, says at which places the instances are to stand; ``profiles`` are then theirs. An empty
+    ``slots`` wants no instance, and leaves the mode as it is.
     """
 
     profiles: tuple[str, ...] | None
@@ -29,7 +29,7 @@ class Wish(Struct, frozen=True):
 
 
 class MigState(StrEnum):
-    """Where a wish stands. ``Waiting`` is for something outside: pods, a reset, the kubelet."""
+    """The state of a wish. ``Waiting`` is for something outside: pods, a reset, the kubelet."""
 
     APPLIED = "Applied"
     REFUSED = "Refused"
@@ -38,7 +38,8 @@ class MigState(StrEnum):
 
 
 class Outcome(Struct, frozen=True):
-    """One try's end. ``pods`` (``namespace/name``) are in the way; ``changed``: instances or mode are others now.
+    """The outcome of one try. ``pods`` (``namespace/name``) are in the way; ``changed``: instances or mode are others
+    now.
 
     ``going`` (UUIDs) are removed once they are free: no new container gets them meanwhile.
     """
@@ -51,7 +52,7 @@ class Outcome(Struct, frozen=True):
 
 
 class MigStatus(Struct, frozen=True):
-    """One GPU's wish and how it stands, for people. ``since_s``: seconds since the epoch of the last change."""
+    """The wish for one GPU and its state, for people. ``since_s``: seconds since the epoch of the last change."""
 
     gpu: GpuUuid
     index: int

@@ -8,8 +8,9 @@
         mig-enabled: true
         mig-devices: {"1g.10gb": 7}
 
-What its reader takes is taken: merge keys, a key given twice (the last counts), more documents (the first counts), a
-subsystem's id behind the board's (``0x233010DE:0x16C010DE``), several attributes of a profile (``+me,gfx``).
+The file may have all that mig-parted's reader accepts: merge keys, a key given twice (the last counts), more documents
+(the first counts), a subsystem's id behind the board's (``0x233010DE:0x16C010DE``), several attributes of a profile
+(``+me,gfx``).
 
 An entry later in a configuration stands over an earlier one for the GPUs that both mean, as mig-parted applies them.
 """
@@ -34,7 +35,7 @@ _MOST = 0x7FFFFFFF
 
 
 class BoardFilter(Struct, frozen=True):
-    """A board by its PCI ids, ``0xDDDDVVVV``. ``device`` None: what was written is no number and means no board."""
+    """A board by its PCI ids, ``0xDDDDVVVV``. ``device`` None: the text is not a number and matches no board."""
 
     device: int | None
     subsystem: int | None = None
@@ -44,7 +45,7 @@ class BoardFilter(Struct, frozen=True):
 
 
 class PartedEntry(Struct, frozen=True):
-    """One entry. ``filters`` empty: any board; ``indexes`` None: all GPUs."""
+    """One entry of a configuration. ``filters`` empty: any board; ``indexes`` None: all GPUs."""
 
     enabled: bool
     profiles: tuple[str, ...] = ()
@@ -56,14 +57,14 @@ Configurations = Mapping[str, tuple[PartedEntry, ...]]
 
 
 class Parted(Struct, frozen=True):
-    """A file, read. ``warnings`` are lines about what is read and means nothing."""
+    """The content of a file. ``warnings`` are lines about keys that are read and mean nothing."""
 
     configurations: Configurations
     warnings: tuple[str, ...] = ()
 
 
 def parse(text: str, file: str) -> Parted:
-    """The configurations by name. Raises ConfigError, one line with the line number."""
+    """The configurations in ``text``, by name. Raises ConfigError, one line with the line number."""
     place = Place(Document(file=file), "", parse_text(text, file, forgiving=True))
     fields = place.fields(("version", "mig-configs"))
     version = fields.get("version")
@@ -122,14 +123,14 @@ def _filter(place: Place) -> BoardFilter:
         raise place.error(_BOARD)
     device, *more = (_number(part) for part in place.node.text.split(":"))
     if device is None or len(more) > 1 or None in more:
-        # As mig-parted: an entry for a board that does not exist, not a broken file.
+        # mig-parted reads this as an entry for a board that does not exist, not as a broken file.
         place.warn(f"found {place.node.describe()}, expected {_BOARD}: no GPU is meant")
         return BoardFilter(None)
     return BoardFilter(device, *more)
 
 
 def _number(text: str) -> int | None:
-    """What Go's ``strconv.ParseInt(text, 0, 32)`` makes of ``text``; None where it refuses."""
+    """The number that Go's ``strconv.ParseInt(text, 0, 32)`` makes of ``text``; None where it refuses."""
     if not _NUMBER.fullmatch(text):
         return None
     try:
@@ -148,7 +149,9 @@ def _devices(place: Place) -> tuple[int, ...] | None:
 
 
 def wishes(entries: Sequence[PartedEntry], gpus: Sequence[Gpu], when_busy: WhenBusy) -> dict[GpuUuid, Wish]:
-    """What a configuration means for these GPUs. One without MIG has no wish, unless MIG is asked of it by index."""
+    """The wishes of a configuration for these GPUs. A GPU without MIG has no wish, unless MIG is asked of it by
+    index.
+    """
     found: dict[GpuUuid, Wish] = {}
     for entry in entries:
         for gpu in gpus:

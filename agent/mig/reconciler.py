@@ -1,7 +1,7 @@
-"""Brings every GPU's MIG to what is wished of it and keeps it there: one try after another, each GPU by itself.
+"""Brings every GPU's MIG to its wish and keeps it there: one try after another, each GPU by itself.
 
-A refused wish is tried again only when it is asked for again (``again``, or another wish). One that waits is tried when
-the holders change and every few seconds; one that failed, after a while.
+A refused wish is tried again only when it is asked for again (``again``, or another wish). A wish that waits is tried
+when the holders change and every few seconds; one that failed, after a while.
 """
 
 import asyncio
@@ -23,33 +23,37 @@ log = logging.getLogger(__name__)
 WAIT_POLL_S = 5.0
 RETRY_S = 60.0
 DRAIN_S = 600.0
-"""Pods that are evicted and still there after that keep the layout they hold: Failed."""
+"""The seconds after which pods that were evicted and are still there keep the layout they hold, and the wish is
+Failed.
+"""
 SETTLE_S = 30.0
 
 
 class ReconcilerServices(NodeServices, Protocol):
-    """What the reconciler needs of the agent beside what one change needs."""
+    """The parts of the agent that the reconciler uses, beside those that one change uses."""
 
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs as last discovered."""
 
     async def rediscover(self) -> None:
-        """Have a discovery taken in that began after this call; bounded."""
+        """Return when a discovery that began after this call was taken in; bounded in time."""
 
     async def settle(self, gpu: GpuUuid, going: frozenset[str]) -> None:
-        """Nothing of the GPU is withheld any more but ``going`` (UUIDs)."""
+        """Withhold no device of the GPU any more but ``going`` (UUIDs)."""
 
     def evict(self, pods: frozenset[str], why: str) -> None:
-        """Have these pods evicted (``namespace/name``); replaces an earlier call, none ends it."""
+        """Let these pods (``namespace/name``) be evicted, in place of those of an earlier call; none ends the
+        evictions.
+        """
 
     def told(self, status: MigStatus) -> None:
-        """A GPU's status is another now."""
+        """Hear that a GPU's status has changed."""
 
     def nvml(self, gpu: Gpu, *, may_close: bool) -> MigHardware: ...
 
 
 class MigReconciler:
-    """All GPUs of a node. ``now`` gives seconds since the epoch."""
+    """The reconciler of all GPUs of a node. ``now`` gives seconds since the epoch."""
 
     def __init__(self, services: ReconcilerServices, journal: Journal, now: Callable[[], float]) -> None:
         self._services = services
@@ -63,23 +67,23 @@ class MigReconciler:
         self._tried_s: dict[GpuUuid, float] = {}
         self._news = 0
         self._heard: dict[GpuUuid, int] = {}
-        """The news that there were when a GPU was tried last."""
+        """The value of ``_news`` when each GPU was tried last."""
         self.statuses: dict[GpuUuid, MigStatus] = {}
 
     def want(self, wishes: Mapping[GpuUuid, Wish], *, again: bool = False) -> None:
-        """What is wished from now on; ``again``: it was asked for again, so what was refused is tried once more."""
+        """Take the wishes from now on; ``again``: refused wishes are tried once more."""
         for gpu in [gpu for gpu in self.statuses if again or self._wishes.get(gpu) != wishes.get(gpu)]:
             del self.statuses[gpu]
         self._wishes = dict(wishes)
         self.poke()
 
     def poke(self) -> None:
-        """Something that matters may have changed: holders, instances."""
+        """Hear that holders or instances may have changed."""
         self._news += 1
         self._poked.set()
 
     def is_running(self, gpu: GpuUuid) -> bool:
-        """Whether a change of the GPU is under way, from its first step to the discovery that shows what came of it."""
+        """Whether a change of the GPU is under way, from its first step to the discovery that shows its outcome."""
         return gpu in self._running
 
     async def run(self) -> None:
@@ -99,7 +103,7 @@ class MigReconciler:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _rest(self) -> None:
-        """Wait until something is to be done. Raises what a try raised: tries end in outcomes, so that is a defect."""
+        """Wait until a GPU is due. Raises the error of a try: tries end in outcomes, so an error is a defect."""
         impatient = any(status.state in (MigState.WAITING, MigState.FAILED) for status in self.statuses.values())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_POLL_S if impatient else None):
@@ -111,13 +115,14 @@ class MigReconciler:
         del self._running[gpu]
         if not task.cancelled() and (error := task.exception()) is not None:
             self._broken = error
-        # A new wish came meanwhile, or this GPU is the first that waits: the turn's rest is another now.
+        # A new wish came meanwhile, or this GPU is the first that waits: the time to rest is another now.
         self._poked.set()
 
     async def settle(self) -> bool:
-        """At the start, before anything is advertised: GPUs without instances get theirs, and interrupted ones too.
+        """Give GPUs without instances theirs, and finish interrupted changes, at the start and before anything is
+        advertised.
 
-        Bounded. True where something is other than the last discovery said.
+        Bounded in time. True where the GPUs differ from the last discovery.
         """
         first = {
             gpu.uuid
@@ -137,7 +142,9 @@ class MigReconciler:
         return entry is not None and not entry.done
 
     async def _pass(self, *, may_close: bool, only: set[GpuUuid] | None = None) -> bool:
-        """Try all that is due. True where something was changed: by then it is discovered anew, but for ``only``."""
+        """Try all GPUs that are due. True where something was changed: by then it is discovered anew, but for
+        ``only``.
+        """
         due = [gpu for gpu in self._due() if only is None or gpu.uuid in only]
         tries = [self._one(gpu, self._wishes.get(gpu.uuid), may_close=may_close, discover=only is None) for gpu in due]
         return any(await asyncio.gather(*tries))
@@ -146,7 +153,7 @@ class MigReconciler:
         return [gpu for gpu in self._services.gpus() if gpu.uuid not in self._running and self._is_due(gpu)]
 
     async def _one(self, gpu: Gpu, wish: Wish | None, *, may_close: bool, discover: bool = True) -> bool:
-        """One GPU's turn; whether anything of it was changed."""
+        """Give one GPU its turn; True where it was changed."""
         outcome = await self._try(gpu, wish, may_close=may_close)
         if outcome.changed and discover:
             await self._services.rediscover()
@@ -171,7 +178,7 @@ class MigReconciler:
         news = self._heard[gpu.uuid] < self._news
         if status.state is MigState.WAITING:
             return news or self._now() - self._tried_s[gpu.uuid] >= WAIT_POLL_S
-        # Without news it would be tried again and again where a wish is spelled otherwise than NVML spells it.
+        # Without news the GPU would be tried again and again where a wish is spelled otherwise than NVML spells it.
         return news and not is_so(gpu, wish)
 
     async def _try(self, gpu: Gpu, wish: Wish | None, *, may_close: bool) -> Outcome:

@@ -1,6 +1,6 @@
-"""One CUDA client that makes a context on device 0 and ends: what a pod's first CUDA call does.
+"""A CUDA client that makes a context on device 0 and ends, as a pod's first CUDA call does.
 
-Run as a file of its own, so that the agent never holds a context. Exit code 0, or 1 with one line that says why.
+It is run as a file of its own, so that the agent never holds a context. Exit code 0, or 1 with one line that says why.
 """
 
 import ctypes

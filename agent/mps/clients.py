@@ -13,7 +13,7 @@ from inventory.layout.sharing import SharingMode
 
 
 class ClientCaps(Struct, frozen=True):
-    """One client's own limits. They only ever tighten the daemon's, and a client can undo them: cooperative.
+    """The limits of one client. They only ever tighten the daemon's, and a client can undo them: they are cooperative.
 
     ``memory_mib`` is device memory in MiB, ``threads_percent`` the part of the device's threads, 1 to 100. None: no
     limit of its own, the daemon's default holds.
@@ -24,17 +24,20 @@ class ClientCaps(Struct, frozen=True):
 
 
 class ClientSettings(Struct, frozen=True):
-    """Merged into a container's answer whatever the device list strategy is: CDI specs know nothing of MPS."""
+    """The part of a container's answer that makes it a client. It is merged whatever the device list strategy is: CDI
+    specs know nothing of MPS.
+    """
 
     envs: Mapping[str, str]
     mounts: tuple[Mount, ...]
 
 
 def client_settings(root: Path, daemon: str, caps: ClientCaps | None = None, devices: int = 1) -> ClientSettings:
-    """For a container that got (replicas of) devices of the daemon with this id, ``GPU-...`` or ``MIG-...``.
+    """The settings of a container that got (replicas of) devices of the daemon with this id, ``GPU-...`` or
+    ``MIG-...``.
 
     A process speaks to one control daemon: a container cannot be a client of two. The container sees its devices as 0
-    to ``devices - 1``, which is how the memory limit names them. It is the same on each: they are alike.
+    to ``devices - 1``, which is how the memory limit names them. The limit is equal on each device: they are alike.
     """
     paths = device_paths(root, daemon)
     envs = {PIPE_ENV: CONTAINER_PIPE}

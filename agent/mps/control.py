@@ -1,6 +1,7 @@
-"""Commands to one MPS control daemon through the driver's own program: commands on standard input, answers out.
+"""Commands to one MPS control daemon through the driver's own program: commands go to its standard input, answers come
+from its output.
 
-The daemon's socket speaks a protocol of NVIDIA's own that is not documented; the program is.
+The daemon's socket speaks a protocol of NVIDIA's own that is not documented; the program is documented.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ class MpsError(Exception):
 
 
 async def run(words: Sequence[str], env: Mapping[str, str], text: str = "", timeout_s: float | None = None) -> str:
-    """The program's output. Raises MpsError where the program is missing, fails or takes too long."""
+    """Run the program and return its output. Raises MpsError where the program is missing, fails or takes too long."""
     timeout_s = ASK_TIMEOUT_S if timeout_s is None else timeout_s
     name = os.path.basename(words[0])  # noqa: PTH119 - a word of a command line
     options = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.STDOUT}
@@ -53,7 +54,7 @@ class Control:
         return await run(self._words, self._env, f"{command}\n", timeout_s)
 
     async def servers(self) -> tuple[int, ...]:
-        """The pids of its servers: none before the first client. Raises MpsError."""
+        """The pids of the daemon's servers: none before the first client. Raises MpsError."""
         return _pids(await self.ask("get_server_list"))
 
     async def clients(self) -> tuple[int, ...]:
@@ -64,9 +65,11 @@ class Control:
     async def limit(
         self, threads_percent: int | None, limits_mib: Sequence[int | None], servers: Iterable[int]
     ) -> None:
-        """Defaults for the servers to come and, for new clients, ``servers`` that run; read back. Raises MpsError.
+        """Set the defaults of later servers and, for new clients, of the running ``servers``; read them back. Raises
+        MpsError.
 
-        Devices go by their order in the daemon's environment: limits by UUID are taken in and have no effect.
+        Devices go by their order in the daemon's environment: the daemon accepts limits by UUID, but they have no
+        effect.
         """
         limits = [(at, mib) for at, mib in enumerate(limits_mib) if mib is not None]
         threads = 100 if threads_percent is None else threads_percent
@@ -89,7 +92,7 @@ class Control:
 
 
 def same_percentage(answer: str, percent: int) -> bool:
-    """Whether ``25.0`` is 25; the daemon may round to what its hardware can do."""
+    """Whether ``answer``, such as ``25.0``, is ``percent``; the daemon may round to what its hardware can do."""
     try:
         return abs(float(answer) - percent) < 1
     except ValueError:
@@ -97,7 +100,7 @@ def same_percentage(answer: str, percent: int) -> bool:
 
 
 def same_size(answer: str, mib: int) -> bool:
-    """Whether ``3G`` or ``20000M`` is that many MiB, rounded as the answer's unit has it."""
+    """Whether ``answer``, such as ``3G`` or ``20000M``, is ``mib`` MiB, rounded as the answer's unit has it."""
     found = re.fullmatch(r"(\d+)(?:\.\d+)?\s*([KMG])i?B?", answer.strip(), re.IGNORECASE)
     if found is None:
         return False

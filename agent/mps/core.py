@@ -1,11 +1,11 @@
-"""The state machine of every MPS control daemon: wanted daemons and events in, the work to do next out.
+"""The state machine of every MPS control daemon: it takes wanted daemons and events, and gives the work to do next.
 
     wanted(specs), held(devices), done/failed/exited/reset(device), tick  ->  tuple of Do
 
 A daemon goes Starting -> Testing -> Ready, and from anywhere through Waiting (a growing pause) back to Starting. It is
 Ready only after its limits were set, read back, and a client got through. One thing is done for a device at a time:
 every Do is answered by ``done`` or ``failed``. A daemon that is no longer wanted runs on while its clients' pods hold
-the device, then it is stopped. Synchronous, without I/O; time comes in as seconds that never jump.
+the device, then it is stopped. The core is synchronous, without I/O; times are seconds of a clock that never jumps.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,13 +18,13 @@ from agent.mps.specs import DaemonSpec
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
 STEADY_S = 120.0
-"""A daemon that was Ready for so long starts with the shortest pause again."""
+"""The seconds as Ready after which a daemon starts with the shortest pause again."""
 FAILED_PROBES = 3
-"""Answers in a row that may fail before a Ready daemon counts as hung."""
+"""The number of failed answers in a row after which a Ready daemon counts as hung."""
 
 
 class Phase(StrEnum):
-    """Where a daemon is."""
+    """The phase of a daemon."""
 
     STARTING = "Starting"
     TESTING = "Testing"
@@ -35,20 +35,22 @@ class Phase(StrEnum):
 
 
 class Work(StrEnum):
-    """What can be done for a device."""
+    """A kind of work for a device."""
 
     START = "start"
-    """Take over the daemon that runs, else make folders, compute mode and process; then set limits and read back."""
+    """Take over the daemon that runs, else make folders, compute mode and process; then set limits and read
+    them back.
+    """
     TEST = "test"
-    """Send one client through, as a pod would be."""
+    """Send one client through, as a pod's would be."""
     LIMIT = "limit"
     """Set other limits on a daemon that goes on running."""
     PROBE = "probe"
-    """Ask whether it answers."""
+    """Ask whether the daemon answers."""
     KILL = "kill"
-    """End what is left of it, at once; folders and compute mode stay."""
+    """End what is left of the daemon, at once; folders and compute mode stay."""
     STOP = "stop"
-    """End it in good order, give back compute mode and folders."""
+    """End the daemon in good order, give back compute mode and folders."""
 
 
 class Do(Struct, frozen=True):
@@ -77,7 +79,7 @@ class DaemonState(Struct, frozen=True):
     restarts: int
     wanted: bool
     devices: tuple[str, ...] = ()
-    """The physical ids that it serves."""
+    """The physical ids of the devices that the daemon serves."""
 
 
 class _Daemon:
@@ -89,20 +91,20 @@ class _Daemon:
         self.since_s = now_s
         self.work: Work | None = None
         self.then: Work | None = None
-        """What has to be done as soon as the present work has been answered."""
+        """The work to do as soon as the present work has been answered."""
         self.applied: DaemonSpec | None = None
         """The spec whose limits the process has; None while there is no process to rely on."""
         self.pause_s = FIRST_PAUSE_S
         self.next_s = 0.0
-        """When the pause is over (Waiting), or the next probe due (Ready)."""
+        """The time at which the pause is over (Waiting), or the next probe is due (Ready)."""
         self.misses = 0
         self.restarts = 0
         self.has: frozenset[str] = frozenset()
-        """The devices that were set up for it and not given back: no other daemon may start on them."""
+        """The devices that were set up for the daemon and not given back: no other daemon may start on them."""
 
     @property
     def outgrown(self) -> bool:
-        """Whether it was started for other devices than it is to serve."""
+        """Whether the daemon was started for other devices than it is to serve."""
         devices = self.spec.devices
         return (bool(self.has) and self.has != set(devices)) or (
             self.applied is not None and self.applied.devices != devices
@@ -126,23 +128,23 @@ class _Daemon:
 
 
 class DaemonCore:
-    """All daemons of a node. ``probe_interval_s`` is how often a Ready one is asked.
+    """All daemons of a node. ``probe_interval_s`` is the time between two probes of a Ready one.
 
-    A daemon's ``work`` is what was asked for and not answered yet: one at most. While ``then`` is set the answer of
-    that work no longer counts, and ``then`` comes next. ``applied`` is None while there is no process to rely on.
-    ``reason`` is empty exactly while the daemon is Ready. No device is in the ``has`` of two daemons: one whose devices
-    another still has waits for that one's end, and one that is to serve other devices than before is ended first, once
-    no pod holds any of them. ``validate`` holds these.
+    A daemon's ``work`` is the one piece that was asked for and not answered yet, or None. While ``then`` is set the
+    answer of that work no longer counts, and ``then`` comes next. ``applied`` is None while there is no process to rely
+    on. ``reason`` is empty exactly while the daemon is Ready. No device is in the ``has`` of two daemons: one whose
+    devices another still has waits for that one's end, and one that is to serve other devices than before is ended
+    first, once no pod holds any of them. ``validate`` holds these.
     """
 
     def __init__(self, probe_interval_s: float = 10.0) -> None:
         self.probe_interval_s = probe_interval_s
         self._daemons: dict[str, _Daemon] = {}
         self._held: frozenset[str] | None = None
-        """Unknown until the kubelet was asked: until then everything counts as held."""
+        """The devices that pods hold; None until the kubelet was asked, and until then every device counts as held."""
         self._lost: list[Lost] = []
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def unready(self) -> Mapping[str, str]:
         """The reasons why wanted devices cannot serve clients now, by device; ready devices are not in it."""
@@ -157,7 +159,9 @@ class DaemonCore:
         return found
 
     def is_held(self, device: str) -> bool:
-        """Whether pods hold a device of the daemon that is filed under this one, or that is not known yet."""
+        """Whether pods hold a device of the daemon that is filed under ``device``, or may hold one while that is not
+        known.
+        """
         daemon = self._daemons.get(device)
         return daemon is not None and self._is_held(daemon)
 
@@ -193,8 +197,8 @@ class DaemonCore:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def want(self, specs: Iterable[DaemonSpec], now_s: float, leftover: Iterable[DaemonSpec] = ()) -> tuple[Do, ...]:
-        """These daemons and no others from now on. ``leftover``: daemons of an earlier agent, taken over where they are
-        wanted or held, else stopped.
+        """Want these daemons and no others from now on. ``leftover``: daemons of an earlier agent, taken over where
+        they are wanted or held, else stopped.
         """
         before = {spec.device: spec for spec in leftover}
         had = {device for daemon in self._daemons.values() for device in daemon.has}
@@ -215,21 +219,23 @@ class DaemonCore:
         return self._next(now_s)
 
     def hold(self, devices: Iterable[str], now_s: float) -> tuple[Do, ...]:
-        """The devices that pods hold now."""
+        """Take the devices that pods hold now."""
         self._held = frozenset(devices)
         return self._next(now_s)
 
     def done(self, device: str, work: Work, spec: DaemonSpec, now_s: float, *, proven: bool = False) -> tuple[Do, ...]:
-        """The work succeeded, with this spec. ``proven``: the daemon was taken over while it served clients."""
+        """Record that the work succeeded, with this spec. ``proven``: the daemon was taken over while it served
+        clients.
+        """
         daemon = self._answered(device, work)
         if daemon is None:
             return self._next(now_s)
         if daemon.then is not None:
-            pass  # the daemon ended meanwhile: what this work reached no longer counts
+            pass  # the daemon ended meanwhile: the result of this work no longer counts
         elif work is Work.START:
             daemon.applied = spec
             if proven:
-                # A test client would wait for the clients that are connected, if they are another user's.
+                # A test client would wait for the connected clients, if they are another user's.
                 self._ready(daemon, now_s)
             else:
                 daemon.enter(Phase.TESTING, "the MPS daemon is being tried with a client", now_s)
@@ -244,7 +250,7 @@ class DaemonCore:
         return self._next(now_s)
 
     def failed(self, device: str, work: Work, reason: str, now_s: float) -> tuple[Do, ...]:
-        """The work did not succeed; ``reason`` is one line."""
+        """Record that the work did not succeed; ``reason`` is one line."""
         daemon = self._answered(device, work)
         if daemon is None or daemon.then is not None:
             return self._next(now_s)
@@ -255,20 +261,20 @@ class DaemonCore:
         elif work is Work.STOP:
             self._stopped(daemon, now_s)
         elif work is not Work.KILL:
-            # After a failed limit the limits are unknown: as good as no daemon.
+            # After a failed limit the limits are unknown: the daemon is as good as gone.
             self._fall(daemon, reason, now_s)
         return self._next(now_s)
 
     def exited(self, device: str, reason: str, now_s: float) -> tuple[Do, ...]:
-        """The daemon's process has ended, unasked."""
+        """Record that the daemon's process has ended, unasked."""
         daemon = self._daemons.get(device)
         if daemon is not None and daemon.applied is not None and daemon.phase is not Phase.STOPPING:
-            # The servers that it started may outlive it.
+            # The servers that the daemon started may outlive it.
             self._fall(daemon, reason, now_s)
         return self._next(now_s)
 
     def reset(self, gpu: str, now_s: float) -> tuple[Do, ...]:
-        """The GPU was reset: a server that ran before has lost its context."""
+        """Record that the GPU was reset: a server that ran before has lost its context."""
         for daemon in self._daemons.values():
             if gpu in daemon.spec.gpus and daemon.applied is not None and daemon.phase is not Phase.STOPPING:
                 self._fall(daemon, "the GPU was reset", now_s)
@@ -278,7 +284,7 @@ class DaemonCore:
         return self._next(now_s)
 
     def validate(self) -> None:
-        """Recompute what must hold of every daemon."""
+        """Check the invariants of every daemon."""
         for device, daemon in self._daemons.items():
             assert daemon.spec.device == device, f"{device} is filed under another name"
             assert FIRST_PAUSE_S <= daemon.pause_s <= LONGEST_PAUSE_S, "a pause out of bounds"
@@ -316,7 +322,7 @@ class DaemonCore:
         daemon.misses, daemon.next_s = 0, now_s + self.probe_interval_s
 
     def _fall(self, daemon: _Daemon, reason: str, now_s: float) -> None:
-        """Return to a back-off pause, with a new start after it."""
+        """Begin a back-off pause, with a new start after it."""
         if daemon.phase is Phase.READY:
             if now_s - daemon.since_s >= STEADY_S:
                 daemon.pause_s = FIRST_PAUSE_S
@@ -330,7 +336,7 @@ class DaemonCore:
         daemon.then = Work.KILL
 
     def _stopped(self, daemon: _Daemon, now_s: float) -> None:
-        """The daemon is gone. One that is wanted again meanwhile begins at Starting."""
+        """Drop a daemon that has ended. One that is wanted again meanwhile begins at Starting."""
         del self._daemons[daemon.spec.device]
         if daemon.wanted:
             self._daemons[daemon.spec.device] = _Daemon(daemon.spec, now_s)

@@ -25,7 +25,7 @@ _SHARED = stat.S_IRWXU | stat.S_IXGRP | stat.S_IXOTH
 
 
 class SharedMemory(StrEnum):
-    """What a device's ``shm`` is: a tmpfs of its own, a link to the host's /dev/shm, or an unused folder."""
+    """The kind of a device's ``shm``: a tmpfs of its own, a link to the host's /dev/shm, or an unused folder."""
 
     PRIVATE = "private"
     HOST = "host"
@@ -121,7 +121,7 @@ def _note(paths: DevicePaths, gpu: str) -> Path:
 
 
 def read_pid(paths: DevicePaths) -> int | None:
-    """The daemon's pid as it wrote it down."""
+    """The daemon's pid from its pid file; None where that cannot be read."""
     try:
         pid = int(paths.pid_file.read_text().strip())
     except (OSError, ValueError):
@@ -138,7 +138,7 @@ def trim_logs(paths: DevicePaths) -> None:
 
 
 def remove(paths: DevicePaths) -> None:
-    """Remove a device's folders. What a container still has mounted stays for it alone."""
+    """Remove a device's folders. A container keeps those that it has mounted, for itself alone."""
     points.before(Failpoint.MPS_FOLDERS_REMOVED)
     if os.path.ismount(paths.shm):
         ctypes.CDLL(None).umount2(str(paths.shm).encode(), _MNT_DETACH)

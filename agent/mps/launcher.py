@@ -1,8 +1,9 @@
 """Starts a program that has another folder at /dev/shm: ``launcher.py FOLDER PROGRAM [WORD ...]``.
 
 MPS's server and its clients meet in shared memory files. Each device has a tmpfs of its own for them, which its
-clients' containers get at /dev/shm; the daemon gets it there by a mount namespace of its own. Run as a file of its own
-and replaced by the program: a fork of the agent, with its threads, must not call anything between fork and exec.
+clients' containers get at /dev/shm; the daemon gets it there by a mount namespace of its own. The launcher is run as a
+file of its own and replaced by the program: a fork of the agent, with its threads, must not call anything between fork
+and exec.
 """
 
 import ctypes
@@ -21,10 +22,10 @@ def _check(result: int, what: str) -> None:
 
 
 def bind_shm(folder: str) -> None:
-    """A mount namespace of this process with ``folder`` at /dev/shm. Raises OSError: a right is missing."""
+    """Give this process a mount namespace with ``folder`` at /dev/shm. Raises OSError: a right is missing."""
     libc = ctypes.CDLL(None, use_errno=True)
     _check(libc.unshare(CLONE_NEWNS), "unshare")
-    # What is mounted here must not come out again.
+    # Mounts made here must not show outside of the namespace.
     _check(libc.mount(b"none", b"/", None, MS_REC_PRIVATE, None), "mount --make-rprivate /")
     _check(libc.mount(folder.encode(), b"/dev/shm", None, MS_BIND, None), "mount --bind /dev/shm")
 

@@ -1,4 +1,4 @@
-"""MPS on one node: the node state's plan in, devices to withhold and lost daemons out."""
+"""MPS on one node: takes the node state's plan, and gives the devices to withhold and the lost daemons."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -15,15 +15,15 @@ from inventory.layout.layout import REPLICA_MARK, physical_id
 
 WHO = "mps"
 MIG = "mig"
-"""The name under which MIG withholds what is to be cut again or reset."""
+"""The name under which MIG withholds devices that are to be cut again or reset."""
 
 
 class MpsNode:
-    """The daemons that the node state's layout needs. ``serve`` shows the kubelet the node state as it is now.
+    """The daemons that the node state's layout needs. ``serve`` shows the kubelet the present node state.
 
-    ``warn`` is the reporter's ``warning``; ``holders`` gives the holder of each device id, those that Allocate gave a
-    moment ago among them. ``claims`` gives the daemons
-    that claims ask for: their devices are a claim's already, and are withheld from nobody.
+    ``warn`` is the reporter's ``warning``; ``holders`` gives the holder of each device id, those that Allocate has just
+    given among them. ``claims`` gives the daemons that claims ask for: their devices are a claim's already, and are
+    withheld from nobody.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class MpsNode:
         )
 
     def planned(self) -> None:
-        """Take the node state's layout, which may have changed. Called before a view of it is shown: what is not ready
-        is withheld.
+        """Take the node state's layout, which may have changed. Called before a view of it is shown: devices that are
+        not ready are withheld.
         """
         self._planning = True
         # A daemon's server is a process on its device: it keeps an instance from being removed, a GPU from its reset.
@@ -70,7 +70,7 @@ class MpsNode:
         self._withhold()
 
     def held(self) -> None:
-        """Other devices are held: the kubelet has said so, or Allocate has given some."""
+        """Take the devices that are held now: the kubelet has listed others, or Allocate has given some."""
         self._daemons.hold({physical_id(device) for device in self._holders() if REPLICA_MARK in device})
 
     def health(self, event: Event) -> None:
@@ -81,16 +81,16 @@ class MpsNode:
         return self._daemons.states()
 
     async def ended(self, devices: Collection[str]) -> None:
-        """As ``MpsDaemons.ended``."""
+        """See ``MpsDaemons.ended``."""
         await self._daemons.ended(devices)
 
     async def ready(self, devices: Collection[str], within_s: float) -> str:
-        """Have the daemons that claims ask for now, and wait, as ``MpsDaemons.ready``."""
+        """Want the daemons that claims ask for now, and wait for them as ``MpsDaemons.ready`` does."""
         self.planned()
         return await self._daemons.ready(devices, within_s)
 
     async def close(self) -> None:
-        """As ``MpsDaemons.close``."""
+        """See ``MpsDaemons.close``."""
         await self._daemons.close(self._by_claim)
 
     def _withhold(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where MPS keeps its files, on the host and inside a client's container.
+"""The places of MPS's files, on the host and inside a client's container.
 
 Below the root (the setting ``flags.mpsRoot``, else ``<state-dir>/mps``) each device has a folder named by the UUID that
 its containers get, the GPU's or the MIG instance's. Host and agent see the root under the same path: Allocate answers
@@ -24,9 +24,9 @@ CONTROL_LOG = "control.log"
 SERVER_LOG = "server.log"
 
 MAX_SOCKET_PATH = 107
-"""Bytes of a Unix socket's address (sockaddr_un) without its final zero."""
+"""The length in bytes of a Unix socket's address (sockaddr_un) without its final zero."""
 LONGEST_DEVICE = 40
-"""Characters of ``GPU-<uuid>`` and ``MIG-<uuid>``."""
+"""The length in characters of ``GPU-<uuid>`` and ``MIG-<uuid>``."""
 
 
 class DevicePaths(Struct, frozen=True):

@@ -17,7 +17,7 @@ from failpoints.names import Failpoint
 
 
 class DaemonProcess:
-    """One process with its group. ``on_exit`` is told once, on the event loop, how it ended: one line."""
+    """One process with its group. ``on_exit`` gets, once and on the event loop, one line that says how it ended."""
 
     def __init__(self, pid: int, on_exit: Callable[["DaemonProcess", str], None]) -> None:
         """Raises OSError where there is no such process."""
@@ -37,7 +37,7 @@ class DaemonProcess:
         try:
             _, status = os.waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:
-            return "the MPS daemon ended"  # not our child: its exit code is its parent's
+            return "the MPS daemon ended"  # a process that is not our child: its exit code is its parent's
         code = os.waitstatus_to_exitcode(status)
         return f"the MPS daemon ended: exit code {code}" if code >= 0 else f"the MPS daemon was ended by signal {-code}"
 
@@ -64,7 +64,7 @@ class DaemonProcess:
 
 
 def spawn(words: Sequence[str], env: Mapping[str, str], output: Path) -> int:
-    """Start a program in a session of its own, its output in a file; its pid. Raises MpsError."""
+    """Start a program in a session of its own, its output in a file; return its pid. Raises MpsError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     points.before(Failpoint.MPS_STARTED)
     try:

@@ -50,7 +50,9 @@ class Programs(Struct, frozen=True):
 
 
 def programs(settings: MpsSettings, *, simulated: bool) -> Programs:
-    """The driver's own program; for simulated GPUs the stand-in, which is run in the same way."""
+    """The command lines for the driver's own program; for simulated GPUs those for the stand-in, which is run in the
+    same way.
+    """
     python = (sys.executable, "-IS")
     if simulated:
         import simulator
@@ -99,7 +101,7 @@ class MpsDaemons:
         self._swept = False
         self._closing = False
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------------------------------
 
     def unready(self) -> Mapping[str, str]:
         """The reasons why devices cannot take clients now, by physical id; devices that can are not in it."""
@@ -108,10 +110,11 @@ class MpsDaemons:
     def states(self) -> tuple[DaemonState, ...]:
         return self._core.states()
 
-    # -- what is wanted ----------------------------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------------------------
 
     def want(self, specs: Iterable[DaemonSpec], *, sweep: bool) -> None:
-        """These daemons from now on. ``sweep``: no others are wanted, so what an earlier agent left may be ended.
+        """Want these daemons from now on. ``sweep``: no others are wanted, so daemons that an earlier agent left may be
+        ended.
 
         ``sweep`` is given once, when the node's GPUs are known: before that an agent wants no daemon and would end all.
         """
@@ -122,11 +125,11 @@ class MpsDaemons:
         self._act(self._core.want(specs, self._clock(), leftover))
 
     def hold(self, devices: Iterable[str]) -> None:
-        """Pods hold these devices now."""
+        """Take the devices that pods hold now."""
         self._act(self._core.hold(devices, self._clock()))
 
     def reset(self, gpu: str) -> None:
-        """The GPU was reset."""
+        """Take in that the GPU was reset."""
         self._act(self._core.reset(gpu, self._clock()))
 
     async def ended(self, devices: Collection[str]) -> None:
@@ -138,7 +141,7 @@ class MpsDaemons:
             await self._acted.wait()
 
     async def ready(self, devices: Collection[str], within_s: float) -> str:
-        """Wait until all of these devices can take clients: empty then, else one line why they cannot."""
+        """Wait until all of these devices can take clients. Returns empty then, else one line why they cannot."""
         reason = ""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -153,8 +156,9 @@ class MpsDaemons:
         return reason or f"the MPS daemon was not ready in {within_s:g} s"
 
     async def close(self, claimed: Collection[str] = ()) -> None:
-        """Leave those whose devices pods hold, or claims (``claimed``), running for the next agent: a container has the
-        daemon's folder mounted, with or without a client now. End the others and give their GPUs back.
+        """Leave daemons running for the next agent whose devices are held by pods, or by claims (``claimed``): a
+        container has the daemon's folder mounted, with or without a client now. End the others and give their GPUs
+        back.
         """
         self._closing = True
         if self._timer is not None:
@@ -297,7 +301,7 @@ class MpsDaemons:
     async def _kill(self, spec: DaemonSpec) -> bool:
         process = self._processes.pop(spec.device, None)
         if process is None:
-            # A daemon that hangs, or that a killed agent left.
+            # The daemon hangs, or a killed agent left it.
             pid = folders.read_pid(device_paths(self.root, spec.device))
             if pid is None or not is_running(pid, PIPE_ENV, device_paths(self.root, spec.device).pipe):
                 return False
@@ -315,7 +319,7 @@ class MpsDaemons:
         return False
 
     async def _end(self, device: str, within_s: float) -> None:
-        """Quit, then kill; compute mode and folders as they were before. Raises MpsError."""
+        """Ask the daemon to quit, then kill it; restore compute mode and folders. Raises MpsError."""
         paths = device_paths(self.root, device)
         spec = _nameless(device, self.root)
         if device not in self._processes:
@@ -332,7 +336,7 @@ class MpsDaemons:
             try:
                 await self._modes.set(GpuUuid(gpu), mode)
             except NvmlError as failed:
-                # In MIG mode, or lost: it has no compute mode to give back.
+                # The GPU is in MIG mode, or lost: it has no compute mode to give back.
                 log.warning("MPS daemon", extra={"device": gpu, "failed": "compute mode", "error": str(failed)})
         folders.remove(paths)
 
@@ -370,13 +374,13 @@ def last_line(paths: DevicePaths) -> str:
 
 
 def _is_of(spec: DaemonSpec, paths: DevicePaths) -> bool:
-    """Whether a daemon of an earlier agent serves what it is to serve: of one device it does."""
+    """Whether a daemon of an earlier agent serves the devices of ``spec``; a daemon of one device always does."""
     pid = folders.read_pid(paths) if spec.several else None
     return pid is None or is_running(pid, VISIBLE_ENV, ",".join(spec.devices))
 
 
 def _nameless(device: str, root: Path | None = None) -> DaemonSpec:
-    """A daemon that is known by its folder alone; with ``root`` its other GPUs are looked up there."""
+    """The spec of a daemon that is known by its folder alone; with ``root`` its other GPUs are looked up there."""
     devices = folders.members(device_paths(root, device)) if root is not None else (device,)
     several = tuple(map(GpuUuid, devices)) if len(devices) > 1 else ()
     return DaemonSpec(device=device, gpu=GpuUuid(device), name=device, clients=0, several=several)

@@ -27,11 +27,11 @@ _WHOLE = 100
 
 
 class DaemonSpec(Struct, frozen=True):
-    """One device's control daemon. ``device`` is the GPU's UUID or the MIG instance's, ``name`` what people read.
+    """One device's control daemon. ``device`` is the GPU's UUID or the MIG instance's, ``name`` is its name for people.
 
-    ``several`` are the GPUs of a daemon that serves more than one; ``device`` is then only what it is filed under.
-    ``threads_percent`` (1 to 100) and ``memory_mib`` are the limits of a client that brings none; None: no limit.
-    ``refused`` is the reason why no daemon may run, one line; empty where one may.
+    ``several`` are the GPUs of a daemon that serves more than one; ``device`` is then only its key. ``threads_percent``
+    (1 to 100) and ``memory_mib`` are the limits of a client that brings none; None: no limit. ``refused`` is the reason
+    why no daemon may run, one line; empty where one may.
     """
 
     device: str
@@ -45,7 +45,7 @@ class DaemonSpec(Struct, frozen=True):
     refused: str = ""
     several: tuple[GpuUuid, ...] = ()
     each_mib: tuple[int | None, ...] = ()
-    """Where the devices' memory limits differ: that of each, in the order of ``devices``."""
+    """The memory limit of each device, in the order of ``devices``, where the limits differ."""
 
     @property
     def limits_mib(self) -> tuple[int | None, ...]:
@@ -54,7 +54,7 @@ class DaemonSpec(Struct, frozen=True):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The physical ids that it serves."""
+        """The physical ids of the devices that the daemon serves."""
         return self.several or (self.device,)
 
     @property
@@ -63,14 +63,16 @@ class DaemonSpec(Struct, frozen=True):
 
 
 def client_limit(compute_capability: tuple[int, int], cuda_version: tuple[int, int]) -> int:
-    """How many client contexts a device serves at a time, by the GPU's compute capability and the driver's CUDA."""
+    """The number of client contexts that a device serves at a time, by the GPU's compute capability and the driver's
+    CUDA.
+    """
     if (0, 0) < compute_capability < _VOLTA:
         return CLIENTS_BEFORE_VOLTA
     return CLIENTS_SINCE_CUDA_13_1 if cuda_version >= _CUDA_13_1 else CLIENTS
 
 
 def daemon_specs(node: NodeInventory, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> tuple[DaemonSpec, ...]:
-    """In the order of GPU index and MIG index; deterministic."""
+    """The specs of the daemons, in the order of GPU index and MIG index; deterministic."""
     shared = [
         device
         for resource in layout.resources
@@ -113,7 +115,7 @@ def _spec(node: NodeInventory, gpu: Gpu, *, clients: int, equal: bool, counted: 
         clients=clients,
         threads_percent=max(1, _WHOLE // clients) if equal else None,
         memory_mib=gpu.memory_mib // clients if equal and gpu.memory_mib else None,
-        # In MIG mode there is no exclusive compute mode, and a whole GPU has nothing for MPS to serve.
+        # A GPU in MIG mode has no exclusive compute mode, and a whole GPU has nothing for MPS to serve.
         exclusive=not gpu.mig_enabled,
         refused="MIG mode is on" if gpu.mig_enabled else _refused(node, gpu, clients if counted else 1),
     )

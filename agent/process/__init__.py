@@ -1,1 +1,3 @@
-"""What any long-running process needs: log, clock, tasks, memory, programs of the host. Knows nothing of GPUs."""
+"""The parts that any long-running process needs: log, clock, tasks, memory, programs of the host. Nothing here knows
+GPUs.
+"""

@@ -1,7 +1,7 @@
 """Imports aiohttp without two tables that the agent never uses: every authority's certificate (``kube.leanaiohttp``),
-every file type's name.
+and every file type's name.
 
-The types of files (/etc/mime.types, 0.4 MiB where it is there) are for serving files.
+File types (/etc/mime.types, 0.4 MiB where it exists) are for serving files.
 """
 
 import mimetypes

@@ -1,4 +1,4 @@
-"""What a start leaves behind in memory: the C allocator's reserves, and pages of libraries that only the start needed.
+"""Frees the memory that only the start needed: the C allocator's reserves, and pages of libraries.
 
 The calls are glibc's and Linux's (malloc_trim(3), madvise(2)); where they are missing nothing happens.
 """
@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 _WHILE_LOADING: Final = 100_000
-"""New objects between two looks for garbage. Without any look memory would be left in pieces by what is garbage."""
+"""The number of new objects between two collections while loading. Without any collection garbage would leave memory in
+pieces.
+"""
 _DONTNEED = 4
 _SMAPS = Path("/proc/self/smaps")
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/(?!dev/|memfd:)")
@@ -20,9 +22,10 @@ _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/(?!de
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Around imports: nearly all that they make stays, and to look through it for garbage is a tenth of their time.
+    """A context for imports: nearly all objects that they make stay, and a search of them for garbage is a tenth of
+    their time.
 
-    What they made is left out of collections until ``give_back``.
+    The new objects are left out of collections until ``give_back``.
     """
     usual = gc.get_threshold()
     gc.set_threshold(_WHILE_LOADING, *usual[1:])
@@ -34,9 +37,9 @@ def loading() -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Return what the start needed and nothing needs any more.
+    """Return the memory that only the start needed.
 
-    What is alive now lives on (modules, classes, the node state): later collections need not go through it.
+    Objects alive now stay alive (modules, classes, the node state): later collections need not go through them.
     """
     libc = ctypes.CDLL(None)
     trim, advise = (getattr(libc, name, None) for name in ("malloc_trim", "madvise"))
@@ -55,7 +58,7 @@ def untouched(smaps: Iterable[str]) -> Iterator[tuple[int, int]]:
     """Start and end of each private mapping of a file that cannot be written and never was (proc_pid_smaps(5)).
 
     The kernel drops such pages, and takes them from its cache of the file when they are used again. A page that was
-    written is nowhere else, be it in memory (Anonymous) or swapped out (Swap): one of them, and the mapping stays.
+    written is nowhere else, be it in memory (Anonymous) or swapped out (Swap): a mapping with one such page stays.
     """
     place: tuple[int, int] | None = None
     unwritten = 0

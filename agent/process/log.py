@@ -1,8 +1,8 @@
-"""Where log lines go: ``configure`` puts one handler on the root logger, which writes logfmt or JSON to stderr.
+"""The log: ``configure`` puts one handler on the root logger, which writes logfmt or JSON to stderr.
 
-It holds back what repeats: a line of level WARNING or above that says the same as one less than a minute ago, and any
-line whose ``extra`` has the same ``limit`` key. The next line that is written says how many were held back
-(``suppressed=12``). ``kube.loglines`` says what a line looks like.
+The handler holds back repeated lines: a line of level WARNING or above that says the same as one less than a minute
+ago, and any line whose ``extra`` has the same ``limit`` key. The next line that is written says how many were held back
+(``suppressed=12``). ``kube.loglines`` defines the form of a line.
 """
 
 import logging
@@ -17,13 +17,13 @@ from kube.loglines import LIMIT, JsonFormatter, LogfmtFormatter, fields
 
 REPEAT_S = 60.0
 MAX_KEYS = 1024
-"""Conditions remembered at a time: memory stays bounded, and the oldest is forgotten first."""
+"""The most conditions that are remembered: memory stays bounded, and the oldest is forgotten first."""
 
 
 def configure(
     settings: LogSettings, *, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Write all log lines of this process as ``settings`` say. May be called again with other settings.
+    """Write all log lines of this process as ``settings`` say. It may be called again with other settings.
 
     ``clock`` gives seconds and never goes back.
     """
@@ -31,7 +31,7 @@ def configure(
     limiters = [part for handler in root.handlers for part in handler.filters if isinstance(part, Limiter)]
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.format is LogFormat.JSON else LogfmtFormatter())
-    # A reload must not let every known condition speak up again.
+    # After a reload known conditions are still held back.
     handler.addFilter(limiters[0] if limiters and stream is None else Limiter(clock))
     root.handlers = [handler]
     root.setLevel(settings.level.value.upper())
@@ -57,7 +57,7 @@ class Limiter(logging.Filter):
             return False
         if last is not None and last[1]:
             record.suppressed = last[1]
-        # Taken out first, so that the order of the dict is the order of the lines written.
+        # The key is taken out first, so that the order of the dict is the order of the lines written.
         self._seen.pop(key, None)
         self._seen[key] = (now_s, 0)
         while len(self._seen) > MAX_KEYS:
@@ -66,7 +66,9 @@ class Limiter(logging.Filter):
 
 
 def _key(record: logging.LogRecord) -> Hashable:
-    """What makes two lines the same condition; None for a line that is none."""
+    """The key of the condition that a line reports: lines with equal keys repeat it. None for a line that
+    reports none.
+    """
     if LIMIT in vars(record):
         limit = vars(record)[LIMIT]
         return None if limit is None else (record.name, str(limit))

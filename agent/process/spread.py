@@ -1,4 +1,4 @@
-"""When one agent of a fleet asks the API server for what all of them ask for at once. Pure.
+"""Spreads the requests that all agents of a fleet make to the API server at the same time. Pure.
 
     node name, what is asked for -> phase() -> a place in the window, always the same
 
@@ -18,7 +18,9 @@ from kube.clock import Backoff
 from kube.reading.pace import Pace
 
 WATCH_S: Final = (1800.0, 3600.0)
-"""A watch lasts so long. One that is dead is noticed within minutes anyhow, by the bookmarks that do not come."""
+"""The range in seconds of how long a watch lasts. A dead one is noticed within minutes anyhow: its bookmarks do not
+come.
+"""
 SOON: Final = 0.3
 """The share of the window for the node's pods: a request of the kubelet waits for news of its pod, no longer than 2 s
 with the usual window."""
@@ -31,16 +33,17 @@ def phase(*names: str) -> float:
 
 
 def fleet_backoff(random: Callable[[], float]) -> Backoff:
-    """Pauses from nothing to twice their base: agents that failed together do not come back together.
+    """A back-off with pauses from nothing to twice their base: agents that failed together do not come back together.
 
-    The longest are short: what comes late makes the time longer in which the server is not back for everybody.
+    The longest pauses are short: a late agent lengthens the time in which the server is not back for everybody.
     """
     return Backoff(random=random, initial_s=1.0, maximum_s=30.0, jitter=1.0)
 
 
 class Spread(Struct, frozen=True):
-    """One agent's places. ``window_s`` is how long a fleet takes to ask once, 0 for all at once. ``restarted``: another
-    agent has published this node since it booted, and nothing waits for this one's first words.
+    """One agent's places in the window. ``window_s`` is how long a fleet takes to ask once, 0 for all at once.
+    ``restarted``: another agent has published this node since it booted, so nothing waits for the first report of this
+    one.
     """
 
     node: str = ""
@@ -48,19 +51,19 @@ class Spread(Struct, frozen=True):
     restarted: bool = False
 
     def pause_s(self, what: str, share: float = 1.0) -> float:
-        """How long this agent waits before it asks for ``what`` in a share of the window."""
+        """The seconds that this agent waits before it asks for ``what`` in a share of the window."""
         return phase(self.node, what) * self.window_s * share
 
     def start_s(self, what: str, share: float = 1.0) -> float:
-        """The pause after a start of the process."""
+        """The seconds that this agent waits after a start of the process."""
         return self.pause_s(what, share) if self.restarted else 0.0
 
     def every_s(self, what: str, shortest_s: float, longest_s: float) -> float:
-        """The agent's period for ``what``: agents that have done it together once do not for ever."""
+        """The agent's period for ``what`` in seconds: agents that have done it together once drift apart."""
         return shortest_s + phase(self.node, what, "period") * (longest_s - shortest_s)
 
     def pace(self, what: str, share: float = 1.0) -> Pace:
-        """How this agent watches ``what``."""
+        """The pace at which this agent watches ``what``."""
         return Pace(
             lasts_s=int(self.every_s(what, *WATCH_S)),
             after_cut_s=self.pause_s(what, share),
@@ -69,5 +72,5 @@ class Spread(Struct, frozen=True):
 
 
 def spread_of(settings: Settings, *, restarted: bool = False) -> Spread:
-    """The places of the agent with these settings."""
+    """The places in the window of the agent with these settings."""
     return Spread(settings.node_name, settings.api_spread_s, restarted)

@@ -1,4 +1,4 @@
-"""Tasks of the process, the clock that they go by, and the programs that they run."""
+"""Tasks of the process, the clock that they follow, and the programs that they run."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,15 @@ from typing import Any, Self
 
 @contextlib.asynccontextmanager
 async def started(*words: str, **options: Any) -> AsyncIterator[asyncio.subprocess.Process]:
-    """The program in a session of its own; whatever lives of that at the end is killed. Raises OSError.
+    """Run the program in a session of its own; processes of that session that live at the end are killed. Raises
+    OSError.
 
     ``options`` are those of ``asyncio.create_subprocess_exec``.
     """
     starting = asyncio.ensure_future(asyncio.create_subprocess_exec(*words, **options, start_new_session=True))
     try:
-        # Cancelled while it starts, asyncio kills the program alone and waits for its pipes, which children keep open.
+        # Without the shield, a cancelled start would make asyncio kill the program alone and wait for its pipes, which
+        # children keep open.
         process = await asyncio.shield(starting)
     except asyncio.CancelledError:
         with contextlib.suppress(OSError):
@@ -32,7 +34,7 @@ async def started(*words: str, **options: Any) -> AsyncIterator[asyncio.subproce
 
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
-        # The whole session: a child of the program would keep our pipes open.
+        # The whole session is killed: a child of the program would keep our pipes open.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -57,7 +59,7 @@ class SteadyClock:
 
 
 class TaskSet:
-    """Tasks that end with the ``async with`` block. None of them is expected to return."""
+    """Tasks that end with the ``async with`` block. No task is expected to return."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,7 +81,7 @@ class TaskSet:
         self._tasks = {asyncio.create_task(function(), name=name) for name, function in functions.items()}
 
     async def wait(self, wake: asyncio.Event, timeout_s: float) -> None:
-        """Until ``wake`` is set or the time is over. Raises what a task raised."""
+        """Wait until ``wake`` is set or the time is over. Raises what a task raised."""
         waiter = asyncio.create_task(wake.wait())
         try:
             done, _ = await asyncio.wait({waiter, *self._tasks}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -89,7 +91,7 @@ class TaskSet:
             waiter.cancel()
 
     async def _cancel(self) -> None:
-        # Kept until they have ended: where this is cancelled itself, the block's end comes back for them.
+        # The tasks are kept until they have ended: where this is cancelled itself, the block's end comes back for them.
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -104,7 +106,7 @@ class Alarm:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, delay_s: float | None) -> None:
-        """So long from now, in place of any earlier time; None: not at all."""
+        """Set the alarm to ``delay_s`` from now, in place of any earlier time; None: no alarm."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,6 +1,6 @@
 """The agent's two listeners: probes and metrics over TCP, its report on a local socket for people.
 
-They listen from the first moment, and answer once ``serve`` has loaded what that takes: earlier requests wait.
+They listen from the first moment, and answer once ``serve`` has loaded the handlers: earlier requests wait.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Endpoints:
     """Starts and stops the listeners. No request is answered before ``serve``; none is refused after ``bind``."""
 
     def __init__(self, answers: Answers, node_addresses: Sequence[str] = ()) -> None:
-        """``node_addresses``: of this node, beside those that the routes tell."""
+        """``node_addresses``: addresses of this node beside those that its routes tell."""
         self._answers = answers
         self._node_addresses = node_addresses
         self._public: list[socket.socket] = []
@@ -43,7 +43,7 @@ class Endpoints:
         return self._handlers is not None
 
     def bind(self, address: Address | None, state_dir: Path) -> None:
-        """Listen on both (``address`` None: on the socket alone). Raises OSError where the address cannot be had;
+        """Listen on both (``address`` None: on the socket alone). Raises OSError where the address cannot be used;
         without a folder that can be written there is no local socket.
 
         ``port`` is then the TCP port in use; port 0 asks for any.
@@ -60,13 +60,13 @@ class Endpoints:
         self._path = path
 
     async def serve(self) -> None:
-        """Answer, from now on. What that takes is loaded beside the loop: devices are served meanwhile."""
+        """Answer requests from now on. The handlers are loaded on a thread: devices are served meanwhile."""
         handlers = await asyncio.to_thread(_handlers, self._answers, self._node_addresses)
         handlers.serve(self._public, self._local)
         self._handlers = handlers
 
     async def start(self, address: Address | None, state_dir: Path) -> None:
-        """``bind`` and ``serve``. Raises OSError."""
+        """Call ``bind``, then ``serve``. Raises OSError."""
         self.bind(address, state_dir)
         await self.serve()
 
@@ -81,8 +81,8 @@ class Endpoints:
 
 
 def _local(path: Path) -> socket.socket:
-    """A socket of this user alone. Raises OSError."""
-    # The state folder belongs to one agent: what stands there is a dead agent's.
+    """A socket that only this user can open. Raises OSError."""
+    # The state folder belongs to one agent: a socket there is a dead agent's.
     path.unlink(missing_ok=True)
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)

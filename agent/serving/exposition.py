@@ -1,4 +1,6 @@
-"""The agent's figures as the library's families, and the registry that has them. Loaded with the endpoints."""
+"""The agent's figures as families of prometheus_client, and their registry. This module is loaded with the
+endpoints.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,7 +15,7 @@ from kube.metrics import KeptText, Registry
 
 
 def registry_of(figures: Figures, texts: Iterable[Callable[[], bytes]]) -> Registry:
-    """The process's own figures, ours, then the texts, each of whole families."""
+    """A registry of the process's own figures, ours, and then the texts, each of whole families."""
     registry = Registry()
     ProcessCollector(registry=registry)
     registry.register(_Ours(figures))

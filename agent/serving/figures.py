@@ -1,4 +1,4 @@
-"""The agent's own numbers, without the library that writes them: it is loaded when the devices are listed.
+"""The agent's own numbers, without the library that writes them: that is loaded when the devices are listed.
 
 A family has its numbers by label values. The event loop alone writes and reads them.
 """
@@ -20,7 +20,9 @@ class Kind(StrEnum):
 
 
 class Figure(Struct, frozen=True):
-    """A family of series. ``buckets`` are the upper bounds of a histogram's, without the last, which has none."""
+    """A family of series. ``buckets`` are the upper bounds of a histogram's buckets, without the last, which
+    has none.
+    """
 
     kind: Kind
     name: str
@@ -30,9 +32,10 @@ class Figure(Struct, frozen=True):
 
 
 class Figures:
-    """The numbers of each family. One without labels is there from the start, as 0.
+    """The numbers of each family. A family without labels starts at 0.
 
-    A histogram's are the sum of its values, then how many fell into each bucket and into none before it.
+    A histogram has the sum of its values, then the number of values in each bucket, each value in the first that takes
+    it.
     """
 
     def __init__(self, table: Iterable[Figure]) -> None:
@@ -64,7 +67,7 @@ class Figures:
         return {labels: numbers[0] for labels, numbers in self._numbers[name].items()}
 
     def observed(self, name: str) -> Mapping[Labels, tuple[float, tuple[float, ...]]]:
-        """A histogram's sum, and how many of its values are at most each bound; the last are all."""
+        """The sum of a histogram, and how many of its values are at most each bound; the last number counts all."""
         found = self._numbers[name].items()
         return {labels: (total, tuple(accumulate(numbers))) for labels, (total, *numbers) in found}
 

@@ -1,7 +1,9 @@
-"""What the agent's listeners answer: probes and metrics to the network, its report and releases to people on the node.
+"""Answers the requests to the agent's listeners: probes and metrics to the network, its report and releases to people
+on the node.
 
-Loaded when the devices are listed: aiohttp is a third of what a start costs, and no pod waits for it. Of its server
-only the lower half is: routes, middlewares and the rest of ``aiohttp.web`` are another MiB, for five paths.
+This module is loaded when the devices are listed: aiohttp is a third of what a start costs, and no pod waits for it.
+Only the lower half of its server is loaded: routes, middlewares and the rest of ``aiohttp.web`` are another MiB, for
+five paths.
 """
 
 import asyncio
@@ -24,19 +26,21 @@ from kube.metrics import TEXT_TYPE
 LONGEST_RELEASE_S = 600.0
 STOP_WITHIN_S = 0.5
 PUBLIC = PlaceLimits(common=120, per_address=16, per_user=16, groups={NODE: 8})
-"""The kubelet's probes share the port with whoever reaches the pod: 8 of the 128 places are for the node alone."""
+"""The limits of the public port. The kubelet's probes share it with anybody who reaches the pod: 8 of the 128 places
+are for the node alone.
+"""
 LOCAL = PlaceLimits(common=32, per_address=32, per_user=32)
 Answer = Callable[[BaseRequest], Awaitable[Response]]
 Paths = Mapping[str, tuple[str, Answer]]
-"""Method and answer by path."""
+"""The method and the answer of each path."""
 
 
 class Handlers:
     """aiohttp's side of ``agent.serving.endpoints``."""
 
     def __init__(self, answers: Answers, node_addresses: Sequence[str] = (), times: Times | None = None) -> None:
-        """``node_addresses``: of this node, beside those that the routes tell. ``times``: what peers may take, where
-        it is not the usual.
+        """``node_addresses``: addresses of this node beside those that its routes tell. ``times``: the time limits of
+        peers, where they are not the usual ones.
         """
         self._answers = answers
         self._node_addresses = node_addresses
@@ -44,7 +48,7 @@ class Handlers:
         self._servers: list[tuple[Server, Listener]] = []
 
     def serve(self, public: list[socket.socket], local: socket.socket | None) -> None:
-        """Answer on sockets that listen already; ``local`` None: there is no local one."""
+        """Answer on sockets that listen already; ``local`` None: there is no local socket."""
         probes: Paths = {
             "/healthz": ("GET", self._healthz),
             "/readyz": ("GET", self._readyz),

@@ -1,4 +1,4 @@
-"""The agent's own figures for Prometheus: what it serves, to whom, how fast, and how its devices' health moves.
+"""The agent's own figures for Prometheus: devices served, calls and their durations, and changes of health.
 
 Every label's values are bounded by the node's hardware and configuration; nothing here grows with time or with pods.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 HEALTH = Family("tessera_gpu_device_health", "gauge", "1 for the state that the device is in.")
 MOST_XIDS = 64
-"""Different XIDs of one GPU with a series of their own."""
+"""The most different XIDs of one GPU with a series of their own."""
 MOST_REASONS = 64
-"""Different reasons for a change of health with series of their own: most carry an XID."""
+"""The most different reasons for a change of health with series of their own: most carry an XID."""
 CLAIM_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 45.0)
-"""Up to the time that the kubelet waits."""
+"""The bounds of the buckets in seconds, up to the time that the kubelet waits."""
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
 
 
@@ -99,10 +99,12 @@ OURS = (
 
 
 class AgentMetrics:
-    """One registry of its own, so that tests and several agents in one process do not meet. Is a plugin Observer."""
+    """The agent's figures, in a registry of their own, so that tests and several agents in one process do not meet. It
+    is the device plugins' Observer.
+    """
 
     def __init__(self, *texts: Callable[[], bytes]) -> None:
-        """``texts``: whole families of others, written behind its own."""
+        """``texts`` are whole families of others, written behind the agent's own."""
         self._figures = Figures(OURS)
         self._figures.set("tessera_agent_info", __version__, value=1)
         self._texts = texts
@@ -113,12 +115,12 @@ class AgentMetrics:
 
     @cached_property
     def registry(self) -> "Registry":
-        """The library's. It is loaded by the first look at it, which a start has no time for."""
+        """The library's registry. The first access loads the library, for which a start has no time."""
         from agent.serving.exposition import registry_of
 
         return registry_of(self._figures, (lambda: self._health, *self._texts))
 
-    # The plugin room's Observer.
+    # -- the Observer of the device plugins
 
     def registered(self, resource: ResourceName, error: str | None) -> None:
         self._figures.count("tessera_agent_registrations_total", resource, _result(error))
@@ -133,20 +135,20 @@ class AgentMetrics:
         self._figures.count("tessera_agent_calls_total", resource, method, _result(error))
         self._figures.observe("tessera_agent_call_duration_seconds", method, value=duration_s)
 
-    # The claims' Observer.
+    # -- the Observer of the claims
 
     def claim_called(self, method: str, duration_s: float, result: str) -> None:
-        """``result`` is ``ok`` or what kind of error it was."""
+        """Count one call about a claim. ``result`` is ``ok`` or the kind of error."""
         self._figures.count("tessera_agent_claim_calls_total", method, result)
         self._figures.observe("tessera_agent_claim_duration_seconds", method, value=duration_s)
 
     def claim_devices(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Set the counts by type and view; those that are no longer there lose their series."""
+        """Set the counts by type and view; keys that are no longer there lose their series."""
         for key, number in counts.items():
             self._figures.set("tessera_agent_claim_devices", *key, value=number)
         self._figures.keep("tessera_agent_claim_devices", counts)
 
-    # The daemon's own.
+    # -- the daemon's own figures
 
     def devices(self, counts: Iterable[tuple[ResourceName, dict[str, int]]]) -> None:
         """Set the device counts by resource and view; resources that are no longer there lose their series."""
@@ -164,9 +166,10 @@ class AgentMetrics:
         self._figures.count("tessera_agent_health_transitions_total", change.old.value, change.new.value, reason)
 
     def states(self, states: dict[str, HealthState]) -> None:
-        """The state of every device, by UUID; devices that are gone lose their series.
+        """Set the state of every device, by UUID; devices that are gone lose their series.
 
-        Kept as text: they are most of the agent's series and seldom change, and the library writes each anew each time.
+        The series are kept as text: they are most of the agent's series and seldom change, and the library writes each
+        anew each time.
         """
         if states == self._states:
             return
@@ -178,20 +181,20 @@ class AgentMetrics:
         self._health = writer.text()
 
     def xid(self, uuid: str, xid: int) -> None:
-        """Count one. A GPU that makes up numbers has them counted together once there are too many."""
+        """Count one XID. Once a GPU has shown too many different ones, further numbers are counted together."""
         seen = self._xids_seen.setdefault(uuid, set())
         if len(seen) < MOST_XIDS:
             seen.add(xid)
         self._figures.count("tessera_gpu_xid_errors_total", uuid, str(xid) if xid in seen else "other")
 
     def sampled(self, read: int, failed: int, duration_s: float) -> None:
-        """A pass over the GPUs."""
+        """Count a pass over the GPUs."""
         self._figures.count("tessera_agent_gpu_samples_total", "ok", by=read)
         self._figures.count("tessera_agent_gpu_samples_total", "error", by=failed)
         self._figures.set("tessera_agent_sample_duration_seconds", value=duration_s)
 
     def mps(self, daemons: Iterable[DaemonState]) -> None:
-        """The MPS daemons as they are; those that are gone lose their series."""
+        """Set the figures of the MPS daemons; those that are gone lose their series."""
         shown: set[tuple[str, ...]] = set()
         for daemon in daemons:
             shown.add((daemon.device,))
@@ -207,12 +210,12 @@ class AgentMetrics:
         self._figures.count("tessera_agent_config_reloads_total", _result(error))
 
     def exposition(self) -> bytes:
-        """What Prometheus gets, as text (version 0.0.4): the agent's own figures, then the GPUs'. NVML is not asked."""
+        """The text for Prometheus (version 0.0.4): the agent's own figures, then the GPUs'. NVML is not asked."""
         return self.registry.exposition()
 
 
 class CallObserver:
-    """Counts what the device plugins tell, and has a look taken at pod resources soon after each Allocate.
+    """Counts the calls of the device plugins, and has pod resources read soon after each Allocate.
 
     ``listened`` is called each time the kubelet has begun to listen to a resource.
     """

@@ -1,7 +1,7 @@
-"""The addresses of this node: from them the kubelet's probes come, whatever the cluster's network makes of them.
+"""The addresses of this node, from which the kubelet's probes come, whatever the cluster's network makes of them.
 
-A probe's source is the node's own address, or that of the bridge which the pod's default route leads to. Both are
-known in the pod: the first by ``--node-addresses``, the second by its routes.
+A probe's source is the node's own address, or that of the bridge which the pod's default route leads to. Both are known
+in the pod: the first by ``--node-addresses``, the second by its routes.
 """
 
 import ipaddress
@@ -17,7 +17,7 @@ _FRESH_S: Final = 60.0
 
 
 class OwnAddresses:
-    """``group_of`` tells peers of the node from others. Routes and interfaces are read anew after a minute."""
+    """Tells peers of the node from others, by ``group_of``. Routes and interfaces are read anew after a minute."""
 
     def __init__(self, proc: Path = Path("/proc"), given: Sequence[str] = ()) -> None:
         self._proc = proc

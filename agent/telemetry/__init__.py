@@ -4,7 +4,7 @@ fields, collectors     which figures, under which names (dcgm-exporter's)
 reader, gpm, processes NVML to a ``GpuReading``, on the GPU's own thread
 cgroups, owners        process to container to pod
 allocation, shares     the holders of each device, and how much of it each used (pure)
-energy, activity       what goes on from pass to pass (pure)
+energy, activity       sums over several passes (pure)
 series, exposition     readings and shares to the text format
-sampler                the shell around it: when, and what to do when a GPU does not answer
+sampler                the shell around them: the times of passes, and GPUs that do not answer
 """

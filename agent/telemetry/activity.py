@@ -1,6 +1,6 @@
 """The idle time of each pod's device, by kind of idleness. Pure: the figures of each pass and its time go in.
 
-active   it did something since the last pass
+active   the device did something since the last pass
 warm     it holds memory and was active not long ago: a server between requests
 held     it holds memory and has not done anything for long
 empty    it holds no memory: the device was asked for, and nothing was started on it
@@ -17,10 +17,12 @@ from agent.kubelet.containers import PodContainer
 Device = TypeVar("Device", bound=Hashable)
 
 WARM_S = 1800.0
-"""A server without a request for half an hour is no longer warm."""
+"""The idle seconds after which a pod is no longer warm: a server without a request for half an hour."""
 EMPTY_MIB = 1.0
 DRIVER_MIB = 128.0
-"""Of a device without processes the driver itself shows some MiB as used, of a MIG instance tens."""
+"""The memory in MiB below which a device without processes counts as empty: the driver itself shows some MiB as used,
+on a MIG instance tens.
+"""
 
 
 class Use(StrEnum):
@@ -33,7 +35,7 @@ class Use(StrEnum):
 
 
 class Activity(Struct, frozen=True):
-    """One pod on one device, as of the last pass."""
+    """The use of one device by one pod, as of the last pass."""
 
     use: Use
     idle_s: float
@@ -41,12 +43,12 @@ class Activity(Struct, frozen=True):
 
 class _Record(Struct):
     active_s: float
-    """When it last did something; at first, when it was first seen."""
+    """The time of the last activity; at first, when the pod was first seen on the device."""
     activity: Activity
 
 
 class ActivityLog(Generic[Device]):
-    """One node's pods on its devices. Holds one record for each pair that the last pass saw."""
+    """The activity of one node's pods on its devices. It holds one record for each pair that the last pass saw."""
 
     def __init__(self) -> None:
         self._records: dict[tuple[Device, PodContainer], _Record] = {}
@@ -61,7 +63,7 @@ class ActivityLog(Generic[Device]):
         now_s: float,
         occupied: bool = True,
     ) -> None:
-        """A pass over one pair. ``occupied``: a process is on the device."""
+        """Take in one pass over one pair. ``occupied``: a process is on the device."""
         record = self._records.get((device, pod))
         since_s = now_s if active or record is None else record.active_s
         idle_s = max(0.0, now_s - since_s)
@@ -74,7 +76,7 @@ class ActivityLog(Generic[Device]):
         self._records[device, pod] = _Record(since_s, Activity(use, idle_s))
 
     def keep(self, pairs: set[tuple[Device, PodContainer]]) -> None:
-        """Drop the pairs that are not among these."""
+        """Drop the pairs that are not in ``pairs``."""
         for pair in self._records.keys() - pairs:
             del self._records[pair]
 

@@ -14,19 +14,19 @@ from inventory.layout.sharing import SharingMode
 WHOLE, MIG = "whole", "mig"
 PERCENTS = 100
 SLICES = 7
-"""Compute slices of a MIG GPU whose profiles do not tell."""
+"""The number of compute slices of a MIG GPU whose profiles do not tell."""
 
 
 class GpuPart(Struct, frozen=True, order=True):
-    """A GPU, or one GPU instance of it."""
+    """A GPU, or one of its GPU instances."""
 
     gpu: GpuUuid
     gi_id: int = -1
-    """-1: the GPU as a whole."""
+    """The id of the GPU instance; -1: the GPU as a whole."""
 
 
 class Allocation(Struct, frozen=True):
-    """What one container holds of one place. ``share`` is of the physical GPU, 0 to 1."""
+    """The part of one place that one container holds. ``share`` is of the physical GPU, 0 to 1."""
 
     place: GpuPart
     holder: PodContainer
@@ -48,7 +48,7 @@ NO_CLAIM = ClaimUse()
 
 
 def slices_of(gpu: Gpu) -> int:
-    """Compute slices of the whole GPU."""
+    """The number of compute slices of the whole GPU."""
     return max((profile.slices for profile in gpu.mig_profiles), default=SLICES) or SLICES
 
 
@@ -59,8 +59,9 @@ def allocations(
     claims: Mapping[DeviceId, ClaimUse] | None = None,
     sharers: Mapping[DeviceId, tuple[Holder, ...]] | None = None,
 ) -> tuple[Allocation, ...]:
-    """One for each place, container, resource, mode and claim. Devices of GPUs that are gone are left out. ``claims``:
-    by which claim a device is held; ``sharers``: the containers that have one by one claim together, in equal parts.
+    """The allocations, one for each place, container, resource, mode and claim. Devices of GPUs that are gone are left
+    out. ``claims``: the claim by which a device is held; ``sharers``: the containers that have a device by one claim
+    together, in equal parts.
     """
     devices = {device.id: device for resource in layout.resources for device in resource.devices}
     parts = Counter((resource.name, device.physical_id) for resource in layout.resources for device in resource.devices)
@@ -86,7 +87,8 @@ def allocations(
             SharingMode.MPS.value if claim.percent else _mode(device, unit),
             structs.replace(claim, percent=0),
         )
-        # A device that is not planned any more (the layout was changed under its holder) counts for all it stands on.
+        # A device that is not planned any more (the layout was changed under its holder) counts for all of its GPU or
+        # instance.
         of = parts[holder.resource, unit] if device is not None else 1
         found[key] = found.get(key, 0.0) + whole * (part or 1 / max(1, of)) / number
     return tuple(
@@ -98,7 +100,7 @@ def allocations(
 def _each(
     holders: Mapping[DeviceId, Holder], sharers: Mapping[DeviceId, tuple[Holder, ...]]
 ) -> Iterator[tuple[DeviceId, Holder, int]]:
-    """With how many containers have the device."""
+    """Each device and each container that has it, with the number of containers that have it."""
     for device, holder in holders.items():
         every = sharers.get(device, (holder,))
         yield from ((device, each, len(every)) for each in every)

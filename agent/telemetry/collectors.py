@@ -1,9 +1,9 @@
 """dcgm-exporter's collectors file: the fields to export, with type and help. Read unchanged.
 
 Lines are ``FIELD, type, help`` (RFC 4180 quoting, ``#`` starts a comment line, blank lines are passed over). A line
-that cannot be used is refused alone: the others are used. A field of DCGM's that NVML does not give is no mistake: the
-file is dcgm-exporter's, and the field then has no series. A name of dcgm-exporter 1.x has its series beside the field's
-own.
+that cannot be used is refused alone: the others are used. A field of DCGM's that NVML does not give is not a mistake:
+the file is dcgm-exporter's, and the field then has no series. A name of dcgm-exporter 1.x has its series beside those
+of the field's own name.
 """
 
 import csv
@@ -20,19 +20,21 @@ from yamlfile import ConfigError, UnreadableError
 
 MAX_BYTES = 1 << 20
 MOST_BROKEN = 32
-"""Lines that are no CSV; after so many the file is read no further: each is a look at all that follows."""
+"""The number of lines that are not CSV after which the file is read no further: each costs a look at all that
+follow.
+"""
 MOST_TOLD = 16
-"""Refused lines that are told of one by one."""
+"""The most refused lines that are reported one by one."""
 _COLUMNS = 3
 _KINDS = {kind.value: kind for kind in FieldKind}
 _FOREIGN = ("DCGM_FI_", "DCGM_EXP_", "DCGM_FV_")
-"""How names begin that only DCGM itself can fill."""
+"""The prefixes of names that only DCGM itself can fill."""
 
 
 class Collectors(Struct, frozen=True):
     """The fields to export, in the order of their series.
 
-    ``missing`` are those that only DCGM has, ``refused`` the lines that could not be taken; one text each.
+    ``missing`` are those that only DCGM has, ``refused`` the lines that could not be used; one text each.
     """
 
     fields: tuple[Field, ...]
@@ -49,12 +51,12 @@ class Collectors(Struct, frozen=True):
 
     @property
     def beside(self) -> Mapping[str, str]:
-        """The old name of a field whose values are exported under both names."""
+        """The old name of each field whose values are exported under both names."""
         return {field.of: field.name for field in self.fields if field.of}
 
 
 USUAL = Collectors(tuple(field for field in FIELDS if field.usual))
-"""Without a file."""
+"""The fields that are exported without a file."""
 
 
 class _RefusedLine(Exception):  # noqa: N818 - told, never raised to a caller
@@ -63,7 +65,7 @@ class _RefusedLine(Exception):  # noqa: N818 - told, never raised to a caller
 
 def read(path: Path) -> Collectors:
     """The fields that the file names. Raises ConfigError where there is no such file, or no line that can be used, and
-    UnreadableError where it is there and cannot be read now.
+    UnreadableError where the file exists and cannot be read now.
     """
     try:
         with path.open("rb") as file:
@@ -77,7 +79,7 @@ def read(path: Path) -> Collectors:
 
 
 def parse(text: str, where: str) -> Collectors:
-    """As ``read``, from the file's text; ``where`` names the file in messages."""
+    """The fields that a file with this text names, as ``read``; ``where`` names the file in messages."""
     fields: dict[str, Field] = {}
     implied: dict[str, Field] = {}
     missing: list[str] = []
@@ -132,7 +134,9 @@ def _bounded(refused: list[str], where: str) -> tuple[str, ...]:
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[str] | str]]:
-    """Number of the first line and trimmed columns of each row, or what is wrong with it; the next one begins again."""
+    """The number of the first line and the trimmed columns of each row, or what is wrong with it; then the next row is
+    read.
+    """
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     first = 1
     for _ in range(MOST_BROKEN):
@@ -160,7 +164,7 @@ def _good_rows(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 class _Lines:
-    """The lines for the CSV reader, comments as blank ones; inside of quotes nothing is a comment."""
+    """The lines for the CSV reader, comments as blank lines; inside of quotes no line is a comment."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = iter(lines)

@@ -15,7 +15,7 @@ User = TypeVar("User", bound=Hashable)
 
 
 class Account(Struct, Generic[User]):
-    """One device's energy since its first pass, mJ. ``counter_mj`` is the device's own, as last read."""
+    """One device's energy since its first pass, mJ. ``counter_mj`` is the device's own counter, as last read."""
 
     counter_mj: float
     gained_mj: float = 0.0
@@ -31,7 +31,7 @@ class EnergyLedger(Generic[Device, User]):
         self._accounts: dict[Device, Account[User]] = {}
 
     def add(self, device: Device, counter_mj: float, watts: Mapping[User, float], total_w: float) -> None:
-        """A pass: the device's counter, and how its power ``total_w`` was divided since the last one."""
+        """Take in a pass: the device's counter, and the division of its power ``total_w`` since the last pass."""
         account = self._accounts.get(device)
         if account is None:
             account = self._accounts[device] = Account(counter_mj)
@@ -50,7 +50,7 @@ class EnergyLedger(Generic[Device, User]):
         account.unattributed_mj += max(0.0, gained - given)
 
     def keep(self, devices: set[Device]) -> None:
-        """Drop the devices that are not among these."""
+        """Drop the devices that are not in ``devices``."""
         for device in self._accounts.keys() - devices:
             del self._accounts[device]
 
@@ -58,7 +58,9 @@ class EnergyLedger(Generic[Device, User]):
         return self._accounts.get(device)
 
     def validate(self) -> None:
-        """Energy of pods, of ended pods and of no pod add up to what the device used; none is negative."""
+        """Check that the energy of pods, of ended pods and of no pod add up to the device's, and that none is
+        negative.
+        """
         for device, account in self._accounts.items():
             parts = [*account.users_mj.values(), account.ended_mj, account.unattributed_mj]
             assert all(part >= 0 for part in parts), f"{device}: a negative amount of energy"

@@ -12,7 +12,7 @@ DIGITS = 6
 
 
 class Family(Struct, frozen=True):
-    """One metric's header."""
+    """The header of one metric."""
 
     name: str
     kind: str
@@ -20,14 +20,14 @@ class Family(Struct, frozen=True):
 
 
 def escape(value: str) -> str:
-    """A label's value."""
+    """The value of a label, escaped."""
     if "\\" in value or '"' in value or "\n" in value:
         return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return value
 
 
 def labels(pairs: Iterable[tuple[str, str]]) -> str:
-    """``a="1",b="2"``, empty values left out: to Prometheus an empty label is none."""
+    """The text ``a="1",b="2"`` of the pairs, without empty values: to Prometheus an empty label is none."""
     return ",".join(f'{name}="{escape(value)}"' for name, value in pairs if value)
 
 
@@ -47,11 +47,11 @@ class Writer:
         self._lines: dict[str, list[str]] = {family.name: [] for family in self._families}
 
     def add(self, name: str, labels_text: str, value: float) -> None:
-        """One series of a family; the same labels must not come twice."""
+        """Add one series of a family; a set of labels must not come twice."""
         self._lines[name].append(f"{name}{{{labels_text}}} {number(value)}")
 
     def repeat(self, name: str, under: str) -> None:
-        """Every series of the one family once more, under the other's name."""
+        """Write every series of family ``name`` once more, under the name ``under``."""
         self._lines[under] += [f"{under}{line[len(name) :]}" for line in self._lines[name]]
 
     def wants(self, name: str) -> bool:

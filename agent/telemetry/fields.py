@@ -18,9 +18,9 @@ class FieldKind(StrEnum):
 
 
 class Field(Struct, frozen=True):
-    """One series name. ``usual`` ones are exported without a collectors file.
+    """The name of a series. ``usual`` ones are exported without a collectors file.
 
-    ``of``: the field whose values it shows, where that is another (a name of dcgm-exporter 1.x).
+    ``of``: the field whose values the series shows, where it has another name (one of dcgm-exporter 1.x).
     """
 
     name: str
@@ -31,7 +31,7 @@ class Field(Struct, frozen=True):
 
     @property
     def shows(self) -> str:
-        """The field whose values these are."""
+        """The field whose values the series shows."""
         return self.of or self.name
 
 
@@ -98,15 +98,15 @@ LINK_COUNTS: dict[int, tuple[str, str]] = {
         (221, "RX_SYMBOL_ERRORS", "symbols received with errors"),
     )
 }
-"""NVML field id, asked link by link (Blackwell), to field and words. Rates of bit errors, which DCGM decodes from two
-parts of a number, are not among them.
+"""The field and the words for each NVML field id that is asked link by link (Blackwell). Rates of bit errors, which
+DCGM decodes from two parts of a number, are left out.
 """
 GPM_ENGINES = {"NVDEC": (30, 8), "NVJPG": (40, 8), "NVOFA": (50, 2)}
-"""Engine to its first GPM metric id and how many there are."""
+"""The first GPM metric id of each kind of engine, and the number of engines."""
 GPM_LINKS = 18
 
 PER_POD = (GPU_UTIL, MEM_COPY_UTIL, ENC_UTIL, DEC_UTIL, FB_USED)
-"""What can be divided among the pods of a shared device, so that the parts add up to the whole."""
+"""The figures that can be divided among the pods of a shared device, so that the parts add up to the whole."""
 
 FIELDS: tuple[Field, ...] = (
     _gauge("DCGM_FI_DEV_SM_CLOCK", "SM clock, MHz."),
@@ -282,7 +282,9 @@ GPM_USUAL: dict[str, tuple[int, float]] = {
     "DCGM_FI_PROF_NVLINK_RX_BYTES": (60, 2**20),
     "DCGM_FI_PROF_NVLINK_TX_BYTES": (61, 2**20),
 }
-"""Field to GPM metric id (NVML_GPM_METRIC_*) and factor: percent to ratio, MiB/s to bytes/s. Asked in each pass."""
+"""The GPM metric id (NVML_GPM_METRIC_*) of each field that is asked in each pass, and the factor: percent to ratio,
+MiB/s to bytes/s.
+"""
 
 GPM_METRICS: dict[str, tuple[int, float]] = {
     **GPM_USUAL,
@@ -302,7 +304,7 @@ GPM_METRICS: dict[str, tuple[int, float]] = {
     "DCGM_FI_PROF_C2C_TX_DATA_BYTES": (102, 2**20),
     "DCGM_FI_PROF_C2C_RX_DATA_BYTES": (103, 2**20),
 }
-"""All of them; those that are not in GPM_USUAL are asked where they are exported."""
+"""The GPM metric id and factor of all fields; those that are not in GPM_USUAL are asked where they are exported."""
 
 FIELD_VALUES: dict[int, tuple[str, float]] = {
     3: ("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", 1),
@@ -331,7 +333,7 @@ FIELD_VALUES: dict[int, tuple[str, float]] = {
     145: ("DCGM_FI_DEV_ROW_REMAP_FAILURE", 1),
     186: ("DCGM_FI_DEV_POWER_USAGE_INSTANT", 0.001),
 }
-"""NVML field id (NVML_FI_DEV_*) to field and factor."""
+"""The field and the factor for each NVML field id (NVML_FI_DEV_*)."""
 
 FURTHER_VALUES: dict[int, str] = {
     170: "DCGM_FI_DEV_C2C_LINK_COUNT",
@@ -341,13 +343,13 @@ FURTHER_VALUES: dict[int, str] = {
     232: "DCGM_FI_DEV_C2C_LINK_ERROR_REPLAY",
     233: "DCGM_FI_DEV_C2C_LINK_ERROR_REPLAY_B2B",
 }
-"""NVML field id to field, asked where the field is exported."""
+"""The field for each NVML field id that is asked where the field is exported."""
 
 LINK_FIELDS: dict[int, str] = {161: REPLAY, 162: RECOVERY, 163: CRC_FLIT}
-"""NVML field id, asked link by link, where a board has no total (Hopper)."""
+"""The field for each NVML field id that is asked link by link, where a board has no total (Hopper)."""
 
 LINK_COUNTERS: dict[int, str] = {0: REPLAY, 1: RECOVERY, 2: CRC_FLIT, 3: CRC_DATA}
-"""nvmlNvLinkErrorCounter_t, asked link by link, where a driver has neither of these fields."""
+"""The field for each nvmlNvLinkErrorCounter_t, asked link by link, where a driver has neither of these fields."""
 
 CLOCK_EVENTS = {
     "gpu_idle": 0x1,
@@ -360,4 +362,4 @@ CLOCK_EVENTS = {
     "hw_power_brake": 0x80,
     "display_clocks": 0x100,
 }
-"""dcgm-exporter's words for nvmlClocksEventReason bits."""
+"""The bits of nvmlClocksEventReason by dcgm-exporter's words for them."""

@@ -18,7 +18,7 @@ OK = "DCGM_FR_OK"
 
 
 class Finding(Struct, frozen=True, order=True):
-    """What one watch found; ``result`` is PASS, WARN or FAIL."""
+    """The finding of one watch; ``result`` is PASS, WARN or FAIL."""
 
     result: int = PASS
     code: str = OK
@@ -55,7 +55,7 @@ _KINDS: dict[FaultKind, tuple[str, str]] = {
 _ELSE = ("DRIVER", "DCGM_FR_XID_ERROR")
 _THERMAL = CLOCK_EVENTS["hw_thermal"] | CLOCK_EVENTS["sw_thermal"]
 _POWER = CLOCK_EVENTS["hw_power_brake"]
-"""The driver's own power cap is every busy board's daily life, and no warning."""
+"""The power reason that is a warning. The driver's own power cap is not one: every busy board reaches it."""
 
 
 def findings(faults: Iterable[Fault], clock_reasons: int) -> Mapping[str, Finding]:

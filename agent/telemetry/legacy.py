@@ -53,4 +53,4 @@ LEGACY: dict[str, str] = {
     **{f"dcgm_{old}": f"DCGM_FI_DEV_{new}" for old, new in _DEVICE.items()},
     **{f"dcgm_fi_prof_{name}": f"DCGM_FI_PROF_{name.upper()}" for name in _PROFILING},
 }
-"""Old name to field."""
+"""The field for each old name."""

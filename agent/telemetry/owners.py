@@ -14,18 +14,21 @@ from msgspec import Struct
 from agent.kubelet.containers import PodContainer, PodLookup
 
 _ID = re.compile(r"(?:^|[-:])([0-9a-f]{64})(?:\.scope)?$")
-"""``<id>``, ``cri-containerd-<id>.scope``, ``crio-<id>.scope``, ``docker-<id>.scope``, ``libpod-<id>.scope``,
-``kubepods-...:cri-containerd:<id>``."""
+"""The cgroup of a container: ``<id>``, ``cri-containerd-<id>.scope``, ``crio-<id>.scope``, ``docker-<id>.scope``,
+``libpod-<id>.scope``, ``kubepods-...:cri-containerd:<id>``.
+"""
 _POD = re.compile(r"(?:^|-)pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$")
-"""``pod<uid>`` or ``kubepods-burstable-pod<uid, underlined>.slice``; a static pod's uid is a hash without dashes."""
+"""The cgroup of a pod: ``pod<uid>`` or ``kubepods-burstable-pod<uid, underlined>.slice``; a static pod's uid is a hash
+without dashes.
+"""
 _MONITOR = "crio-conmon-"
 LONGEST = 64 << 10
 
 
 class CgroupOwner(Struct, frozen=True):
-    """What a process's cgroup says: container ids, outermost first, and the pod's uid with dashes.
+    """The owner that a process's cgroup names: container ids, outermost first, and the pod's uid with dashes.
 
-    Of a pod the first container is the pod's own, the further ones run inside it. Where the cgroup names no pod
+    In a pod the first container is the pod's own, the further ones run inside it. Where the cgroup names no pod
     (``pod_uid`` None) the first may be the node itself, when that is a container.
     """
 
@@ -70,7 +73,7 @@ def read(proc_root: Path, pid: int) -> CgroupOwner | None:
 
 
 def owners_of(pids: Iterable[int], proc_root: Path, pods: PodLookup) -> Mapping[int, PodContainer]:
-    """The pods' processes among ``pids``. Read again each time: the kernel reuses pids."""
+    """The pod of each process in ``pids`` that a pod runs. They are read again each time: the kernel reuses pids."""
     found: dict[int, PodContainer] = {}
     for pid in set(pids):
         owner = read(proc_root, pid)

@@ -1,7 +1,8 @@
 """A pod's uid and labels as labels of its series, as dcgm-exporter writes them, and how many there may be. Pure.
 
-A label's name has every character that Prometheus does not take replaced by ``_``; a name that a series has already
-is left out. Series do not become more by it, but each pod's are its own: what is not asked for is not there.
+A label's name has every character that Prometheus does not take replaced by ``_``; a name that a series has already is
+left out. These labels make no more series, but each pod's series become its own: they are written only where they are
+asked for.
 """
 
 import re
@@ -14,7 +15,7 @@ from agent.kubelet.containers import ClaimUse, PodIdentity
 
 POD_UID = "pod_uid"
 MOST_LABELS = 16
-"""Labels of one pod on its series, in the order of their names; further ones are left out."""
+"""The most labels of one pod on its series, in the order of their names; further ones are left out."""
 _UNFIT = re.compile(r"[^a-zA-Z0-9_]", re.ASCII)
 
 CLAIM_LABELS = (
@@ -26,7 +27,7 @@ CLAIM_LABELS = (
     "dra_mig_profile",
     "dra_mig_device_uuid",
 )
-"""As dcgm-exporter calls them, of a device that a pod has by claim."""
+"""dcgm-exporter's labels of a device that a pod has by claim."""
 
 RESERVED = frozenset(
     {
@@ -37,7 +38,7 @@ RESERVED = frozenset(
         *("window_size_in_ms", "health_watch", "health_error_code", "instance", "job"),
     }
 )
-"""Names that series have already, or that Prometheus gives them."""
+"""The names that series have already, or that Prometheus gives them."""
 
 
 class PodLabelChoice(Struct, frozen=True):
@@ -54,7 +55,7 @@ class PodLabelChoice(Struct, frozen=True):
         return cls(settings.pod_uid, settings.pod_labels, tuple(map(re.compile, settings.pod_label_allowlist)))
 
     def pairs(self, pod: PodIdentity) -> tuple[tuple[str, str], ...]:
-        """Names and values, the uid first, then labels by name; each name once."""
+        """The names and values of the labels, the uid first, then labels by name; each name once."""
         found = {POD_UID: pod.uid} if self.uid else {}
         for key, value in self._chosen(pod.labels):
             name = label_name(key)
@@ -77,7 +78,7 @@ def label_name(key: str) -> str:
 
 
 def claim_pairs(claim: ClaimUse) -> tuple[tuple[str, str], ...]:
-    """dcgm-exporter's labels of a claim; none without one."""
+    """dcgm-exporter's labels of a claim; none for a device without one."""
     pairs = zip(
         CLAIM_LABELS,
         (claim.name, claim.namespace, claim.driver, claim.pool, claim.device, claim.profile, claim.mig),

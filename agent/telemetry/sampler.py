@@ -3,7 +3,7 @@
     every interval: each GPU on its own NVML thread -> readings -> owners of processes -> usage -> text
     a scrape:       the text, made again only where holders or faults have changed since
 
-A GPU that does not answer has no series until it does; nothing is shown of a moment that has passed.
+A GPU that does not answer has no series until it does: old readings are never shown.
 """
 
 import asyncio
@@ -42,13 +42,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SECOND_LOOK_S = 1.0
-"""The first figures between two samples come so soon after a start, a reset or a new GPU; and no two passes come
-sooner: the driver samples processes about so often, and would have nothing new to say."""
+"""The seconds from the first pass after a start, a reset or a new GPU to the next, which gives figures between two
+samples; also the shortest time between two passes: the driver samples processes about as often, and would have nothing
+new.
+"""
 CALL_TIMEOUT_S = 5.0
 LONGEST_TEXT_S = 60.0
-"""How old a scrape's text may be: what happened of late expires by itself, with a pass or without."""
+"""The longest age of a scrape's text in seconds: recent events expire by themselves, with a pass or without."""
 ALWAYS = frozenset({POWER, CLOCK_REASONS})
-"""Read whatever is exported: our own series need them."""
+"""The figures that are read whatever is exported: our own series need them."""
 
 
 class Gpus(Protocol):
@@ -56,7 +58,7 @@ class Gpus(Protocol):
 
     @property
     def session(self) -> int:
-        """Counts NVML sessions; 0 while none is open."""
+        """The number of the open NVML session, counted from 1; 0 while none is open."""
 
     async def read(self, uuid: GpuUuid, function: Callable[[Any], T], timeout_s: float) -> T:
         """Run ``function(handle)`` on the GPU's thread. Raises NvmlError."""
@@ -72,8 +74,8 @@ class Pass(Struct, frozen=True):
 class Sampler:
     """One node's figures.
 
-    ``problem`` gets one line about what is wrong with the collectors file; ``passed`` gets how many GPUs a pass read
-    and failed to read, and how long it took in seconds.
+    ``problem`` gets one line about a mistake in the collectors file; ``passed`` gets how many GPUs a pass read and
+    failed to read, and how long it took in seconds.
 
     ``claims`` says by which claim a device is held. All other attributes are written on the event loop alone; a GPU's
     thread touches that GPU's ``GpuReader`` only. A pass sets ``_pass`` and updates ``_energy`` and ``_activity``
@@ -117,10 +119,10 @@ class Sampler:
         self._problem = problem
         self._passed = passed
 
-    # When
+    # -- times of passes
 
     async def run(self, gpus: Gpus) -> None:
-        """Read every interval until cancelled. While no NVML session is open there is nothing to show."""
+        """Read the GPUs every interval until cancelled. While no NVML session is open no GPU is shown."""
         due_s = self._clock.monotonic()
         while True:
             self._nudged.clear()
@@ -147,7 +149,7 @@ class Sampler:
         self._text = None
 
     def xid(self, gpu: GpuUuid, xid: int) -> None:
-        """An XID was seen."""
+        """Count an XID that was seen."""
         now_s = self._clock.monotonic()
         self._last_xid.add(gpu, xid, now_s)
         self._xids.add(gpu, xid, now_s)
@@ -159,7 +161,7 @@ class Sampler:
 
     @settings.setter
     def settings(self, settings: MetricsSettings) -> None:
-        """Take new settings; the events counted so far are kept for as long as those say."""
+        """Take new settings; the events counted so far are kept for as long as the new settings say."""
         self._settings = settings
         self._last_xid.shown_s = settings.xid_shown_s
         self._xids.window_s = settings.xid_window_ms / 1000
@@ -175,10 +177,10 @@ class Sampler:
         self._pass = Pass()
         self._text = None
 
-    # A pass
+    # -- a pass
 
     async def sample(self, gpus: Gpus) -> bool:
-        """One pass over all GPUs. True where some GPU has nothing to compare with yet: another is due soon."""
+        """Read all GPUs once. True where some GPU has no earlier sample to compare with: another pass is due soon."""
         start_s, session = self._clock.monotonic(), gpus.session
         here = [gpu for gpu in self._node_state.node.gpus if gpu.readable]
         wanted = self._wanted()
@@ -191,7 +193,7 @@ class Sampler:
         readings = {answer.uuid: answer for answer in answers if answer is not None}
         pids = [process.pid for reading in readings.values() for process in reading.processes]
         owners = owners_of(pids, self._process_root, self._pods)
-        await asyncio.sleep(0)  # some milliseconds each on a full node: the kubelet's calls go between
+        await asyncio.sleep(0)  # the steps take some milliseconds each on a full node: the kubelet's calls go between
         self._pass = Pass(readings, owners)
         self._account()
         await asyncio.sleep(0)
@@ -224,7 +226,7 @@ class Sampler:
         return ALWAYS | {field.shows for field in self.collectors.fields}
 
     def _account(self) -> None:
-        """Update what lasts from pass to pass: energy and idle times."""
+        """Update the sums over several passes: energy and idle times."""
         scene = self._scene()
         watts: dict[GpuUuid, dict[User, float]] = {}
         pairs: set[User] = set()
@@ -273,7 +275,7 @@ class Sampler:
         return any(field.name == name for field in self.collectors.fields)
 
     def validate(self) -> None:
-        """Recompute the invariants of everything that is kept."""
+        """Check the invariants of all kept state."""
         self._energy.validate()
         self._activity.validate()
         self._xids.validate()
@@ -281,10 +283,10 @@ class Sampler:
         usage.validate(self._scene().usages, self._pass.readings)
         assert self._readers.keys() >= self._pass.readings.keys(), "a reading without a reader"
 
-    # Out
+    # -- the text for scrapes
 
     def exposition(self) -> bytes:
-        """The text format. Never asks NVML."""
+        """The text for a scrape. NVML is never asked."""
         if self._text is None or self._clock.monotonic() - self._written_s > LONGEST_TEXT_S:
             self._text = self._write()
         return self._text
@@ -346,11 +348,11 @@ class Sampler:
         known = {name: self._pods.identity(*name) for name in pods}
         return {name: choice.pairs(identity) for name, identity in known.items() if identity is not None}
 
-    # The collectors file
+    # -- the collectors file
 
     def _read_collectors(self) -> None:
-        """Read the file where it has changed; a bad file changes nothing. One that cannot be read is tried again at the
-        next pass.
+        """Read the file where it has changed; a bad file changes nothing. A file that cannot be read is tried again at
+        the next pass.
         """
         path = self.settings.collectors
         identity: tuple[str | int, ...] | None = None if path is None else (str(path), *_identity(path))

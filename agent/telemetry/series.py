@@ -1,8 +1,9 @@
-"""From what each device did to the series that Prometheus reads. Pure.
+"""Turns each device's usage into the series that Prometheus reads. Pure.
 
 DCGM's series carry dcgm-exporter's labels in its order. A device that one container has for itself carries its pod on
-every series. On a shared one, what can be divided (see ``fields.PER_POD``) is one series a pod with that pod's own part
-and one without a pod for the rest, so that sums stay true; the rest of its series are the device's, without a pod.
+every series. On a shared one, each figure that can be divided (see ``fields.PER_POD``) has one series for each pod with
+that pod's own part and one without a pod for the rest, so that sums stay true; the rest of its series are the device's,
+without a pod.
 """
 
 from collections.abc import Iterable, Mapping
@@ -65,7 +66,7 @@ OWN: tuple[Family, ...] = (
     Family(POD_IDLE, "gauge", "Time since the device last worked for this pod, as far as the agent has seen."),
     Family(POD_USE, "gauge", "1 for what the pod does with the device: active, warm, held or empty."),
 )
-"""Our own names, beside DCGM's."""
+"""The families under our own names, beside DCGM's."""
 
 _PARTS: tuple[tuple[str, Figure, float], ...] = (
     (POD_SM, Figure.SM, 0.01),
@@ -81,7 +82,7 @@ _REST = (("owner", "unattributed"),)
 
 
 class Recent(Struct, frozen=True, kw_only=True):
-    """One GPU's recent events. ``xid`` is the one that is shown, ``open_xid`` that of the worst open fault.
+    """One GPU's recent events. ``xid`` is the XID that is shown, ``open_xid`` that of the worst open fault.
 
     ``xids`` and ``clock_events`` count within their windows, by XID and by reason.
     """
@@ -159,7 +160,7 @@ def write(scene: Scene) -> Writer:
 
 
 class _Names:
-    """Label texts, each made once."""
+    """The label texts of one exposition, each made once."""
 
     def __init__(self, scene: Scene) -> None:
         self._host = (scene.host_label, scene.host)
@@ -233,7 +234,7 @@ class _Names:
 
 
 def _pod(name: PodContainer) -> tuple[tuple[str, str], ...]:
-    # The order in which dcgm-exporter writes them.
+    # dcgm-exporter writes them in this order.
     return ("container", name.container), ("namespace", name.namespace), ("pod", name.pod)
 
 
@@ -303,7 +304,7 @@ def _own_lasting(writer: Writer, usage: Usage, scene: Scene, pods: Mapping[PodCo
 
 
 def _recent(writer: Writer, names: _Names, gpu: Gpu, held: Tenants, scene: Scene) -> None:
-    """Recent events of every GPU, also of one that does not answer: they come from XIDs and open faults."""
+    """Write the recent events of every GPU, also of one that does not answer: they come from XIDs and open faults."""
     recent = scene.recent.get(gpu.uuid, NOTHING_RECENT)
     pod = dict(names.pod(held.holders[0], GpuPart(gpu.uuid))) if held.exclusive else {}
 
@@ -313,7 +314,7 @@ def _recent(writer: Writer, names: _Names, gpu: Gpu, held: Tenants, scene: Scene
     writer.add(OPEN_XID, names.short(gpu, GpuPart(gpu.uuid)), recent.open_xid)
     if writer.wants(XID_ERRORS):
         add(XID_ERRORS, recent.xid, err_code=str(recent.xid), err_msg=_xid_name(recent.xid))
-    # Where nothing was counted there is one series that says so, without an event.
+    # Where nothing was counted one series without an event says so.
     if writer.wants(XID_COUNT):
         window = str(scene.xid_window_ms)
         for xid, count in sorted(recent.xids.items()):

@@ -1,4 +1,4 @@
-"""How much of a device each pod used. Pure arithmetic: a device's figures are split, never added up from parts.
+"""Each pod's use of a device. Pure arithmetic: a device's figures are split, never added up from parts.
 
 Processes' samples do not add up to the device's figure (each is a mean over its own moments), so the device's figure is
 divided in their proportion. The use of no known pod is ``unattributed``: the parts and this rest always add up to the
@@ -39,7 +39,9 @@ class Split(Struct, frozen=True):
     known: bool = True
 
     def validate(self) -> None:
-        """Parts and rest are the whole, none is negative, and without knowledge there are no parts."""
+        """Check that parts and rest are the whole, that none is negative, and that without knowledge there are no
+        parts.
+        """
         parts = sum(self.pods.values()) + self.unattributed
         assert abs(parts - self.total) <= TOLERANCE * max(1.0, abs(self.total)), f"{parts} is not {self.total}"
         assert all(part >= 0 for part in self.pods.values()), "a negative part"
@@ -48,9 +50,9 @@ class Split(Struct, frozen=True):
 
 
 class DeviceUse(Struct, frozen=True):
-    """A GPU or a GPU instance during one pass, as far as attribution needs it.
+    """The use of a GPU or a GPU instance during one pass, as far as attribution needs it.
 
-    ``totals`` has no key for what the device does not give. ``exclusive``: its one holder has it for itself.
+    ``totals`` has no key for a figure that the device does not give. ``exclusive``: its one holder has it for itself.
     ``sampled``: the driver gave utilisation by process.
     """
 
@@ -63,9 +65,10 @@ class DeviceUse(Struct, frozen=True):
 
 
 class Attribution(Struct, frozen=True):
-    """Every figure of a device by pod. ``active`` are the pods that did something; None where that is unknown.
+    """Every figure of a device by pod. ``active`` says for each pod whether it did something; None where that is
+    unknown.
 
-    ``occupied``: NVML lists a process there.
+    ``occupied``: NVML lists a process on the device.
     """
 
     splits: dict[Figure, Split] = field(default_factory=dict)
@@ -77,7 +80,7 @@ class Attribution(Struct, frozen=True):
         return tuple(sorted(self.active))
 
     def validate(self) -> None:
-        """Every split is whole, and names no pod that the device does not have."""
+        """Check that every split is whole, and names no pod that the device does not have."""
         for split in self.splits.values():
             split.validate()
             assert split.pods.keys() <= self.active.keys(), "a part for a pod that is not there"
@@ -92,13 +95,15 @@ _WEIGHTS: dict[Figure, Callable[[ProcessReading], float]] = {
     Figure.POWER_W: lambda reading: reading.sm,
 }
 ACTIVE_RATIO = 0.001
-"""A mean over the whole interval above this is activity; one query a second of a small model is more."""
+"""The ratio, a mean over the whole interval, above which a device counts as active; one query a second of a small model
+is more.
+"""
 ACTIVE_PERCENT = 1.0
-"""A whole percent, the smallest that NVML's rates can show."""
+"""The percent from which a device counts as active: the smallest that NVML's rates can show."""
 
 
 def attribute(use: DeviceUse) -> Attribution:
-    """The device's figures by pod."""
+    """Divide the device's figures among its pods."""
     if use.exclusive and len(use.holders) == 1:
         return _exclusive(use, use.holders[0])
     names = {*use.holders, *(use.owners[process.pid] for process in use.processes if process.pid in use.owners)}
@@ -147,7 +152,9 @@ def _in_proportion(figure: Figure, total: float, use: DeviceUse, names: set[PodC
 
 
 def divide(total: float, weights: Mapping[PodContainer, float], others: float) -> Split:
-    """``total`` in proportion to the weights; the rest is what ``others`` weigh. Without any weight all is the rest."""
+    """Divide ``total`` in proportion to the weights; the rest is the part of ``others``. Without any weight all is the
+    rest.
+    """
     whole = sum(weights.values()) + others
     if whole <= 0 or total <= 0:
         return Split(total=total, pods=dict.fromkeys(weights, 0.0), unattributed=total)
@@ -156,7 +163,8 @@ def divide(total: float, weights: Mapping[PodContainer, float], others: float) -
 
 
 def _memory(total: float, use: DeviceUse, names: set[PodContainer]) -> Split:
-    """Memory is counted, not divided; where the processes' figures exceed the device's they are shared out of it.
+    """The memory of each pod. It is counted, not divided; where the processes' figures exceed the device's they are
+    scaled down to it.
 
     Two processes that share memory both show it, and lists and total are not read at one instant.
     """

@@ -1,6 +1,7 @@
 """The use of each device by pod: readings, holders and processes' owners joined. Pure.
 
-A GPU in MIG mode is itself, with what only the whole board has, and its GPU instances, with what each of them has.
+A GPU in MIG mode counts as several devices: itself, with the figures that only the whole board has, and its GPU
+instances, with the figures that each of them has.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ FIGURES = {
     Figure.POWER_W: POWER,
 }
 GPM, RATES = "gpm", "utilization"
-"""Where a busy ratio comes from: the engine's own measure (Hopper and newer, MIG too), or NVML's rates."""
+"""The sources of a busy ratio: the engine's own measure (Hopper and newer, MIG too), or NVML's rates."""
 
 
 class Busy(Struct, frozen=True):
@@ -41,7 +42,7 @@ class Busy(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """One device. ``values`` are those that its own series show; ``profile`` is empty for a whole GPU."""
+    """The usage of one device. ``values`` are those that its own series show; ``profile`` is empty for a whole GPU."""
 
     gpu: Gpu
     place: GpuPart
@@ -58,7 +59,7 @@ def usages(
     tenancy: Mapping[GpuPart, Tenants],
     owners: Mapping[int, PodContainer],
 ) -> tuple[Usage, ...]:
-    """Every device that was read, by GPU index, each GPU before its instances."""
+    """The usage of every device that was read, by GPU index, each GPU before its instances."""
     found: list[Usage] = []
     for gpu in node.gpus:
         reading = readings.get(gpu.uuid)
@@ -72,7 +73,9 @@ def usages(
 
 
 def validate(found: Sequence[Usage], readings: Mapping[GpuUuid, GpuReading]) -> None:
-    """Every split is whole; the power of a board and its instances together is what the board draws."""
+    """Check that every split is whole, and that the power of a board and its instances together is what the board
+    draws.
+    """
     drawn: dict[GpuUuid, float] = {}
     for usage in found:
         usage.attribution.validate()
@@ -170,7 +173,7 @@ def _slices(gpu: Gpu) -> dict[int, int]:
 
 
 def _busy_of_instances(gpu: Gpu, reading: GpuReading) -> Busy | None:
-    """The board's from its instances', each by its slices; None where one of them does not tell."""
+    """The board's busy ratio from its instances', each weighted by its slices; None where one of them does not tell."""
     slices = _slices(gpu)
     ratios = [(slices.get(instance.gi_id, 0), instance.values.get(GR_ENGINE_ACTIVE)) for instance in reading.instances]
     if any(ratio is None for _, ratio in ratios):
@@ -181,7 +184,7 @@ def _busy_of_instances(gpu: Gpu, reading: GpuReading) -> Busy | None:
 def _power_weights(gpu: Gpu, reading: GpuReading) -> tuple[dict[int, float], float]:
     """The estimated division of the board's power among its instances, and the rest that goes to none of them.
 
-    By slices times activity where GPM tells it, else by slices: an idle slice and a busy one then look the same.
+    The weights are slices times activity where GPM tells it, else slices: an idle slice and a busy one then look equal.
     """
     slices = _slices(gpu)
     by_size = {instance.gi_id: float(slices.get(instance.gi_id, 0)) for instance in reading.instances}

@@ -1,6 +1,6 @@
 """Recent events: the last XID of each GPU, and counts over a sliding window. Pure.
 
-Of one window a bounded number of counts is kept, however many events there are: those of one second are one.
+A bounded number of counts is kept for each window, however many events there are: those of one second are one count.
 """
 
 from collections import deque
@@ -14,18 +14,18 @@ from inventory.devices import GpuUuid
 KindT = TypeVar("KindT", bound=Hashable)
 
 MOST_KINDS = 64
-"""Different events of one GPU that are told apart within one window; further ones are not counted."""
+"""The most different events of one GPU that are told apart within one window; further ones are not counted."""
 
 
 class SlidingCounts(Generic[KindT]):
-    """How often each kind of event was seen on each GPU in the last ``window_s`` seconds, to a second."""
+    """The number of events of each kind on each GPU in the last ``window_s`` seconds, to a second."""
 
     def __init__(self, window_s: float) -> None:
         self.window_s = window_s
         self._seen: dict[GpuUuid, deque[tuple[int, dict[KindT, int]]]] = {}
 
     def add(self, gpu: GpuUuid, kind: KindT, now_s: float) -> None:
-        """One more, at a time that never goes back."""
+        """Count one event, at a time that never goes back."""
         seen = self._seen.setdefault(gpu, deque())
         self._expire(seen, now_s)
         second = int(now_s)
@@ -36,7 +36,7 @@ class SlidingCounts(Generic[KindT]):
             counts[kind] = counts.get(kind, 0) + 1
 
     def counts(self, gpu: GpuUuid, now_s: float) -> dict[KindT, int]:
-        """The counts by kind, most of them ``MOST_KINDS``; empty where nothing was seen."""
+        """The counts by kind, at most ``MOST_KINDS``; empty where nothing was seen."""
         seen = self._seen.get(gpu)
         if seen is None:
             return {}
@@ -49,7 +49,7 @@ class SlidingCounts(Generic[KindT]):
         return found
 
     def keep(self, gpus: Collection[GpuUuid]) -> None:
-        """Drop the GPUs that are not among these."""
+        """Drop the GPUs that are not in ``gpus``."""
         for gpu in self._seen.keys() - set(gpus):
             del self._seen[gpu]
 
@@ -58,7 +58,7 @@ class SlidingCounts(Generic[KindT]):
             seen.popleft()
 
     def validate(self) -> None:
-        """Seconds ascend, counts are positive, and their number is bounded."""
+        """Check that seconds ascend, that counts are positive, and that their number is bounded."""
         for gpu, seen in self._seen.items():
             seconds = [second for second, _ in seen]
             assert seconds == sorted(set(seconds)), f"{gpu}: seconds out of order"
@@ -82,11 +82,11 @@ class XidMemory:
         self._last[gpu] = LastXid(xid, now_s)
 
     def last(self, gpu: GpuUuid, now_s: float) -> int:
-        """The XID; 0 where none was seen within ``shown_s``."""
+        """The last XID; 0 where none was seen within ``shown_s``."""
         seen = self._last.get(gpu)
         return seen.xid if seen is not None and now_s < seen.at_s + self.shown_s else 0
 
     def keep(self, gpus: Collection[GpuUuid]) -> None:
-        """Drop the GPUs that are not among these."""
+        """Drop the GPUs that are not in ``gpus``."""
         for gpu in self._last.keys() - set(gpus):
             del self._last[gpu]

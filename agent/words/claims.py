@@ -1,7 +1,7 @@
-"""Why a ResourceClaim is not prepared: what the kubelet is told, and writes into an Event of the pod.
+"""The reasons why a ResourceClaim is not prepared, which the kubelet writes into an Event of the pod.
 
-``claim`` is its namespace and name, ``where`` a config or a device of it. Values are cut: they are those of whoever
-makes claims.
+``claim`` is its namespace and name, ``where`` a config or a device of it. Values are cut: they come from whoever makes
+claims.
 """
 
 from inventory.words.catalog import Kind, Place, said

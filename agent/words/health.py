@@ -1,4 +1,4 @@
-"""What a device's health is: Events of its node, ``status.devices[].health`` of the GpuNode.
+"""Sentences about a device's health: Events of its node, ``status.devices[].health`` of the GpuNode.
 
 The names of XIDs, and what each asks of a person, stand in the table of ``agent.health.xids``.
 """
@@ -18,7 +18,7 @@ def changed(device: str, old: str, new: str, seconds: str, cause: str) -> str:
 
 @_refusal
 def worsened(device: str, old: str, new: str, seconds: str, cause: str, action: str) -> str:
-    """``changed``, where somebody can do something about it."""
+    """Like ``changed``, with an action that somebody can take."""
     return f"{device}: {old} -> {new} after {seconds} s: {cause}. To do: {action}"
 
 

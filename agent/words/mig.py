@@ -1,6 +1,7 @@
-"""How a GPU's MIG layout comes about: ``status.problems`` of the GpuNode, Events of its node, the mig.config label.
+"""Sentences about changes of a GPU's MIG layout: ``status.problems`` of the GpuNode, Events of its node, the mig.config
+label.
 
-``gpu`` is a GPU's name with its UUID, ``pods`` and ``what`` say who is in the way.
+``gpu`` is a GPU's name with its UUID, ``pods`` and ``what`` name what is in the way.
 """
 
 from inventory.words.catalog import Kind, Place, said

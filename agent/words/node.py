@@ -1,4 +1,5 @@
-"""What is not as it was asked for on a node, and what has happened to it: ``status.problems`` of the GpuNode, Events.
+"""Sentences about settings that could not be carried out on a node, and events there: ``status.problems`` of the
+GpuNode, Events.
 
 ``place`` is a file or an object with its line.
 """

@@ -1,1 +1,1 @@
-"""``tessera advise``: smaller requests that would do."""
+"""``tessera advise``: smaller requests that would be enough."""

@@ -1,7 +1,7 @@
 """A container's request, its use, and the smaller request that would be enough. Pure.
 
-Shares are of physical GPUs. An instance's is what it blocks of its GPU, in compute slices or in memory slices,
-whichever is more. Advice is never more than was asked and never less than the use with its headroom.
+Shares are of physical GPUs. An instance's share is the part of its GPU that it blocks, in compute slices or in memory
+slices, whichever is more. Advice is never more than was asked and never less than the use with its headroom.
 """
 
 import math
@@ -22,9 +22,9 @@ _EPSILON = 1e-6
 
 class AdviceKind(StrEnum):
     RELEASE = "release"
-    """Nothing was ever done with it."""
+    """The container never used its devices."""
     COUNT = "count"
-    """Fewer of the same."""
+    """The container needs fewer devices of the same kind."""
     MIG = "mig"
     FRACTION = "fraction"
     KEEP = "keep"
@@ -50,7 +50,7 @@ class Product(Struct, frozen=True):
         return max(profile.slices / slices, profile.size / size)
 
     def activity(self, profile: MigProfile) -> float:
-        """How much of the GPU's work an instance of the profile can do."""
+        """The part of the GPU's work that an instance of the profile can do."""
         return profile.slices / max(offered.slices for offered in self.profiles)
 
     def named(self, name: str) -> MigProfile | None:
@@ -60,8 +60,8 @@ class Product(Struct, frozen=True):
 class Used(Struct, frozen=True):
     """One device of a container: a GPU, an instance, or a share. Unknown figures are None.
 
-    ``share`` is what ``tessera_gpu_allocation`` says; ``activity_p95`` is a part of the GPU, of an instance
-    where it is one. ``empty``: its agent never saw it in use.
+    ``share`` is the value of ``tessera_gpu_allocation``; ``activity_p95`` is a part of the GPU, or of the instance
+    where the device is one. ``empty``: its agent never saw it in use.
     """
 
     share: float
@@ -73,7 +73,9 @@ class Used(Struct, frozen=True):
 
     @property
     def untouched(self) -> bool:
-        """A device without processes may still show some of its memory as used: the driver's."""
+        """Whether the device was never used. A device without processes may still show some of its memory as used: the
+        driver's.
+        """
         return self.activity_p95 == 0 and (self.empty or (self.memory_max_mib or 0.0) < NOTHING_MIB)
 
 
@@ -100,7 +102,7 @@ class AdviceOptions(Struct, frozen=True):
 
 
 class Advice(Struct, frozen=True, kw_only=True, rename="camel"):
-    """For one ContainerDevices. ``needs_gpus`` and ``frees_gpus`` add up to ``asked_gpus``."""
+    """The advice for one ContainerDevices. ``needs_gpus`` and ``frees_gpus`` add up to ``asked_gpus``."""
 
     namespace: str
     pod: str
@@ -141,13 +143,13 @@ class _Choice(Struct, frozen=True):
 
 
 class _Unknown(Exception):  # noqa: N818 - no error: a container without enough figures
-    """One line: what is missing."""
+    """The figures of a container are not enough; one line says which is missing."""
 
 
 def report(
     requests: Iterable[ContainerDevices], products: Mapping[str, Product], wish: AdviceOptions, window_s: float
 ) -> AdviceReport:
-    """Advice for all of them, those that free most first."""
+    """Advice for all requests, those that free most first."""
     found = sorted(
         (advise(request, products.get(request.product), wish) for request in requests),
         key=lambda advice: (-advice.frees_gpus, advice.namespace, advice.pod, advice.container, advice.asked),
@@ -210,7 +212,7 @@ def _asked(request: ContainerDevices) -> str:
 
 
 def _busy(request: ContainerDevices) -> float | None:
-    """In GPUs; of instances the busiest one's ratio."""
+    """The busy ratio in GPUs; for instances that of the busiest one."""
     ratios = [device.activity_p95 for device in request.devices]
     if request.mode == MIG:
         return None if None in ratios else max((ratio for ratio in ratios if ratio is not None), default=None)
@@ -245,21 +247,21 @@ def _choice(request: ContainerDevices, product: Product | None, wish: AdviceOpti
     if not smaller:
         return _Choice(AdviceKind.KEEP, _asked(request), asked_gpus)
     wanted = AdviceKind.MIG if wish.prefer is Prefer.MIG else AdviceKind.FRACTION
-    # Of a whole GPU the kind of part that is preferred; else whatever frees most.
+    # For a whole GPU the preferred kind of part is chosen; otherwise the one that frees most.
     return min(smaller, key=lambda choice: (request.mode == WHOLE and choice.kind is not wanted, choice.share))
 
 
 def _needs(request: ContainerDevices, wish: AdviceOptions) -> tuple[float, float]:
-    """With headroom: activity (in devices) and memory (MiB) of all devices together."""
+    """The needs with headroom: activity (in devices) and memory (MiB) of all devices together."""
     more = 1 + wish.headroom
     busy = math.fsum(device.activity_p95 or 0.0 for device in request.devices)
-    # The 95th percentile cannot exceed the maximum; two queries a moment apart can say so.
+    # The 95th percentile cannot exceed the maximum, but two queries a moment apart can return such values.
     memory = math.fsum(max(device.memory_max_mib or 0.0, device.memory_p95_mib or 0.0) for device in request.devices)
     return busy * more, memory * more
 
 
 def _parts(request: ContainerDevices, product: Product, wish: AdviceOptions) -> list[_Choice]:
-    """Parts of one GPU that are enough for the container's whole use. On shared GPUs another share only."""
+    """Parts of one GPU that are enough for the container's whole use. A shared GPU has other shares only."""
     activity, memory_mib = _needs(request, wish)
     found: list[_Choice] = []
     step = wish.granularity
@@ -267,7 +269,7 @@ def _parts(request: ContainerDevices, product: Product, wish: AdviceOptions) -> 
     if percent < 100:  # noqa: PLR2004 - percent
         found.append(_Choice(AdviceKind.FRACTION, f"{percent} x {PERCENT_RESOURCE}", percent / 100))
     if request.mode == WHOLE:
-        # An instance that takes all of the GPU is no part of it.
+        # An instance that takes all of the GPU is not a part of it.
         fitting = [
             profile for profile in _fitting(product, activity, memory_mib) if product.share(profile) < 1 - _EPSILON
         ]
@@ -284,7 +286,7 @@ def _fewer(request: ContainerDevices, product: Product, wish: AdviceOptions) -> 
 
 
 def _instances(request: ContainerDevices, product: Product, wish: AdviceOptions) -> list[_Choice]:
-    """As many instances of a smaller profile, or fewer of the same."""
+    """Instances of a smaller profile in the same number, or fewer instances of the same profile."""
     profile = product.named(request.devices[0].profile)
     if profile is None or any(device.profile != profile.name for device in request.devices):
         raise _Unknown(f"{request.product} has no profile {request.devices[0].profile}")

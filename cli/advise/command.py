@@ -1,4 +1,4 @@
-"""``tessera advise``: smaller requests that would do, from what Prometheus saw."""
+"""``tessera advise``: smaller requests that would be enough, from Prometheus' figures."""
 
 import asyncio
 from collections.abc import Callable
@@ -113,7 +113,7 @@ def advise(
 
 
 def _pack(where: Where, files: tuple[Path, ...], namespace: str | None, output: str) -> None:
-    # The engine's modules are not waited for where Prometheus is asked.
+    # The engine's modules are not loaded where Prometheus is queried.
     from cli.advise import packing
 
     def told(body: Json) -> None:

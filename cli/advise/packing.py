@@ -31,7 +31,7 @@ _SYSTEMS = {KaiQueue: System.KAI, VolcanoQueue: System.VOLCANO}
 
 
 async def of_cluster(where: Where, namespace: str | None) -> Json:
-    """From the API server's objects. Raises KubeError, click.ClickException."""
+    """The moves for the API server's objects. Raises KubeError, click.ClickException."""
     async with Client(where.cluster(), timeout_s=30.0, user_agent="tessera-cli") as client:
         loaded = await Offline.load(client, where, _unlimited)
     for note in loaded.notes:
@@ -40,7 +40,7 @@ async def of_cluster(where: Where, namespace: str | None) -> Json:
 
 
 def of_files(files: Iterable[Path], config: Path | None, namespace: str | None) -> Json:
-    """From files that hold the same objects. Raises WrongInputError."""
+    """The moves for files that hold the same objects. Raises WrongInputError."""
     try:
         settings = _unlimited(default() if config is None else load(config))
         objects = list(_objects(named(read_documents(files))))
@@ -59,7 +59,7 @@ def _unlimited(config: ControllerConfig) -> ControllerConfig:
 
 
 def _objects(documents: Iterable[Document]) -> Iterator[KubernetesObject]:
-    """Kinds that nothing here goes by are passed over."""
+    """The typed objects; kinds that do not matter here are passed over."""
     for document in documents:
         try:
             yield read_gpu_node(document.data) if document.kind == GPU_NODE else decode_object(document.data)

@@ -1,4 +1,4 @@
-"""What ``tessera advise`` asks Prometheus, and its answers as ContainerDevices.
+"""The queries of ``tessera advise`` to Prometheus, and their answers as ContainerDevices.
 
 Series of one device and container are joined by the labels that name them, not by the agent's address, which an agent's
 restart changes.
@@ -16,7 +16,7 @@ from kube.prometheus import Labels, NotLetInError, Prometheus, PrometheusError, 
 from simulator.boards import products
 
 TIMEOUT_S = 120.0
-"""A week's percentiles of a large fleet take Prometheus a while."""
+"""The time limit of a query in seconds: a week's percentiles of a large fleet take Prometheus a while."""
 STEPS = 200
 _PLACE = ("Hostname", "hostname", "UUID", "GPU_I_ID", "GPU_I_PROFILE")
 _CONTAINER = ("namespace", "pod", "container")
@@ -26,7 +26,7 @@ _FIGURES = ("sm", "dram", "busy", "memory", "most", "empty", "used")
 
 
 async def ask(prometheus: Prometheus, queries: Mapping[str, str]) -> dict[str, Vector]:
-    """Raises click.ClickException with one line."""
+    """The answers to the queries, by name. Raises click.ClickException with one line."""
     try:
         return await prometheus.ask(queries)
     except UntrustedError as failed:
@@ -38,7 +38,7 @@ async def ask(prometheus: Prometheus, queries: Mapping[str, str]) -> dict[str, V
 
 
 def queries(window_s: float, namespace: str | None) -> dict[str, str]:
-    """By name; ``allocation`` is of now, the others of the window."""
+    """The queries by name; ``allocation`` is of now, the others of the window."""
     window = f"{max(1, round(window_s))}s"
     step = f"{max(1, round(window_s / STEPS))}s"
     mine = f'namespace="{_quoted(namespace)}"' if namespace else ""
@@ -54,7 +54,7 @@ def queries(window_s: float, namespace: str | None) -> dict[str, str]:
         "allocation": f"max by ({_BY}, resource, mode) (tessera_gpu_allocation{ours})",
         "age": f"time() - min by ({_BY}, resource, mode)"
         f" (min_over_time(timestamp(tessera_gpu_allocation{ours})[{window}:{step}]))",
-        # GPM's, where the container is alone on the device: how many SMs, and how much of the memory's bandwidth.
+        # GPM's figures, where the container is alone on the device: the share of SMs, and of the memory's bandwidth.
         "sm": f"max by ({_BY}) (quantile_over_time(0.95, DCGM_FI_PROF_SM_ACTIVE{alone}[{window}]))",
         "dram": f"max by ({_BY}) (quantile_over_time(0.95, DCGM_FI_PROF_DRAM_ACTIVE{alone}[{window}]))",
         "busy": f"max by ({_BY}) (quantile_over_time(0.95, tessera_pod_gpu_busy_ratio{pods}[{window}]))",
@@ -81,7 +81,7 @@ def check(url: str, found: Mapping[str, Vector]) -> None:
 
 
 def requests(found: Mapping[str, Vector]) -> list[ContainerDevices]:
-    """From the answers to ``queries``: one for each container, resource and mode."""
+    """The requests in the answers to ``queries``: one for each container, resource and mode."""
     figures = {name: {_key(labels): value for labels, value in found[name]} for name in _FIGURES}
     models = {_gpu(labels): labels["modelName"] for labels, _ in found["models"]}
     ages = {(_key(labels), labels.get("resource"), labels.get("mode")): age for labels, age in found["age"]}
@@ -115,7 +115,9 @@ def requests(found: Mapping[str, Vector]) -> list[ContainerDevices]:
 
 
 def known_products(found: Mapping[str, Vector]) -> dict[str, Product]:
-    """By model name: geometry from the product where it is known, else the memory as it is measured, without MIG."""
+    """The products by model name: geometry from the product where it is known, else the measured memory,
+    without MIG.
+    """
     measured = {labels["modelName"]: size for labels, size in found["sizes"]}
     names = {labels["modelName"] for labels, _ in found["models"]}
     return {name: _product(name) or Product(name, measured.get(name, 0.0)) for name in names}
@@ -146,7 +148,9 @@ def _figure(figures: Mapping[tuple[str, ...], float], key: tuple[str, ...]) -> f
 
 
 def _activity(figures: Mapping[str, Mapping[tuple[str, ...], float]], key: tuple[str, ...]) -> float | None:
-    """What a smaller device must have: SMs and bandwidth where GPM tells them, else the time that anything ran."""
+    """The activity that a smaller device must offer: SMs and bandwidth where GPM tells them, else the share of time in
+    which anything ran.
+    """
     sm = _figure(figures["sm"], key)
     return _figure(figures["busy"], key) if sm is None else max(sm, _figure(figures["dram"], key) or 0.0)
 

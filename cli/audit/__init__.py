@@ -1,1 +1,1 @@
-"""``tessera audit``: whether what a cluster did keeps the rules, judged from outside."""
+"""``tessera audit``: whether a cluster keeps the rules, judged from outside."""

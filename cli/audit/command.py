@@ -1,5 +1,5 @@
-"""``tessera audit``: record what a cluster does, or read such a record, and judge it by rules that no part of Tessera
-shares.
+"""``tessera audit``: records what a cluster does, or reads such a record, and judges it by rules that no part of
+Tessera shares.
 """
 
 import asyncio
@@ -80,7 +80,7 @@ def audit(where: Where, file: Path | None, for_s: float | None, kept: Path | Non
 
 
 def _live(where: Where, for_s: float, kept: Path | None) -> Verdict:
-    """Raises UnreadableError."""
+    """Record the cluster and judge the record. Raises UnreadableError."""
     if kept is not None:
         _record(where, for_s, kept)
         return judged(kept)

@@ -18,12 +18,14 @@ _FAST: Final = 1
 
 
 class UnreadableError(Exception):
-    """One line: the file, and for a line of it the number, the field, what was found and what was expected."""
+    """A record cannot be read; one line with the file, and for a line of it the number, the field, what was found and
+    expected.
+    """
 
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that nobody else may read: it has what pods were given in their environment. Compressed where its name
+    """A new file that no other user may read: a record has the environment of pods. It is compressed where its name
     ends in .gz. Raises OSError.
     """
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_ALONE), "wb") as file:
@@ -35,7 +37,7 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
 
 def judged(path: Path) -> Verdict:
-    """Raises UnreadableError."""
+    """The verdict on the record at ``path``. Raises UnreadableError."""
     judge = Judge()
     try:
         with path.open("rb") as file:

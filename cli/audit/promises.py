@@ -1,4 +1,4 @@
-"""What a controller's configuration promises, as the judge takes it."""
+"""Turns a controller's configuration into the settings that the judge takes."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -15,7 +15,7 @@ UNREAD: Final = "the controller's configuration: cannot be understood, what it p
 
 
 def promises(text: str | None, own_namespace: str, namespaces: Iterable[dict[str, str]]) -> tuple[Settings, list[str]]:
-    """The judge's settings, and what is not known. ``namespaces``: the labels of each."""
+    """The judge's settings, and the lines about settings that are not known. ``namespaces``: the labels of each."""
     if text is None:
         return Settings(unmanaged=("kube-system", own_namespace)), [UNKNOWN]
     try:

@@ -1,8 +1,8 @@
 """The recorder turns lists and watches of many kinds into the lines of one record. It does no I/O but the sink's; the
 time is passed in.
 
-The record's own clock begins with 0, at which everything is told that is there. After that a list is told by what
-differs from what was known.
+The record's own clock begins with 0, at which all existing objects are written. A later list is written as its
+differences from the known objects.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,8 +18,8 @@ Name = tuple[str, str]
 
 
 class Recorder:
-    """``_known`` has, by kind, the last version of each object that the record tells of; ``_blind`` the kinds of which
-    it hears nothing now; ``_lost`` those of which it has said that they are done without.
+    """Writes one record. ``_known`` has, by kind, the last version of each object in the record; ``_blind`` the kinds
+    that cannot be seen now; ``_lost`` those that the record has declared as lost.
     """
 
     def __init__(self, sink: Sink, began_s: float) -> None:
@@ -31,7 +31,7 @@ class Recorder:
         self._lost: set[Resource] = set()
 
     def begin(self, listed: Mapping[Resource, Iterable[Json]], settings: Settings, unseen: Iterable[str]) -> None:
-        """Everything that is there at first."""
+        """Write the settings and all objects that exist at first."""
         self._line(0.0, source="recorder", type="SETTINGS", settings=msgspec.to_builtins(settings))
         for what in unseen:
             self._line(0.0, source="recorder", type="UNSEEN", what=what)
@@ -41,7 +41,7 @@ class Recorder:
                 self._put(0.0, resource, _whole(resource, item))
 
     def relisted(self, resource: Resource, items: Iterable[Json], now_s: float) -> None:
-        """All objects of the kind as they are now: it sees them again."""
+        """Write the differences between a new list of the kind and the known objects: the kind is seen again."""
         at_s, known = self._at(now_s), self._known.setdefault(resource, {})
         there = {_name(each): _whole(resource, each) for each in items}
         for name in known.keys() - there.keys():
@@ -52,7 +52,7 @@ class Recorder:
         self._sighted(resource, at_s)
 
     def changed(self, resource: Resource, type_: str, item: Json, now_s: float) -> None:
-        """An event of a watch."""
+        """Write an event of a watch."""
         at_s, whole = self._at(now_s), _whole(resource, item)
         if type_ == "DELETED":
             self._known.setdefault(resource, {}).pop(_name(whole), None)
@@ -61,13 +61,13 @@ class Recorder:
             self._put(at_s, resource, whole)
 
     def blinded(self, resource: Resource, now_s: float) -> None:
-        """A watch or list of the kind failed."""
+        """Write that a watch or list of the kind failed."""
         if resource not in self._blind:
             self._blind.add(resource)
             self._line(self._at(now_s), source="recorder", type="BLIND", what=resource.plural)
 
     def lost(self, resource: Resource, now_s: float) -> None:
-        """The kind may not be followed any more, or is not served: its objects stay as they were known."""
+        """Write that the kind may not be followed any more, or is not served: its objects stay as they were known."""
         at_s = self._at(now_s)
         if resource not in self._lost:
             self._lost.add(resource)
@@ -90,7 +90,7 @@ class Recorder:
         self._line(at_s, source="api", type=type_, object=item)
 
     def _at(self, now_s: float) -> float:
-        """On the record's clock: later than the first lines, and never back."""
+        """The time on the record's clock: later than the first lines, and never back."""
         self._last_s = max(self._last_s, 0.001, round(now_s - self._began_s, 3))
         return self._last_s
 
@@ -99,7 +99,9 @@ class Recorder:
 
 
 def _whole(resource: Resource, item: Json) -> Json:
-    """Lists leave out the kind. Who manages which field takes more room than the object, and nobody judges by it."""
+    """The object with its kind, which lists leave out. Managed fields are left out: they take more room than the
+    object, and the judge does not read them.
+    """
     meta = {key: value for key, value in item.get("metadata", {}).items() if key != "managedFields"}
     return {**item, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
 

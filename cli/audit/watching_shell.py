@@ -1,4 +1,6 @@
-"""Follows what the judge goes by at an API server, with the rights of whoever asks: list, then watch, until the end."""
+"""Follows the kinds that the judge reads at an API server, with the caller's rights: list, then watch, until
+the end.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +28,7 @@ from kube.errors import ForbiddenError, KubeError, NotFoundError
 from kube.resources import Resource
 
 NEEDED: Final = (CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS, PODS)
-"""These kinds are what is judged: without one of them there is no record."""
+"""The kinds that are judged: without one of them there is no record."""
 JOBS: Final = tuple(Resource(kind.group, kind.version, kind.plural, kind.kind, namespaced=True) for kind in JOB_KINDS)
 OWNERS: Final = (
     Resource("apps", "v1", "replicasets", "ReplicaSet", namespaced=True),
@@ -35,20 +37,20 @@ OWNERS: Final = (
     Resource("leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet", namespaced=True),
 )
 ALSO: Final = (COHORTS, *JOBS, *OWNERS, DEVICE_CLAIMS, CLAIM_TEMPLATES)
-"""A kind that is not served is not missed; one that may not be read is said."""
+"""Further kinds. One that is not served is not missed; one that may not be read is reported."""
 _SHORT_S: Final = 1.0
 _JSON: Final = decoder(Json)
 
 
 class First(Struct):
-    """What there is when the record begins, and what cannot be seen, one line each."""
+    """The objects that exist when the record begins, and the kinds that cannot be seen, one line each."""
 
     listed: dict[Resource, Listing[Json]]
     unseen: list[str]
 
 
 async def first(client: Client) -> First:
-    """Raises KubeError where what is needed cannot be listed, or the API server cannot be reached."""
+    """List all kinds. Raises KubeError where a needed kind cannot be listed, or the API server cannot be reached."""
     found = First({}, [])
     for resource in (*NEEDED, *ALSO):
         try:
@@ -64,8 +66,9 @@ async def first(client: Client) -> First:
 async def follow(
     client: Client, resource: Resource, version: str, recorder: Recorder, clock: Clock, backoff: Backoff
 ) -> None:
-    """From ``version`` on, until cancelled. While a watch or list fails the record is blind for the kind; after that
-    it is told what differs. A kind that is refused is done without, unless it is needed: it would stay blind for ever.
+    """Follow the kind from ``version`` on, until cancelled. While a watch or list fails the record is blind for the
+    kind; after that it gets the differences. A kind that is refused is given up, unless it is needed: it would stay
+    blind for ever.
     """
     known: str | None = version
     while True:
@@ -100,7 +103,7 @@ async def record(
     end: asyncio.Event,
     for_s: float,
 ) -> None:
-    """From the beginning until ``for_s`` seconds are over or ``end`` is set. ``backoffs``: one for each kind."""
+    """Record from the beginning until ``for_s`` seconds are over or ``end`` is set. ``backoffs``: one for each kind."""
     listed = {resource: listing.items for resource, listing in found.listed.items()}
     recorder.begin(listed, settings, found.unseen)
     tasks = [

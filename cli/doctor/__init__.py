@@ -1,1 +1,1 @@
-"""``tessera doctor``: what is wrong on this node."""
+"""``tessera doctor``: the faults of this node."""

@@ -32,7 +32,7 @@ _ASK_TIMEOUT_S = 10.0
 
 
 class Finding(Struct, frozen=True):
-    """One line about one thing. ``advice`` is what to do, empty where nothing is wrong."""
+    """One line about one fact. ``advice`` is the next step, empty where there is no fault."""
 
     check: str
     level: str
@@ -41,8 +41,8 @@ class Finding(Struct, frozen=True):
 
 
 class Patient(Struct, frozen=True):
-    """The node that is examined. ``report`` is the running agent's own; ``silence`` why there is none. Roots are for
-    tests.
+    """The node that is examined. ``report`` is the running agent's own; ``silence`` is why there is none. Tests set the
+    roots.
     """
 
     settings: Settings
@@ -137,7 +137,7 @@ def runtime(patient: Patient) -> Iterator[Finding]:
 def compute_modes(patient: Patient) -> Iterator[Finding]:
     """Whether a GPU keeps an exclusive compute mode that no daemon of ours needs, or lacks one that ours does."""
     if patient.simulated:
-        return  # their state is the agent's own process's
+        return  # the compute modes of simulated GPUs are in the agent's own process
     exclusive = {state.device for state in patient.report.mps if state.phase is Phase.READY} if patient.report else None
     for uuid, mode in read_compute_modes():
         if mode == ComputeMode.DEFAULT and exclusive is not None and uuid in exclusive:
@@ -159,7 +159,7 @@ def mps_programs(patient: Patient) -> Iterator[Finding]:
 
 
 def mps_folders(patient: Patient) -> Iterator[Finding]:
-    """Whether servers and clients of any user get to their folders."""
+    """Whether servers and clients of any user can reach their folders."""
     if not patient.wants_mps:
         return
     problem = root_problem(patient.settings.mps_dir)
@@ -167,7 +167,7 @@ def mps_folders(patient: Patient) -> Iterator[Finding]:
         yield Finding("mps", ERROR, problem, say.shorter_folder())
     closed = folders.closed_folder(patient.settings.mps_dir)
     runs = patient.report is not None and bool(patient.report.mps)
-    # The state folder is opened by the agent itself, with its first daemon.
+    # The agent itself opens the state folder, with its first daemon.
     if closed is not None and (runs or closed != patient.settings.state_dir):
         yield Finding("mps", ERROR, say.closed_folder(closed), say.open_folder(closed))
     shm = Path("/dev/shm")  # noqa: S108 - where it is
@@ -200,7 +200,7 @@ def mps_daemons(patient: Patient) -> Iterator[Finding]:
 
 
 def _users(patient: Patient, device: str) -> Iterator[Finding]:
-    """One server serves one user at a time; clients of other users wait without an error."""
+    """Report waiting users: one server serves one user at a time; clients of other users wait without an error."""
     paths = device_paths(patient.settings.mps_dir, device)
     uids = {uid for pid in _servers(patient, paths.pipe) if (uid := uid_of(pid)) is not None}
     waiting = waiting_user(_tail(paths.control_log))
@@ -274,5 +274,5 @@ CHECKS: tuple[Check, ...] = (agent, driver, kubelet, runtime, compute_modes, mps
 
 
 def examine(patient: Patient) -> tuple[Finding, ...]:
-    """Everything found, in the order of the checks."""
+    """All findings, in the order of the checks."""
     return tuple(finding for check in CHECKS for finding in check(patient))

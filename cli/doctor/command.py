@@ -1,4 +1,4 @@
-"""``tessera doctor``: what is wrong on this node, one line each, with what to do about it."""
+"""``tessera doctor``: the faults of this node, one line each, with the next step."""
 
 import os
 import sys
@@ -58,7 +58,9 @@ def doctor(config: Path | None, kubelet_dir: Path | None, simulate: Path | None,
 
 
 def _settings(flags: dict[str, str], findings: list[Finding]) -> Settings:
-    """What the agent would run with. A config that it would refuse is a finding, and the rest goes on without it."""
+    """The settings that the agent would run with. A config that it would refuse is a finding, and the rest goes on
+    without it.
+    """
     try:
         found = load(None, dict(os.environ), flags)
     except ConfigError as wrong:

@@ -1,1 +1,1 @@
-"""``tessera explain``: why one workload waits."""
+"""``tessera explain``: the reason why one workload waits."""

@@ -1,8 +1,8 @@
-"""Which layout would give out by claim what one request asks for: by the devices that each node's agent would publish
-under ``mode: dra``. Pure.
+"""The layout that would give out by claim what one request asks for, by the devices that each node's agent would
+publish under ``mode: dra``. Pure.
 
-What the GpuNode does not tell of a GPU (its architecture, an instance's memory) cannot be selected by here: where a
-selector asks for such a thing, the layout is named with that condition.
+Facts of a GPU that the GpuNode does not tell (its architecture, an instance's memory) cannot be selected by here: where
+a selector asks for one, the layout is named with that condition.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,18 +20,18 @@ from inventory.api.names import CLIQUE, LINK_GROUP
 from inventory.devices import GpuUuid, NodeInventory
 
 DRIVER: Final = "gpu.nvidia.com"
-"""The agents' default."""
+"""The agents' default driver."""
 _UNTOLD: Final = frozenset({"architecture", "brand", "pcieRoot", "capacity"}) | {
     name.rpartition("/")[2] for name in (LINK_GROUP, CLIQUE)
 }
-"""What an agent knows of its GPUs and the GpuNode does not tell."""
+"""Attributes that an agent knows of its GPUs and the GpuNode does not tell."""
 _IN_EXAMPLE: Final = 2
-"""GPUs of each node that examples/layouts/claims.yaml gives out."""
+"""The number of GPUs of each node that examples/layouts/claims.yaml gives out."""
 _PART: Final = Device(attributes={"type": DeviceAttribute(string="mig")})
 
 
 class _Offer(NamedTuple):
-    """What a node would offer of what is asked for. ``shares``: by a layout with shares."""
+    """The devices that a node would offer for the request. ``shares``: by a layout with shares."""
 
     node: str
     gpus: int
@@ -42,7 +42,9 @@ class _Offer(NamedTuple):
 def for_claim(
     ask: ClaimAsk, class_selectors: Sequence[str], nodes: Iterable[GpuNode], drivers: Iterable[str]
 ) -> Remedy:
-    """Where no node offers it. ``drivers``: whose devices are published now; an agent's may have another name."""
+    """The remedy where no node offers the devices. ``drivers``: those whose devices are published now; an agent's may
+    have another name.
+    """
     known = [seen_of(node.metadata.name, node.status).node for node in nodes]
     if not any(node.gpus for node in known):
         return no_agent()
@@ -65,7 +67,7 @@ def for_claim(
 
 
 def _enough(ask: ClaimAsk, offers: list[_Offer]) -> Remedy:
-    """The layout, where one node has as many as are asked for."""
+    """The layout, where one node has as many devices as are asked for."""
     count = int(ask.count) if ask.count.isdigit() else 1
     best = max(offers, key=lambda each: each.devices)
     if best.shares:
@@ -103,7 +105,7 @@ def _offers(nodes: Iterable[NodeInventory], drivers: Iterable[str], selectors: S
 
 
 def _published(node: NodeInventory, *, shares: bool) -> Iterator[DraDevice]:
-    """All that the node would give out by claim."""
+    """All devices that the node would give out by claim."""
     gpus: list[GpuUuid] = [gpu.uuid for gpu in node.gpus]
     yield from offered(node, gpus, dict.fromkeys(gpus, 1) if shares else None).devices
 

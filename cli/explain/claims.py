@@ -1,7 +1,7 @@
-"""Where the devices of a pod's ResourceClaims could be: by node which the class and the request select. Pure.
+"""The nodes where the devices of a pod's ResourceClaims could be: the devices that class and request select. Pure.
 
-A device is free that no claim has, whose part is in no other's (counters of KEP 4815), or that has so much of what is
-asked for left (capacity of KEP 5075). A tainted one is withheld (KEP 5055).
+A device is free if no claim has it, or by its counters a part of it (KEP 4815). A device that several claims share is
+free if enough of the requested capacity is left (KEP 5075). A tainted one is withheld (KEP 5055).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,12 +29,12 @@ from controller.objects.deviceclaims import (
 )
 
 DeviceName = tuple[str, str, str]
-"""Driver, pool and name."""
+"""The driver, pool and name of a device."""
 _ALL: Final = "All"
 
 
 class World(Struct, frozen=True, kw_only=True):
-    """What of Dynamic Resource Allocation could be read. ``claims`` as the API server has them, of all namespaces as
+    """The readable objects of Dynamic Resource Allocation. ``claims`` as the API server has them, of all namespaces as
     far as they may be read; ``templates`` of the pod's namespace. ``agents``: the GpuNodes.
     """
 
@@ -47,7 +47,7 @@ class World(Struct, frozen=True, kw_only=True):
 
 class ClaimAsk(Struct, frozen=True, kw_only=True, rename="camel"):
     """One alternative of one request of a claim. ``selectors`` are its own, beside those of its class. ``problem``: why
-    nothing can be said of nodes, else empty.
+    no node can be judged, else empty.
     """
 
     claim: str
@@ -148,7 +148,7 @@ def _offer(
 
 
 def _tainted(device: Device, taint: Taint, by_agent: Mapping[str, Withheld]) -> Withheld:
-    """By what the node's agent tells of its GPU, where it does."""
+    """The entry of a tainted device, by what the node's agent tells of its GPU, where it does."""
     given = (device.attributes.get(name) for name in ("uuid", "parentUUID"))
     uuids = [each.string or "" for each in given if each is not None]
     known = next((by_agent[uuid] for uuid in uuids if uuid in by_agent), None)
@@ -159,11 +159,11 @@ def _tainted(device: Device, taint: Taint, by_agent: Mapping[str, Withheld]) -> 
 
 
 _Spent = Mapping[tuple[str, str, str, str], int]
-"""Each counter's rest, in nanos, by driver, pool, counter set and counter."""
+"""The rest of each counter, in nanos, by driver, pool, counter set and counter."""
 
 
 class _Taken(NamedTuple):
-    """What claims hold, and what agents withhold, by UUID."""
+    """The devices that claims hold, the rest of each counter, and the devices that agents withhold, by UUID."""
 
     held: Mapping[DeviceName, list[tuple[str, Mapping[str, int]]]]
     spent: _Spent
@@ -200,7 +200,7 @@ def _selected(driver: str, device: Device, selectors: Iterable[Selector]) -> boo
 
 
 def _held(world: World) -> dict[DeviceName, list[tuple[str, Mapping[str, int]]]]:
-    """The pods that have each device (the claim where no pod does), and what they have of its capacity."""
+    """The pods that have each device (the claim where no pod does), and their part of its capacity."""
     found: dict[DeviceName, list[tuple[str, Mapping[str, int]]]] = {}
     for claim in world.claims:
         meta, status = claim["metadata"], claim.get("status") or {}

@@ -1,7 +1,7 @@
-"""What is on its way to a node that a pod waits for: a GpuLayout that its agent is carrying out, or devices that the
+"""Devices on their way to a node that a pod waits for: a GpuLayout that its agent is carrying out, or devices that the
 agent offers and the kubelet has not taken up. Pure.
 
-A layout is on its way where the agent's own planning, on the node's GpuNode, still finds something to change.
+A layout is on its way where the agent's own planning, on the node's GpuNode, still finds a change to make.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ from inventory.layout.entries import LayoutMode, WhenBusy
 from inventory.words.plural import plural
 
 _NAMED = 4
-"""GPUs whose change is told; of more there is a number."""
+"""The most GPUs whose change is described; of more there is a number."""
 
 
 class Coming(Struct, frozen=True, kw_only=True):
-    """``layout`` is empty where the agent has made the change."""
+    """A change on its way to a node. ``layout`` is empty where the agent has made the change."""
 
     node: str
     layout: str
@@ -28,7 +28,7 @@ class Coming(Struct, frozen=True, kw_only=True):
 
 
 class Plans:
-    """What the GpuLayouts of the cluster would still change, by node."""
+    """The changes that the cluster's GpuLayouts would still make, by node."""
 
     def __init__(self, nodes: Iterable[Node], agents: Mapping[str, GpuNode], layouts: Sequence[Found]) -> None:
         self._agents = agents
@@ -47,8 +47,8 @@ class Plans:
                 self._plans.append((own[0], planned(seen_of(name, agents[name].status), own[0].layout)))
 
     def of_resource(self, resource: str, offered: Mapping[str, int]) -> Iterator[Coming]:
-        """``offered``: how much of it each node offers by the kubelet, 0 left out. Layouts that nobody can carry out
-        are told where no node offers it.
+        """The changes that bring devices of the resource. ``offered``: the number that each node offers by the kubelet,
+        0 left out. Layouts that no agent can carry out are told where no node offers the resource.
         """
         for layout, plan in self._plans:
             more = plan.after.get(resource, 0)
@@ -65,7 +65,7 @@ class Plans:
             yield from self._rivals
 
     def by_claim(self) -> Iterator[Coming]:
-        """Changes to GPUs that are given out by claim, whichever class they are of."""
+        """The changes to GPUs that are given out by claim, whichever class they are of."""
         for layout, plan in self._plans:
             if any(map(_is_claimed, plan.changes)):
                 yield _told(layout, plan, _is_claimed, "they are given out by claim then")
@@ -85,7 +85,9 @@ def _not_applied(layout: Found, plan: NodePlan) -> Coming:
 
 
 def _told(layout: Found, plan: NodePlan, is_about: Callable[[GpuChange], bool], then: str) -> Coming:
-    """Who is in the way decides whether the layout is carried out at all, and what the pod waits for."""
+    """The change in a sentence. The pods in the way decide whether the layout is carried out at all, and what the pod
+    waits for.
+    """
     changes = [each for each in plan.changes if is_about(each)] or list(plan.changes)
     shown = ", ".join(f"GPU {each.gpu}: {each.before} -> {each.after}" for each in changes[:_NAMED])
     if len(changes) > _NAMED:

@@ -1,4 +1,4 @@
-"""``tessera explain``: why one workload waits, by which numbers, who holds what it needs, and how it came to be so."""
+"""``tessera explain``: why one workload waits, with the numbers, the holders of what it needs, and its story."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ def explain(where: Where, name: str, namespace: str | None, output: str) -> None
 
 
 async def _pod(where: Where, namespace: str, name: str, output: str) -> None:
-    """The Workload that a pod belongs to is explained, then the pod."""
+    """Explain the Workload that a pod belongs to, then the pod."""
     async with Client(where.cluster(), timeout_s=30.0, user_agent=MANAGER) as client:
         pod = await pod_of(client, namespace, name)
         body = await explained_pod(client, pod)
@@ -97,12 +97,12 @@ async def _workload(where: Where, namespace: str, name: str) -> Json:
             body["pods"] = await running(asked.client, where, workload) if _runs(body) else None
             return body
     except ForbiddenError:
-        # An account that may read its own namespace only: what the controller wrote there is still its to read.
+        # The account may read its own namespace only: it may still read what the controller wrote there.
         return await _read_off(where, namespace, name)
 
 
 async def _read_off(where: Where, namespace: str, name: str) -> Json:
-    """What the Workload's own status says. Raises KubeError where that may not be read either."""
+    """The answer by the Workload's own status. Raises KubeError where that may not be read either."""
     async with Client(where.cluster(), user_agent=MANAGER) as client:
         workload = decode(await find_workload(client, namespace, name), Workload)
         click.echo("note: you may not read the queues: this is what the Workload's own status says", err=True)
@@ -154,7 +154,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
 
 
 async def _explained(asked: AnswerSource, workload: Workload) -> Json:
-    """The explanation, the controller's or one made here, with what a person wants to know first."""
+    """The explanation, the controller's or one made here, with the facts that a person wants first."""
     answer = await _live(asked, workload)
     local, found = (None, answer) if isinstance(answer, dict) else (answer, answer.explain(workload))
     name = asked.name if local is None else COMPUTED
@@ -179,19 +179,19 @@ async def _explained(asked: AnswerSource, workload: Workload) -> Json:
 
 
 async def _live(asked: AnswerSource, workload: Workload) -> "Json | Offline":
-    """What the controller says, or what is asked in its place."""
+    """The controller's answer, or the source that is asked in its place."""
     if not asked.is_live:
         return await asked.offline()
     try:
         found = await asked.controller.ask("explain", workload=workload.key)
     except UnreachableError as failed:
         return await instead(asked.client, asked.where, failed)
-    # It has not seen what the API server has: what was made a moment ago.
+    # The controller has not seen an object that was just made at the API server.
     return found if found is not None else await asked.offline()
 
 
 def _owner_of(workload: Workload) -> str | None:
-    """What controls it; of a group of pods what it was made of."""
+    """The owner that controls it; for a group of pods the object that the group was made of."""
     meta = workload.metadata
     made_of = meta.annotations.get(known.JOB_OWNER_NAME)
     owners = [owner for owner in meta.owner_references if owner.controller or owner.name == made_of]
@@ -199,7 +199,9 @@ def _owner_of(workload: Workload) -> str | None:
 
 
 def _row(given: Json) -> Json:
-    """Needed and free, and of what is free how much is the queue's own quota and how much would be borrowed."""
+    """The needed and free amounts, and the parts of the free amount that are the queue's own quota and that would be
+    borrowed.
+    """
     nominal, used, free = (_nanos(given[key]) for key in ("nominal", "used", "available"))
     left = None if nominal is None or used is None else max(0, nominal - used)
     own = left if free is None else free if left is None else min(left, free)
@@ -218,7 +220,7 @@ def _nanos(text: Any) -> int | None:
 
 
 def _quantity(nanos: int | None, like: Json) -> str | None:
-    """As the API writes the amounts beside it: memory in Gi where ``needed`` is."""
+    """The amount as the API writes those beside it: memory in Gi where ``needed`` is."""
     if nanos is None:
         return None
     if nanos % NANO:

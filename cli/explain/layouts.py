@@ -1,4 +1,4 @@
-"""Which layout would make nodes offer what a pod asks for, with the example to start from. Pure."""
+"""The layout that would make nodes offer what a pod asks for, with the example to start from. Pure."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -14,14 +14,16 @@ _MIG: Final = str(mig_resource_name(""))
 
 
 class Remedy(Struct, frozen=True, kw_only=True):
-    """``sentence``: which layout; ``file``: the example, from the root of the repository; empty where none helps."""
+    """A layout that would help. ``sentence`` names it; ``file`` is the example, from the root of the repository; empty
+    where none helps.
+    """
 
     sentence: str
     file: str = ""
 
 
 def for_resource(resource: str, nodes: Iterable[GpuNode]) -> Remedy:
-    """Where no node offers the resource."""
+    """The remedy where no node offers the resource."""
     known = tuple(nodes)
     if not any(node.status.devices for node in known):
         return no_agent()
@@ -62,7 +64,7 @@ def _mig(profile: str, nodes: tuple[GpuNode, ...]) -> Remedy:
 
 
 def how(remedy: Remedy) -> str:
-    """What to type, for a person."""
+    """The commands for a person to type."""
     pool = remedy.file.rpartition("/")[2].removesuffix(".yaml")
     label = f"kubectl label node NODE example.com/pool={pool}"
     return f"{label}; tessera layout apply -f {remedy.file}"

@@ -1,7 +1,7 @@
-"""Where a pod's GPUs could be: by node what is offered, what is free, who holds the rest and what is withheld. Pure.
+"""The nodes where a pod's GPUs could be: the devices offered, free, held by whom and withheld, by node. Pure.
 
-By resource: a node offers what it can allocate, as kube-scheduler counts (requests of the pods that are bound to it).
-By claim: a node offers the devices of its ResourceSlices that the class and the request select.
+By resource: a node offers its allocatable devices, as kube-scheduler counts (requests of the pods that are bound to
+it). By claim: a node offers the devices of its ResourceSlices that the class and the request select.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _UNTIL: Final = {
     "Probation": "it has done well for health.probationSeconds",
     "Unhealthy": "its fault is over",
 }
-"""Where an agent does not say: an older one."""
+"""The end of a state of health where an agent does not say it: an older one."""
 _NEXT: Final = "tessera node health, on the node, says what to do"
 
 
@@ -39,14 +39,14 @@ class Withheld(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Holding(Struct, frozen=True, kw_only=True):
-    """``pod`` is NAMESPACE/NAME."""
+    """A pod's part of a resource. ``pod`` is NAMESPACE/NAME."""
 
     pod: str
     amount: str
 
 
 class NodeOffer(Struct, frozen=True, kw_only=True, rename="camel"):
-    """``closed``: why the pod cannot be on the node, devices aside; empty where it can."""
+    """The devices of one node. ``closed``: why the pod cannot be on the node, devices aside; empty where it can."""
 
     node: str
     offers: int
@@ -57,7 +57,7 @@ class NodeOffer(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def asked(pod: Pod, gpu_nodes: Iterable[GpuNode]) -> dict[str, int]:
-    """The devices that it asks for by resource: those of nodes' agents, and what is named like one."""
+    """The devices that the pod asks for by resource: resources of nodes' agents, and those that are named like one."""
     known = {each.name for node in gpu_nodes for each in node.status.resources}
     found = {str(name): amount for name, amount in one_pod(pod.spec).items() if amount}
     return {name: amount for name, amount in found.items() if name in known or name.startswith(_OURS)}
@@ -66,8 +66,8 @@ def asked(pod: Pod, gpu_nodes: Iterable[GpuNode]) -> dict[str, int]:
 def by_resource(
     resource: str, pod: Pod, nodes: Iterable[Node], gpu_nodes: Mapping[str, GpuNode], pods: Sequence[Pod] | None
 ) -> tuple[NodeOffer, ...]:
-    """What each node that has the resource offers of it. ``pods``: of all namespaces; None where they may not be read,
-    and then holders are those that agents tell of.
+    """The offer of each node that has the resource. ``pods``: of all namespaces; None where they may not be read, and
+    then holders are those that agents tell of.
     """
     found = []
     for node in sorted(nodes, key=lambda each: each.metadata.name):
@@ -88,7 +88,7 @@ def by_resource(
 
 
 def closed(pod: Pod, node: Node) -> str:
-    """As kube-scheduler's filters say it, affinities aside."""
+    """Why the pod cannot be on the node, as kube-scheduler's filters say it, affinities aside; empty where it can."""
     if node.spec.unschedulable:
         return "cordoned"
     if taint := untolerated(node.spec.taints, pod.spec.tolerations):
@@ -126,7 +126,9 @@ def _by_agent(resource: str, node: GpuNode | None) -> dict[str, int]:
 
 
 def _withheld(resource: str, node: GpuNode | None, fewer: int) -> Iterator[Withheld]:
-    """``fewer``: of so many devices the kubelet offers none; those that no agent tells of are one entry."""
+    """The withheld devices. ``fewer``: the number of devices that the kubelet does not offer; those that no agent tells
+    of are one entry.
+    """
     if node is not None:
         known = withheld_by_agent(node)
         for uuid, offers in _units(node):
@@ -140,7 +142,9 @@ def _withheld(resource: str, node: GpuNode | None, fewer: int) -> Iterator[Withh
 
 
 def withheld_by_agent(node: GpuNode) -> dict[str, Withheld]:
-    """By UUID the GPUs and instances that the node's agent gives to no new container, for their health or otherwise."""
+    """The GPUs and instances that the node's agent gives to no new container, for their health or otherwise, by
+    UUID.
+    """
     why = {each.device: each.why for each in node.status.withheld}
     found: dict[str, Withheld] = {}
     for device in node.status.devices:
@@ -165,7 +169,7 @@ def _ailing(name: str, health: Health) -> Withheld:
 
 
 def _units(node: GpuNode) -> Iterator[tuple[str, tuple[Offer, ...]]]:
-    """GPUs and instances: UUID and offers."""
+    """The UUID and offers of each GPU and instance."""
     for device in node.status.devices:
         yield device.uuid, device.offers
         for one in device.mig.instances if device.mig is not None else ():
@@ -173,7 +177,7 @@ def _units(node: GpuNode) -> Iterator[tuple[str, tuple[Offer, ...]]]:
 
 
 def described(pod: Json) -> tuple[str, str, str | None]:
-    """Phase, the scheduler's sentence about it (empty where it has none), and since when that holds."""
+    """The phase, the scheduler's sentence about the pod (empty where it has none), and since when that holds."""
     status = pod.get("status") or {}
     conditions = status.get("conditions") or ()
     said: Json = next((each for each in conditions if each.get("type") == "PodScheduled"), {})

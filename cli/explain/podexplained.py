@@ -1,4 +1,6 @@
-"""``tessera explain pod/NAME``: of any pod that asks for GPUs, in a queue or in none. Read with the caller's rights."""
+"""``tessera explain pod/NAME``: explains any pod that asks for GPUs, in a queue or in none. It reads with the caller's
+rights.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -30,11 +32,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POD_WORDS: Final = ("pod", "pods", "po")
-"""TYPE of TYPE/NAME."""
+"""The words for TYPE in TYPE/NAME."""
 
 
 async def pod_of(client: Client, namespace: str, name: str) -> Json:
-    """Raises click.ClickException, KubeError."""
+    """The pod. Raises click.ClickException, KubeError."""
     try:
         return await client.get(PODS, name, Json, namespace=namespace)
     except NotFoundError:
@@ -43,7 +45,7 @@ async def pod_of(client: Client, namespace: str, name: str) -> Json:
 
 
 def workload_name(pod: Json) -> str | None:
-    """Of the Workload that it belongs to."""
+    """The name of the Workload that the pod belongs to; None where there is none."""
     try:
         key = workload_of(decode(pod, Pod))
     except DecodeError:
@@ -52,7 +54,7 @@ def workload_name(pod: Json) -> str | None:
 
 
 async def explained(client: Client, pod: Json) -> Json:
-    """The answer as JSON. What may not be read is left out with a note."""
+    """The answer as JSON. Objects that may not be read are left out with a note."""
     typed, space = decode(pod, Pod), str(pod["metadata"]["namespace"])
     agents = await gpu_nodes(client)
     asked = offers.asked(typed, agents)
@@ -89,7 +91,7 @@ async def explained(client: Client, pod: Json) -> Json:
 
 
 async def _claimed(client: Client, pod: Json, agents: tuple[GpuNode, ...], plans: "Plans | None") -> list[Json]:
-    # Imported here, as in _plans: it brings the agent's modules, for which nobody waits before the first answer.
+    # Imported here, as in _plans: it brings the agent's modules, for which the first answer need not wait.
     from cli.explain.claimlayouts import for_claim
 
     world = await _claims(client, str(pod["metadata"]["namespace"]), agents)
@@ -125,7 +127,7 @@ async def _claims(client: Client, namespace: str, agents: tuple[GpuNode, ...]) -
     slices = await _read(client, DEVICE_SLICES, _as(ResourceSlice)) or ()
     templates = await _read(client, CLAIM_TEMPLATES, _as(ResourceClaimTemplate), namespace) or ()
     made = await _read(client, DEVICE_CLAIMS, _json, note=False)
-    if made is None:  # of other namespaces they may not be read
+    if made is None:  # pods of other namespaces may not be read
         made = await _read(client, DEVICE_CLAIMS, _json, namespace) or ()
     return claims.World(
         classes={each.metadata.name: each for each in classes},
@@ -142,7 +144,7 @@ def _json(raw: bytes) -> Json | None:
 
 
 def _asking(resources: frozenset[str]) -> Callable[[bytes], Pod | None]:
-    """Pods that ask for any of the resources: of a whole cluster no others are kept."""
+    """A decoder of pods that ask for any of the resources: no others of a whole cluster are kept."""
     read = _as(Pod)
 
     def asking(raw: bytes) -> Pod | None:
@@ -171,7 +173,9 @@ async def _read(
     *,
     note: bool = True,
 ) -> tuple[T, ...] | None:
-    """None where they may not be read, with a ``note``; nothing where the kind is not there."""
+    """The objects of the kind. None where they may not be read, with a ``note``; empty where the kind is not
+    installed.
+    """
     try:
         listed = (await client.list_decoded(resource, read, Selection(namespace=namespace))).items
     except NotFoundError as failed:

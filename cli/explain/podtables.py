@@ -46,7 +46,7 @@ def _of_claim(ask: Json) -> str:
 
 
 def _alike(asks: list[tuple[str, Json]]) -> Iterator[tuple[list[str], Json]]:
-    """What is answered alike is answered once: requests of one class have the same nodes and the same layout."""
+    """The asks with equal answers together: requests of one class have the same nodes and the same layout."""
     groups: list[tuple[list[str], Json]] = []
     for what, ask in asks:
         alike = next((whats for whats, first in groups if _answer(first) == _answer(ask)), None)
@@ -65,7 +65,7 @@ def _answer(ask: Json) -> list[Any]:
 
 
 def _once(parts: Iterator[RenderableType], told: set[str]) -> Iterator[RenderableType]:
-    """Without sentences that stand above already; tables are whole."""
+    """The parts without sentences that stand above already; tables are whole."""
     for part in parts:
         if isinstance(part, Text):
             if part.plain in told:

@@ -1,4 +1,4 @@
-"""How the pods of an admitted Workload do, read with the caller's rights."""
+"""The state of an admitted Workload's pods, read with the caller's rights."""
 
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ from yamlfile import ConfigError
 
 
 async def running(client: Client, where: Where, workload: Workload) -> Json | None:
-    """As ``pods_shown`` tells it; None where it holds no quota."""
+    """The pods as ``pods_shown`` gives them; None where the Workload holds no quota."""
     if workload.status.admission is None:
         return None
     given = await client.get(WORKLOADS, workload.metadata.name, Json, namespace=workload.metadata.namespace)
@@ -26,7 +26,7 @@ async def running(client: Client, where: Where, workload: Workload) -> Json | No
 
 
 async def gpu_nodes(client: Client) -> tuple[GpuNode, ...]:
-    """None where they may not be read, or are not there."""
+    """The GpuNodes; empty where they may not be read, or do not exist."""
 
     def decode(raw: bytes) -> GpuNode | None:
         try:
@@ -42,7 +42,7 @@ async def gpu_nodes(client: Client) -> tuple[GpuNode, ...]:
 
 
 async def _policy(client: Client, where: Where) -> FailurePolicy:
-    """Of the controller's configuration, where it may be read."""
+    """The failure policy of the controller's configuration, where that may be read."""
     try:
         config: ControllerConfig
         if where.config is not None:

@@ -44,7 +44,7 @@ def _place(body: Json) -> Text:
 
 
 def _sentence(body: Json) -> list[Text]:
-    """Why it waits; of what holds quota how its pods do; else what its conditions say."""
+    """Why the Workload waits; for one that holds quota the state of its pods; else its conditions."""
     pods = body.get("pods")
     if pods is not None and (pods["troubles"] or pods["running"] + pods["succeeded"] < pods["of"]):
         return [Text(f"Pods that run: {pods['running']} of {pods['of']}"), *_troubles(pods["troubles"])]
@@ -137,7 +137,7 @@ def _devices(body: Json) -> list[RenderableType]:
 
 
 def _claim(claim: Json) -> str:
-    """``each claim of template t counts as 2 nvidia.com/gpu``, or what stands against it."""
+    """The text ``each claim of template t counts as 2 nvidia.com/gpu``, or the problem."""
     named = f"each claim of template {claim['claim']}" if claim["template"] else f"claim {claim['claim']}"
     if claim["problem"]:
         return f"{named} cannot be counted: {claim['problem']}"

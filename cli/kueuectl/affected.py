@@ -1,4 +1,5 @@
-"""Who is concerned when a queue or a flavor is deleted, or a patch drains one: read with the caller's rights.
+"""The workloads and queues affected when a queue or a flavor is deleted, or a patch drains one: read with the caller's
+rights.
 
 A ClusterQueue or a ResourceFlavor that is deleted stays until nothing uses it any more, and admits nothing meanwhile.
 """
@@ -29,7 +30,7 @@ _WAITS: Final = ("Pending", "Stopped")
 
 
 async def ask_before_delete(kind: str, words: KubectlWords) -> None:
-    """Raises click.Abort."""
+    """Ask before the objects are deleted. Raises click.Abort."""
     if words.keeps:
         return
     lines = await _lines(_KINDS[kind], words, _deleted)
@@ -37,7 +38,9 @@ async def ask_before_delete(kind: str, words: KubectlWords) -> None:
 
 
 async def ask_before_patch(kind: str, words: KubectlWords) -> None:
-    """Before a patch that evicts what runs: a queue's stopPolicy, a Workload's spec.active. Raises click.Abort."""
+    """Ask before a patch that evicts running workloads: a queue's stopPolicy, a Workload's spec.active. Raises
+    click.Abort.
+    """
     patch = words.patch or ""
     drains, stops = kind in _KINDS and _DRAINS.search(patch), kind == "workload" and _STOPS.search(patch)
     if not (drains or stops) or words.keeps:
@@ -54,7 +57,7 @@ def _where(words: KubectlWords) -> Where:
 
 
 async def _lines(resource: Resource, words: KubectlWords, of: "Concern") -> list[str]:
-    """What cannot be looked at is a line as well: it is asked about all the same."""
+    """The lines to show. Objects that cannot be read are a line as well: the question is asked all the same."""
     if words.elsewhere:
         return ["those of another cluster or user, which are not looked at"]
     if words.file:
@@ -81,7 +84,7 @@ async def _running(words: KubectlWords) -> list[str]:
 
 
 async def _named(client: Client, resource: Resource, space: str | None, words: KubectlWords) -> list[Json]:
-    """The objects that are meant and there."""
+    """The objects that are meant and exist."""
     selection = Selection(space, words.selector, words.field_selector)
     every = (await client.list_all(resource, Json, selection)).items
     chosen = words.every or words.selector is not None or words.field_selector is not None
@@ -124,7 +127,7 @@ _STAYS: Final = {
 
 
 def _belongs(resource: Resource, given: Json) -> tuple[Callable[[Workload], bool], str | None]:
-    """Whether a Workload is the queue's, and the namespace in which these are."""
+    """A function that tells whether a Workload is the queue's, and the namespace of these Workloads."""
     name, space = str(given["metadata"]["name"]), given["metadata"].get("namespace")
     if resource == CLUSTER_QUEUES:
         return lambda one: one.status.admission is not None and one.status.admission.cluster_queue == name, None

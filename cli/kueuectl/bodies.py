@@ -1,4 +1,4 @@
-"""The objects that ``tessera create`` sends, from the words of its options. Pure; ValueError is one sentence."""
+"""The objects that ``tessera create`` sends, from the words of its options. Pure; each ValueError is one sentence."""
 
 import re
 from collections.abc import Iterable
@@ -17,11 +17,11 @@ _NAMED: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _FOR_QUOTA: Final = "FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT"
 
 Quotas = dict[str, dict[str, str]]
-"""By flavor, by resource: an amount."""
+"""The amounts by flavor and by resource."""
 
 
 def quotas(given: Iterable[str]) -> Quotas:
-    """``alpha:cpu=9;memory=36Gi``, several of them in one word behind commas."""
+    """The quotas in words such as ``alpha:cpu=9;memory=36Gi``, several of them in one word behind commas."""
     found: Quotas = {}
     for word in (word for words in given for word in words.split(",")):
         flavor, colon, rest = word.partition(":")
@@ -44,7 +44,7 @@ def quotas(given: Iterable[str]) -> Quotas:
 
 
 def groups(nominal: Quotas, borrowing: Quotas, lending: Quotas) -> list[Json]:
-    """Resource groups: flavors that cover the same resources stand in one, in the order in which they came."""
+    """The resource groups: flavors that cover the same resources stand in one, in the order in which they came."""
     for limits, option in ((borrowing, "--borrowing-limit"), (lending, "--lending-limit")):
         for flavor, amounts in limits.items():
             for resource in amounts:
@@ -69,7 +69,7 @@ def groups(nominal: Quotas, borrowing: Quotas, lending: Quotas) -> list[Json]:
 
 
 def cluster_queue(name: str, spec: Json, selector: dict[str, str] | None) -> Json:
-    """``selector`` None: workloads of all namespaces may be in it."""
+    """The ClusterQueue. ``selector`` None: workloads of all namespaces may be in it."""
     chosen: Json = {"matchLabels": selector} if selector else {}
     return _object(CLUSTER_QUEUES, name, {"namespaceSelector": chosen, **spec})
 
@@ -90,7 +90,7 @@ def _object(resource: Resource, name: str, spec: Json) -> Json:
 
 
 def pairs(given: Iterable[str]) -> dict[str, str]:
-    """``KEY=VALUE``, several behind commas."""
+    """The pairs in words such as ``KEY=VALUE``, several behind commas."""
     found: dict[str, str] = {}
     for word in (word for words in given for word in words.split(",")):
         key, equals, value = word.partition("=")
@@ -101,7 +101,7 @@ def pairs(given: Iterable[str]) -> dict[str, str]:
 
 
 def taints(given: Iterable[str]) -> list[Json]:
-    """``KEY=VALUE:EFFECT`` or ``KEY:EFFECT``, several behind commas."""
+    """The taints in words such as ``KEY=VALUE:EFFECT`` or ``KEY:EFFECT``, several behind commas."""
     found = []
     for word in (word for words in given for word in words.split(",")):
         pair, colon, effect = word.rpartition(":")
@@ -113,7 +113,7 @@ def taints(given: Iterable[str]) -> list[Json]:
 
 
 def tolerations(given: Iterable[str]) -> list[Json]:
-    """As ``taints``; the effect may be missing, which tolerates all of them."""
+    """The tolerations, written like ``taints``; the effect may be missing, which tolerates all of them."""
     found = []
     for word in (word for words in given for word in words.split(",")):
         pair, colon, effect = word.rpartition(":")

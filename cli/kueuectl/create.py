@@ -36,7 +36,7 @@ def create() -> None:
 
 
 def _read(option: str, parse: Callable[..., T], *given: Any) -> T:
-    """What ``parse`` makes of it; its mistakes are the caller's."""
+    """The value that ``parse`` makes of the words; its errors become usage errors of the option."""
     try:
         return parse(*given)
     except ValueError as wrong:
@@ -145,7 +145,7 @@ async def _known(client: Client, queue: str) -> None:
     try:
         await client.get(CLUSTER_QUEUES, queue, Json)
     except ForbiddenError:
-        return  # who may not see ClusterQueues may still make LocalQueues
+        return  # an account that may not see ClusterQueues may still make LocalQueues
     except NotFoundError:
         near = await meant(client, CLUSTER_QUEUES, queue)
         raise click.ClickException(say.no_cluster_queue_yet(queue) + near) from None

@@ -14,7 +14,7 @@ _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_interspersed_args": 
 
 
 class Kinds(NearestGroup):
-    """``clusterqueue`` is found as clusterqueues and as cq."""
+    """A group whose command ``clusterqueue`` is found as clusterqueues and as cq, and so on."""
 
     def words(self, ctx: click.Context) -> dict[str, str]:
         known = super().words(ctx)
@@ -25,7 +25,7 @@ class Kinds(NearestGroup):
 
 
 def handed_over(group: click.Group, verb: str, kinds: tuple[str, ...]) -> None:
-    """Commands of ``group`` that kubectl does."""
+    """Add commands to ``group`` that kubectl carries out."""
     for kind in kinds:
         group.add_command(_passing(verb, kind))
 

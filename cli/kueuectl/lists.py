@@ -191,7 +191,7 @@ def _pod(pod: Json) -> Sequence[str]:
 
 Columns = tuple[str | Column, ...]
 Parts = tuple[Columns, Columns, Cells]
-"""Columns, those of ``wide`` besides, and the cells of an object for both."""
+"""The columns, the further columns of ``wide``, and the cells of an object for both."""
 
 
 async def _listed(

@@ -1,4 +1,4 @@
-"""get, describe, edit, patch and delete: kubectl does these, and is handed their words."""
+"""The verbs get, describe, edit, patch and delete: kubectl carries them out, and gets their words."""
 
 import shutil
 import subprocess
@@ -12,7 +12,8 @@ from cli.kubectlwords import read
 from cli.suggestions import kubectls
 from cli.words import queues, servers
 
-# Named here and not in controller.watching.kinds: kubectl does the work, and nothing of the controller is loaded.
+# The names stand here and not in controller.watching.kinds: kubectl does the work, and no module of the controller is
+# loaded.
 _GROUP: Final = "kueue.x-k8s.io"
 PLURALS: Final = {
     "clusterqueue": "clusterqueues",
@@ -30,7 +31,7 @@ ALIASES: Final = {
     "pod": "pods",
 }
 YES: Final = ("-y", "--yes")
-"""Ours, among kubectl's words."""
+"""Our option among kubectl's words."""
 VERBS: Final = {
     "get": "Show objects, as kubectl does.",
     "describe": "Describe objects, as kubectl does.",
@@ -40,12 +41,12 @@ VERBS: Final = {
 
 
 def words(verb: str, kind: str, rest: tuple[str, ...]) -> list[str]:
-    """Of kubectl: the kind with its group, so that no other system's kind of that name is meant."""
+    """The words for kubectl: the kind with its group, so that no other system's kind of that name is meant."""
     return [verb, f"{PLURALS[kind]}.{_GROUP}", *rest]
 
 
 def hand_over(verb: str, kind: str, rest: tuple[str, ...]) -> None:
-    """Run kubectl and end as it ends."""
+    """Run kubectl and end with its exit code."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise click.ClickException(servers.no_kubectl(verb))
@@ -53,7 +54,7 @@ def hand_over(verb: str, kind: str, rest: tuple[str, ...]) -> None:
 
 
 def _ask(kind: str, rest: tuple[str, ...]) -> None:
-    """A patch may evict as ``tessera stop`` does."""
+    """Ask before a patch, which may evict as ``tessera stop`` does."""
     from cli.cluster import run
     from cli.kueuectl.affected import ask_before_patch
 
@@ -61,7 +62,7 @@ def _ask(kind: str, rest: tuple[str, ...]) -> None:
 
 
 def _objects(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the kind that was given."""
+    """The names of objects of the given kind, for completion."""
     kind = ALIASES.get(str(ctx.params.get("kind")), str(ctx.params.get("kind")))
     return kubectls(PLURALS[kind])(ctx, param, incomplete) if kind in PLURALS else []
 

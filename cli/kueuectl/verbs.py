@@ -48,7 +48,7 @@ def resume() -> None:
 
 
 def _policy(group: click.Group, kind: str, resource: Resource) -> None:
-    """``stop KIND`` or ``resume KIND`` of queues."""
+    """Add the command ``stop KIND`` or ``resume KIND`` of queues."""
     stops = group is stop
 
     @click.argument("name", shell_complete=names(resource.plural))
@@ -176,7 +176,7 @@ def delete_workload(
 
 
 Marked = tuple[Resource, str, str]
-"""Kind, namespace and name of what is deleted."""
+"""The kind, namespace and name of an object to delete."""
 
 
 async def _marked(

@@ -1,1 +1,1 @@
-"""``tessera layout``: what a layout would change, and to apply it."""
+"""``tessera layout``: shows what a layout would change, and applies it."""

@@ -1,4 +1,4 @@
-"""``tessera layout``: what a layout would change, node by node, and whom it would disturb; and to do it."""
+"""``tessera layout``: shows what a layout would change, node by node, and whom it would disturb; and applies it."""
 
 import asyncio
 from collections.abc import Iterable
@@ -35,8 +35,8 @@ MANAGER = "tessera-cli"
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The content of a layout file: a layout, and which nodes it is for (by labels; of a config file: all that are
-    asked for).
+    """The content of a layout file: a layout, and the nodes it is for (by labels; for a config file: all that are asked
+    for).
 
     ``manifest`` is the GpuLayout as it stands in the file, None for a config file.
     """
@@ -132,7 +132,7 @@ def apply_command(file: Path, force: bool, yes: bool, where: Where, output: str)
 
 
 def _read(file: Path) -> Wanted:
-    """Raises WrongInputError with one line."""
+    """Read the layout file. Raises WrongInputError with one line."""
     try:
         text = read_text(file)
         root = parse_text(text, str(file), forgiving=True)
@@ -142,7 +142,7 @@ def _read(file: Path) -> Wanted:
         if kind is not None and kind != GPU_LAYOUTS.kind:
             raise WrongInputError(given.no_layout(file, kind))
         if kind is not None:
-            parse_text(text, str(file))  # its mistakes have a line
+            parse_text(text, str(file))  # the strict reader names the line of a mistake
             content = yaml.safe_load(text)
             found = gpulayouts.read(msgspec.json.encode(content))
             if found.problem:
@@ -193,7 +193,9 @@ async def _apply(wanted: Wanted, where: Where, output: str, *, force: bool, yes:
 
 
 async def _online(client: Client, wanted: Wanted, names: tuple[str, ...]) -> list[NodePlan]:
-    """The nodes that the layout selects and an agent has told of. Two layouts for one node are a problem of its."""
+    """The plans of the nodes that the layout selects and that have a GpuNode. Two layouts for one node are a problem of
+    that node.
+    """
     nodes, gpu_nodes, others = await asyncio.gather(
         client.list_decoded(NODES, msgspec.json.Decoder(_Node).decode),
         client.list_decoded(GPU_NODES, seen),

@@ -1,8 +1,8 @@
 """The changes that a layout would make on one node, and the pods in their way: the agent's own planning, on a node's
 GpuNode.
 
-NodeInventory, modes now, layout, who holds what -> planned() -> NodePlan
-GpuNode JSON -> seen() -> Seen (the first three of these, as the node's agent published them)
+    NodeInventory, modes now, layout, who holds what -> planned() -> NodePlan
+    GpuNode JSON -> seen() -> Seen (the first three of these, as the node's agent published them)
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ from inventory.words.plural import plural
 
 
 class GpuChange(Struct, frozen=True, rename="camel"):
-    """One GPU whose offer changes. ``disturbs`` are the pods in the way, ``when_busy`` what the layout does then."""
+    """One GPU whose offer changes. ``disturbs`` are the pods in the way, ``when_busy`` is the layout's action then."""
 
     gpu: int
     uuid: str
@@ -65,7 +65,9 @@ class GpuChange(Struct, frozen=True, rename="camel"):
 
 
 class NodePlan(Struct, frozen=True):
-    """``resources`` are devices by resource name, before and after. With ``problems`` nothing is applied."""
+    """The changes on one node. ``resources`` are devices by resource name, before and after. With ``problems`` nothing
+    is applied.
+    """
 
     node: str
     changes: tuple[GpuChange, ...] = ()
@@ -81,7 +83,7 @@ class NodePlan(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """A node as its GpuNode tells of it. ``held`` names the pods by device."""
+    """A node as its GpuNode shows it. ``held`` names the pods by device."""
 
     node: NodeInventory
     modes: Mapping[GpuUuid, GpuMode] = {}
@@ -187,7 +189,7 @@ def _described(gpu: Gpu, mode: GpuMode | None) -> str:
         shared = f", one daemon for {plural(len(mode.together), 'GPU')}" if mode.together else ""
         return f"fractional by {mode.granularity}{shared}"
     if isinstance(mode, Dra):
-        return LayoutMode.DRA.value  # cut or not: that is its claims'
+        return LayoutMode.DRA.value  # the GPU's claims decide whether it is cut
     if gpu.mig_enabled:
         profiles = Counter(mig.profile for mig in gpu.mig_instances)
         shown = ", ".join(f"{count} x {profile}" for profile, count in sorted(profiles.items())) or "no instance"
@@ -207,7 +209,7 @@ _decoder = msgspec.json.Decoder(_Object)
 
 
 def seen(raw: bytes) -> Seen:
-    """A GpuNode off the wire. Raises msgspec.MsgspecError."""
+    """Decode a GpuNode off the wire. Raises msgspec.MsgspecError."""
     found = _decoder.decode(raw)
     return seen_of(str(found.metadata["name"]), found.status)
 
@@ -245,7 +247,7 @@ def _gpu(device: Device) -> Gpu:
         compute_capability=(int(major), int(minor or 0)),
         mig_capable=mig is not None,
         mig_enabled=mig is not None and mig.enabled,
-        # How many of a profile fit is at most how many places it has; the exact search looks at the places.
+        # The number of a profile's places bounds how many fit; the exact search looks at the places.
         mig_profiles=tuple(
             MigProfile(
                 placement.profile,
@@ -284,7 +286,7 @@ def _mode(device: Device, together: Mapping[str, tuple[GpuUuid, ...]]) -> GpuMod
     if device.mode == LayoutMode.MIG:
         return _mig_mode(device)
     if device.mode == LayoutMode.DRA:
-        return Dra()  # of shares no offer tells
+        return Dra()  # no offer tells of shares
     if not offers or device.mode in (LayoutMode.WHOLE, ""):
         named = {ResourceName(offer.resource) for offer in offers} - {DEFAULT_GPU_RESOURCE}
         return Whole(named.pop()) if named else None
@@ -321,7 +323,7 @@ def _mig_mode(device: Device) -> GpuMode | None:
 
 
 def _naming(name: ResourceName, plain: ResourceName) -> tuple[bool, ResourceName | None]:
-    """``rename`` and ``resource`` of an entry that gives that name."""
+    """The fields ``rename`` and ``resource`` of an entry that gives that name."""
     if name in (plain, shared_name(plain)):
         return name != plain, None
     return True, name

@@ -103,13 +103,14 @@ def _say(done: dict[str, Any], output: str) -> None:
 
 
 class _Node(click.Command):
-    """``node release`` is a command of its own, beside the sections that ``node`` shows."""
+    """The command ``node``, with ``node release`` as a command of its own beside the sections that ``node`` shows."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         if "release" in args:
-            # It is no section, and no value that an option of either command takes: options may stand on both sides.
+            # "release" is not a section, and not a value of an option of either command: options may stand on both
+            # sides.
             words = [word for word in args if word != "release"]
             return release.make_context(f"{info_name} release", words, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)

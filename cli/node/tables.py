@@ -21,7 +21,7 @@ HISTORY_LINES = 20
 
 
 def headline(report: NodeReport) -> Text:
-    """One line: which node, which driver, how many GPUs."""
+    """One line with the node, the driver and the number of GPUs."""
     node = report.node
     driver = f"driver {node.driver_version}, CUDA {node.cuda_version[0]}.{node.cuda_version[1]}"
     simulated = ", simulated" if report.simulated else ""
@@ -66,7 +66,7 @@ def links(report: NodeReport) -> Table | None:
 
 
 def _link(link: Link, *, down: bool) -> str:
-    """NVLinks are down with the GPU at either end."""
+    """A link's label. NVLinks are down with the GPU at either end."""
     return "down" if down and link.nvlinks else link.label
 
 

@@ -1,1 +1,1 @@
-"""``tessera page``: the page in a browser, with the rights of the kubeconfig."""
+"""``tessera page``: shows the page in a browser, with the rights of the kubeconfig."""

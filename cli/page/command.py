@@ -1,4 +1,4 @@
-"""``tessera page``: the page in a browser, as long as the command runs."""
+"""``tessera page``: shows the page in a browser, as long as the command runs."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The one-time address on its way to a browser: in a file that its owner alone may read.
+"""Hands the one-time address to a browser in a file that its owner alone may read.
 
 A program's arguments can be read by every user of the machine, so the browser is started with the file's address.
 """
@@ -14,10 +14,11 @@ from cli.page.proxy import forward
 
 @contextlib.contextmanager
 def handed_over(address: str, home: Path | None = None) -> Iterator[str]:
-    """The ``file:`` address of a page that leads on to ``address``; the file is gone afterwards.
+    """A context with the ``file:`` address of a page that leads on to ``address``; the file is gone afterwards.
 
-    In the home directory, or ``home``: a browser that is packed as a snap sees neither /tmp nor hidden files. Where
-    that cannot be written, among the temporary files. Raises OSError where neither can. ``mkstemp`` makes files 0600.
+    The file lies in the home directory, or in ``home``: a browser that is packed as a snap sees neither /tmp nor hidden
+    files. Where that cannot be written, it lies among the temporary files. Raises OSError where neither can be written.
+    ``mkstemp`` makes files 0600.
     """
     path = _written(forward(address), Path.home() if home is None else home)
     try:

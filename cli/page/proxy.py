@@ -38,21 +38,23 @@ _HANDED_BACK: Final = (
     "Referrer-Policy",
 )
 _PART: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,253}")
-"""A file of the page, a namespace or a name. Nothing in it means anything in a URL."""
+"""A file of the page, a namespace or a name. No character of it has a meaning in a URL."""
 _METHODS: Final = ("GET", "HEAD", "POST")
 _ASKED_AS: Final = {"HEAD": "GET"}
-"""The page has no HEAD of its own: what it would send is left out here."""
+"""The method that is sent to the page, which has no HEAD of its own: the body is left out here."""
 _READ_ONLY: Final = "This page is for looking: what is shown is simulated, and nothing can be changed from here.\n"
 _DENIED: Final = 'This address is for the browser that "tessera page" opened. Start it again for a new one.\n'
 _STOPPED_S: Final = 0.2
 _LIMITS: Final = PlaceLimits(common=64, per_address=64, per_user=64)
-"""One browser, and whatever else on this machine tries the port: all of one address."""
+"""The limits of connections: one browser, and other programs on this machine that try the port; all have one
+address.
+"""
 
 
 class PageProxy:
-    """``start`` gives the address to open; it serves until ``stop``.
+    """The proxy. ``start`` gives the address to open; it serves until ``stop``.
 
-    ``guarded`` False: for whoever asks on this machine, as often as they like, where nothing that is shown is real.
+    ``guarded`` False: it serves any program on this machine, as often as it likes, where no shown data is real.
     """
 
     def __init__(self, client: Client, *, guarded: bool = True) -> None:
@@ -65,7 +67,9 @@ class PageProxy:
         self.port = 0
 
     async def start(self, port: int) -> str:
-        """``port`` 0: any that is free. Raises OSError for one that is taken."""
+        """Start serving on ``port`` and return the address; port 0: any that is free. Raises OSError for one that is
+        taken.
+        """
         app = web.Application(client_max_size=_MOST_BYTES, middlewares=[within(self._listener)])
         app.router.add_get("/open/{ticket}", self._open)
         app.router.add_route("*", "/{path:.*}", self._pass)
@@ -79,7 +83,7 @@ class PageProxy:
 
     @property
     def _name(self) -> str:
-        """Of the cookie: browsers send those of one port to all ports."""
+        """The name of the cookie: browsers send those of one port to all ports."""
         return f"tessera-page-{self.port}"
 
     async def _open(self, request: web.Request) -> web.Response:
@@ -91,7 +95,8 @@ class PageProxy:
         ):
             return _denied()
         self._ticket = None
-        # Not a redirect: one that a file's page began would be another site's request, which gets no Strict cookie.
+        # This is not a redirect: one that a file's page began would be another site's request, which gets no Strict
+        # cookie.
         headers = {"Content-Security-Policy": "default-src 'none'", "Referrer-Policy": "no-referrer"}
         response = web.Response(text=forward("/"), content_type="text/html", headers=headers)
         response.set_cookie(self._name, self._cookie, path="/", httponly=True, samesite="Strict")
@@ -146,9 +151,10 @@ class PageProxy:
 
 
 def _harmless(request: web.Request) -> bool:
-    """A question by a name of this machine, which no page of elsewhere can be behind; through a forwarded port too.
+    """Whether the request only reads, under a name of this machine, which no page of elsewhere can be behind; a
+    forwarded port counts too.
 
-    What is sent is a question as well (``whatif``), and comes from the page itself.
+    A POST to ``whatif`` only reads as well, and must come from the page itself.
     """
     if request.host.partition(":")[0] not in (HOST, "localhost"):
         return False
@@ -157,9 +163,10 @@ def _harmless(request: web.Request) -> bool:
 
 
 def aggregated(raw_path: str) -> str | None:
-    """Where the API server has what is asked; None for what is not the page's. ``raw_path``: as it was sent.
+    """The path at the API server for ``raw_path``, the path as it was sent; None where it is not the page's.
 
-    Parts of it are names and nothing else: whatever another server or library could decode once more is none.
+    The parts of the path are names and nothing else: text that another server or library could decode once more is
+    refused.
     """
     if raw_path == "/":
         return f"{_AT}/index.html"
@@ -186,7 +193,7 @@ def _denied() -> web.Response:
 
 
 async def serve(client: Client, port: int, opened: Callable[[str], Awaitable[None]], stop: asyncio.Event) -> None:
-    """Until ``stop``. ``opened`` gets the address. Raises OSError for a port that is taken."""
+    """Serve until ``stop``. ``opened`` gets the address. Raises OSError for a port that is taken."""
     proxy = PageProxy(client)
     brokenpeers.install()  # a browser breaks off as it likes, and the terminal is a person's
     try:

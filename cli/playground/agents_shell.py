@@ -1,6 +1,6 @@
-"""What the agents of simulated nodes say: health by the agent's own core, GpuNode and labels by its own writer.
+"""The agents of simulated nodes: health by the agent's own core, GpuNode and labels by its own writer.
 
-The hardware behind them is a fleet file; no kubelet and no NVML is asked.
+The hardware behind them is a fleet file; no kubelet and no NVML is called.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _UNBOUNDED: Final = {"cpu": "1000000", "memory": "1000Ti", "pods": "110"}
 
 
 class NodeAgent:
-    """One node: ``run`` writes what ``look`` has found; ``happens`` is what the hardware does."""
+    """The agent of one node: ``run`` writes what ``look`` has found; ``happens`` takes the hardware's events."""
 
     def __init__(self, fleet: Fleet, spec: NodeSpec, config: ClusterConfig, now_s: float) -> None:
         self._spec = spec
@@ -51,7 +51,7 @@ class NodeAgent:
         self._allocatable = {**_UNBOUNDED, **spec.allocatable}
         self._offered: dict[str, str] = {}
         self._silent: set[str] = set()
-        """GPUs that do not answer since they failed."""
+        """The GPUs that do not answer since they failed."""
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ class NodeAgent:
         return Machine({**self._told, **self.labels}, gpus, healthy)
 
     def happens(self, order: Order, now_s: float) -> None:
-        """Other orders than these say nothing of health, and are passed over."""
+        """Take an event of the hardware. Other orders do not concern health, and are passed over."""
         uuid = next((gpu.uuid for gpu in self._node.gpus if gpu.index == getattr(order, "gpu", None)), None)
         if uuid is None:
             return
@@ -89,7 +89,7 @@ class NodeAgent:
         self._health.apply(event, now_s)
 
     def look(self, server: FakeApiServer, holders: Mapping[str, Holder], now_s: float) -> None:
-        """Probe all GPUs, publish what is found, and tell the Node what may be given, as the kubelet does."""
+        """Probe all GPUs, publish the result, and update the Node's allocatable, as the kubelet does."""
         for gpu in self._node.gpus:
             if gpu.uuid not in self._silent:
                 self._hear(ProbeOk(gpu.uuid), now_s)
@@ -103,7 +103,7 @@ class NodeAgent:
             server.merge(NODES, self.name, {"status": {"allocatable": {**self._allocatable, **offered}}})
 
     def figures(self, holders: Mapping[str, Holder], now_s: float) -> dict[str, Figures]:
-        """What its GPUs measure, by UUID; nothing of those that do not answer."""
+        """The figures of its GPUs, by UUID; none of those that do not answer."""
         return measured(self._spec, holders.keys(), self._silent, now_s - self._begun_s)
 
     def _views(self) -> dict[str, HealthView]:
@@ -117,7 +117,7 @@ class NodeAgent:
 
 
 async def run_all(agents: list[NodeAgent]) -> None:
-    """Until cancelled."""
+    """Run all agents until cancelled."""
     async with asyncio.TaskGroup() as tasks:
         for agent in agents:
             tasks.create_task(agent.run())

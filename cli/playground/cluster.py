@@ -1,10 +1,10 @@
-"""What Kubernetes does beside its API server, for batch/v1 Jobs: the Job controller, the scheduler, the kubelets, the
+"""Kubernetes' work beside its API server, for batch/v1 Jobs: the Job controller, the scheduler, the kubelets, the
 garbage collector. Pure.
 
     Seen (objects as the API server has them, machines), now -> Cluster.step() -> writes
 
 Pods run from the moment in which they have a node. A GPU is given as a plan says (``tessera.dev/devices``), else the
-first that are free; what a Job does not ask for is not looked at.
+first that are free; resources that a Job does not ask for are not counted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,13 +22,13 @@ from kube.resources import Resource
 Json = dict[str, Any]
 GPU: Final = "nvidia.com/gpu"
 KEPT_S: Final = 60.0
-"""So long a Job that has ended is there to be looked at."""
+"""The seconds for which a Job that has ended stays, so that people can see it."""
 _ENDED: Final = ("Succeeded", "Failed")
 _FOREVER: Final = float("inf")
 
 
 class Machine(Struct, frozen=True):
-    """A node as a kubelet knows it: labels, its GPUs, those that may be given to a pod."""
+    """A node as a kubelet knows it: labels, its GPUs, and those that may be given to a pod."""
 
     labels: Mapping[str, str]
     gpus: tuple[str, ...]
@@ -66,7 +66,7 @@ Write = Create | Merge | Delete
 
 
 class Holder(Struct, frozen=True):
-    """A container with GPUs of ``node``."""
+    """A container that holds GPUs of ``node``."""
 
     namespace: str
     pod: str
@@ -76,8 +76,9 @@ class Holder(Struct, frozen=True):
 
 
 class Cluster:
-    """``_held`` are the pods on a node that have not ended, by uid; no GPU is in two of them. ``_ran_s``: since when
-    all pods of a Job run, and ``_ended_s``: since when it is over; both by the Job's uid, and gone with the Job.
+    """The cluster's state. ``_held`` are the pods on a node that have not ended, by uid; no GPU is in two of them.
+    ``_ran_s``: since when all pods of a Job run, and ``_ended_s``: since when it is over; both by the Job's uid, and
+    gone with the Job.
     """
 
     def __init__(self) -> None:
@@ -86,16 +87,16 @@ class Cluster:
         self._ended_s: dict[str, float] = {}
 
     def holders(self, node: str) -> dict[str, Holder]:
-        """Who has which GPU of a node."""
+        """The holder of each GPU of a node."""
         return {gpu: each for each in self._held.values() if each.node == node for gpu in each.gpus}
 
     def validate(self) -> None:
-        """AssertionError for a GPU in two hands."""
+        """AssertionError for a GPU that two pods hold."""
         given = [gpu for each in self._held.values() for gpu in each.gpus]
         assert len(given) == len(set(given)), "a GPU is given to two pods"
 
     def step(self, seen: Seen, now_s: float) -> list[Write]:
-        """What is to be written now; the next call sees it written."""
+        """The writes to make now; the next call sees them written."""
         running = {_uid(pod) for pod in seen.pods if pod["status"].get("phase") not in _ENDED}
         self._held = {uid: each for uid, each in self._held.items() if uid in running}
         uids = {_uid(job) for job in seen.jobs}
@@ -177,7 +178,7 @@ _INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 def _pod(job: Json, index: int, now_s: float) -> Create:
-    """As the Job controller makes it."""
+    """A pod as the Job controller makes it."""
     meta, template = job["metadata"], job["spec"]["template"]
     told, name = template.get("metadata") or {}, f"{meta['name']}-{index}-{int(now_s * 1000) % 36**5:06x}"
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": meta["name"], "uid": meta["uid"], "controller": True}
@@ -205,7 +206,7 @@ def _merged(body: Json, patch: Json) -> Merge:
 
 
 def _status(job: Json, counts: Json, condition: str | None, now_s: float) -> Iterator[Write]:
-    """The Job's status with these counts, and with this condition alone, where it is another."""
+    """The write of the Job's status with these counts, and with this condition alone, where it differs."""
     status = job.get("status") or {}
     there = [each for each in status.get("conditions") or [] if each["type"] == condition]
     new = {"type": condition, "status": "True", "lastTransitionTime": stamp(now_s)}
@@ -233,11 +234,11 @@ def _uid(body: Json) -> str:
 
 
 def _owner(body: Json) -> str | None:
-    """The uid of the Job that made it, or that it stands for."""
+    """The uid of the Job that made the object, or that it stands for."""
     owners = body["metadata"].get("ownerReferences") or []
     return next((str(owner["uid"]) for owner in owners if owner["kind"] == "Job"), None)
 
 
 def stamp(now_s: float) -> str:
-    """As Kubernetes writes a time."""
+    """A time as Kubernetes writes it."""
     return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

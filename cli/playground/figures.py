@@ -1,6 +1,6 @@
-"""What the simulated GPUs measure: how busy they are, their memory and temperature, by the simulator's boards. Pure.
+"""The measurements of the simulated GPUs: busy ratio, memory and temperature, by the simulator's boards. Pure.
 
-A GPU to which the fleet file gives a load does that; any other works while a pod holds it, and rests otherwise.
+A GPU to which the fleet file gives a load has that; any other works while a pod holds it, and rests otherwise.
 """
 
 import math
@@ -18,14 +18,14 @@ from simulator.fleet.fleet import GpuSpec, NodeSpec
 _MEAN: Final = 0.8
 _SWING: Final = 0.18
 _PERIOD_S: Final = 600.0
-"""How much of a held GPU is busy: so much, more or less by the swing, in waves of this length."""
+"""The length in seconds of the waves in which a held GPU's busy ratio swings by ``_SWING`` about ``_MEAN``."""
 _MEMORY: Final = 0.75
-"""So much of a GPU's memory a job fills."""
+"""The part of a GPU's memory that a job fills."""
 
 
 def measured(spec: NodeSpec, held: AbstractSet[str], silent: AbstractSet[str], t_s: float) -> dict[str, Figures]:
-    """By UUID, of the GPUs of a node that answer. ``held``: those that a pod has; ``t_s``: seconds since the fleet
-    began.
+    """The figures, by UUID, of the GPUs of a node that answer. ``held``: those that a pod has; ``t_s``: seconds since
+    the fleet began.
     """
     found = [(gpu, tuple(_loads(spec, gpu, held, t_s))) for gpu in spec.gpus if gpu.present and gpu.uuid not in silent]
     now = {gpu.uuid: activity(loads, gpu.product, gpu.product.power_w[2], t_s) for gpu, loads in found}

@@ -28,12 +28,12 @@ from kube.testing import FakeApiServer, eventually
 STEP_S: Final = 0.5
 _STARTS_WITHIN_S: Final = 60.0
 _KEPT_CHANGES: Final = 5_000
-"""Of the API server's log: a watch that is further behind lists anew."""
+"""The number of changes that the API server's log keeps: a watch that is further behind lists anew."""
 _KEPT_EVENTS: Final = 500
 _BOOKMARK_STEPS: Final = 60
-"""After so many steps watches hear that the API server is there."""
+"""The number of steps after which watches get a bookmark."""
 _FIGURES_STEPS: Final = 10
-"""After so many steps GPUs are measured again."""
+"""The number of steps after which GPUs are measured again."""
 _CONFIG: Final = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
@@ -52,7 +52,7 @@ Shown = Callable[[str], Awaitable[None]]
 
 
 class Stage:
-    """``step`` takes all but the controller one step further."""
+    """The playground's parts. ``step`` takes all but the controller one step further."""
 
     def __init__(self, world: World, server: FakeApiServer, now_s: float) -> None:
         self._server = server
@@ -61,7 +61,7 @@ class Stage:
         self._course = Course(world)
         self._cluster = Cluster()
         self.figures: FiguresOf = {}
-        """Of all GPUs that answer, by UUID; another object whenever they changed."""
+        """The figures of all GPUs that answer, by UUID; another object whenever they changed."""
         self.agents = [NodeAgent(world.fleet, spec, server.config, now_s) for spec in world.fleet.nodes]
         for agent in self.agents:
             self._create(NODES, agent.body(), now_s)
@@ -76,7 +76,7 @@ class Stage:
         there = {(job["metadata"]["namespace"], job["metadata"]["name"]) for job in jobs if not _is_over(job)}
         arriving, faults = self._course.due(now_s - self._begun_s, there)
         for body in arriving:
-            # As the API server's policy does it for each Job that names a queue.
+            # The API server's policy does this for each Job that names a queue.
             self._create(JOBS, {**body, "spec": {**body["spec"], "suspend": True}}, now_s)
         for fault in faults:
             self._happens(fault, now_s)
@@ -94,7 +94,7 @@ class Stage:
             self._server.bookmark()
 
     def _measure(self, now_s: float) -> None:
-        """In a cluster Prometheus has these figures from the agents."""
+        """Measure all GPUs. In a cluster Prometheus has these figures from the agents."""
         found: dict[str, Figures] = {}
         for agent in self.agents:
             found |= agent.figures(self.holders(agent.name), now_s)
@@ -102,7 +102,7 @@ class Stage:
             self.figures = found
 
     def holders(self, node: str) -> dict[str, Holder]:
-        """Pods and the GPUs of a node that each has, as its kubelet knows them."""
+        """The pods and the GPUs of a node that each has, as its kubelet knows them."""
         return self._cluster.holders(node)
 
     def _happens(self, fault: Fault, now_s: float) -> None:
@@ -114,7 +114,7 @@ class Stage:
         return self._server.list_all(resource)
 
     def _write(self, write: Write, now_s: float) -> None:
-        with suppress(KubeError):  # gone meanwhile: the next step sees what there is
+        with suppress(KubeError):  # gone meanwhile: the next step sees the objects that exist
             match write:
                 case Create(resource=resource, body=body):
                     self._create(resource, body, now_s)
@@ -128,12 +128,12 @@ class Stage:
         self._server.create(resource, meta["name"], {**body, "metadata": meta}, namespace=meta.get("namespace", ""))
 
     def _forget(self) -> None:
-        """Of what the API server remembers for tests, it would remember ever more."""
+        """Forget old requests, changes and Events, which the API server for tests would collect for ever."""
         self._server.requests.clear()
         self._server.reviewed.clear()
         del self._server.store.changes[:-_KEPT_CHANGES]
         if self._steps % _BOOKMARK_STEPS == 0:
-            # In a cluster they are gone after an hour.
+            # In a cluster Events are gone after an hour.
             events = sorted(self._all(EVENTS), key=lambda one: str(one["metadata"].get("creationTimestamp")))
             for old in events[:-_KEPT_EVENTS]:
                 self._server.delete(EVENTS, old["metadata"]["name"], namespace=old["metadata"]["namespace"])
@@ -144,8 +144,10 @@ def _is_over(job: dict[str, Any]) -> bool:
 
 
 async def played(world: World, port: int, shown: Shown, stop: asyncio.Event) -> None:
-    """Until ``stop``. ``shown`` gets the page's address once it answers. Raises OSError for a port that is taken."""
-    # A person's terminal: what a controller logs is about this process' own parts.
+    """Run until ``stop``. ``shown`` gets the page's address once it answers. Raises OSError for a port that is
+    taken.
+    """
+    # The terminal is a person's: a controller's log is about this process' own parts.
     logging.disable(logging.CRITICAL)
     brokenpeers.install()
     try:

@@ -1,6 +1,6 @@
-"""What the playground begins with, and what comes when: from a fleet file and manifests.
+"""The objects with which the playground begins, and the events of each round: from a fleet file and manifests.
 
-What comes by the clock comes again with each round: Jobs by ``tessera.dev/arrival``, faults by the fleet's events.
+Events by the clock come again with each round: Jobs by ``tessera.dev/arrival``, faults by the fleet's events.
 """
 
 import copy
@@ -21,11 +21,11 @@ from yamlfile.parsers import Unfit, go_duration
 Json = dict[str, Any]
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _REST_S: Final = 30.0
-"""Between the last arrival or end of a round and the next round."""
+"""The seconds between the last arrival or end of a round and the next round."""
 _CLUSTER_SCOPED: Final = ("Namespace", "Node", "Topology", "ResourceFlavor", "ClusterQueue", "Cohort", "PriorityClass")
 _ALSO: Final = ("WorkloadPriorityClass", "AdmissionCheck", "RuntimeClass")
 _RUN: Final = frozenset({"Job", "Pod"})
-"""Kinds of what runs."""
+"""The kinds of objects that run."""
 
 
 class Arrival(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Arrival(Struct, frozen=True):
 
 
 class Fault(Struct, frozen=True):
-    """What happens to the hardware of ``node``, ``at_s`` seconds after the beginning of each round."""
+    """An event of the hardware of ``node``, ``at_s`` seconds after the beginning of each round."""
 
     at_s: float
     node: str
@@ -49,7 +49,9 @@ class Fault(Struct, frozen=True):
 
 
 class World(Struct, frozen=True):
-    """``objects`` are there from the beginning. ``round_s``: after so long what comes begins anew."""
+    """The world of the playground. ``objects`` exist from the beginning. ``round_s``: the length of a round in
+    seconds.
+    """
 
     fleet: Fleet
     objects: tuple[Json, ...]
@@ -59,15 +61,15 @@ class World(Struct, frozen=True):
 
 
 class Course:
-    """What is due by now, each once."""
+    """Gives the events that are due, each once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._until_s = -1.0
 
     def due(self, now_s: float, there: Collection[tuple[str, str]]) -> tuple[list[Json], list[Fault]]:
-        """Jobs and faults from after the last call up to ``now_s``, in their order. ``there``: namespace and name of
-        the Jobs that have not ended; one that is still there does not come a second time.
+        """The Jobs and faults from after the last call up to ``now_s``, in their order. ``there``: namespace and name
+        of the Jobs that have not ended; one that still exists does not come a second time.
         """
         since_s, self._until_s = self._until_s, now_s
         jobs: list[tuple[float, Json]] = []
@@ -107,7 +109,9 @@ def packaged() -> tuple[Path, tuple[Path, ...]]:
 
 
 def world(fleet: Fleet, documents: Iterable[Document]) -> World:
-    """Jobs and pods without a queue are left out: nobody would start them. Raises InputError with all that is wrong."""
+    """The world of a fleet and manifests. Jobs and pods without a queue are left out: nobody would start them. Raises
+    InputError with all problems.
+    """
     objects: list[Json] = []
     arrivals: list[Arrival] = []
     wrong: list[str] = []
@@ -163,7 +167,7 @@ def _round_s(arrivals: Sequence[Arrival], faults: Sequence[Fault]) -> float:
 
 
 def runtime_s(body: Json, otherwise: float) -> float:
-    """How long a Job runs by its annotation."""
+    """The run time of a Job in seconds by its annotation; ``otherwise`` without one."""
     text = (body["metadata"].get("annotations") or {}).get(RUNTIME)
     return otherwise if text is None else float(go_duration(str(text)))
 

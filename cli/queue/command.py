@@ -1,4 +1,4 @@
-"""``tessera queue``: what queues have and who waits in them; to stop and to resume them."""
+"""``tessera queue``: shows the queues' quota and the workloads that wait in them; stops and resumes queues."""
 
 import click
 
@@ -118,7 +118,7 @@ def pending(where: Where, name: str | None, local: str | None, limit: int, outpu
 
 
 async def _chosen(asked: AnswerSource, name: str | None, local: str | None) -> list[str]:
-    """ClusterQueues to look at. Raises click.ClickException."""
+    """The ClusterQueues to show. Raises click.ClickException."""
     if local is not None:
         return [str((await _local(asked.client, local))["spec"].get("clusterQueue", ""))]
     if name is not None:

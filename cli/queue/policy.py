@@ -1,7 +1,7 @@
-"""Whether a queue admits: its ``stopPolicy``, which ``tessera queue`` and ``tessera stop`` write.
+"""Sets whether a queue admits: its ``stopPolicy``, which ``tessera queue`` and ``tessera stop`` write.
 
-``tessera queue stop`` holds: what runs goes on. ``tessera stop cq`` drains, as ``kubectl kueue stop`` does. Each names
-the other.
+``tessera queue stop`` holds: running workloads go on. ``tessera stop cq`` drains, as ``kubectl kueue stop`` does. Each
+names the other.
 """
 
 import click
@@ -32,8 +32,8 @@ async def set_policy(
     output: str,
     yes: bool = True,
 ) -> None:
-    """``named``: namespace and name; no namespace is the context's where the kind has namespaces. Without a ``yes`` it
-    asks on a terminal before what runs is evicted.
+    """Set the policy of a queue. ``named``: namespace and name; no namespace is the context's where the kind has
+    namespaces. Without ``yes`` it asks on a terminal before running workloads are evicted.
     """
     space, name = named
     if resource.namespaced:
@@ -67,7 +67,7 @@ async def set_policy(
 
 
 def _held(shown: str) -> str:
-    """The command that lets run what runs."""
+    """The command that stops the queue and lets running workloads go on."""
     return f"tessera queue stop {shown}"
 
 
@@ -76,7 +76,7 @@ def _drained(resource: Resource, space: str | None, name: str) -> str:
 
 
 async def _leaving(client: Client, resource: Resource, space: str | None, name: str) -> list[str]:
-    """Who holds quota by the queue."""
+    """The workloads that hold quota by the queue."""
 
     def by_local(workload: Workload) -> bool:
         return workload.spec.queue_name == name

@@ -1,4 +1,4 @@
-"""Which admitted workloads have pods that run: quota alone does not make a job run."""
+"""Finds the admitted workloads with pods that run: quota alone does not make a job run."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -22,7 +22,7 @@ _RUNNING = Selection(field_selector="status.phase=Running")
 
 
 async def admitted(client: Client) -> Admitted | None:
-    """None, with a note, where workloads or pods may not be read."""
+    """The admitted workloads; None, with a note, where workloads or pods may not be read."""
     try:
         workloads = (await client.list_decoded(WORKLOADS, lambda raw: _decoded(raw, Workload))).items
         running = (await client.list_decoded(PODS, _workload_of, _RUNNING)).items
@@ -33,7 +33,7 @@ async def admitted(client: Client) -> Admitted | None:
 
 
 def _admitted(workloads: Iterable[Workload]) -> Iterator[tuple[WorkloadKey, tuple[str, str]]]:
-    """Each counts for its ClusterQueue, by name, and for its LocalQueue, as ``NAMESPACE/NAME``."""
+    """Each admitted workload, with its ClusterQueue by name, and its LocalQueue as ``NAMESPACE/NAME``."""
     for workload in workloads:
         admission = workload.status.admission
         if admission is not None and state_of(workload) == "Admitted":
@@ -42,7 +42,9 @@ def _admitted(workloads: Iterable[Workload]) -> Iterator[tuple[WorkloadKey, tupl
 
 
 def with_running(queues: Iterable[Json], found: Admitted | None) -> list[Json]:
-    """``running`` and ``admittedWithoutPods``: of those that are admitted; None where it is not known."""
+    """The queues with ``running`` and ``admittedWithoutPods``, of their admitted workloads; None where these are not
+    known.
+    """
     if found is None:
         return [{**queue, "running": None, "admittedWithoutPods": None} for queue in queues]
     return [
@@ -56,7 +58,7 @@ def with_running(queues: Iterable[Json], found: Admitted | None) -> list[Json]:
 
 
 def _workload_of(raw: bytes) -> WorkloadKey | None:
-    """Of a pod; the pod is not kept, there may be many."""
+    """The Workload of a pod; the pod is not kept, there may be many."""
     pod = _decoded(raw, Pod)
     return next(iter(with_running_pods((pod,))), None) if pod is not None else None
 

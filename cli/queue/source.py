@@ -1,4 +1,4 @@
-"""Where answers about queues come from: the controller, or the same engine in this process."""
+"""The sources of answers about queues: the controller, or the same engine in this process."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ COMPUTED: Final = "computed here"
 
 
 def offline_engine() -> "type[Offline]":
-    """The engine's modules are not waited for where the controller answers."""
+    """The class of the engine here. Its modules are not loaded where the controller answers."""
     from cli.offline import Offline
 
     return Offline
@@ -63,9 +63,9 @@ class AnswerSource:
 
 @asynccontextmanager
 async def source(where: Where, *, look: bool = True) -> AsyncIterator[AnswerSource]:
-    """The controller where it answers, else the same engine in this process, with a note on standard error.
+    """The source: the controller where it answers, else the same engine in this process, with a note on standard error.
 
-    Without a ``look`` it is not asked about queues first: an account may have the right to less.
+    Without a ``look`` the controller is not asked about queues first: an account may have the right to less.
     """
     cluster = where.cluster()
     async with Client(cluster, timeout_s=30.0, user_agent=MANAGER) as client:
@@ -91,7 +91,7 @@ def _noted(made: "Offline") -> "Offline":
 
 
 async def instead(client: Client, where: Where, failed: UnreachableError) -> "Offline":
-    """The engine here. Where the API server does not answer either, that alone is worth telling."""
+    """The engine here. Where the API server does not answer either, that alone is told."""
     note = f"note: the controller cannot be reached ({failed})"
     try:
         made = await offline_engine().load(client, where)

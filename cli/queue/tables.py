@@ -16,7 +16,7 @@ _AMOUNTS = (less("flavor", 3), "resource", "used", "quota", less("borrowed", 5),
 
 
 def with_quotas(queues: Iterable[Json], objects: Iterable[Json]) -> list[Json]:
-    """Queues as the controller tells them, with the quota their objects give."""
+    """Queues as the controller shows them, with the quota of their objects."""
     found = {each["metadata"]["name"]: each for each in objects}
     return [{**queue, "quota": _quota(found.get(queue["name"], {}))} for queue in queues]
 
@@ -31,7 +31,7 @@ def _quota(cluster_queue: Json) -> list[Json]:
 
 
 def local_queues(objects: Iterable[Json]) -> list[Json]:
-    """By what their status says."""
+    """The LocalQueues by their status."""
     found = []
     for each in objects:
         spec, status = each.get("spec") or {}, each.get("status") or {}
@@ -49,7 +49,9 @@ def local_queues(objects: Iterable[Json]) -> list[Json]:
 
 
 def show_queues(body: Json, *, wide: bool = False) -> None:
-    """``wide`` adds how many hold quota, admitted or not, and the weighted share by which fair sharing orders."""
+    """Print the queues. ``wide`` adds how many hold quota, admitted or not, and the weighted share by which fair
+    sharing orders.
+    """
     more = (less("reserving", 6), less("share", 7)) if wide else ()
     made = _cluster_queues(body["clusterQueues"], more)
     locals_ = titled("LocalQueues", "queue", less("ClusterQueue", 2), less("state"), "waiting", "running", *more[:1])
@@ -73,7 +75,9 @@ def show_queues(body: Json, *, wide: bool = False) -> None:
 
 
 def _cluster_queues(queues: Sequence[Json], more: tuple[Column, ...]) -> list[Table]:
-    """One table; two, of counts and of amounts, where a terminal has no room for all numbers side by side."""
+    """The ClusterQueues in one table; in two, of counts and of amounts, where a terminal has no room for all numbers
+    side by side.
+    """
     of_counts: tuple[str | Column, ...] = ("queue", less("cohort", 4), less("state"), "waiting", "running", *more)
     whole, counts = titled("ClusterQueues", *of_counts, *_AMOUNTS), titled("ClusterQueues", *of_counts)
     amounts = titled("Quota", "queue", *_AMOUNTS)
@@ -89,7 +93,9 @@ def _cluster_queues(queues: Sequence[Json], more: tuple[Column, ...]) -> list[Ta
 
 
 def _running(queue: Json) -> str:
-    """Of workloads with pods that run; where pods may not be read of admitted ones, as a note has said."""
+    """The number of workloads with pods that run; where pods may not be read that of admitted ones, as a note
+    has said.
+    """
     return str(queue["admitted"] if queue["running"] is None else queue["running"])
 
 
@@ -126,7 +132,9 @@ def _waiting(one: Json) -> str:
 
 
 def show_pending(body: Json, *, wide: bool = False) -> None:
-    """``wide`` adds whether the workload is parked: not tried again before something changes for it."""
+    """Print the pending workloads. ``wide`` adds whether the workload is parked: not tried again before something
+    changes for it.
+    """
     shown = False
     for queue in body["clusterQueues"]:
         if not queue["pending"]:

@@ -98,7 +98,9 @@ def _unfit(documents: list[Document], result: SimulationResult) -> list[Document
 
 
 def patience(monotonic: Callable[[], float]) -> Progress:
-    """A line on the terminal that is written over, once it takes longer than a person waits without wondering."""
+    """A line on the terminal that is written over, once the simulation takes longer than a person waits without
+    wondering.
+    """
     started_s = shown_s = monotonic()
 
     def progress(t: float, done: int, everybody: int) -> None:

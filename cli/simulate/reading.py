@@ -1,4 +1,4 @@
-"""The inputs of a simulation: manifests, a fleet and a configuration, with all that is wrong with them at once."""
+"""The inputs of a simulation: manifests, a fleet and a configuration, with all their problems at once."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,7 +21,9 @@ from yamlfile import ConfigError
 
 
 class Inputs(NamedTuple):
-    """``documents``: of the manifests. ``known``: what they name. ``scenario``: what a simulation begins with."""
+    """The inputs. ``documents`` are the manifests', ``known`` the names in them, ``scenario`` the state with which a
+    simulation begins.
+    """
 
     settings: ControllerConfig
     documents: list[Document]
@@ -42,9 +44,10 @@ def inputs(
     allow_unknown: bool = False,
     events_count: bool = False,
 ) -> Inputs:
-    """Warnings and notes are told on standard error. ``events_count``: what happens to the fleet's hardware is played.
+    """Read the inputs. Warnings and notes are told on standard error. ``events_count``: events of the fleet's hardware
+    are played.
 
-    Raises WrongInputError with all that is wrong, in the order of the files.
+    Raises WrongInputError with all problems, in the order of the files.
     """
     wrong: list[str] = []
     settings, nodes = _settings(config, wrong), _nodes(fleet, wrong)
@@ -54,7 +57,7 @@ def inputs(
     wrong += read.errors
     if read.is_whole:
         wrong += missing_classes(read.documents, names)
-    # What a job's rules say may depend on the configuration and on the nodes.
+    # The outcome of a job's rules may depend on the configuration and on the nodes.
     made = _scenario(read, settings, nodes.objects, wrong) if settings is not None and nodes is not None else None
     if wrong or made is None or settings is None or nodes is None:
         warn(warnings)
@@ -95,14 +98,14 @@ def _nodes(fleet: Path | None, wrong: list[str]) -> _Nodes | None:
 def _scenario(
     read: Manifests, settings: ControllerConfig, nodes: list[KubernetesObject], wrong: list[str]
 ) -> Scenario | None:
-    """None where something is wrong.
+    """The scenario; None where the input has problems.
 
-    What is refused as it stands has no part in the checks of a job's rules, and of a file that cannot be read nobody
-    knows what it would have brought: what others name is not looked for then.
+    Refused documents take no part in the checks of a job's rules. Where a file cannot be read its objects are unknown,
+    so references of others are not checked then.
     """
     refused = {id(each) for each in read.refused}
     if not read.is_whole or not all(map(is_job, read.refused)):
-        with suppress(InputError):  # of a JobKind that makes no kind: it is told once the rest is right
+        with suppress(InputError):  # a JobKind that makes no kind raises it, and is told once the rest is right
             wrong += wrong_kinds((each for each in read.documents if id(each) not in refused), settings)
         return None
     told = {line.partition(": ")[0] for line in wrong}

@@ -1,4 +1,4 @@
-"""A simulation's result for people: the timeline, then how things stand at its end."""
+"""A simulation's result for people: the timeline, then the state at its end."""
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -40,7 +40,7 @@ def timeline(result: SimulationResult) -> RenderableType:
 
 
 def clock(t: float) -> str:
-    """``90s``, ``10m05s``, ``1h02m03s``: virtual time from the start."""
+    """Virtual time from the start, such as ``90s``, ``10m05s``, ``1h02m03s``."""
     if t < 600:  # noqa: PLR2004 - people count seconds for ten minutes
         return f"{t:g}s"
     minutes, seconds = divmod(t, 60)
@@ -68,7 +68,7 @@ def _amounts(amounts: dict[str, int | float]) -> str:
 
 
 def _amount(name: str, amount: float) -> str:
-    """Cores with their fraction, memory as manifests write it, everything else whole."""
+    """An amount: cores with their fraction, memory as manifests write it, all others whole."""
     return str(quantity_of(ResourceName(name), amount)) if isinstance(amount, int) and name != CPU else f"{amount:g}"
 
 
@@ -92,7 +92,7 @@ def placements(result: SimulationResult) -> RenderableType | None:
 
 
 def fragmentation(result: SimulationResult) -> RenderableType | None:
-    """Of each flavor's free GPUs, those that requests like this run's could not use."""
+    """The free GPUs of each flavor that requests like this run's could not use."""
     if not result.fragmentation:
         return None
     made = titled("Free GPUs", "flavor", "", "free", "of no use", less("part"), prose("largest block"))

@@ -1,1 +1,1 @@
-"""``tessera support-bundle``: what a bug report needs, in one file."""
+"""``tessera support-bundle``: collects the data of a bug report in one file."""

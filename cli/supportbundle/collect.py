@@ -1,6 +1,6 @@
 """A support bundle's files, read from the API server and the controller with the caller's rights.
 
-Nothing is written before it went through the scrubber: it knows all names only when everything was read.
+No file is written before it went through the scrubber, which knows all names only when all objects were read.
 """
 
 import secrets
@@ -33,7 +33,7 @@ from kube.resources import EVENTS, NODES, PODS, Resource
 
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
 MOST: Final = 5000
-"""Objects of one kind."""
+"""The most objects of one kind."""
 LOG_BYTES: Final = 2 * 1024 * 1024
 LOGGED_PODS: Final = 12
 
@@ -59,14 +59,14 @@ namespaces that kept.json names. notes.txt says what could not be read. Look thr
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """``files`` by path, scrubbed; ``notes``: what could not be read."""
+    """The files of a bundle. ``files`` are by path, scrubbed; ``notes`` are the objects that could not be read."""
 
     files: dict[str, bytes]
     notes: tuple[str, ...]
 
 
 class Collector:
-    """Reads everything, and only then scrubs it."""
+    """Reads all objects, and only then scrubs them."""
 
     def __init__(self, client: Client, where: Where, kept: Iterable[str], tail: int) -> None:
         self._client = client
@@ -111,7 +111,7 @@ class Collector:
         return found
 
     async def _events(self) -> list[Json]:
-        """The newest."""
+        """The newest Events."""
         found = [each for each in await self._list(EVENTS) if parts.concerns(each, self._space)]
         when = ("eventTime", "deprecatedLastTimestamp")
         found.sort(key=lambda each: next((str(each[key]) for key in when if each.get(key)), ""))
@@ -128,7 +128,7 @@ class Collector:
         return found
 
     async def _logs(self, pods: Iterable[Json]) -> dict[str, str]:
-        """Tails of the logs of the controller and of some agents: those that are not well come first."""
+        """The tails of the logs of the controller and of some agents: those that are not well come first."""
         found: dict[str, str] = {}
         for pod in sorted(pods, key=_is_well)[:LOGGED_PODS]:
             name = str(pod["metadata"]["name"])
@@ -154,7 +154,7 @@ class Collector:
 
 
 def _is_well(pod: Json) -> tuple[bool, bool, str]:
-    """Sorts pods: those that restarted or are not ready first, the controller's before agents'."""
+    """The sort key of a pod: those that restarted or are not ready first, the controller's before agents'."""
     status, metadata = pod.get("status") or {}, pod["metadata"]
     statuses = status.get("containerStatuses") or []
     well = all(each.get("ready") and not each.get("restartCount") for each in statuses) and bool(statuses)
@@ -163,7 +163,9 @@ def _is_well(pod: Json) -> tuple[bool, bool, str]:
 
 
 def _key(namespaces: Iterable[Json]) -> bytes:
-    """The uid of kube-system, which is random and in no file of the bundle; where it is unknown, a key for this one."""
+    """The key of pseudonyms: the uid of kube-system, which is random and in no file of the bundle; where it is unknown,
+    a random key.
+    """
     system = (each["metadata"] for each in namespaces if each["metadata"].get("name") == "kube-system")
     uid = next((str(each["uid"]) for each in system if each.get("uid")), "")
     return uid.encode() or secrets.token_bytes(16)

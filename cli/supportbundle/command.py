@@ -1,4 +1,6 @@
-"""``tessera support-bundle``: what a bug report needs, without secrets and other people's names, in one file."""
+"""``tessera support-bundle``: collects the data of a bug report, without secrets and other people's names, in
+one file.
+"""
 
 import io
 import os
@@ -72,7 +74,7 @@ def packed(bundle: Bundle, at_s: float) -> bytes:
 
 
 def _written(path: Path, body: bytes) -> None:
-    """A new file that nobody else may read."""
+    """Write a new file that no other user may read."""
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWN_ALONE), "wb") as file:
             file.write(body)

@@ -1,7 +1,8 @@
-"""What of the cluster's objects goes into a support bundle. Pure: an object in, what is kept of it out.
+"""The parts of the cluster's objects that go into a support bundle. Pure: a function takes an object and returns the
+part that is kept.
 
-Pod templates are left out whole: containers' commands and environments are their owners'. Managed fields are left out,
-which name people.
+Pod templates are left out whole: containers' commands and environments are their owners'. Managed fields, which name
+people, are left out.
 """
 
 import re
@@ -33,12 +34,12 @@ _OF_OPERATORS: Final = ("Node", "GpuNode", "ClusterQueue")
 _NOBODYS: Final = frozenset(
     ("default", "gpu", "gpus", "cpu", "memory", "main", "queue", "job", "jobs", "pod", "node", "worker", "workers")
 )
-"""Names that are words of every cluster: hidden, they would make sentences unreadable and tell nothing when shown."""
+"""Names that are words of every cluster: hidden, they would make sentences unreadable; shown, they reveal nothing."""
 _OF_PEOPLE: Final = {"Workload": "workload", "Pod": "pod", "LocalQueue": "queue"}
 
 
 def of_tessera(given: Json) -> bool:
-    """Whether it is of the chart: others may have pods and ConfigMaps in the namespace of the controller."""
+    """Whether the object is of the chart: others may have pods and ConfigMaps in the namespace of the controller."""
     labels = (given.get("metadata") or {}).get("labels") or {}
     return (
         labels.get("app.kubernetes.io/name") == "tessera" or _CHART.match(str(labels.get("helm.sh/chart"))) is not None
@@ -51,7 +52,7 @@ def meta(given: Json, *also: str) -> Json:
 
 
 def whole(given: Json) -> Json:
-    """Objects of operators: queues, flavors, GpuNodes. Labels are kept; annotations of ours are."""
+    """The object of an operator: queues, flavors, GpuNodes. Labels are kept, and annotations of ours."""
     annotations = (given.get("metadata") or {}).get("annotations") or {}
     ours = {key: value for key, value in annotations.items() if PREFIX in key or "kueue.x-k8s.io/" in key}
     kept = {"metadata": {**meta(given, "labels"), **({"annotations": ours} if ours else {})}}
@@ -59,7 +60,7 @@ def whole(given: Json) -> Json:
 
 
 def gpu_node(given: Json) -> Json:
-    """Holders without their container: its name tells nothing about a device."""
+    """The GpuNode with holders without their container: its name tells nothing about a device."""
     kept = whole(given)
     status = kept.get("status") or {}
     holders = [
@@ -91,7 +92,7 @@ def _owners(given: Json) -> list[Json]:
 
 
 def node(given: Json) -> Json:
-    """Labels of the places it is at and of the devices it has; conditions, taints, amounts, versions."""
+    """The Node: labels of its places and of its devices; conditions, taints, amounts, versions."""
     labels = (given.get("metadata") or {}).get("labels") or {}
     spec, status = given.get("spec") or {}, given.get("status") or {}
     return {
@@ -126,7 +127,7 @@ def event(given: Json) -> Json:
 
 
 def concerns(given: Json, namespace: str) -> bool:
-    """Events of queued work, of nodes, and of the controller's own namespace."""
+    """Whether an Event regards queued work, nodes, or the controller's own namespace."""
     about = given.get("regarding") or {}
     return about.get("kind") in ("Workload", "Node", "GpuNode", "ClusterQueue", "LocalQueue") or (
         about.get("namespace") == namespace
@@ -134,9 +135,10 @@ def concerns(given: Json, namespace: str) -> bool:
 
 
 def names(kinds: Iterable[tuple[str, Iterable[Json]]], stays: Callable[[str], bool]) -> dict[str, str]:
-    """Names that are people's, with a word for what has them: of namespaces, of what is in them, of what owns that.
+    """The names that people gave, with a word for the kind of object: of namespaces, of objects in them, of the
+    objects' owners.
 
-    ``stays``: whether the names of a namespace are left as they are.
+    ``stays``: whether the names of a namespace are left unchanged.
     """
     found: dict[str, str] = {}
     for kind, objects in kinds:

@@ -1,7 +1,7 @@
-"""What must not leave a cluster with a bug report: secrets, and other people's names. Pure.
+"""Removes data that must not leave a cluster with a bug report: secrets, and other people's names. Pure.
 
-A name becomes a pseudonym: a keyed hash, so that the same name is the same pseudonym in every file, and nobody without
-the key can try names. The key is the cluster's, hence pseudonyms are the same in the next bundle too.
+A name becomes a pseudonym: a keyed hash, so that a name has one pseudonym in every file, and nobody without the key can
+try names. The key is the cluster's, hence pseudonyms stay the same in the next bundle too.
 """
 
 import hashlib
@@ -19,20 +19,20 @@ _SECRET_KEY: Final = re.compile(_SECRETS, re.IGNORECASE)
 _SECRET_VARIABLE: Final = re.compile(rf"{_SECRETS}|key", re.IGNORECASE)
 _SECRET_FLAG: Final = re.compile(rf"--?[\w.-]{{0,64}}?{_SECRETS}[\w.-]{{0,64}}", re.IGNORECASE)
 _IMAGES: Final = ("image", "imageID", "containerID")
-"""Keys of what is no name of a person's, and looks like one."""
-# Texts are anybody's, and long: each pattern takes time in proportion to the text, whatever is in it.
+"""Keys of values that look like a person's name and are not one."""
+# Texts may come from anybody, and be long: each pattern takes time in proportion to the text, whatever is in it.
 _PEM: Final = re.compile(r"-----BEGIN [A-Z0-9 ]+-----.*?(?:-----END [A-Z0-9 ]+-----|\Z)", re.DOTALL)
 _JWT: Final = re.compile(r"\beyJ[\w-]{5,2048}\.[\w-]{1,8192}\.[\w-]*")
 _BEARER: Final = re.compile(r"\b(bearer|basic)\s+[^\s\"',;]+", re.IGNORECASE)
 _USERINFO: Final = re.compile(r"""(://)(?:[^/\s"']{1,1024}|[^/\s:@"']{0,256}:(?!\d{1,5}/)[^\s"']{1,1024})@""")
-"""To the last ``@``; a password may have a slash, which is no port's."""
+"""The user and password of an address, to the last ``@``; a password may have a slash, which a port has not."""
 _ASSIGNED: Final = re.compile(
     rf"""(?:(?<![A-Za-z])name\\{{0,4}}["']?\s{{0,8}}[:=]\s{{0,8}}\\{{0,4}}["']?\w{{0,64}}?(?:{_SECRETS}|key)\w{{0,64}}"""
     rf"""\\{{0,4}}["']?\s{{0,8}},?\s{{0,64}}\\{{0,4}}["']?value|{_SECRETS}[\w.-]{{0,64}})"""
     r"""\\{0,4}["']?[ \t]{0,8}[:=][ \t]{0,64}""",
     re.IGNORECASE,
 )
-"""What stands before a value: a key that tells of a secret, or a variable's name and then ``value``."""
+"""The text before a value: a key that names a secret, or a variable's name and then ``value``."""
 _QUOTED: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'[^']*')(?=[\s,;}\])]|\Z)""", re.DOTALL)
 _FLAG: Final = re.compile(
     rf"""(?<![\w-])({_SECRET_FLAG.pattern}["'\\]{{0,4}}[\s,]{{1,64}}(?:-\s{{1,8}})?)"""
@@ -53,19 +53,19 @@ _NO_PAIR: Final = re.compile(
     r"|[a-z-]+-patch|apply-patch|openmetrics-text|vnd\.[a-z0-9.]+)"
     r"|batch/(?:job|cronjob)|apps/(?:deployment|statefulset|daemonset|replicaset)s?|and/or|n/a|read/write"
 )
-"""What looks like NAMESPACE/NAME and names nobody: platforms, media types, kinds as configurations write them."""
+"""Texts that look like NAMESPACE/NAME and name nobody: platforms, media types, kinds as configurations write them."""
 _VERSION: Final = re.compile(r"v[0-9]+(?:(?:alpha|beta)[0-9]+)?")
 _WORD: Final = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9.]*[A-Za-z0-9])?")
 _JOINTS: Final = re.compile(r"([-.])")
 _LETTER: Final = re.compile(r"[a-z]")
 OURS: Final = re.compile(r"default|kube-[-a-z0-9]+|tessera-system|kueue-system")
-"""Namespaces that are every cluster's: they name nobody."""
+"""The namespaces that every cluster has: they name nobody."""
 _LEAST: Final = 3
-"""Letters of a name that is looked for inside of sentences: shorter ones are words."""
+"""The fewest letters of a name that is searched for inside of sentences: shorter ones are words."""
 
 
 def secretless(text: str) -> str:
-    """Without tokens, keys, passwords and what looks like one of them."""
+    """The text without tokens, keys, passwords and texts that look like one of them."""
     text = _PEM.sub(LEFT_OUT, text)
     text = _JWT.sub(LEFT_OUT, text)
     text = _BEARER.sub(rf"\1 {LEFT_OUT}", text)
@@ -85,7 +85,7 @@ def _unassigned(text: str) -> str:
 
 
 def _value_end(text: str, start: int) -> int:
-    """The end of a quoted value; of another the end of its line and of the block that is indented below it, as a
+    """The end of a quoted value; for another value the end of its line and of the block that is indented below it, as a
     value may have spaces, brackets and lines.
     """
     if (quoted := _QUOTED.match(text, start)) is not None:
@@ -114,7 +114,9 @@ def _indent(line: str) -> int:
 
 
 class Scrubber:
-    """``kept``: namespaces whose names stay, the caller's own. ``names``: of others, by what they are names of."""
+    """Replaces secrets and names. ``kept``: namespaces whose names stay, the caller's own. ``names``: other names, with
+    the kind of object that has each.
+    """
 
     def __init__(self, key: bytes, names: Mapping[str, str], kept: Iterable[str]) -> None:
         self._key = key
@@ -122,13 +124,15 @@ class Scrubber:
         self._kinds = {name: kind for name, kind in names.items() if name and not self.stays(name)}
         self._long = frozenset(name for name in self._kinds if len(name) >= _LEAST)
         self._most = max((len(_JOINTS.split(name)) for name in self._long), default=1)
-        """Pieces of a name and what joins them, at the most: an odd number, and the bound of each search in a word."""
+        """The most pieces of a name, with the joints between them: an odd number, and the bound of each search in a
+        word.
+        """
 
     def stays(self, namespace: str) -> bool:
         return namespace in self._kept or OURS.fullmatch(namespace) is not None
 
     def pseudonym(self, name: str, kind: str = "name") -> str:
-        """``<kind>-<8 hex>``."""
+        """The pseudonym of a name: ``<kind>-<8 hex>``."""
         digest = hmac.new(self._key, name.encode(), hashlib.sha256).hexdigest()[:8]
         return f"{self._kinds.get(name, kind)}-{digest}"
 
@@ -143,7 +147,7 @@ class Scrubber:
         return _WORD.sub(lambda found: self._word(found[0]), text)
 
     def value(self, given: Any) -> Any:
-        """JSON with every text in it scrubbed; what stands under a key that tells of a secret is left out."""
+        """JSON with every text in it scrubbed; a value under a key that names a secret is left out."""
         if isinstance(given, str):
             return self.text(given)
         if isinstance(given, list | tuple):
@@ -155,7 +159,7 @@ class Scrubber:
         return given
 
     def _listed(self, given: Iterable[Any]) -> list[Any]:
-        """Entries of which one may be a flag, and the next its value."""
+        """The entries of a list, scrubbed; one may be a flag, and the next its value."""
         made: list[Any] = []
         flag = False
         for each in given:
@@ -183,7 +187,9 @@ class Scrubber:
         return f"{found[1]}{self.pseudonym(found[2], 'namespace')}{rest}"
 
     def _pair(self, found: re.Match[str]) -> str:
-        """NAMESPACE/NAME, also of what is gone; nothing is hidden of two numbers, a version, a namespace that stays."""
+        """The text NAMESPACE/NAME with pseudonyms, also for an object that is gone; two numbers, a version and a
+        namespace that stays are not hidden.
+        """
         namespace, name = found[1], found[2]
         if namespace not in self._kinds and _NO_PAIR.fullmatch(found[0]) is not None:
             return found[0]

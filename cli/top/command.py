@@ -1,4 +1,4 @@
-"""``tessera top``: what all GPUs do, who holds them, and what waits, as long as somebody looks."""
+"""``tessera top``: shows what all GPUs do, who holds them, and what waits, as long as somebody looks."""
 
 from asyncio import sleep
 

@@ -24,11 +24,11 @@ _LINE: Final = re.compile(r"([A-Za-z_:][\w:]*)\{([^\n]*)\} (\S+)(?: \S+)?", re.A
 _UUID: Final = re.compile(r'(?:^|,)UUID="([^"]*)"')
 _INSTANCE: Final = re.compile(r'(?:^|,)GPU_I_ID="([^"]*)"')
 _COMMON: Final = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
-"""Resources that are no devices."""
+"""The resources that are not devices."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent measured on one GPU; None for what it does not tell. ``busy`` is from 0 to 1."""
+    """The agent's figures of one GPU; None for one that it does not tell. ``busy`` is from 0 to 1."""
 
     busy: float | None = None
     used_mib: float | None = None
@@ -40,7 +40,7 @@ NONE: Final = Figures()
 
 
 class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One GPU. ``holders`` are pods, NAMESPACE/NAME; ``state``: what it counts as."""
+    """One GPU. ``holders`` are pods, NAMESPACE/NAME; ``state`` is the state that it counts as."""
 
     node: str
     index: int
@@ -62,7 +62,7 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One ClusterQueue. ``devices``: by resource, what is used and the nominal quota of all flavors."""
+    """One ClusterQueue. ``devices``: used amount and nominal quota of all flavors, by resource."""
 
     name: str
     cohort: str
@@ -73,7 +73,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """``notes``: what could not be read, one line each."""
+    """The fleet at one moment. ``notes`` are the objects that could not be read, one line each."""
 
     at: str
     gpus: tuple[GpuRow, ...]
@@ -82,7 +82,9 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def figures(exposition: str) -> dict[str, Figures]:
-    """By UUID of the GPU, from an agent's metrics. Parts of one GPU are added up; busy MIG instances are averaged."""
+    """The figures in an agent's metrics, by UUID of the GPU. Parts of one GPU are added up; busy MIG instances are
+    averaged.
+    """
     found: dict[tuple[str, str], dict[tuple[str, str], float]] = {}
     for line in exposition.split("\n"):
         if not line.startswith(_NAMES):
@@ -95,7 +97,7 @@ def figures(exposition: str) -> dict[str, Figures]:
         if value is not None:
             instance = _INSTANCE.search(matched[2])
             parts = found.setdefault((uuid[1], matched[1]), {})
-            # Of a shared GPU there is a series for each pod: together they are the device's value.
+            # A shared GPU has a series for each pod: together they are the device's value.
             key = (instance[1] if instance is not None else "", "" if matched[1] == USED else matched[2])
             parts[key] = parts.get(key, 0.0) + value
     made = {}
@@ -124,7 +126,9 @@ def _first(parts: Mapping[tuple[str, str], float] | None) -> float | None:
 
 
 def gpus(nodes: Iterable[GpuNode], measured: Mapping[str, Figures], away: Collection[str] = ()) -> tuple[GpuRow, ...]:
-    """Node by node, in the order of their names; ``measured`` by UUID; ``away``: names of nodes that take no pods."""
+    """The rows of all GPUs, node by node, in the order of their names; ``measured`` by UUID; ``away``: names of nodes
+    that take no pods.
+    """
     rows: list[GpuRow] = []
     for node in sorted(nodes, key=lambda each: each.metadata.name):
         held: dict[str, set[str]] = {}
@@ -155,13 +159,13 @@ def _row(node: str, device: Device, held: Mapping[str, set[str]], figures_: Figu
 
 
 def without_nodes(flavors: Iterable[ResourceFlavor], nodes: Collection[Mapping[str, str]]) -> frozenset[str]:
-    """Flavors that select no node, by name; none where no node is known. ``nodes``: the labels of each."""
+    """The names of flavors that select no node; none where no node is known. ``nodes``: the labels of each."""
     chosen = (each for each in flavors if nodes and not any(map(each.spec.selects, nodes)))
     return frozenset(flavor.metadata.name for flavor in chosen)
 
 
 def queues(objects: Iterable[Json], nodeless: Collection[str] = ()) -> tuple[QueueRow, ...]:
-    """``nodeless``: names of flavors that select no node."""
+    """The rows of all ClusterQueues. ``nodeless``: names of flavors that select no node."""
     return tuple(sorted((_queue(each, nodeless) for each in objects), key=lambda each: each.name))
 
 
@@ -207,9 +211,9 @@ def _whole(nanos: int) -> str:
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``busy``: mean over the GPUs that are measured, None where none is. ``in_use`` has the idle ones, too; with
-    ``free``, ``watched`` (on probation), ``fault`` (out of service) and ``off`` (nobody's, on a node that takes no
-    pods) it makes all GPUs.
+    """The sums over all GPUs. ``busy``: mean over the GPUs that are measured, None where none is. ``in_use`` has the
+    idle ones, too; with ``free``, ``watched`` (on probation), ``fault`` (out of service) and ``off`` (free, on a node
+    that takes no pods) it makes all GPUs.
     """
 
     nodes: int

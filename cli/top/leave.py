@@ -1,7 +1,7 @@
-"""How a live screen ends: by the key q, by SIGTERM, and by Ctrl-C where SIGINT is not ignored.
+"""Ends a live screen: by the key q, by SIGTERM, and by Ctrl-C where SIGINT is not ignored.
 
-The terminal is as it was before in each case. A shell's ``trap '' INT`` leaves SIGINT ignored in what it starts, and
-then Python never raises KeyboardInterrupt.
+The terminal is as it was before in each case. A shell's ``trap '' INT`` leaves SIGINT ignored in programs that it
+starts, and then Python never raises KeyboardInterrupt.
 """
 
 import asyncio
@@ -47,7 +47,9 @@ def _on_signal(leave: Callable[[], None], undo: ExitStack) -> None:
 
 
 def _on_key(leave: Callable[[], None], undo: ExitStack) -> None:
-    """Keys come one by one, and are not shown; none is read in the background, where reading would stop the process."""
+    """Call ``leave`` at its keys. Keys come one by one, and are not shown; none is read in the background, where
+    reading would stop the process.
+    """
     try:
         terminal = sys.stdin.fileno()
         before = termios.tcgetattr(terminal)
@@ -61,7 +63,7 @@ def _on_key(leave: Callable[[], None], undo: ExitStack) -> None:
         keys = b""
         with suppress(OSError):
             keys = os.read(terminal, 64)
-        # Nothing to read: the terminal is gone.
+        # An empty read means that the terminal is gone.
         if not keys or not _LEAVES.isdisjoint(keys):
             loop.remove_reader(terminal)
             leave()

@@ -1,4 +1,4 @@
-"""The fleet read once: GpuNodes and ClusterQueues from the API server, figures from the agents through its proxy."""
+"""Reads the fleet once: GpuNodes and ClusterQueues from the API server, figures from the agents through its proxy."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -23,15 +23,15 @@ AGENTS: Final = "app.kubernetes.io/component=agent"
 PORT_NAME: Final = "metrics"
 PORT: Final = 9400
 _AT_ONCE: Final = 16
-"""Agents that are asked at the same time."""
+"""The number of agents that are asked at the same time."""
 _NAMED: Final = 3
 
 
 async def read(client: Client, *, agents: str, only: frozenset[str], at_most: int | None) -> Fleet:
-    """``agents``: their namespace; ``only``: nodes, none for all; ``at_most``: of so many nodes figures are asked for,
-    None: of all, a few at a time.
+    """Read the fleet. ``agents``: their namespace; ``only``: nodes, none for all; ``at_most``: the number of nodes
+    whose figures are asked for, None: all, a few at a time.
 
-    Raises KubeError where GpuNodes may not be listed. All else that cannot be read is a note.
+    Raises KubeError where GpuNodes may not be listed. Other objects that cannot be read are a note.
     """
     notes: list[str] = []
 
@@ -72,7 +72,7 @@ async def _queues(client: Client, machines: Iterable[Node], notes: list[str]) ->
 
 
 def _reader(type_: type[T], notes: list[str]) -> Callable[[bytes], T | None]:
-    """What cannot be read is a note."""
+    """A decoder for which an object that cannot be read is a note."""
 
     def read_one(raw: bytes) -> T | None:
         try:

@@ -19,11 +19,11 @@ _BAR: Final = 10
 _HOLDERS: Final = 3
 _WARM, _HOT = 0.5, 0.85
 _LEAST: Final = 4
-"""Rows of GPUs that are shown at the least, however low the screen."""
+"""The fewest rows of GPUs that are shown, however low the screen."""
 
 
 def screen(fleet: Fleet, *, height: int | None, by: str) -> RenderableType:
-    """``height``: lines of the screen; None: all rows are shown."""
+    """The screen's content. ``height``: lines of the screen; None: all rows are shown."""
     found = totals(fleet.gpus)
     shown_queues = _queues(fleet.queues) if fleet.queues else None
     others = 4 + len(fleet.notes) + (len(fleet.queues) + 3 if fleet.queues else 0)
@@ -33,7 +33,7 @@ def screen(fleet: Fleet, *, height: int | None, by: str) -> RenderableType:
     notes = [Text(f"note: {visible(note)}", style="yellow", no_wrap=True, overflow="ellipsis") for note in fleet.notes]
     headline = _headline(fleet, found)
     if height is not None:
-        # A row that were folded would push others off the screen: each was given one line.
+        # A folded row would push others off the screen: each has one line.
         headline.no_wrap, headline.overflow = True, "ellipsis"
         for table in (rows, *((shown_queues,) if shown_queues is not None else ())):
             table.cut = True
@@ -57,7 +57,7 @@ def _headline(fleet: Fleet, found: Totals) -> Text:
 
 
 def bar(share: float | None, *, width: int = _BAR) -> Text:
-    """``#####-----  50%``; a dash for what is not known."""
+    """A bar such as ``#####-----  50%``; a dash for an unknown share."""
     if share is None:
         return Text("-")
     share = min(1.0, max(0.0, share))

@@ -1,4 +1,4 @@
-"""What ``tessera doctor`` finds on a node, and its advice: each finding is a line, what to do another.
+"""The findings of ``tessera doctor`` on a node, and its advice: each finding is a line, its advice another.
 
 ``problem``, ``why`` and ``reason`` are the agent's own words or the kubelet's.
 """

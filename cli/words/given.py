@@ -1,4 +1,4 @@
-"""What is wrong with options, arguments and files."""
+"""Sentences about mistakes in options, arguments and files."""
 
 from inventory.words.catalog import Kind, Place, said
 

@@ -1,4 +1,4 @@
-"""What is wrong with queues, quotas and workloads that a command names."""
+"""Sentences about mistakes in queues, quotas and workloads that a command names."""
 
 from inventory.words.catalog import Kind, Place, said
 

@@ -1,4 +1,4 @@
-"""What a server does not answer: the API server, the controller, an agent, Prometheus, the simulator."""
+"""Sentences about servers that do not answer: the API server, the controller, an agent, Prometheus, the simulator."""
 
 from inventory.words.catalog import Kind, Place, said
 

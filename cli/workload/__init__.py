@@ -1,1 +1,1 @@
-"""``tessera workload``: one workload or many, with the rights of the caller."""
+"""``tessera workload``: shows and changes workloads, with the rights of the caller."""

@@ -1,4 +1,4 @@
-"""What a person changes about a Workload: whether it is tried at all, its queue, its priority class, that it is there.
+"""A person's changes of a Workload: whether it is tried at all, its queue, its priority class, its existence.
 
 Pure: a change is one patch of one object, or a sentence that says why it cannot be. Labels are changed on the job, from
 which the controller takes them over; a Workload that stands for nothing but itself is changed itself.
@@ -21,11 +21,11 @@ WORKLOAD_CLASS: Final = ("kueue.x-k8s.io", "WorkloadPriorityClass")
 
 
 class RefusedError(Exception):
-    """One sentence: what was found, what was expected, and the next step."""
+    """A change that cannot be made; one sentence with what was found, what was expected, and the next step."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A merge patch of one object; ``said`` is told when it was taken."""
+    """A merge patch of one object; ``said`` is printed when it was accepted."""
 
     resource: Resource
     name: str
@@ -38,7 +38,9 @@ Owner = tuple[Resource, str] | None
 
 
 def activated(workload: Workload, active: bool) -> Change:
-    """Stopped: it is tried no more, and evicted if it holds quota. Resumed: it waits again, as if it were new."""
+    """The change that stops or resumes the Workload. Stopped: it is tried no more, and evicted if it holds quota.
+    Resumed: it waits again, as if it were new.
+    """
     if state_of(workload) == "Finished":
         raise RefusedError(say.finished(workload.key))
     word = "resumed" if active else "stopped"
@@ -52,7 +54,7 @@ def activated(workload: Workload, active: bool) -> Change:
 
 
 def moved(workload: Workload, owner: Owner, queue: str) -> Change:
-    """To another LocalQueue of its namespace; only while it holds no quota."""
+    """The change to another LocalQueue of its namespace; only while it holds no quota."""
     state, key = state_of(workload), workload.key
     if state == "Finished":
         raise RefusedError(say.finished_not_waiting(key))
@@ -67,7 +69,7 @@ def moved(workload: Workload, owner: Owner, queue: str) -> Change:
 
 
 def raised(workload: Workload, owner: Owner, class_: WorkloadPriorityClass) -> Change:
-    """Under a WorkloadPriorityClass, which may be a lower one as well."""
+    """The change to a WorkloadPriorityClass, which may be a lower one as well."""
     key, spec, name = workload.key, workload.spec, class_.metadata.name
     state, ref = state_of(workload), spec.priority_class_ref
     if state == "Finished":

@@ -40,7 +40,9 @@ _STATES: Final = ("all", *(state.lower() for state in STATES))
 
 Command = Callable[..., None]
 Choose = Callable[[Client, Workload, Json], Awaitable[Change]]
-"""What is changed about a Workload, in its typed form and as the API server has it. Raises RefusedError."""
+"""A function to the change of a Workload, which it gets in its typed form and as the API server has it. Raises
+RefusedError.
+"""
 
 
 @click.group(cls=NearestGroup, short_help="Look at workloads; stop, resume, move and raise them.")
@@ -67,7 +69,7 @@ def _argument(command: Command) -> Command:
 
 
 def _changing(command: Command) -> Command:
-    """What every command that changes a Workload takes."""
+    """A decorator with the argument and options of every command that changes a Workload."""
     return _argument(dry_run_option(kube_options(output_option(command))))
 
 
@@ -287,8 +289,8 @@ async def change(
     *,
     yes: bool = True,
 ) -> None:
-    """Find the Workload, make the change that ``choose`` chooses, and tell it. Without a ``yes`` it asks on a terminal
-    before one is evicted.
+    """Find the Workload, make the change that ``choose`` chooses, and print it. Without ``yes`` it asks on a terminal
+    before a Workload is evicted.
     """
     async with opened(where) as client:
         given = await find_workload(client, *place(where, name, namespace))

@@ -1,4 +1,4 @@
-"""A Workload by its own name or by that of the job that it stands for."""
+"""Finds a Workload by its own name or by that of the job that it stands for."""
 
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -25,7 +25,7 @@ _WORKLOAD: Final = ("workload", "wl")
 
 
 def typed(job: str) -> tuple[str, str]:
-    """Of TYPE/NAME the kind in small letters, singular and without its group, and the name. Raises click.UsageError."""
+    """The kind in TYPE/NAME in small letters, singular and without its group, and the name. Raises click.UsageError."""
     type_, slash, name = job.partition("/")
     kind = type_.partition(".")[0].lower()
     if not (kind and slash and name) or "/" in name:
@@ -34,8 +34,8 @@ def typed(job: str) -> tuple[str, str]:
 
 
 async def find_workload(client: Client, namespace: str, name: str, kind: str = "") -> Json:
-    """The Workload of that name, else that of the job of that name. Raises click.ClickException, also where jobs of
-    several kinds have that name.
+    """The Workload of that name, else the Workload of the job of that name. Raises click.ClickException, also where
+    jobs of several kinds have that name.
 
     ``kind``: as ``typed`` gives it, the only one that is meant; empty for any.
     """
@@ -59,7 +59,7 @@ async def find_workload(client: Client, namespace: str, name: str, kind: str = "
     if not found:
         near = await meant(client, WORKLOADS, name, namespace, _names_of)
         raise click.ClickException(queues.no_workload(shown) + near)
-    # Of several kinds under one name, the one that is in a queue is meant.
+    # Where several kinds have the name, the one that is in a queue is meant.
     kind, job = next((each for each in found if names.QUEUE_NAME in _labels(each[1])), found[0])
     if names.QUEUE_NAME not in _labels(job):
         raise click.ClickException(queues.in_no_queue(shown, kind, names.QUEUE_NAME))
@@ -67,7 +67,7 @@ async def find_workload(client: Client, namespace: str, name: str, kind: str = "
 
 
 async def _jobs(client: Client, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:
-    """Jobs of that name, each with its kind, of all kinds whose CRD is there and that may be read."""
+    """The jobs of that name, each with its kind, of all kinds whose CRD is installed and that may be read."""
     served = await client.group_versions()
     for kind in (*JOB_KINDS, *await _declared(client)):
         if api_version(kind) not in served:
@@ -77,7 +77,7 @@ async def _jobs(client: Client, namespace: str, name: str) -> AsyncIterator[tupl
 
 
 async def _declared(client: Client) -> list[JobKind]:
-    """Kinds that JobKinds declare, as far as they may be read and are right."""
+    """The kinds that JobKinds declare, as far as they may be read and are right."""
     try:
         given = (await client.list_all(DECLARATIONS, Json)).items
     except (NotFoundError, ForbiddenError):
@@ -90,12 +90,12 @@ def _labels(job: Json) -> Json:
 
 
 def owner_kind(workload: Json) -> str:
-    """The kind of the object that controls it; empty for none."""
+    """The kind of the object that controls the Workload; empty for none."""
     return next((str(each.get("kind")) for each in _references(workload) if each.get("controller")), "")
 
 
 def uid_of(workload: Json, name: str) -> str | None:
-    """Of the object of that name that the Workload refers to, so that no other of its name is meant."""
+    """The uid of the object of that name that the Workload refers to, so that no other of its name is meant."""
     return next(
         (str(each["uid"]) for each in _references(workload) if each.get("name") == name and "uid" in each), None
     )
@@ -111,7 +111,7 @@ def _kinds_of_group(workload: Json) -> set[str]:
 
 
 def _group_names(workload: Json) -> tuple[str, ...]:
-    """Of the Workload of a group of pods the names of its object and of the group; nothing of another."""
+    """The names of the object and of the group of a Workload for a group of pods; empty for any other Workload."""
     notes = workload["metadata"].get("annotations") or {}
     if owner_name(workload) is not None or names.JOB_OWNER_NAME not in notes:
         return ()
@@ -120,21 +120,27 @@ def _group_names(workload: Json) -> tuple[str, ...]:
 
 
 def _is_replica(workload: Json, deployment: str) -> bool:
-    """Whether it is that of a pod of the Deployment: it is named after it, a template's hash, and five letters."""
+    """Whether the Workload is that of a pod of the Deployment: it is named after it, a template's hash, and five
+    letters.
+    """
     owner, _, _ = (owner_name(workload) or "").rpartition("-")
     name, _, template = owner.rpartition("-")
     return name == deployment and template.isalnum() and workload["spec"].get("podSets", [{}])[0].get("count") == 1
 
 
 def _least_said(workload: Json) -> tuple[bool, bool, str]:
-    """Of several replicas or groups one that waits, the oldest of them; else one that runs; one that is over last."""
+    """The sort key that finds, among several replicas or groups, the oldest that waits; else one that runs; one that is
+    over last.
+    """
     conditions = workload.get("status", {}).get("conditions") or []
     true = {each["type"] for each in conditions if each["status"] == "True"}
     return "Finished" in true, "QuotaReserved" in true, str(workload["metadata"].get("creationTimestamp", ""))
 
 
 def group_pods(workload: Json) -> list[str]:
-    """Of the Workload of a plain group of pods, which nothing else owns, the names of its pods; empty of another."""
+    """The names of the pods of a Workload for a plain group of pods, which no other object owns; empty for any other
+    Workload.
+    """
     references = _references(workload)
     pods = [each for each in references if (each.get("apiVersion"), each.get("kind")) == ("v1", "Pod")]
     if len(pods) < len(references) or any(each.get("controller") for each in pods):
@@ -147,9 +153,9 @@ def _references(workload: Json) -> list[Json]:
 
 
 async def owner_of(client: Client, workload: Json) -> tuple[Resource, str] | None:
-    """The kind and the name of the object that the Workload stands for; None where it stands for none of one's own.
+    """The kind and the name of the object that the Workload stands for; None where it stands for none but itself.
 
-    Of a group of pods that is the object that made it, else its first pod. Raises click.ClickException for a kind that
+    For a group of pods that is the object that made it, else its first pod. Raises click.ClickException for a kind that
     is not known.
     """
     if members := group_pods(workload):
@@ -167,7 +173,7 @@ async def owner_of(client: Client, workload: Json) -> tuple[Resource, str] | Non
     known = [Resource(each.group, each.version, each.plural, each.kind, namespaced=True) for each in STAMPED_KINDS]
     known += map(resource_of, JOB_KINDS)
     found = next((each for each in known if (each.group, each.kind) == (group, kind)), None)
-    if found is None:  # what a cluster declares besides is asked for only where it is needed
+    if found is None:  # kinds that a cluster declares besides are read only where they are needed
         declared = map(resource_of, await _declared(client))
         found = next((each for each in declared if (each.group, each.kind) == (group, kind)), None)
     if found is None:
@@ -176,6 +182,6 @@ async def owner_of(client: Client, workload: Json) -> tuple[Resource, str] | Non
 
 
 def _names_of(workload: Json) -> tuple[str, ...]:
-    """Its own, and that of its job."""
+    """The names of the Workload and of its job."""
     owner = owner_name(workload)
     return (str(workload["metadata"]["name"]), *(() if owner is None else (owner,)))

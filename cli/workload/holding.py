@@ -1,4 +1,4 @@
-"""Workloads that hold quota, and would lose it."""
+"""Finds Workloads that hold quota, and would lose it."""
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -16,7 +16,9 @@ from kube.errors import KubeError
 
 
 async def holding(client: Client, namespace: str | None, belongs: Callable[[Workload], bool]) -> list[str]:
-    """A line for each Workload that holds quota and belongs. Where they may not be listed, that is the line."""
+    """A line for each Workload that holds quota and belongs to the queue. Where they may not be listed, that is the
+    line.
+    """
     try:
         given = (await client.list_all(WORKLOADS, Json, Selection(namespace=namespace))).items
     except KubeError as failed:
@@ -25,7 +27,7 @@ async def holding(client: Client, namespace: str | None, belongs: Callable[[Work
 
 
 async def workloads_of(client: Client, namespace: str | None) -> list[Workload]:
-    """Those of a namespace, or of all. Raises KubeError."""
+    """The Workloads of a namespace, or of all. Raises KubeError."""
     return [*_typed((await client.list_all(WORKLOADS, Json, Selection(namespace=namespace))).items)]
 
 
@@ -46,7 +48,7 @@ def described_now(workload: Workload) -> str:
 
 
 def described(workload: Workload, now: datetime) -> str:
-    """``team-a/job-bert-1 (Job bert), 2 pods, for 2h05m``: since when it holds its quota."""
+    """A Workload that holds quota, and since when: ``team-a/job-bert-1 (Job bert), 2 pods, for 2h05m``."""
     job = " ".join(filter(None, owner(workload)))
     began = find_condition(workload.status.conditions, "QuotaReserved")
     since = began.last_transition_time if began is not None else None

@@ -1,4 +1,4 @@
-"""Workloads and what belongs to them, read from the API server with the caller's rights."""
+"""Reads Workloads and the objects that belong to them from the API server with the caller's rights."""
 
 import asyncio
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ from kube.resources import EVENTS, PODS, Resource
 PENDING: Final = Resource("visibility.kueue.x-k8s.io", "v1beta2", "localqueues", "LocalQueue", namespaced=True)
 _AT_ONCE: Final = 8
 _MOST_QUEUES: Final = 200
-"""LocalQueues that are asked for positions: a list of more shows none for the rest."""
+"""The most LocalQueues that are asked for positions: a longer list shows none for the rest."""
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -36,7 +36,9 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 async def listed(client: Client, selection: Selection) -> Listed:
-    """Raises KubeError where Workloads may not be listed. What is beside them is left out where it may not be read."""
+    """The Workloads and their rows. Raises KubeError where Workloads may not be listed. Further columns are empty where
+    their objects may not be read.
+    """
     found = (await client.list_all(WORKLOADS, Json, selection)).items
     typed = [workload for workload in map(_typed, found) if workload is not None]
     queues = {(each.metadata.namespace, each.spec.queue_name) for each in typed}
@@ -58,7 +60,7 @@ def _typed(given: Json) -> Workload | None:
 
 
 async def _leads(client: Client, namespace: str | None) -> dict[tuple[str, str], str]:
-    """LocalQueue -> ClusterQueue."""
+    """The ClusterQueue of each LocalQueue, by namespace and name."""
     try:
         queues = await namespaced(client, LOCAL_QUEUES, namespace)
     except (ForbiddenError, NotFoundError):
@@ -72,7 +74,7 @@ async def _leads(client: Client, namespace: str | None) -> dict[tuple[str, str],
 
 
 async def _positions(client: Client, queues: list[tuple[str, str]]) -> dict[str, int]:
-    """By key, from 0, as the visibility API tells it; empty where it is not served or may not be asked."""
+    """The positions by key, from 0, from the visibility API; empty where it is not served or may not be asked."""
     asking = asyncio.Semaphore(_AT_ONCE)
 
     async def of(namespace: str, name: str) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""What a list says of a Workload. Pure: the objects as the API server has them, in typed form."""
+"""The row of a Workload in a list. Pure: objects come as the API server has them, in typed form."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -13,11 +13,13 @@ from controller.objects.meta import find_condition, is_true
 from controller.objects.workload import Workload
 
 STATES: Final = ("Pending", "QuotaReserved", "Admitted", "Finished")
-"""As ``kubectl kueue list workload --status`` tells them apart."""
+"""The states that ``kubectl kueue list workload --status`` tells apart."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """``exec_s`` is None until it is admitted, ``position`` (from 1, in its LocalQueue) where it is not known."""
+    """One row. ``exec_s`` is None until the Workload is admitted, ``position`` (from 1, in its LocalQueue) where it is
+    not known.
+    """
 
     namespace: str
     name: str
@@ -42,7 +44,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_of(workload: Workload) -> str:
-    """One of STATES, or Evicting (it still holds its quota) or Stopped (nobody tries it before it is resumed)."""
+    """The state of the Workload: one of STATES, or Evicting (it still holds its quota) or Stopped (it is not tried
+    before it is resumed).
+    """
     conditions = workload.status.conditions
     if is_true(conditions, "Finished"):
         return "Finished"
@@ -57,12 +61,12 @@ def state_of(workload: Workload) -> str:
 
 
 def plain_state(state: str) -> str:
-    """The one of STATES that it counts as where there are no others."""
+    """The one of STATES as which the state counts where there are no others."""
     return {"Evicting": "Admitted", "Stopped": "Pending"}.get(state, state)
 
 
 def owner(workload: Workload) -> tuple[str, str]:
-    """Kind and name of what it stands for; empty where it stands for nothing but itself."""
+    """The kind and name of the object that it stands for; empty where it stands for nothing but itself."""
     owners = workload.metadata.owner_references
     found = next((each for each in owners if each.controller), owners[0] if owners else None)
     return (found.kind, found.name) if found is not None else ("", "")
@@ -71,7 +75,9 @@ def owner(workload: Workload) -> tuple[str, str]:
 def row(
     workload: Workload, cluster_queues: Mapping[tuple[str, str], str], positions: Mapping[str, int], now: datetime
 ) -> Row:
-    """``cluster_queues``: of LocalQueues, by namespace and name; ``positions``: by key, from 0."""
+    """The row of a Workload. ``cluster_queues``: by namespace and name of a LocalQueue; ``positions``: by key,
+    from 0.
+    """
     spec, status, meta = workload.spec, workload.status, workload.metadata
     job_kind, job_name = owner(workload)
     admission = status.admission
@@ -102,7 +108,7 @@ def row(
 
 
 def requests(workload: Workload) -> str:
-    """What all its pods ask for together: ``cpu 16, nvidia.com/gpu 8``."""
+    """The requests of all its pods together: ``cpu 16, nvidia.com/gpu 8``."""
     totals: dict[ResourceName, int] = {}
     for pod_set in workload.spec.pod_sets:
         for name, amount in one_pod(pod_set.template.spec).items():
@@ -111,7 +117,7 @@ def requests(workload: Workload) -> str:
 
 
 def _executed(workload: Workload, now: datetime) -> float | None:
-    """Seconds since it was admitted, until it finished; None where it is neither."""
+    """The seconds since it was admitted, until it finished; None where it is neither."""
     conditions = workload.status.conditions
     began = find_condition(conditions, "Admitted")
     if began is None or began.status != "True" or began.last_transition_time is None:
@@ -124,7 +130,7 @@ def _executed(workload: Workload, now: datetime) -> float | None:
 def chosen(
     rows: Iterable[Row], *, cluster_queue: str | None, local_queue: str | None, states: tuple[str, ...]
 ) -> list[Row]:
-    """Those of the queues and states (of STATES, in small letters; none: all), the oldest first."""
+    """The rows of the queues and states (of STATES, in small letters; none: all), the oldest first."""
     kept = [
         each
         for each in rows

@@ -1,7 +1,7 @@
 """The story of one Workload as a time line: from its conditions, admission and checks, its job, its pods, its Events.
 
-Pure. Objects come as the API server's JSON: jobs are of kinds whose schema nobody here knows, so that every value is
-looked at before it is used, and what has no time is left out.
+Pure. Objects come as the API server's JSON: the schema of a job's kind is not known here, so that every value is
+checked before it is used, and entries without a time are left out.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,9 @@ from cli.console import Json
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """``about``: the kind and name of the object; ``what``: a word for what happened; ``text``: its sentence."""
+    """One entry of the story. ``about``: the kind and name of the object; ``what``: a word for what happened; ``text``:
+    its sentence.
+    """
 
     at: datetime
     about: str
@@ -23,7 +25,9 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def story(workload: Json, job: Json | None, pods: Iterable[Json], events: Iterable[Json]) -> list[Moment]:
-    """Oldest first. An Event that repeats a condition in its words is told once, as is an Event that is told twice."""
+    """The entries, oldest first. An Event that repeats a condition in its words is told once, as is an Event that is
+    told twice.
+    """
     told = [*_of_workload(workload), *(_of_job(job) if job is not None else ())]
     told += [moment for pod in pods for moment in _of_pod(pod)]
     known = {(moment.about, moment.text) for moment in told if moment.text}
@@ -35,7 +39,7 @@ def story(workload: Json, job: Json | None, pods: Iterable[Json], events: Iterab
 
 
 def time_of(value: Any) -> datetime | None:
-    """A time as the API writes it; None for anything else."""
+    """The time that the API writes as ``value``; None for anything else."""
     if not isinstance(value, str):
         return None
     try:
@@ -58,7 +62,7 @@ def name_of(given: Json, kind: str) -> str:
 
 
 def _moment(at: Any, about: str, what: Any, text: Any = "") -> Iterator[Moment]:
-    """Nothing where there is no time."""
+    """The entry, none where there is no time."""
     when = time_of(at)
     if when is not None:
         yield Moment(at=when, about=about, what=str(what or ""), text=str(text or ""))

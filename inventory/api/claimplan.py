@@ -4,7 +4,7 @@ template starts, read by its webhook as claims are made for the pods.
     {claim of the pod: {request, or request/alternative: {attribute: [values]}}}
 
 A device is named by an attribute that no other has. The devices of all pods of the set stand together: each pod goes to
-a node, and of the claim's devices it can get only those there.
+a node, and can get only the claim's devices there.
 """
 
 import json
@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 MOST_EXPRESSION: Final = 10 * 1024
-"""Bytes of one selector, by the API server."""
+"""The most bytes of one selector, a limit of the API server."""
 _MOST_TEXT: Final = 65_536
 _VALUE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 _ATTRIBUTE: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]{0,31}")
@@ -23,24 +23,26 @@ _RESERVED: Final = re.compile(
     "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void"
     "|while"
 )
-"""By the CEL specification no field is selected by these names: the API server would refuse the claim."""
+"""Names by which CEL selects no field (CEL specification): the API server would refuse the claim."""
 
 Attributes = Mapping[str, Sequence[str]]
-"""By qualified attribute (``domain/name``) the values of devices."""
+"""The values of devices, by qualified attribute (``domain/name``)."""
 Requests = Mapping[str, Attributes]
-"""By request, or ``request/alternative``."""
+"""The attributes, by request or ``request/alternative``."""
 ClaimPlan = Mapping[str, Requests]
-"""By the name that the pod has for the claim."""
+"""The requests, by the name that the pod has for the claim."""
 
 
 def sayable(attribute: str, value: str) -> bool:
-    """Whether a selector can name a device so."""
+    """Whether a selector can name a device by this attribute and value."""
     named = _ATTRIBUTE.fullmatch(attribute) is not None and not _RESERVED.fullmatch(attribute.rpartition("/")[2])
     return named and _VALUE.fullmatch(value) is not None
 
 
 def written(plan: ClaimPlan) -> str:
-    """Empty for a plan of nothing. What would make a selector too long is left out: any device will do there."""
+    """The annotation's text; empty for a plan without devices. Devices that would make a selector too long are left
+    out: any device will do there.
+    """
     fitting = {
         claim: {request: attributes for request, each in requests.items() if (attributes := _fitting(each))}
         for claim, requests in plan.items()
@@ -51,7 +53,7 @@ def written(plan: ClaimPlan) -> str:
 
 
 def read(text: str) -> ClaimPlan:
-    """The plan in an annotation, which any user who makes pods can write; empty where the text is no plan."""
+    """The plan in an annotation, which any user who makes pods can write; empty where the text is not a plan."""
     if not 0 < len(text) <= _MOST_TEXT:
         return {}
     try:
@@ -63,7 +65,7 @@ def read(text: str) -> ClaimPlan:
 
 
 def _chosen(plan: ClaimPlan) -> ClaimPlan:
-    """Without what names no device: an empty selector is none."""
+    """The plan without requests and claims that name no device: an empty selector is none."""
     return {
         claim: {
             request: found
@@ -75,7 +77,7 @@ def _chosen(plan: ClaimPlan) -> ClaimPlan:
 
 
 def expression(attributes: Attributes) -> str:
-    """A selector in CEL: true for these devices alone. An attribute that a device lacks is no error."""
+    """A selector in CEL: true for these devices alone. An attribute that a device lacks is not an error."""
     return " || ".join(_one_of(name, values) for name, values in attributes.items())
 
 
@@ -87,7 +89,7 @@ def _one_of(attribute: str, values: Iterable[str]) -> str:
 
 
 def _fitting(attributes: Attributes) -> dict[str, list[str]]:
-    """The first that one selector has room for."""
+    """The first values for which one selector has room."""
     found: dict[str, list[str]] = {}
     left = MOST_EXPRESSION
     for name, values in attributes.items():
@@ -101,7 +103,9 @@ def _fitting(attributes: Attributes) -> dict[str, list[str]]:
 
 
 def merged(plans: Iterable[tuple[str, str, str, str]]) -> dict[str, Any]:
-    """Of claim, request, attribute and value of each device; each stands once, in their order."""
+    """The plan of devices that are each given as claim, request, attribute and value; each stands once, in
+    their order.
+    """
     found: dict[str, dict[str, dict[str, dict[str, None]]]] = {}
     for claim, request, attribute, value in plans:
         found.setdefault(claim, {}).setdefault(request, {}).setdefault(attribute, {})[value] = None

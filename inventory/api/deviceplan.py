@@ -1,9 +1,9 @@
 """The annotation with a pod's devices: written by the controller, read by the agent of the pod's node.
 
-On its own, as its two functions are called by the module's name on both sides.
+This is a module of its own, as its two functions are called by the module's name on both sides.
 
-GPU-1,GPU-2        one device each
-GPU-1*60,GPU-2*60  so many of each: percents of a GPU, or replicas of it
+    GPU-1,GPU-2        one device each
+    GPU-1*60,GPU-2*60  a number of each: percents of a GPU, or replicas of it
 """
 
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from itertools import groupby
 from typing import Final
 
 _MOST: Final = 6400
-"""64 GPUs by the percent."""
+"""The most devices in a plan: 64 GPUs by the percent."""
 _MOST_TEXT: Final = 65_536
 
 
 def written(devices: Iterable[str]) -> str:
-    """Devices that stand several times in a row are written once, with their number."""
+    """The annotation's text. A device that stands several times in a row is written once, with its number."""
     runs = ((one, sum(1 for _ in run)) for one, run in groupby(devices))
     return ",".join(one if count == 1 else f"{one}*{count}" for one, count in runs)
 

@@ -1,7 +1,7 @@
 """The GpuLayout, ``tessera.dev/v1alpha1``: how the GPUs of some nodes are to be cut and shared, as people write it.
 
-``python -m hack.crds`` prints the CRD from these structs. The agent reads the same fields with the reader of its
-config file, which says more than a schema can: ``inventory.layout.entries`` is what comes out.
+``python -m hack.crds`` prints the CRD from these structs. The agent reads the same fields with the reader of its config
+file, which checks more than a schema can, and makes ``inventory.layout.entries`` of them.
 """
 
 from typing import Annotated, Any, Final
@@ -15,7 +15,7 @@ PLURAL: Final = "gpulayouts"
 MAX_ENTRIES: Final = 64
 MAX_PROFILES: Final = 16
 MAX_MPS_CLIENTS: Final = 60
-"""The most that any GPU and driver take; what this one takes is known to ``agent.mps.specs``."""
+"""The most clients that any GPU and driver take; ``agent.mps.specs`` knows the limit of one GPU."""
 
 Name = Annotated[str, Meta(max_length=63)]
 Quantity = Annotated[str, Meta(max_length=24, description="Memory, such as 40Gi.")]
@@ -66,7 +66,7 @@ class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class SpecFields(Struct, frozen=True, rename="camel"):
-    """How the GPUs of the nodes that carry the labels are to be cut and shared."""
+    """The layout of the GPUs of the nodes that carry the labels: how they are cut and shared."""
 
     layout: Annotated[
         tuple[EntryFields, ...], Meta(max_length=MAX_ENTRIES, description="GPUs that no entry names stay whole.")

@@ -1,11 +1,12 @@
 """The GpuNode, ``tessera.dev/v1alpha1``: everything about one node's GPUs, for people, the controller and other tools.
 
-The one declaration of its status: the agent writes these structs, the controller and the command read them, and
+Its status is declared here alone: the agent writes these structs, the controller and the command read them, and
 ``python -m hack.crds`` prints the CRD from them, so that the bounds here are those of the schema. Input is untrusted
 until it is decoded: every text, number and list is bounded, and ``repeated`` finds the errors that types cannot
 express.
 
-Metadata is each side's own: ``agent.cluster.gpunode`` adds the owner, ``controller.objects.core`` the usual reading.
+Each side declares the metadata itself: ``agent.cluster.gpunode`` with the owner, ``controller.objects.core`` as it
+reads all objects.
 """
 
 from collections.abc import Iterator
@@ -62,7 +63,9 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 class Offer(Struct, frozen=True, kw_only=True):
-    """Under which resource a device is advertised, how often, and what keeps those who share it apart."""
+    """The resource under which a device is advertised, the number of its replicas, and the means that keep their users
+    apart.
+    """
 
     resource: Word
     replicas: Annotated[
@@ -146,22 +149,22 @@ class Device(Struct, frozen=True, kw_only=True):
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """Its own UUID, then those of its MIG instances: what pods may hold of it."""
+        """The GPU's own UUID, then those of its MIG instances: pods may hold any of them."""
         return (self.uuid, *(each.uuid for each in self.mig.instances)) if self.mig is not None else (self.uuid,)
 
     @property
     def health_state(self) -> str:
-        """The state of its health; Healthy where the agent tells none."""
+        """The health state; Healthy where the agent tells none."""
         return self.health.state if self.health is not None else "Healthy"
 
     @property
     def healthy(self) -> bool:
-        """Whether containers get it. A device of which the agent tells no health is healthy."""
+        """Whether containers get the device. A device of which the agent tells no health is healthy."""
         return self.health is None or self.health.handed_out
 
 
 class LinkEntry(Struct, frozen=True, kw_only=True):
-    """What connects two GPUs. Pairs of which nothing is known are left out."""
+    """The connection of two GPUs. Pairs whose connection is unknown are left out."""
 
     a: Annotated[Number, Meta(description="Index of one GPU, the smaller.")]
     b: Annotated[Number, Meta(description="Index of the other GPU.")]
@@ -221,7 +224,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class GpuNodeStatus(Struct, frozen=True, kw_only=True):
-    """What the agent found."""
+    """The agent's findings on one node."""
 
     summary: Summary
     observed_at: Annotated[Time | None, Meta(description="When any of this last changed.")] = None
@@ -246,7 +249,9 @@ UNSEEN: Final = GpuNodeStatus(summary=Summary(gpus=0, healthy=0, product=""))
 
 
 def repeated(status: GpuNodeStatus) -> str | None:
-    """What is wrong with identifiers that must be unique (UUIDs of GPUs and instances, indexes): one line, or None."""
+    """The error in identifiers that must be unique (UUIDs of GPUs and instances, indexes), as one line; None where they
+    are.
+    """
     for what, found in (("uuid", _uuids(status)), ("index", (device.index for device in status.devices))):
         seen: set[object] = set()
         for value in found:

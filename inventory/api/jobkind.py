@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 KIND: Final = "JobKind"
 PLURAL: Final = "jobkinds"
 MAX_POD_SETS: Final = 18
-"""Of a Workload, by its CRD."""
+"""The most pod sets of a Workload, a limit of its CRD."""
 
 _KEY: Final = r"\.[A-Za-z_][A-Za-z0-9_-]*"
 _STEP: Final = rf"({_KEY}|\['[^'\\\[\]]{{1,253}}'\]|\[[0-9]{{1,4}}\])"
@@ -39,7 +39,7 @@ SHAPES: Final = {
     _KIND: "the name of a kind",
     _LABEL: "the key of a label",
 }
-"""What each pattern asks for, in words."""
+"""The meaning of each pattern in words."""
 
 _LENGTH: Final = 253
 _BOUND: Final = "[*] stands for the key or index that it has in the template's path."
@@ -118,7 +118,7 @@ class OwnedKind(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknow
 
 
 class SpecFields(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """Where objects of a kind have what a queue must know of them."""
+    """The places where objects of a kind have the fields that a queue must know."""
 
     group: Annotated[str, Meta(max_length=_LENGTH, pattern=_GROUP)]
     version: _Version
@@ -172,6 +172,6 @@ class ConditionFields(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class StatusFields(Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of it, by the controller that leads."""
+    """The state of the JobKind, as the leading controller sees it."""
 
     conditions: Annotated[tuple[ConditionFields, ...], Meta(max_length=8)] = ()

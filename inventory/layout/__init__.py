@@ -1,1 +1,1 @@
-"""How a node's GPUs are cut and shared, and the resources that follow."""
+"""The layout of a node's GPUs, how they are cut and shared, and the resources that follow."""

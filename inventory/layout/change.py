@@ -1,10 +1,10 @@
-"""From the modes that GPUs are in to those that a layout wants, without taking anything from a container that runs.
+"""Changes the modes of GPUs to those that a layout wants, without taking a device from a container that runs.
 
     node, modes in force, Resolved, held devices -> advance() -> the modes to be in force now, and who is in the way
 
 A held device stays with its container where the wanted modes still offer it: same id, same resource, same share. Any
-other held device is *in the way* of its GPU's change. Cutting into MIG instances and removing them is the MIG
-planner's: here a GPU that changes from one set of instances to another offers those that exist.
+other held device is *in the way* of its GPU's change. The MIG planner cuts MIG instances and removes them: here a GPU
+that changes from one set of instances to another offers those that exist.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ from inventory.layout.sharing import LayoutSpec
 
 
 class Blocked(Struct, frozen=True):
-    """A GPU that keeps its mode for now: ``devices`` are held and would go. None as ``wanted``: no entry names it."""
+    """A GPU that keeps its mode for now: ``devices`` are held and would go. ``wanted`` None: no entry names the GPU."""
 
     gpu: GpuUuid
     wanted: GpuMode | None
@@ -28,7 +28,9 @@ class Blocked(Struct, frozen=True):
 
 
 class Advance(Struct, frozen=True):
-    """``modes`` are to be in force now. While any of ``blocked`` says refuse, they are those in force before."""
+    """One step of a change. ``modes`` are to be in force now. While any of ``blocked`` says refuse, they are those in
+    force before.
+    """
 
     modes: Mapping[GpuUuid, GpuMode]
     blocked: tuple[Blocked, ...] = ()
@@ -51,10 +53,10 @@ def advance(
     held: Iterable[DeviceId],
     claimed: Iterable[DeviceId] = (),
 ) -> Advance:
-    """One step towards ``resolved``. All of it or nothing where a GPU in the way says refuse; else all that is free.
+    """One step towards ``resolved``. Where a GPU in the way says refuse no mode changes; else every free GPU changes.
 
     With problems in ``resolved`` everything stays as it is. GPUs that are gone are in no mode. ``claimed`` are those of
-    ``held`` that containers have by claim: their GPU is given out by claim, whatever is remembered of it.
+    ``held`` that containers have by claim: their GPU is given out by claim, whatever mode is remembered for it.
     """
     present = {gpu.uuid for gpu in node.gpus}
     kept = {uuid: mode for uuid, mode in now.items() if uuid in present}
@@ -74,7 +76,9 @@ def advance(
 def wanted_modes(
     node: NodeInventory, now: Mapping[GpuUuid, GpuMode], named: Mapping[GpuUuid, GpuMode]
 ) -> dict[GpuUuid, GpuMode]:
-    """The named modes, and whole for what a layout once cut and no entry names any more, until MIG is off there."""
+    """The named modes, and whole for each GPU that a layout once cut and no entry names any more, until MIG is off
+    there.
+    """
     wanted = dict(named)
     for gpu in node.gpus:
         mode = now.get(gpu.uuid)
@@ -90,7 +94,7 @@ def _by_claim(
     named: Mapping[GpuUuid, GpuMode],
     claimed: Iterable[DeviceId],
 ) -> dict[GpuUuid, GpuMode]:
-    """The mode of GPUs that claims hold a device of, where ``now`` has forgotten it."""
+    """The mode of GPUs of which claims hold a device, where ``now`` has forgotten it."""
     owner = _owners(node)
     found = {owner[physical_id(device)] for device in claimed if physical_id(device) in owner}
     forgotten = sorted(gpu for gpu in found if not isinstance(now.get(gpu), Dra))
@@ -111,8 +115,8 @@ def in_the_way(
     when_busy: Mapping[GpuUuid, WhenBusy],
     held: Iterable[DeviceId],
 ) -> tuple[Blocked, ...]:
-    """For each GPU the held devices that ``wanted`` has no longer, in the node's order. GPUs of one MPS daemon change
-    together: what is in the way of one of them is in the way of all.
+    """The held devices of each GPU that ``wanted`` has no longer, in the node's order. GPUs of one MPS daemon change
+    together: a device that is in the way of one of them is in the way of all.
     """
     owner = _owners(node)
     changing = {gpu.uuid for gpu in node.gpus if now.get(gpu.uuid) != wanted.get(gpu.uuid)}
@@ -138,7 +142,9 @@ def _keep_together(
     now: Mapping[GpuUuid, GpuMode | None],
     wanted: Mapping[GpuUuid, GpuMode | None],
 ) -> None:
-    """Add the GPUs that change with those in ``going``, before or after, to it: with the devices of the first such."""
+    """Add to ``going`` the GPUs that change together with those in it, before or after: with the devices of the first
+    such.
+    """
     groups = {mode.together for mode in (*now.values(), *wanted.values()) if isinstance(mode, Fractional)} - {()}
     settled = False
     while not settled:
@@ -156,9 +162,9 @@ _BY_CLAIM: Final = ResourceName("")
 
 
 def _terms(node: NodeInventory, layout: Layout, modes: Mapping[GpuUuid, GpuMode]) -> dict[DeviceId, _Terms]:
-    """The share that a container got with each device: the size of a daemon's equal shares follows from their
-    number. A GPU that is given out by claim, and each MIG instance of it, is a device of no resource, and another one
-    where claims get shares: those are given out beside what a claim holds whole.
+    """The share that a container got with each device. It has the number of a daemon's equal shares, from which their
+    size follows. A GPU that is given out by claim, and each MIG instance of it, is a device of no resource, and another
+    one where claims get shares: those are given out beside devices that a claim holds whole.
     """
     claimed = {
         DeviceId(unit): (_BY_CLAIM, None, mode.shares or 0)

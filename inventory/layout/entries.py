@@ -1,10 +1,10 @@
-"""How a node's GPUs are to be cut and shared, GPU by GPU: the entries of ``layout:``, and what they mean on one node.
+"""The wanted layout of a node's GPUs, GPU by GPU: the entries of ``layout:``, and their meaning on one node.
 
     LayoutEntry, ... -> GpuLayoutSpec -> resolve(node, spec) -> Resolved: one GpuMode for each GPU that an entry names
 
 The same entries stand in the agent's config file and in ``GpuLayout.spec.layout``. A spec is checked as a whole: with
-any problem nothing of it is to be applied. GPUs that no entry names are not in the answer: they stay as they are, and
-are advertised as they would be without a layout.
+any problem no part of it is applied. GPUs that no entry names are not in the answer: they stay as they are, and are
+advertised as they would be without a layout.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from inventory.words import layouts as words
 
 PERCENT_RESOURCE = ResourceName(GPU_PERCENT)
 MAX_MPS_CLIENTS_BEFORE_VOLTA = 16
-"""Source: NVIDIA's MPS documentation, "Limitations"."""
+"""The most MPS clients of a GPU before Volta. Source: NVIDIA's MPS documentation, "Limitations"."""
 _VOLTA = (7, 0)
 
 
@@ -39,7 +39,7 @@ class LayoutMode(StrEnum):
 
 
 class FractionPlacement(StrEnum):
-    """Which GPU the next fraction is taken from: the fullest that has room (packed), or the emptiest (spread)."""
+    """The GPU that the next fraction is taken from: the fullest that has room (packed), or the emptiest (spread)."""
 
     PACKED = "packed"
     SPREAD = "spread"
@@ -69,7 +69,8 @@ class Enforcement(StrEnum):
 class GpuSelector(Struct, frozen=True):
     """The GPUs that an entry means: ``refs`` (indexes in decimal, and UUIDs), or ``any_count`` GPUs of ``product``.
 
-    ``any_count`` None with ``product``: all of that product. ``product`` None with ``any_count``: of any product.
+    ``any_count`` None with ``product``: all GPUs of that product. ``product`` None with ``any_count``: GPUs of any
+    product.
     """
 
     refs: tuple[str, ...] = ()
@@ -95,12 +96,12 @@ class MpsClient(Struct, frozen=True):
 
 
 class LayoutEntry(Struct, frozen=True):
-    """One entry of ``layout:``. Which fields stand with which mode is the reader's to check.
+    """One entry of ``layout:``. The reader checks which fields stand with which mode.
 
     ``replicas``: timeSlicing, mps (equal shares), mig (of each instance, by ``sharing``). ``clients``: mps.
     ``granularity``, ``placement``, ``one_daemon``: fractional. ``profiles``: mig. ``resource`` replaces the resource's
-    name, ``rename`` False keeps the plain one. ``shares``: dra, the granularity of shares in percent. ``where`` is what
-    messages call the entry: file and line.
+    name, ``rename`` False keeps the plain one. ``shares``: dra, the granularity of shares in percent. ``where`` is the
+    entry's name in messages: file and line.
     """
 
     gpus: GpuSelector
@@ -120,7 +121,7 @@ class LayoutEntry(Struct, frozen=True):
 
 
 class GpuLayoutSpec(Struct, frozen=True):
-    """A whole ``layout:`` list. ``source`` is what messages call it: a file, or ``GpuLayout <name>``."""
+    """A whole ``layout:`` list. ``source`` is its name in messages: a file, or ``GpuLayout <name>``."""
 
     entries: tuple[LayoutEntry, ...] = ()
     source: str = "layout"
@@ -130,13 +131,13 @@ class GpuLayoutSpec(Struct, frozen=True):
 
 
 class Whole(Struct, frozen=True, tag="whole"):
-    """Held by one container at a time; MIG mode off."""
+    """A GPU that one container holds at a time; MIG mode off."""
 
     resource: ResourceName | None = None
 
 
 class TimeSliced(Struct, frozen=True, tag="timeSlicing"):
-    """Offered ``replicas`` times, with nothing that keeps the containers apart. MIG mode off."""
+    """A GPU that is offered ``replicas`` times, with nothing that keeps the containers apart; MIG mode off."""
 
     replicas: int
     rename: bool = True
@@ -144,10 +145,10 @@ class TimeSliced(Struct, frozen=True, tag="timeSlicing"):
 
 
 class Mps(Struct, frozen=True, tag="mps"):
-    """One MPS control daemon, one client share each; MIG mode off.
+    """A GPU with one MPS control daemon, offered once for each client; MIG mode off.
 
-    ``equal``: the shares are ``1/len(clients)`` each and the daemon's own defaults; else they are each client's, set
-    in its container's environment. Of equal shares no client has a limit of its own here.
+    ``equal``: the shares are ``1/len(clients)`` each and the daemon's own defaults; else they are each client's, set in
+    its container's environment. Clients of equal shares have no limits of their own here.
     """
 
     clients: tuple[MpsClient, ...]
@@ -157,9 +158,10 @@ class Mps(Struct, frozen=True, tag="mps"):
 
 
 class Mig(Struct, frozen=True, tag="mig"):
-    """Cut into GPU instances of ``profiles`` (a multiset, in the order given); each offered ``replicas`` times.
+    """A GPU that is cut into GPU instances of ``profiles`` (a multiset, in the order given), each offered ``replicas``
+    times.
 
-    ``sharing`` is what replicas of an instance share it by; with ``replicas`` 1 it is NONE.
+    ``sharing`` is the way in which replicas of an instance share it; with ``replicas`` 1 it is NONE.
     """
 
     profiles: tuple[str, ...]
@@ -171,7 +173,8 @@ class Mig(Struct, frozen=True, tag="mig"):
 
 
 class Fractional(Struct, frozen=True, tag="fractional"):
-    """Offered by the percent, in multiples of ``granularity``, each request on one GPU; MPS, MIG mode off.
+    """A GPU that is offered by the percent, in multiples of ``granularity``, each request on one GPU; MPS, MIG mode
+    off.
 
     ``together``: the GPUs that one MPS daemon serves, this one among them, in the node's order; empty where this one
     has its own. A request may lie on several of them, equal parts on each.
@@ -183,9 +186,11 @@ class Fractional(Struct, frozen=True, tag="fractional"):
 
 
 class Dra(Struct, frozen=True, tag="dra"):
-    """Given out by ResourceClaim alone: in no resource of the device plugin. MIG mode is as claims want it.
+    """A GPU that is given out by ResourceClaim alone: it is in no resource of the device plugin. MIG mode is as claims
+    want it.
 
-    ``shares``: given out by shares alone, in multiples of so many percent, by MPS; None: whole or by MIG instances.
+    ``shares``: it is given out by shares alone, in multiples of so many percent, by MPS; None: whole or by MIG
+    instances.
     """
 
     shares: int | None = None
@@ -208,7 +213,7 @@ def mode_word(mode: GpuMode) -> LayoutMode:
 
 
 def enforcement(mode: GpuMode) -> Enforcement:
-    """What keeps apart the containers that share one device of a GPU in that mode."""
+    """The means that keeps apart the containers that share one device of a GPU in that mode."""
     if isinstance(mode, TimeSliced) or (isinstance(mode, Mig) and mode.sharing is SharingMode.TIME_SLICING):
         return Enforcement.NOBODY
     if isinstance(mode, Dra):
@@ -228,9 +233,9 @@ def needs_mps(mode: GpuMode) -> bool:
 
 
 class Resolved(Struct, frozen=True):
-    """What a layout means on one node. With any of ``problems`` nothing of it is to be applied: ``modes`` is empty.
+    """The meaning of a layout on one node. With any of ``problems`` no part of it is applied: ``modes`` is empty.
 
-    ``when_busy`` says of the same GPUs what to do where pods hold what has to go.
+    ``when_busy`` has, for the same GPUs, the action where pods hold devices that have to go.
     """
 
     modes: Mapping[GpuUuid, GpuMode] = {}
@@ -242,8 +247,8 @@ def resolve(node: NodeInventory, spec: GpuLayoutSpec, previous: Mapping[GpuUuid,
     """The mode of each GPU that ``spec`` names; deterministic.
 
     Entries that name GPUs are served first, then those that mean all of a product, then the ``any`` ones in their
-    order. Of several candidates, ``any`` takes GPUs that were in that mode in ``previous``, then those that are cut so
-    already, then the lowest index: this disturbs the fewest running pods. Each problem is one line.
+    order. Among several candidates, ``any`` takes GPUs that were in that mode in ``previous``, then those that are cut
+    so already, then the lowest index: this disturbs the fewest running pods. Each problem is one line.
     """
     problems: list[str] = []
     taken: dict[GpuUuid, LayoutEntry] = {}
@@ -286,7 +291,7 @@ def mode_of(entry: LayoutEntry) -> GpuMode:
 
 
 def is_cut_so(gpu: Gpu, mode: GpuMode) -> bool:
-    """Whether the GPU's MIG state is what ``mode`` wants."""
+    """Whether the GPU's MIG state is the one that ``mode`` wants."""
     if not isinstance(mode, Mig):
         return not gpu.mig_enabled
     existing = Counter(mig.profile for mig in gpu.mig_instances)
@@ -336,8 +341,8 @@ def _alone(mode: GpuMode | None) -> GpuMode | None:
 
 
 def _put_together(entry: LayoutEntry, gpus: Sequence[Gpu], modes: dict[GpuUuid, GpuMode], problems: list[str]) -> None:
-    """One daemon for the entry's GPUs. A client's memory limits name its GPUs by their order in the container, which is
-    not the kubelet's: they have to be alike.
+    """Give the entry's GPUs one daemon. A client's memory limits name its GPUs by their order in the container, which
+    is not the kubelet's: they have to be alike.
     """
     products = sorted({gpu.product for gpu in gpus})
     if len(products) > 1:
@@ -371,7 +376,7 @@ def _absent(node: NodeInventory, entry: LayoutEntry, gpus: str) -> str:
 
 
 def _unfit(gpu: Gpu, mode: GpuMode, where: str = "") -> list[str]:
-    """Why the GPU cannot be brought into that mode."""
+    """The reasons why the GPU cannot be brought into that mode."""
     name = f"GPU {gpu.index} ({gpu.product})"
     if isinstance(mode, Mig):
         return _unfit_mig(gpu, mode, where, name)
@@ -387,7 +392,7 @@ def _unfit_mig(gpu: Gpu, mode: Mig, where: str, name: str) -> list[str]:
         return [words.no_mig(where, name)]
     known = {profile.name: profile for profile in gpu.mig_profiles}
     if not known:
-        return []  # the driver tells profiles only in MIG mode on some versions: NVML's answer decides
+        return []  # some drivers tell profiles only in MIG mode: NVML's answer decides
     problems = [
         words.unknown_profile(where, name, profile, ", ".join(sorted(known)))
         for profile in dict.fromkeys(mode.profiles)
@@ -414,7 +419,7 @@ def _unfit_mps(gpu: Gpu, mode: Mps, where: str, name: str) -> list[str]:
 
 
 def _disagreements(modes: Iterable[GpuMode]) -> list[str]:
-    """The problems that only all entries together show."""
+    """The problems that show only in all entries together."""
     placements = sorted({mode.placement.value for mode in modes if isinstance(mode, Fractional)})
     if len(placements) > 1:
         return [words.two_placements()]

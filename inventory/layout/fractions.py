@@ -1,9 +1,9 @@
 """Fractions of GPUs: the percents that a request gets, or the sentence why it gets none.
 
-A fractional GPU is 100 devices, one for each percent. The rules that everything here keeps: the devices of one request
-lie on one GPU, and their number is a multiple of that GPU's granularity; one for parts of several GPUs has equally many
-on each, in multiples of the granularity, and one MPS daemon serves them all. That no GPU gives more than 100
-percents follows: it has no more devices, and the kubelet gives each away once.
+A fractional GPU is 100 devices, one for each percent. Two rules hold here. The devices of one request lie on one GPU,
+and their number is a multiple of that GPU's granularity. A request for parts of several GPUs has equally many on each,
+in multiples of the granularity, and one MPS daemon serves them all. It follows that no GPU gives more than 100
+percents: it has no more devices, and the kubelet gives each away once.
 """
 
 from collections import Counter
@@ -22,11 +22,13 @@ class FractionError(ValueError):
 
 
 MOST_GPUS = 64
-"""GPUs of one node that a request may lie on."""
+"""The most GPUs of one node that a request may lie on."""
 
 
 def gpus_asked(annotation: str | None) -> int | None:
-    """The number of GPUs that the percents of a pod lie on, as its annotation says; None for what is no such number."""
+    """The number of GPUs that the percents of a pod lie on, as its annotation says; None where the text is not such a
+    number.
+    """
     if annotation is None:
         return 1
     fine = annotation.isascii() and annotation.isdigit() and len(annotation) <= len(str(MOST_GPUS))
@@ -44,10 +46,11 @@ def choose(
     order: Mapping[GpuUuid, int],
     gpus: int = 1,
 ) -> tuple[LogicalDevice, ...]:
-    """``size`` percents of one GPU, or of so many, out of ``available`` with all of ``required``. Raises FractionError.
+    """``size`` percents of one GPU, or of ``gpus`` GPUs, out of ``available`` with all of ``required``. Raises
+    FractionError.
 
-    Packed: of the GPUs with room the one with the least; spread: the one with the most; of equals the first in
-    ``order``. All fractional GPUs of a node have the same placement.
+    Packed chooses, among the GPUs with room, the one with the least; spread the one with the most; among equals the
+    first in ``order``. All fractional GPUs of a node have the same placement.
     """
     if gpus != 1:
         return _choose_several(available, required, size, order, gpus)
@@ -83,7 +86,7 @@ def _choose_several(
     order: Mapping[GpuUuid, int],
     gpus: int,
 ) -> tuple[LogicalDevice, ...]:
-    """Equal parts of ``gpus`` GPUs of one daemon, each chosen as a request of its own would be."""
+    """A choice of equal parts of ``gpus`` GPUs of one daemon, each chosen as a request of its own would be."""
     each = _part(size, gpus)
     have = {device.id for device in required}
     pinned = Counter(device.gpu for device in required)
@@ -109,9 +112,10 @@ def _choose_several(
 
 
 def check_granted(devices: Sequence[LogicalDevice], gpus_asked: Collection[int] = (1,)) -> None:
-    """The rules that Allocate checks, whether the kubelet or Tessera chose the devices. Raises FractionError.
+    """Check the rules of Allocate, whether the kubelet or Tessera chose the devices. Raises FractionError.
 
-    ``gpus_asked``: on how many GPUs such a request may be meant to lie; several where it may be one of several pods'.
+    ``gpus_asked``: the numbers of GPUs on which such a request may be meant to lie; several where it may be one of
+    several pods'.
     """
     found = Counter(device.gpu for device in devices)
     if len(found) not in gpus_asked and set(gpus_asked) != {1}:
@@ -137,7 +141,7 @@ def check_granted(devices: Sequence[LogicalDevice], gpus_asked: Collection[int] 
 
 
 def memory_mib(devices: Sequence[LogicalDevice]) -> int:
-    """The part of the GPU's memory that so many percents are."""
+    """The part of the GPU's memory, in MiB, that belongs to these percents."""
     share = devices[0].share
     return 0 if share is None or share.memory_mib is None else share.memory_mib * len(devices) // PERCENTS
 
@@ -171,7 +175,7 @@ def _together(device: LogicalDevice) -> tuple[GpuUuid, ...]:
 
 
 def _part(size: int, gpus: int) -> int:
-    """What lies on each GPU. Raises FractionError."""
+    """The number of percents on each GPU. Raises FractionError."""
     if gpus < 1:
         raise FractionError(f"{GPU_PERCENT_DEVICES}: found no number of GPUs, expected one from 1 to {MOST_GPUS}")
     if size % gpus:

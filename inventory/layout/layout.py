@@ -1,4 +1,4 @@
-"""From hardware and an administrator's choice to the resources a node advertises.
+"""Turns hardware and an administrator's choices into the resources that a node advertises.
 
 ``plan(node, spec, modes)`` is the one place that decides names, device ids and replicas. A GPU that fits no rule is
 left out with a problem that names it; the other GPUs are still advertised.
@@ -40,16 +40,16 @@ REPLICA_MARK = "::"
 
 
 PERCENTS = 100
-"""Devices of a fractional GPU: one for each percent."""
+"""The number of devices of a fractional GPU: one for each percent."""
 
 
 class Share(Struct, frozen=True):
     """The sharing of a device among containers, and the limits of one container.
 
-    ``memory_mib`` and ``threads`` (a percentage) are limits for its environment; None: none of its own. Of a fractional
-    GPU they are the whole GPU's: a container gets as many hundredths as it gets devices, in steps of ``granularity``.
-    ``alone``: a container gets one such device at most, since a second share would not add to the first.
-    ``together``: the GPUs whose daemon is this one's, see ``Fractional`` and ``_share_of``.
+    ``memory_mib`` and ``threads`` (a percentage) are limits for its environment; None: no limit of its own. For a
+    fractional GPU they are the whole GPU's: a container gets as many hundredths as it gets devices, in steps of
+    ``granularity``. ``alone``: a container gets one such device at most, since a second share would not add to the
+    first. ``together``: the GPUs whose daemon is this one's, see ``Fractional`` and ``_share_of``.
     """
 
     sharing: SharingMode
@@ -94,7 +94,7 @@ class Resource(Struct, frozen=True):
 
 
 class Layout(Struct, frozen=True):
-    """What the node advertises, and one line for each part of the spec that could not be met.
+    """The resources that the node advertises, and one line for each part of the spec that could not be met.
 
     ``notes`` are lines about parts of the spec that were met and may surprise.
     """
@@ -107,7 +107,9 @@ class Layout(Struct, frozen=True):
         return next((resource for resource in self.resources if resource.name == name), None)
 
     def validate(self) -> None:
-        """Recompute the invariants: names unique, no device id twice anywhere, ids formed from what they stand on."""
+        """Check the invariants: names unique, no device id twice anywhere, ids formed from the UUIDs that they stand
+        for.
+        """
         names = [resource.name for resource in self.resources]
         assert len(set(names)) == len(names), "a resource name is planned twice"
         ids = [device.id for resource in self.resources for device in resource.devices]
@@ -124,12 +126,12 @@ class Layout(Struct, frozen=True):
 
 
 def physical_id(device: str) -> str:
-    """The UUID inside a device id: what stands before ``::``."""
+    """The UUID inside a device id: the part before ``::``."""
     return device.partition(REPLICA_MARK)[0]
 
 
 def mig_resource_name(profile: str) -> ResourceName:
-    """The mixed strategy's name of a profile: ``1g.10gb+me`` becomes ``nvidia.com/mig-1g.10gb.me``."""
+    """The name that the mixed strategy gives a profile: ``1g.10gb+me`` becomes ``nvidia.com/mig-1g.10gb.me``."""
     return ResourceName(f"nvidia.com/mig-{profile.replace('+', '.')}")
 
 
@@ -139,7 +141,9 @@ def shared_name(name: ResourceName) -> ResourceName:
 
 
 class _Base(Struct, frozen=True):
-    """A device before sharing: under which name it would be advertised, and how a selector may call it."""
+    """A device before sharing: the name under which it would be advertised, and the words by which a selector may mean
+    it.
+    """
 
     name: ResourceName
     device: LogicalDevice
@@ -149,8 +153,8 @@ class _Base(Struct, frozen=True):
 def plan(node: NodeInventory, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode] | None = None) -> Layout:
     """The resources that ``node`` advertises; deterministic, in order of first appearance.
 
-    GPUs in ``modes`` are offered as those say, and ``spec`` gives the names of what is not shared. The others follow
-    ``spec`` alone, as if the node had no more GPUs than them.
+    GPUs in ``modes`` are offered as those say, and ``spec`` gives the names of devices that are not shared. The others
+    follow ``spec`` alone, as if the node had no more GPUs than them.
     """
     modes = modes or {}
     problems: list[str] = []
@@ -161,14 +165,16 @@ def plan(node: NodeInventory, spec: LayoutSpec, modes: Mapping[GpuUuid, GpuMode]
         if gpu.uuid in modes:
             offered += _in_mode(gpu, modes[gpu.uuid], spec, problems)
     order = {gpu.uuid: place for place, gpu in enumerate(node.gpus)}
-    # Stable: within one GPU the devices keep their order.
+    # The sort is stable: within one GPU the devices keep their order.
     offered.sort(key=lambda offer: order[offer.device.gpu])
     offered = _that_fit_a_list(offered, problems)
     return Layout(_resources(offered, spec.replication), tuple(problems), tuple(_notes(rest, spec)))
 
 
 def _notes(node: NodeInventory, spec: LayoutSpec) -> Iterable[str]:
-    """NVIDIA's plugin has this rule, and sites rely on it: with migStrategy none, MIG is not looked at."""
+    """The note about GPUs whose MIG mode is not looked at. NVIDIA's plugin has this rule for migStrategy none, and
+    sites rely on it.
+    """
     for gpu in node.gpus:
         if gpu.mig_enabled and spec.mig_strategy is MigStrategy.NONE:
             yield (
@@ -198,7 +204,7 @@ def _name_of(gpu: Gpu, spec: LayoutSpec, problems: list[str]) -> ResourceName | 
 
 
 def _single(node: NodeInventory, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
-    """MIG instances under the GPU's own name; sound only when all GPUs are cut alike, otherwise nothing is offered."""
+    """The MIG instances under the GPU's own name; only where all GPUs are cut alike, otherwise none is offered."""
     invalid = single_strategy_problem(node)
     if invalid is not None:
         problems.append(invalid)
@@ -247,7 +253,7 @@ def _mixed(gpu: Gpu, spec: LayoutSpec, problems: list[str]) -> Iterable[_Base]:
 
 def _match(patterns: Iterable[ResourcePattern], text: str) -> ResourceName | None:
     for entry in patterns:
-        # Only `*` is special in the config's grammar; fnmatch knows more.
+        # The config's grammar has `*` alone; fnmatch knows more.
         escaped = entry.pattern.replace("[", "[[]").replace("?", "[?]")
         if fnmatch.fnmatchcase(text, escaped):
             return entry.name
@@ -268,7 +274,7 @@ def _instance(gpu: Gpu, mig: MigInstance, name: ResourceName) -> _Base:
 class _Offer(Struct, frozen=True):
     """A device under a name: by itself, or ``replicas`` times, numbered from ``first``, with ``share`` each.
 
-    Replicas are counted before they are made: somebody may have asked for millions.
+    Replicas are counted before they are made: the configuration may ask for millions.
     """
 
     name: ResourceName
@@ -287,7 +293,7 @@ class _Offer(Struct, frozen=True):
             )
 
     def list_bytes(self, most: int) -> int:
-        """What it takes in the kubelet's list of devices, with ``most`` replicas at most."""
+        """The bytes that the offer takes in the kubelet's list of devices, with ``most`` replicas at most."""
         of = len(self.device.id), self.device.numa_node
         if self.share is None:
             return listsize.device_bytes(*of)
@@ -295,7 +301,9 @@ class _Offer(Struct, frozen=True):
 
 
 def _that_fit_a_list(offered: list[_Offer], problems: list[str]) -> list[_Offer]:
-    """Without the resources of which the kubelet could not read the list; a problem names the largest number."""
+    """The offers without those of resources whose list the kubelet could not read; a problem names the largest
+    number.
+    """
     by_name: dict[ResourceName, list[_Offer]] = {}
     for offer in offered:
         by_name.setdefault(offer.name, []).append(offer)
@@ -314,8 +322,8 @@ def _fits(offers: Iterable[_Offer], most: int) -> bool:
 
 
 def _share(base: list[_Base], replication: Replication | None, problems: list[str]) -> Iterable[_Offer]:
-    """Replicate what the entries select. Of two entries that offer a device under one name the larger number counts, as
-    with NVIDIA's plugin; of two names the earlier entry's. Every entry must select something.
+    """Replicate the devices that the entries select. Where two entries offer a device under one name the larger number
+    counts, as with NVIDIA's plugin; under two names the earlier entry. Every entry must select something.
     """
     entry_of: dict[DeviceId, ReplicatedResource] = {}
     for wanted in replication.resources if replication else ():
@@ -342,8 +350,9 @@ def _share_of(
     entry_of: Mapping[DeviceId, ReplicatedResource],
     replication: Replication,
 ) -> Share:
-    """One replica's. MPS clients that may have several replicas have one daemon for all GPUs of the resource, as with
-    NVIDIA's plugin, since a container speaks to one daemon; of a MIG instance a process could use one alone.
+    """The share of one replica. MPS clients that may have several replicas have one daemon for all GPUs of the
+    resource, as with NVIDIA's plugin, since a container speaks to one daemon; a process could use one MIG instance
+    only.
     """
     if replication.mode is not SharingMode.MPS or replication.fail_requests_greater_than_one:
         return Share(replication.mode)
@@ -426,7 +435,9 @@ def _percents(gpu: Gpu, device: LogicalDevice, mode: Fractional) -> _Offer:
 
 
 def _cut(gpu: Gpu, mode: Mig, problems: list[str]) -> Iterable[_Offer]:
-    """The instances that exist, wanted or not: the MIG planner's caller withholds those that it is about to remove."""
+    """Offer the instances that exist, wanted or not: the MIG planner's caller withholds those that it is about to
+    remove.
+    """
     missing = Counter(mode.profiles)
     missing.subtract(mig.profile for mig in gpu.mig_instances)
     if not gpu.mig_enabled or +missing:

@@ -1,4 +1,4 @@
-"""Facts about devices as they are offered: the mode of their GPU, and what keeps their containers apart."""
+"""Facts about devices as they are offered: the mode of their GPU, and the means that keep their containers apart."""
 
 from collections.abc import Collection
 
@@ -37,7 +37,7 @@ _MODES = {
 def device_modes(node: NodeInventory, layout: Layout, by_claim: Collection[GpuUuid] = ()) -> dict[GpuUuid, LayoutMode]:
     """The mode in which each GPU is offered, by a layout, by NVIDIA's sharing section, or by default.
 
-    ``by_claim`` are given out by ResourceClaim, of which resources show nothing.
+    The GPUs in ``by_claim`` are given out by ResourceClaim: no resource shows them.
     """
     shared = {
         device.gpu: _MODES[device.share.sharing.value]

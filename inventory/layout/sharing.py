@@ -8,7 +8,7 @@ from inventory.devices import ResourceName
 
 
 class MigStrategy(StrEnum):
-    """How MIG instances become resources (NVIDIA device plugin's ``migStrategy``)."""
+    """The rule by which MIG instances become resources (NVIDIA device plugin's ``migStrategy``)."""
 
     NONE = "none"
     SINGLE = "single"
@@ -16,7 +16,9 @@ class MigStrategy(StrEnum):
 
 
 class SharingMode(StrEnum):
-    """How containers share a device, and what keeps them apart: nothing (time-slicing), or the MPS daemon."""
+    """The way in which containers share a device, and the means that keep them apart: none (time-slicing), or the MPS
+    daemon.
+    """
 
     NONE = "none"
     TIME_SLICING = "time-slicing"
@@ -44,7 +46,7 @@ class ResourcePattern(Struct, frozen=True):
 
 
 class DeviceSelector(Struct, frozen=True):
-    """Which devices of a resource an entry means: all, the first ``count``, or those named.
+    """The devices of a resource that an entry means: all, the first ``count``, or those named.
 
     ``refs`` are GPU indexes (``0``), MIG indexes (``0:1``), GPU or MIG UUIDs. At most one of ``count`` and ``refs`` is
     given; neither means all.

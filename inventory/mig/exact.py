@@ -1,9 +1,9 @@
-"""Plans a GPU's MIG instances at given places: nothing is chosen here, what is asked for has its place already. Pure.
+"""Plans a GPU's MIG instances at given places: every wanted instance has its place already. Pure.
 
     exact(profiles, existing, wanted) -> MigPlan | InTheWay | DoesNotFit
 
-For instances that another program placed (a scheduler, by shared counters). Each wanted instance stands for itself: one
-that is blocked keeps none of the others from being made.
+It serves instances that another program placed (a scheduler, by shared counters). Each wanted instance stands for
+itself: one that is blocked keeps none of the others from being made.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ def overlap(one: Slot | Existing, other: Slot | Existing) -> bool:
 def exact(
     profiles: Sequence[MigProfile], existing: Sequence[Existing], wanted: Sequence[Slot]
 ) -> MigPlan | InTheWay | DoesNotFit:
-    """How to come from ``existing`` to exactly ``wanted``, without touching what is in use."""
+    """The plan from ``existing`` to exactly ``wanted``, without touching instances in use."""
     why = _impossible(profiles, wanted)
     if why is not None:
         return DoesNotFit(why)
@@ -39,7 +39,7 @@ def exact(
 
 
 def _impossible(profiles: Sequence[MigProfile], slots: Sequence[Slot]) -> str | None:
-    """Why an empty GPU of this kind cannot have these, or None."""
+    """Why an empty GPU of this kind cannot have these instances, or None."""
     known = {profile.name: profile for profile in profiles}
     for number, slot in enumerate(slots):
         profile = known.get(slot.profile)

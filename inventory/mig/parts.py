@@ -1,4 +1,4 @@
-"""Compute instances inside a GPU instance, and how profiles are written. Pure.
+"""Compute instances inside a GPU instance, and the texts of profiles. Pure.
 
 A profile's text is ``[Cc.]Gg.MMgb[+attr|-attr]``: without the ``c`` part the compute instance fills its GPU instance.
 The places are those that ``nvidia-smi mig -lcipp`` prints; a driver that knows others is asked without a place.
@@ -19,11 +19,11 @@ _STARTS: dict[int, dict[int, tuple[int, ...]]] = {
     4: {4: (0,), 2: (0, 2), 1: (0, 1, 2, 3)},
     7: {7: (0,), 4: (0,), 3: (0, 4), 2: (0, 2, 4), 1: (0, 1, 2, 3, 4, 5, 6)},
 }
-"""Compute slices of the GPU instance -> of the compute instance -> where that may start."""
+"""The starts of compute instances, by the compute slices of the GPU instance and of the compute instance."""
 
 
 class Part(Struct, frozen=True, order=True):
-    """A compute instance's place: first compute slice within the GPU instance, and how many."""
+    """The place of a compute instance: its first compute slice within the GPU instance, and its number of slices."""
 
     start: int
     slices: int
@@ -38,7 +38,7 @@ def split(text: str) -> tuple[str, int | None]:
 
 
 def join(profile: str, slices: int, whole: int) -> str:
-    """The text of a compute instance of so many slices in a GPU instance of ``whole``."""
+    """The text of a compute instance of ``slices`` in a GPU instance of ``whole`` compute slices."""
     return profile if slices == whole else f"{slices}c.{profile}"
 
 
@@ -49,7 +49,7 @@ def offered(whole: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def place(whole: int, sizes: tuple[int, ...], fixed: tuple[Part, ...] = ()) -> tuple[Part, ...] | None:
-    """Places for compute instances of these sizes beside those that are there, or None where they do not fit."""
+    """Places for compute instances of these sizes beside those in ``fixed``, or None where they do not fit."""
     taken = {slot for part in fixed for slot in range(part.start, part.start + part.slices)}
     return _search(whole, tuple(sorted(sizes, reverse=True)), frozenset(taken))
 
@@ -68,7 +68,7 @@ def _search(whole: int, sizes: Sequence[int], taken: frozenset[int]) -> tuple[Pa
 
 
 def group(whole: int, sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Compute instances of these sizes shared out over as few GPU instances as first fit finds, largest first."""
+    """Compute instances of these sizes, distributed over as few GPU instances as first fit finds, largest first."""
     groups: list[tuple[int, ...]] = []
     for size in sorted(sizes, reverse=True):
         for i, there in enumerate(groups):

@@ -2,9 +2,9 @@
 
     plan(profiles, existing, wanted) -> MigPlan | InTheWay | DoesNotFit
 
-Every set of GPU instances that may stay is tried, those that spare most first; the rest is placed by exact search over
-the driver's own placement table. No step removes an instance in use. ``profiles`` and placements are NVML's (names and
-numbers differ between boards, drivers and VBIOS), slices are memory slices unless they say compute.
+Every set of GPU instances that may stay is tried, those that spare the most instances first; the rest is placed by
+exact search over the driver's own placement table. No step removes an instance in use. ``profiles`` and placements are
+NVML's (names and numbers differ between boards, drivers and VBIOS), slices are memory slices unless they say compute.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class Compute(Struct, frozen=True):
 
 
 class Existing(Struct, frozen=True):
-    """A GPU instance that exists. ``busy`` of its own: a process is on it that no compute instance accounts for."""
+    """A GPU instance that exists. ``busy`` is its own: a process is on it that no compute instance accounts for."""
 
     gi_id: int
     profile: str
@@ -48,7 +48,7 @@ class Existing(Struct, frozen=True):
 
 
 class Slot(Struct, frozen=True, order=True):
-    """A GPU instance as it is to be. ``start`` names it: instances never overlap."""
+    """A wanted GPU instance. ``start`` identifies it: instances never overlap."""
 
     profile: str
     start: int
@@ -73,7 +73,7 @@ class CreateInstance(Struct, frozen=True, tag=True):
 
 
 class CreateCompute(Struct, frozen=True, tag=True):
-    """``profile`` is the GPU instance's."""
+    """Create a compute instance. ``profile`` is the GPU instance's."""
 
     start: int
     profile: str
@@ -81,11 +81,11 @@ class CreateCompute(Struct, frozen=True, tag=True):
 
 
 Step = DestroyCompute | DestroyInstance | CreateInstance | CreateCompute
-"""``start`` is always the GPU instance's first memory slice."""
+"""One step of a plan. ``start`` is always the GPU instance's first memory slice."""
 
 
 class MigPlan(Struct, frozen=True):
-    """Steps in an order in which each is possible, to ``target``: what there will be.
+    """Steps in an order in which each is possible, and ``target``: the instances after them.
 
     ``surplus`` are instances in use that the layout does not want and that stay.
     """
@@ -96,14 +96,15 @@ class MigPlan(Struct, frozen=True):
 
     @property
     def removed(self) -> tuple[int, ...]:
-        """First slices of the GPU instances that go."""
+        """The first slices of the GPU instances that are removed."""
         return tuple(step.start for step in self.steps if isinstance(step, DestroyInstance))
 
 
 class InTheWay(Struct, frozen=True):
-    """The layout needs these to go, and they are in use: as few as possible.
+    """The instances that are in use though the layout needs them to go; as few as possible.
 
-    ``kept`` stay in any case; ``beside`` is what can be done now without ``blocking`` going, where all fits beside.
+    ``kept`` stay in any case; ``beside`` is the plan that can be carried out now while ``blocking`` stay, where
+    everything wanted fits beside them.
     """
 
     blocking: tuple[Existing, ...]
@@ -112,7 +113,7 @@ class InTheWay(Struct, frozen=True):
 
 
 class DoesNotFit(Struct, frozen=True):
-    """No GPU of this kind can be cut so; one line says why."""
+    """No GPU of this kind can be cut into the wanted instances; ``why`` is one line."""
 
     why: str
 
@@ -125,7 +126,7 @@ class _Group(Struct, frozen=True, order=True):
 
 
 class _Match(Struct, frozen=True):
-    """A kept instance with the parts it will have; ``cost`` compute instances go."""
+    """A kept instance with the parts it will have; ``cost`` is the number of compute instances that go."""
 
     instance: Existing
     parts: tuple[Part, ...]
@@ -135,7 +136,7 @@ class _Match(Struct, frozen=True):
 def plan(
     profiles: Sequence[MigProfile], existing: Sequence[Existing], wanted: Sequence[str]
 ) -> MigPlan | InTheWay | DoesNotFit:
-    """How to come from ``existing`` to ``wanted`` (profile texts, one for each MIG device)."""
+    """The plan from ``existing`` to ``wanted`` (profile texts, one for each MIG device)."""
     by_name = {profile.name: profile for profile in profiles}
     groups = _groups(by_name, wanted)
     if isinstance(groups, DoesNotFit):
@@ -155,13 +156,13 @@ def plan(
 
 
 def possible(profiles: Sequence[MigProfile], wanted: Sequence[str]) -> str | None:
-    """Why an empty GPU of this kind cannot be cut so, or None."""
+    """Why an empty GPU of this kind cannot be cut into ``wanted``, or None."""
     found = plan(profiles, (), wanted)
     return found.why if isinstance(found, DoesNotFit) else None
 
 
 def _groups(by_name: dict[str, MigProfile], wanted: Sequence[str]) -> list[_Group] | DoesNotFit:
-    """Wanted GPU instances: compute parts of one profile share instances."""
+    """The wanted GPU instances: compute parts of one profile share instances."""
     sizes: dict[str, list[int]] = {}
     groups: list[_Group] = []
     for text in wanted:
@@ -187,8 +188,8 @@ def _listed(names: Iterable[str]) -> str:
 def _cheapest(
     by_name: dict[str, MigProfile], placer: Placer, existing: Sequence[Existing], groups: Sequence[_Group]
 ) -> tuple[tuple[_Match, ...], tuple[Slot, ...]] | None:
-    """The instances kept and the target, with the fewest removals: first of those in use, then of instances, then of
-    compute instances.
+    """The instances kept and the target, with the fewest removals: first of instances in use, then of instances, then
+    of compute instances.
     """
     for _, subsets in _by_loss(existing):
         found = None
@@ -227,7 +228,9 @@ def _by_loss(existing: Sequence[Existing]) -> Iterator[tuple[tuple[int, int], li
 def _match(
     by_name: dict[str, MigProfile], kept: Sequence[Existing], groups: Sequence[_Group]
 ) -> tuple[tuple[_Match, ...], list[_Group]] | None:
-    """Each kept instance as one of the wanted, with the fewest compute instances going; and the wanted left over."""
+    """A match of each kept instance with a wanted one, with the fewest compute instances going; and the wanted ones
+    left over.
+    """
     matches: list[_Match] = []
     left: list[_Group] = []
     for name in sorted({group.profile for group in groups} | {instance.profile for instance in kept}):
@@ -246,7 +249,9 @@ def _match(
 def _assign(
     whole: int, instances: Sequence[Existing], kinds: Counter[tuple[int, ...]]
 ) -> tuple[int, list[_Match], Counter[tuple[int, ...]]] | None:
-    """Instances of one profile onto the kinds wanted of it; at most a handful, so all ways are tried."""
+    """Match instances of one profile with the wanted kinds of it; there are at most a handful, so all ways are
+    tried.
+    """
     if not instances:
         return 0, [], kinds
     if len(kinds) == 1:
@@ -282,7 +287,7 @@ def _recut(whole: int, instance: Existing, sizes: tuple[int, ...]) -> _Match | N
             return None
     busy = [compute.part for compute in instance.computes if compute.busy]
     for number in range(len(kept), len(busy) - 1, -1):
-        # The first that leave room for the others; those in use come first.
+        # The first that leave room for the others are taken; those in use come first.
         some = tuple(kept[:number])
         missing = Counter(sizes) - Counter(part.slices for part in some)
         new = migparts.place(whole, tuple(missing.elements()), some)
@@ -298,7 +303,7 @@ def _completed(
     left: Sequence[_Group],
     surplus: Sequence[Existing],
 ) -> tuple[Slot, ...] | None:
-    """All slots, once those left over are placed beside what stays; None where they do not fit."""
+    """All slots, once the groups left over are placed beside the instances that stay; None where they do not fit."""
     staying = [(match.instance.profile, match.instance.start, match.instance.size) for match in matches]
     staying += [(surplu.profile, surplu.start, surplu.size) for surplu in surplus]
     starts = placer.place(Counter(group.profile for group in left), tuple(staying))
@@ -318,7 +323,7 @@ def _completed(
 def _beside(
     by_name: dict[str, MigProfile], placer: Placer, existing: Sequence[Existing], groups: Sequence[_Group]
 ) -> MigPlan | None:
-    """All that is wanted, beside whatever is in use: only idle instances go."""
+    """The plan for all wanted instances beside those in use: only idle instances go."""
     busy = [instance for instance in existing if instance.in_use]
     idle = sorted((instance for instance in existing if not instance.in_use), key=lambda instance: instance.start)
     surplus_of = list(_surplus_sets(by_name, busy, groups))
@@ -335,7 +340,7 @@ def _beside(
 def _surplus_sets(
     by_name: dict[str, MigProfile], busy: Sequence[Existing], groups: Sequence[_Group]
 ) -> Iterator[tuple[Existing, ...]]:
-    """The smallest sets of instances in use that the layout has no place for; equal ones by where they start."""
+    """The smallest sets of instances in use that the layout has no place for; equal ones by their starts."""
     for number in range(len(busy) + 1):
         found = [
             some
@@ -348,8 +353,8 @@ def _surplus_sets(
 
 
 def steps_between(existing: Sequence[Existing], target: Sequence[Slot]) -> tuple[Step, ...]:
-    """Steps that remove instances not in ``target``, then create the missing ones: each is possible once those before
-    are done.
+    """The steps that remove instances not in ``target``, then create the missing ones: each is possible once those
+    before are done.
     """
     wanted = {slot.start: slot for slot in target}
     there = {instance.start: instance for instance in existing}
@@ -374,7 +379,7 @@ def steps_between(existing: Sequence[Existing], target: Sequence[Slot]) -> tuple
 
 
 def endangered(existing: Sequence[Existing], steps: Sequence[Step]) -> tuple[Existing, ...]:
-    """Instances in use that these steps would take something away from."""
+    """The instances in use that these steps would remove, whole or in part."""
     hit = set()
     for step in steps:
         for instance in existing:
@@ -388,7 +393,7 @@ def endangered(existing: Sequence[Existing], steps: Sequence[Step]) -> tuple[Exi
 
 
 def validate(profiles: Sequence[MigProfile], slots: Sequence[Slot]) -> None:
-    """Recompute the invariants of a target: known places, no overlaps, no profile more often than it may be."""
+    """Check the invariants of a target: known places, no overlaps, no profile more often than it may be."""
     by_name = {profile.name: profile for profile in profiles}
     used: set[int] = set()
     for slot in slots:

@@ -1,6 +1,6 @@
-"""Exact search over a GPU's placement table: where GPU instances can stand side by side. Pure.
+"""Exact search over a GPU's placement table: the places where GPU instances can stand side by side. Pure.
 
-A state is (how many of each profile are still to be placed, which memory slices are taken): at most a few hundred, each
+A state is (the number of each profile still to be placed, the memory slices taken): at most a few hundred states, each
 decided once in the life of a ``Placer``.
 """
 
@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from inventory.devices import MigProfile
 
 Staying = tuple[tuple[str, int, int], ...]
-"""(profile, first slice, slices) of instances that are not to be moved."""
+"""The (profile, first slice, slices) of instances that are not to be moved."""
 
 
 class Placer:
-    """The placement table of one kind of GPU. Answers are the same each time."""
+    """The placement table of one kind of GPU. It gives the same answers each time."""
 
     def __init__(self, profiles: Sequence[MigProfile]) -> None:
-        # The widest first: they have the fewest places.
+        # The widest come first: they have the fewest places.
         self._profiles = sorted(profiles, key=lambda offered: (-offered.size, -offered.slices, offered.name))
         self._by_name = {profile.name: profile for profile in profiles}
         self._compute = max((profile.slices for profile in profiles), default=0)
@@ -28,7 +28,7 @@ class Placer:
         return self.place(wanted, staying) is not None
 
     def place(self, wanted: Counter[str], staying: Staying) -> dict[str, list[int]] | None:
-        """First slices by profile for all that are wanted, beside those that stay; None where there is no way."""
+        """The first slices by profile for all wanted instances, beside those that stay; None where there is no way."""
         if not self._countable(wanted, staying):
             return None
         mask = 0
@@ -56,7 +56,7 @@ class Placer:
         return sum(profile.slices * count for profile, count in known) <= self._compute
 
     def _search(self, left: tuple[int, ...], mask: int) -> tuple[tuple[int, int], ...] | None:
-        """(profile number, start) of each, or None."""
+        """The (profile number, start) of each instance left, or None."""
         kind = next((i for i, count in enumerate(left) if count), None)
         if kind is None:
             return ()
@@ -76,7 +76,9 @@ class Placer:
         return None
 
     def _ordered(self, profile: MigProfile) -> list[tuple[int, int]]:
-        """(start, slices as bits), where it takes the fewest places from the other profiles first."""
+        """The (start, slices as bits) of each place, first those that take the fewest places from the other
+        profiles.
+        """
 
         def harm(start: int) -> tuple[int, int]:
             span = _span(start, profile.size)

@@ -1,8 +1,8 @@
-"""The links of one node's GPUs, ready to be asked: which GPUs to hand out together, and how near two of them are.
+"""The links of one node's GPUs, ready for queries: which GPUs to hand out together, and how near two of them are.
 
-It translates between UUIDs and the bit masks of ``partition``, and keeps the promise that missing or odd link data
-never stops an allocation: without usable links every pair scores 0, and a node with more GPUs than a table can
-hold is searched within a well-linked part of it.
+The table translates between UUIDs and the bit masks of ``partition``. Missing or odd link data never stops an
+allocation: without usable links every pair scores 0, and a node with more GPUs than a table can hold is searched within
+a well-linked part of it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,11 +13,11 @@ from inventory.preference.partition import ScoreTable, Search
 from inventory.preference.subsets import MAX_BITS, indexes, mask_of
 
 POOL = 12
-"""GPUs that a search on a larger node looks at: the most that is exact within a few milliseconds."""
+"""The number of GPUs that a search on a larger node looks at: the most that is exact within a few milliseconds."""
 
 
 class SetSearch:
-    """A search in UUIDs. ``best`` is a right answer from the start.
+    """A search by UUIDs. ``best`` is a valid answer from the start.
 
     It is ``exact`` once ``step()`` returned True, unless the node is so large that a part was left out.
     """
@@ -62,11 +62,11 @@ class LinkTable:
 
     @property
     def memory_bytes(self) -> int:
-        """What the tables take; see ``ScoreTable``."""
+        """The bytes that the tables take; see ``ScoreTable``."""
         return 0 if self._table is None else self._table.memory_bytes
 
     def fill(self) -> Iterator[None]:
-        """Compute everything that requests may ask for, a bounded piece between two yields."""
+        """Compute every answer that requests may need, a bounded piece between two yields."""
         if self._table is not None:
             yield from self._table.fill()
 
@@ -75,7 +75,7 @@ class LinkTable:
         return gpu in self._position
 
     def score(self, one: GpuUuid, other: GpuUuid) -> int:
-        """The pair's score; 0 where nothing is known."""
+        """The pair's score; 0 where no link is known."""
         i, j = self._position.get(one), self._position.get(other)
         return 0 if i is None or j is None else self._scores[i][j]
 

@@ -1,6 +1,6 @@
-"""A good partition at once: sets grown greedily, then improved by swapping GPUs between them.
+"""Finds a good partition at once: sets grown greedily, then improved by swapping GPUs between them.
 
-It is what a caller may use while the exact search is still running (or where exactness is out of reach).
+A caller may use it while the exact search is still running (or where exactness is out of reach).
 """
 
 from __future__ import annotations  # array[int] cannot be subscripted at run time before 3.12
@@ -14,7 +14,7 @@ from inventory.preference.optima import preferred
 def first_set(scores: array[int], available: int, required: int, size: int) -> int:
     """The mask of ``size`` GPUs that contains ``required``, from a partition that no swap of two GPUs improves.
 
-    ``scores`` are set scores by mask. Under a millisecond for 16 GPUs.
+    ``scores`` are set scores by mask. A call takes under a millisecond for 16 GPUs.
     """
     sets = [_grow(scores, available, required, size)]
     left = available ^ sets[0]

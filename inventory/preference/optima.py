@@ -1,9 +1,9 @@
 """The best partition of every set of GPUs into sets of one size, as a table over masks.
 
 ``values[mask]`` is the highest total score of a partition of ``mask`` into sets of ``size`` members, with one smaller
-set for the remainder. A partition is taken apart by the set that holds the lowest GPU, so no order of sets is
-tried twice. The table is filled as a whole at discovery (``fill``) or for one question (``solve``); both are
-generators that yield after a bounded piece of work (about half a millisecond), because an event loop waits meanwhile.
+set for the remainder. A partition is taken apart by the set that holds the lowest GPU, so no order of sets is tried
+twice. The table is filled as a whole at discovery (``fill``) or for one query (``solve``); both are generators that
+yield after a bounded piece of work (about half a millisecond), because an event loop waits meanwhile.
 """
 
 from __future__ import annotations  # array[int] cannot be subscripted at run time before 3.12
@@ -14,11 +14,11 @@ from collections.abc import Generator, Iterator
 from inventory.preference.subsets import precedes, subsets
 
 STEP_SPLITS = 3000
-"""Splits looked at between two yields."""
+"""The number of splits between two yields."""
 
 
 def preferred(scores: array[int], one: int, other: int) -> int:
-    """The better of two sets of one size (0 is none): higher score, then lower indexes."""
+    """The better of two sets of one size (0 is no set): the higher score, then the lower indexes."""
     if not one or not other:
         return one or other
     if scores[one] != scores[other]:
@@ -42,7 +42,7 @@ class Optima:
         self._prepared = False
 
     def prepare(self) -> Iterator[None]:
-        """Enter what needs no search: a set of at most ``size`` members is a partition by itself."""
+        """Enter the values that need no search: a set of at most ``size`` members is a partition by itself."""
         if self._prepared:
             return
         for count in range(self.size + 1):
@@ -84,7 +84,7 @@ class Optima:
                 continue
             firsts = self._firsts(top)
             work += len(firsts)
-            # Two sets at most: what a first set leaves over is one set, known from the start.
+            # Two sets at most: the remainder after a first set is one set, known from the start.
             two = top.bit_count() <= 2 * self.size
             missing = [] if two else [rest for first in firsts if values[rest := top ^ first] == unknown]
             if missing:

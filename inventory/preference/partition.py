@@ -1,8 +1,8 @@
 """Chooses GPUs so that those left over stay well connected too.
 
 The available GPUs are divided into sets of the size asked for (the remainder is one smaller set); a partition's score
-is the sum of the pair scores inside its sets. Of the partitions with the highest score the answer is the full set
-that contains ``required`` and scores best; equal ones are told apart by lower indexes, never by the order of a request.
+is the sum of the pair scores inside its sets. Among the partitions with the highest score the answer is the full set
+that contains ``required`` and scores best; ties go to lower indexes, never by the order of a request.
 
 Data flow: discovery builds a ``ScoreTable`` from the links and drives ``fill()`` to its end in the background; each
 request is a ``Search``. On a filled table one step answers. Before that the search works out what it needs, a
@@ -41,7 +41,7 @@ class ScoreTable:
     """
 
     def __init__(self, scores: ScoreMatrix) -> None:
-        """Raise ValueError for more than 16 GPUs or a matrix that is no symmetric one of non-negative scores."""
+        """Raise ValueError for more than 16 GPUs or a matrix that is not symmetric or has negative scores."""
         _check(scores)
         self.scores = scores
         self.count = len(scores)
@@ -50,7 +50,7 @@ class ScoreTable:
 
     @property
     def memory_bytes(self) -> int:
-        """What the tables take."""
+        """The bytes that the tables take."""
         return sum(
             len(table) * table.itemsize for table in [self.set_scores, *(o.values for o in self._optima.values())]
         )
@@ -63,7 +63,7 @@ class ScoreTable:
     def fill(self) -> Iterator[None]:
         """Compute the best partitions for every size, a bounded piece of work between two yields.
 
-        For arbitrary links about 50 ms in all at 12 GPUs and 3 s at 16; for 16 in a regular box 60 ms.
+        The whole takes, for arbitrary links, about 50 ms at 12 GPUs and 3 s at 16; for 16 in a regular box 60 ms.
         """
         canonical = canonical_masks(self.scores)
         yield
@@ -79,7 +79,7 @@ class ScoreTable:
         return Search(self, available, required, size)
 
     def choose(self, available: int, required: int, size: int, *, expired: Callable[[], bool] | None = None) -> Choice:
-        """The exact answer, or the best found when ``expired()`` first says so; asked after each step."""
+        """The exact answer, or the best found when ``expired()`` is first true; it is called after each step."""
         search = self.search(available, required, size)
         while not search.step():
             if expired is not None and expired():
@@ -93,7 +93,7 @@ class ScoreTable:
         return self._optima[size]
 
     def answers(self, size: int, remaining: int) -> array[int] | None:
-        """The best partition scores of what a choice leaves over, ``remaining`` GPUs; None when not computed yet."""
+        """The best partition scores of the ``remaining`` GPUs that a choice leaves over; None when not computed yet."""
         if remaining <= size:
             return self.set_scores
         known = self._optima.get(size)
@@ -104,7 +104,7 @@ class ScoreTable:
 
 
 class Search:
-    """One request on a table. ``best`` is a right answer from the start, and exact once ``step()`` returned True."""
+    """One request on a table. ``best`` is a valid answer from the start, and exact once ``step()`` returned True."""
 
     def __init__(self, table: ScoreTable, available: int, required: int, size: int) -> None:
         if not 0 < size <= available.bit_count() or required & ~available or required.bit_count() > size:
@@ -168,7 +168,9 @@ class Search:
         return chosen
 
     def _loosest(self) -> int:
-        """One GPU makes no pair, so every partition scores 0: take the one the others will miss least."""
+        """The set of one GPU. It makes no pair, so every partition scores 0: the GPU that the others will miss least is
+        taken.
+        """
         members = [i for i in range(self._table.count) if self._available >> i & 1]
         return 1 << min(members, key=lambda i: sum(self._table.scores[i][j] for j in members))
 

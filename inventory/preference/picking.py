@@ -1,9 +1,9 @@
-"""Picking devices one by one where links alone do not decide: replicas, MIG instances, and lists that mix them.
+"""Picks devices one by one where links alone do not decide: replicas, MIG instances, and lists that mix them.
 
-A *unit* is what replicas stand on: a whole GPU or a MIG instance. Each pick takes the next free device of the unit that
-ranks first. The ranks are the rules of NVIDIA's device plugin (fewest or most held first, then the unit least picked
-in this request); where those leave a tie: keep untouched GPUs untouched, stay near what is already picked, and last the
-resource's order, so that equal requests get equal answers.
+A *unit* is the device that replicas stand for: a whole GPU or a MIG instance. Each pick takes the next free device of
+the unit that ranks first. The ranks are the rules of NVIDIA's device plugin (fewest or most held first, then the unit
+least picked in this request); where those leave a tie: keep untouched GPUs untouched, stay near the devices already
+picked, and last the resource's order, so that equal requests get equal answers.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ PickRank = tuple[int, ...]
 
 
 class SharedDevice:
-    """A GPU or MIG instance with its free devices, and how much of it is held."""
+    """A GPU or MIG instance with its free devices, and the number of those held."""
 
     def __init__(self, device: LogicalDevice, order: int) -> None:
         self.gpu = device.gpu
@@ -30,7 +30,7 @@ class SharedDevice:
 
     @property
     def held(self) -> int:
-        """Devices of this unit that are taken: before, required by this request, or picked in it."""
+        """The number of devices of this unit that are taken: before, required by this request, or picked in it."""
         return self.total - len(self.free)
 
 
@@ -74,20 +74,22 @@ class Picker:
                 self._approach(device.gpu, device.numa_node)
 
     def distribute(self, size: int) -> list[DeviceId]:
-        """Spread: the unit with the fewest held devices first."""
+        """Pick ``size`` devices, spread: the unit with the fewest held devices first."""
         return self._pick(size, lambda unit: (unit.held, unit.picked, self._opens(unit), *self._distance(unit)))
 
     def pack(self, size: int) -> list[DeviceId]:
-        """Concentrate: the unit with the most held devices first; of untouched ones shared before exclusive."""
+        """Pick ``size`` devices, concentrated: the unit with the most held devices first; of untouched units shared
+        ones before exclusive ones.
+        """
         return self._pick(
             size,
             lambda unit: (-unit.held, unit.picked, self._opens(unit), int(unit.total == 1), *self._distance(unit)),
         )
 
     def pack_instances(self, size: int) -> list[DeviceId]:
-        """Pack MIG instances so that as few GPUs as possible are touched that nothing is held on.
+        """Pack MIG instances so that as few GPUs as possible are touched on which no device is held.
 
-        Touched GPUs first, the fullest first; when a new one must be opened, the one that the rest of the request
+        Touched GPUs come first, the fullest first; when a new one must be opened, the one that the rest of the request
         fills best, or the largest while none can hold it. Largest first opens the fewest.
         """
 
@@ -112,7 +114,7 @@ class Picker:
         self._approach(unit.gpu, unit.numa_node)
 
     def _approach(self, gpu: GpuUuid, numa_node: int | None) -> None:
-        """Note that a device there belongs to the answer, for ``_distance``."""
+        """Record that a device of this GPU and NUMA node belongs to the answer, for ``_distance``."""
         self._picked_on[gpu] += 1
         for other in self._free_on:
             self._linked[other] += self._links.score(gpu, other)
@@ -120,10 +122,12 @@ class Picker:
             self._local[numa_node] += 1
 
     def _opens(self, unit: SharedDevice) -> int:
-        """1 where taking this MIG instance would touch a GPU that nothing is held on; 0 for whole GPUs."""
+        """The rank 1 where taking this MIG instance would touch a GPU on which no device is held; 0 for whole GPUs."""
         return int(unit.is_mig and not self._held_on[unit.gpu])
 
     def _distance(self, unit: SharedDevice) -> PickRank:
-        """Same GPU as most of what is picked, then the best links to it, then the same NUMA node, then order."""
+        """The rank by distance: the GPU of most picked devices, then the best links to them, then the same NUMA node,
+        then order.
+        """
         local = 0 if unit.numa_node is None else self._local[unit.numa_node]
         return (-self._picked_on[unit.gpu], -self._linked[unit.gpu], -local, unit.order)

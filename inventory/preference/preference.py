@@ -1,6 +1,6 @@
 """The available devices that the kubelet should choose: the answer to GetPreferredAllocation, without the gRPC.
 
-Four kinds of device lists, told apart by what is *available* now:
+There are four kinds of device lists, told apart by the devices that are *available* now:
 
 - whole GPUs, each held by one container: the set out of the best partition on links (``partition``);
 - MIG instances, each held by one container: packed, so that GPUs without any held instance stay whole;
@@ -10,7 +10,7 @@ Four kinds of device lists, told apart by what is *available* now:
   (``inventory.preference.picking``).
 
 One ``Chooser`` stands for one resource; it is rebuilt when the resource's devices or the links change. It keeps no
-record of allocations: what is held is the resource's devices minus the available ones, as kubelet sees it.
+record of allocations: the held devices are the resource's minus the available ones, as the kubelet sees it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,15 +26,17 @@ from inventory.preference.picking import Picker
 
 
 class PreferenceError(ValueError):
-    """A request without an answer by links. Split by what the caller must do."""
+    """A request without an answer by links. Subclasses are split by what the caller must do."""
 
 
 class UnsatisfiableError(PreferenceError):
-    """No answer at all exists for what is asked: refuse it (INVALID_ARGUMENT)."""
+    """No answer exists for the request: refuse it (INVALID_ARGUMENT)."""
 
 
 class UnknownDeviceError(PreferenceError):
-    """The request names devices this resource lacks (kubelet may be one update behind): answer with ``any_answer``."""
+    """The request names devices this resource lacks (the kubelet may be one update behind): answer with
+    ``any_answer``.
+    """
 
 
 class Preference(Struct, frozen=True):
@@ -50,7 +52,7 @@ class Preference(Struct, frozen=True):
 
 
 class PendingPreference:
-    """An answer in the making: ``best`` may be used at any time; ``step()`` improves it by a bounded piece of work."""
+    """An answer that improves: ``best`` may be used at any time; ``step()`` improves it by a bounded piece of work."""
 
     def __init__(self, best: Preference, search: SetSearch | None = None) -> None:
         self._best = best
@@ -64,12 +66,14 @@ class PendingPreference:
         return Preference(devices, exact=self._search.exact, reason="partition")
 
     def step(self) -> bool:
-        """True when nothing better will come (at once for everything but a search on links not yet tabulated)."""
+        """Improve the answer; True when no better one will come (at once, except for a search on links not yet
+        tabulated).
+        """
         return self._search is None or self._search.step()
 
 
 class Chooser:
-    """Answers for one resource. ``devices`` in the resource's order, which also breaks ties."""
+    """Chooses devices of one resource. ``devices`` are in the resource's order, which also breaks ties."""
 
     def __init__(self, devices: Sequence[LogicalDevice], links: LinkTable) -> None:
         self._links = links
@@ -152,7 +156,7 @@ def prefer(
     held: Mapping[GpuUuid, int] | None = None,
     expired: Callable[[], bool] | None = None,
 ) -> Preference:
-    """One answer in one call; with ``expired`` the best found when it first says so. Raises what ``start`` does."""
+    """One answer in one call; with ``expired`` the best found when it is first true. Raises what ``start`` raises."""
     pending = Chooser(devices, links).start(available=available, required=required, size=size, policy=policy, held=held)
     while not pending.step():
         if expired is not None and expired():
@@ -161,7 +165,7 @@ def prefer(
 
 
 def any_answer(available: Sequence[DeviceId], required: Sequence[DeviceId], size: int) -> tuple[DeviceId, ...]:
-    """A correct answer from the ids alone: what is required, then the available in alphabetical order.
+    """A correct answer from the ids alone: the required devices, then the available ones in alphabetical order.
 
     Raise UnsatisfiableError where there is none.
     """
@@ -196,5 +200,5 @@ def _first_repeated(ids: Sequence[DeviceId]) -> DeviceId | None:
 
 
 def _short(device: DeviceId) -> str:
-    """An id for a message: a hostile caller's may be megabytes long."""
+    """An id for a message, cut: a hostile caller's may be megabytes long."""
     return f"{device!r:.80}"

@@ -1,6 +1,6 @@
 """Sets of GPUs as bit masks: bit i stands for the GPU of index i.
 
-At most 16 GPUs, so that a table over all their sets stays small.
+A mask has at most 16 GPUs, so that a table over all their sets stays small.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ MAX_BITS = 16
 
 
 def _by_count() -> tuple[tuple[tuple[int, ...], ...], ...]:
-    """For each byte, its submasks grouped by how many bits they have (3^8 small integers, about 0.2 MiB)."""
+    """The submasks of each byte, grouped by their number of bits (3^8 small integers, about 0.2 MiB)."""
     table = []
     for mask in range(256):
         groups: list[list[int]] = [[] for _ in range(9)]

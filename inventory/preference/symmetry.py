@@ -1,9 +1,10 @@
-"""Which sets of GPUs are alike: boxes are built from equal parts, and a table need only be computed once for each kind.
+"""Finds sets of GPUs that are alike: boxes are built from equal parts, and a table need only be computed once for each
+kind.
 
 GPUs with the same links to everything else (twins) may be swapped without changing any score. So may two equal groups
-of twins with the same links outward, and so on up: two GPUs under one PCIe switch, two switches under one socket,
-two sockets. The result is a tree whose every node has interchangeable children; two sets are alike when sorting
-the children of each node makes them equal. A 16-GPU NVSwitch box has 231 kinds of sets instead of 65536.
+of twins with the same links outward, and so on up: two GPUs under one PCIe switch, two switches under one socket, two
+sockets. The result is a tree whose every node has interchangeable children; two sets are alike when sorting the
+children of each node makes them equal. A 16-GPU NVSwitch box has 231 kinds of sets instead of 65536.
 """
 
 from __future__ import annotations  # array[int] cannot be subscripted at run time before 3.12
@@ -25,7 +26,7 @@ class Module(Struct, frozen=True):
 
 
 def modules(scores: Sequence[Sequence[int]]) -> tuple[Module, ...]:
-    """The forest for a symmetric score matrix; modules that stand alone are no twins of any other."""
+    """The forest for a symmetric score matrix; modules that stand alone are twins of no other."""
     current = [Module((i,)) for i in range(len(scores))]
     while True:
         merged = [_join(group) for group in _interchangeable(scores, current)]
@@ -35,7 +36,9 @@ def modules(scores: Sequence[Sequence[int]]) -> tuple[Module, ...]:
 
 
 def canonical_masks(scores: Sequence[Sequence[int]]) -> array[int] | None:
-    """For every mask of the GPUs a mask that stands for all of its kind; None when every kind has one member only."""
+    """The mask that stands for all masks of its kind, for every mask of the GPUs; None when every kind has one member
+    only.
+    """
     n = len(scores)
     forest = modules(scores)
     if len(forest) == n:
@@ -59,7 +62,9 @@ def _join(group: Sequence[Module]) -> Module:
 
 
 def _interchangeable(scores: Sequence[Sequence[int]], candidates: Sequence[Module]) -> list[list[Module]]:
-    """Being swappable is an equivalence (swaps compose), so comparing with one member of a class is enough."""
+    """The candidates in classes that may be swapped. Being swappable is an equivalence (swaps compose), so comparing
+    with one member of a class is enough.
+    """
     classes: list[list[Module]] = []
     for module in candidates:
         home = next((group for group in classes if _swappable(scores, group[0], module)), None)
@@ -86,10 +91,10 @@ def _swappable(scores: Sequence[Sequence[int]], one: Module, other: Module) -> b
 
 
 def _canonical(shape: Shape) -> list[int]:
-    """For every mask over the leaves of ``shape`` the mask after sorting the children of each node, fullest first.
+    """The mask after sorting the children of each node, fullest first, for every mask over the leaves of ``shape``.
 
-    Built child by child: a longer row is a shorter sorted row with one more child inserted. The insertions repeat
-    (there are few kinds), so each is computed once.
+    The list is built child by child: a longer row is a shorter sorted row with one more child inserted. The insertions
+    repeat (there are few kinds), so each is computed once.
     """
     if not shape:
         return [0, 1]
@@ -110,7 +115,7 @@ def _insert(row: int, kind: int, width: int, count: int) -> int:
 
 
 def _spread(bit_of: Sequence[int]) -> list[int]:
-    """For every mask the mask in which bit i has moved to ``bit_of[i]``."""
+    """The mask in which bit i has moved to ``bit_of[i]``, for every mask."""
     moved = [0]
     for bit in bit_of:
         moved += [mask | 1 << bit for mask in moved]

@@ -1,1 +1,1 @@
-"""Sentences that users read: what one is, and those about layouts, which every room says alike."""
+"""Sentences that users read: the definition of a sentence, and those about layouts, which every room shares."""

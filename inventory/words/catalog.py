@@ -1,8 +1,9 @@
-"""What a sentence is: a function of its parameters, with where it is read and whether the reader has something to do.
+"""A sentence as a function of its parameters, with the place where it is read and whether the reader has something to
+do.
 
-``said`` notes a function and returns it as it is: a sentence costs what its f-string costs.
-``python -m hack.pages.messages`` prints all of them to ``docs/messages.md``, each parameter by its name, so that they
-can be read as one text.
+``said`` records a function and returns it unchanged: a sentence costs what its f-string costs. ``python -m
+hack.pages.messages`` prints all of them to ``docs/messages.md``, each parameter by its name, so that they can be read
+as one text.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ P = ParamSpec("P")
 
 
 class Kind(StrEnum):
-    """What is expected of the reader. A refusal ends with the next step."""
+    """The action expected of the reader. A refusal ends with the next step."""
 
     REFUSAL = "somebody must act"
     WAITING = "goes on by itself"
@@ -22,7 +23,7 @@ class Kind(StrEnum):
 
 
 class Place(StrEnum):
-    """Where a sentence is read."""
+    """The place where a sentence is read."""
 
     PENDING = "Workload: QuotaReserved=False"
     ADMITTED = "Workload: QuotaReserved, Admitted"
@@ -40,7 +41,7 @@ class Place(StrEnum):
 
 
 class Sentence(NamedTuple):
-    """A function that was noted."""
+    """A function that was recorded."""
 
     function: Callable[..., str]
     place: Place
@@ -56,22 +57,22 @@ class Sentence(NamedTuple):
 
     @property
     def text(self) -> str:
-        """With each parameter as its name in capitals."""
+        """The sentence with each parameter as its name in capitals."""
         names: Any = self.function.__code__.co_varnames[: self.function.__code__.co_argcount]
         return self.function(*(name.upper() for name in names))
 
 
 EVERY: Final[list[Sentence]] = []
-"""In the order in which modules are imported and functions stand in them; written by ``said`` alone."""
+"""All sentences, in the order in which modules are imported and functions stand in them; written by ``said`` alone."""
 
 
 def because(why: str) -> str:
-    """What follows a sentence that may have a cause; empty for none."""
+    """The text behind a sentence that may have a cause; empty for none."""
     return f": {why}" if why else ""
 
 
 def said(place: Place, kind: Kind) -> Callable[[Callable[P, str]], Callable[P, str]]:
-    """For a function that makes a sentence of strings and of numbers that it only writes down."""
+    """A decorator for a function that makes a sentence of strings and of numbers that it only writes down."""
 
     def note(function: Callable[P, str]) -> Callable[P, str]:
         EVERY.append(Sentence(function, place, kind))

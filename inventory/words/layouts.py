@@ -1,4 +1,5 @@
-"""What is wrong with a layout on a node, and what is not advertised: on the GpuNode, in Events, by ``tessera layout``.
+"""Sentences about problems of a layout on a node, and devices that are not advertised: on the GpuNode, in Events, by
+``tessera layout``.
 
 ``where`` is the file and line of an entry, or empty. ``gpu`` is a GPU's name with its UUID or product.
 """

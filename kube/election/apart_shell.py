@@ -1,7 +1,7 @@
-"""Leadership that is renewed on a thread of its own, for a loop that shows that it lives.
+"""Leadership that is renewed on a thread of its own, as long as the loop that acts shows life.
 
-Renewals must not wait behind the work of the loop that acts: a loop that is busy for seconds would lose a lease that
-nobody else could use better. And a loop that stands still must lose it: the thread renews only while the loop has shown
+Renewals must not wait behind the work of the loop that acts: a loop that is busy for seconds would lose a lease that no
+other process could use better. A loop that stands still must lose it: the thread renews only while the loop has shown
 life within the last third of the lease (``kube.election.candidate``). Code that holds the interpreter's lock stops the
 thread as well, and the lease runs out.
 
@@ -21,15 +21,15 @@ from kube.clock import Clock
 from kube.election.lease import Identity, Leadership, LeaseRef, LeaseTiming
 
 _BEATS: Final = 10
-"""Signs of life in the time for which a loop may be silent."""
+"""The number of signs of life in the time for which a loop may be silent."""
 _JOIN_S: Final = 5.0
 
 
 class LeadershipApart:
     """A ``Leadership`` on a thread. ``clock`` is read on both threads and waited for on both loops.
 
-    ``_life_s`` is written by the loop that acts and read by the thread; what the thread writes of leadership is read by
-    the loop. Each is one reference to one float, which Python reads and writes whole.
+    ``_life_s`` is written by the loop that acts and read by the thread; the loop reads the fields of leadership that
+    the thread writes. Each is one reference to one float, which Python reads and writes whole.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LeadershipApart:
         random: Callable[[], float],
         timing: LeaseTiming | None = None,
     ) -> None:
-        """``connect`` makes the client that renews, on the thread."""
+        """``connect`` makes the client that renews, and is called on the thread."""
         self._connect = connect
         self._refs = tuple(leases)
         self._me = me
@@ -58,7 +58,7 @@ class LeadershipApart:
 
     @property
     def leading(self) -> bool:
-        """Whether we may act now: by the clock, whatever the thread has come to."""
+        """Whether this process may act now: by the clock, however far the thread is."""
         return self.held_for_s > 0
 
     @property
@@ -67,11 +67,11 @@ class LeadershipApart:
 
     @property
     def waiting_for(self) -> str | None:
-        """The lease that we lack and who holds it, for people; None while we lead."""
+        """The lease that this process lacks and its holder, for people; None while it leads."""
         return self._leadership.waiting_for if self._leadership is not None else "the start of the election"
 
     async def __aenter__(self) -> Self:
-        """Raises what opening the client raises."""
+        """Start the thread. Raises what opening the client raises."""
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._thread = threading.Thread(
             target=self._run, args=(asyncio.get_running_loop(), started), name="election", daemon=True
@@ -86,7 +86,7 @@ class LeadershipApart:
         assert self._theirs is not None
         assert self._thread is not None
         self._beating.cancel()
-        with suppress(RuntimeError):  # its loop is closed: it has ended
+        with suppress(RuntimeError):  # the thread's loop is closed: it has ended
             self._theirs.call_soon_threadsafe(self._stop.set)
         await asyncio.to_thread(self._thread.join, _JOIN_S)
 
@@ -96,7 +96,9 @@ class LeadershipApart:
             await asyncio.sleep(self._timing.silence_s / _BEATS)
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> bool:
-        """As ``Leadership.lead``. ``work`` runs here, and the leases are released after it has ended."""
+        """See ``Leadership.lead``. ``work`` runs on the calling loop, and the leases are released after it has
+        ended.
+        """
         assert self._theirs is not None
         assert self._leadership is not None
         term = _Term(asyncio.get_running_loop(), self._theirs)
@@ -113,7 +115,7 @@ class LeadershipApart:
                 working.cancel()
                 await asyncio.gather(working, return_exceptions=True)
             self._theirs.call_soon_threadsafe(term.end)
-            # Shielded: a process that is being cancelled must still release its leases.
+            # The wait is shielded: a process that is being cancelled must still release its leases.
             await asyncio.shield(term.over)
         if working is not None and not working.cancelled():
             working.result()
@@ -148,7 +150,8 @@ class LeadershipApart:
 
 class _Term:
     """One call of ``lead``, between two loops: ``acquired``, ``lost`` and ``over`` belong to the loop that acts, all
-    else to the thread's. ``over`` is done when the leases are released; ``failure`` is then what the campaign raised.
+    other fields to the thread's. ``over`` is done when the leases are released; ``failure`` is then the campaign's
+    error.
     """
 
     def __init__(self, ours: asyncio.AbstractEventLoop, theirs: asyncio.AbstractEventLoop) -> None:
@@ -167,15 +170,15 @@ class _Term:
         self._task.add_done_callback(self._over)
 
     def end(self) -> None:
-        """The work has ended, or was never begun: let the leases go."""
+        """Release the leases: the work has ended, or was never begun."""
         assert self._task is not None
         self._ended.set()
         if not self._held:
             self._task.cancel()
 
     async def _hold(self) -> None:
-        """Leadership lasts as long as this. Once lost, the leases are let go only after the work has ended: a loop that
-        stands still has requests under way.
+        """Hold leadership until it is lost or the work ends. Once lost, the leases are released only after the work has
+        ended: a loop that stands still has requests under way.
         """
         self._held = True
         self._tell(_succeed, self.acquired)

@@ -2,7 +2,7 @@
 
     begin()                                          a round of requests, every ``retry_s``
     ask(now, ..., life) -> Read | Create | Replace | None     the shell sends it; None: enough for this round
-    answered(request, answer, now)                   and says what came back
+    answered(request, answer, now)                   takes the answer
 
 The rules, after client-go's leader election and the faults that were reported of it:
 
@@ -28,12 +28,12 @@ from kube.errors import ConflictError, KubeError, NotFoundError
 _MOST = 2**31 - 1
 """The most transitions that the API takes; a write of one more would be refused for ever."""
 Identity = NewType("Identity", str)
-"""Identity of the candidate: unique for each process, so that a process never takes its predecessor for itself."""
+"""The identity of the candidate: unique for each process, so that a process never takes its predecessor for itself."""
 
 
 class LeaseTiming(Struct, frozen=True, kw_only=True):
-    """How long a lease lasts, when its holder gives up, and how often each candidate tries. Kubernetes' own
-    defaults.
+    """The times of a lease in seconds: how long it lasts, when its holder gives up, and how often each candidate tries.
+    The defaults are Kubernetes' own.
     """
 
     lease_s: float = 15.0
@@ -49,12 +49,12 @@ class LeaseTiming(Struct, frozen=True, kw_only=True):
 
     @property
     def silence_s(self) -> float:
-        """How long the loop that acts may show no life before its lease is no longer renewed."""
+        """The seconds for which the loop that acts may show no life before its lease is no longer renewed."""
         return self.lease_s / 3
 
 
 class LeaseSpec(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """``spec`` of a coordination.k8s.io/v1 Lease. Times are RFC 3339 with microseconds."""
+    """The ``spec`` of a coordination.k8s.io/v1 Lease. Times are RFC 3339 with microseconds."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -75,13 +75,13 @@ class Read(Struct, frozen=True):
 
 
 class Create(Struct, frozen=True):
-    """POST it."""
+    """POST the lease."""
 
     spec: LeaseSpec
 
 
 class Replace(Struct, frozen=True):
-    """PATCH it, on condition that it still has ``version``: to acquire, renew or release it."""
+    """PATCH the lease, on condition that it still has ``version``: to acquire, renew or release it."""
 
     spec: LeaseSpec
     version: str
@@ -96,9 +96,9 @@ class Candidate:
 
     ``absent_is_held``: a lease that cannot exist because its namespace does not (404 on creation) counts as ours.
 
-    Written by the one task that calls ``begin``, ``ask`` and ``answered`` in turn. ``_held_until_s`` counts from when
-    the write that renewed the lease was sent; reading another holder's record or ``leave`` clears it. ``_tried`` is
-    empty after every answer that shows what the server holds.
+    Written by the one task that calls ``begin``, ``ask`` and ``answered`` in turn. ``_held_until_s`` counts from the
+    time at which the write that renewed the lease was sent; reading another holder's record or ``leave`` clears it.
+    ``_tried`` is empty after every answer that shows what the server holds.
     """
 
     def __init__(self, me: Identity, timing: LeaseTiming, *, absent_is_held: bool = False) -> None:
@@ -111,18 +111,20 @@ class Candidate:
         self._record: LeaseRecord | None = None
         self._changed_s = 0.0
         self._known = False
-        """Whether ``_record`` is what the server held at our last word with it: else read before writing."""
+        """Whether ``_record`` is what the server held at the last exchange with it; otherwise it is read before a
+        write.
+        """
         self._done = False
         self._leaving = False
         self._sent_s = 0.0
         self._tried: dict[LeaseSpec, float] = {}
-        """Writes whose answer never came, and when they were first sent."""
+        """The writes whose answer never came, with the time at which each was first sent."""
         self._owed_until_s: float | None = None
-        """A lease that was deleted under its holder is still owed to it until then."""
+        """The time until which a lease that was deleted under its holder is still owed to it."""
         self._held_until_s: float | None = None
 
     def held_for(self, now_s: float) -> float:
-        """Seconds for which we may act as the holder if nothing else happens; 0 if we may not."""
+        """The seconds for which this process may act as the holder if nothing else happens; 0 if it may not."""
         return 0.0 if self._held_until_s is None else max(0.0, self._held_until_s - now_s)
 
     @property
@@ -131,7 +133,7 @@ class Candidate:
         return (self._record.spec.holder_identity or None) if self._record else None
 
     def free_in(self, now_s: float) -> float:
-        """Seconds until we may take the lease if its holder stays silent; 0 if we may now."""
+        """The seconds until this process may take the lease if its holder stays silent; 0 if it may now."""
         if self._record is None:
             return max(0.0, (self._owed_until_s or now_s) - now_s)
         spec = self._record.spec
@@ -139,7 +141,7 @@ class Candidate:
 
     def begin(self, now_s: float) -> None:
         """Start a round of requests. Only the holder of the lease relies on the record it has; another candidate reads
-        it first, unless there is nothing to be read.
+        the lease first, unless there is none to read.
         """
         self._done = False
         self._known = self._known and (self.held_for(now_s) > 0 or self.namespace_absent)
@@ -156,8 +158,8 @@ class Candidate:
     def ask(self, now_s: float, wall_s: float, life_s: float | None = None) -> LeaseRequest | None:
         """The request to make now; None when this round has nothing more to do.
 
-        ``life_s``: when the loop that acts last showed life, by the clock of ``now_s``; None where it is the loop that
-        asks.
+        ``life_s``: when the loop that acts last showed life, by the clock of ``now_s``; None where that loop is the
+        caller.
         """
         self._sent_s = now_s
         if self._done:
@@ -210,7 +212,8 @@ class Candidate:
     def _read(self, record: LeaseRecord, now_s: float) -> None:
         self._see(record, now_s)
         if record.spec in self._tried and not self._leaving:
-            # The write was applied and its answer was lost. It counts from when it was sent; the next round renews it.
+            # The write was applied and its answer was lost. The lease lasts from when it was sent; the next round
+            # renews it.
             until_s = self._tried[record.spec] + self._timing.renew_s
             self._held_until_s = max(until_s, self._held_until_s or until_s)
         elif not self._is_mine(record.spec):
@@ -223,7 +226,7 @@ class Candidate:
         self._known, self._record, self.namespace_absent = True, record, False
 
     def _forget(self) -> None:
-        """Take note that the record was deleted. Its last holder may not know of that yet."""
+        """Take note that the record was deleted. Its last holder may not know that yet."""
         if self._record is not None and self._record.spec.holder_identity and not self._is_mine(self._record.spec):
             self._owed_until_s = self._expiry_s(self._record.spec)
         self._known, self._record = False, None
@@ -236,7 +239,8 @@ class Candidate:
         if self._record is None or not self._is_mine(self._record.spec):
             return None
         now = stamp(wall_s)
-        # As client-go does: an empty holder for one second, so that candidates of other makes need not wait either.
+        # As client-go does, an empty holder is written for one second, so that candidates of other makes need not wait
+        # either.
         gone = LeaseSpec(
             holder_identity="",
             lease_duration_seconds=1,
@@ -263,5 +267,5 @@ class Candidate:
 
 
 def stamp(wall_s: float) -> str:
-    """RFC 3339 with microseconds, as Lease times are."""
+    """``wall_s`` as RFC 3339 with microseconds, the form of Lease times."""
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -42,9 +42,9 @@ T = TypeVar("T")
 
 _JITTER = 0.2
 _RELEASE_S = 2.0
-"""How long letting go may take: the process is being ended."""
+"""The seconds that the release of the leases may take: the process is being ended."""
 _REQUESTS = 6
-"""In one round: read, write, and twice more where others write at the same time."""
+"""The most requests in one round: read, write, and twice more where others write at the same time."""
 _REPEAT_LOG_S = 60.0
 
 
@@ -52,8 +52,8 @@ class LeaseRef(Struct, frozen=True):
     """The name of a lease. ``absent_is_held``: where its namespace does not exist no process can hold it, which counts
     as ours.
 
-    It is looked for again at each renewal, and made as soon as its namespace is there; if another process was faster,
-    leadership ends.
+    The lease is looked for again at each renewal, and made as soon as its namespace exists; if another process was
+    faster, leadership ends.
     """
 
     namespace: str
@@ -75,9 +75,9 @@ class _Lease(Struct, frozen=True):
 class Leadership:
     """Campaigns for ``leases`` and says whether this process leads. ``me`` names this process and no other, ever.
 
-    ``leading`` is a promise until the next ``await`` only, and about us alone: a request that is under way must be
-    answered or given up within ``lease_s - renew_s``, so give the client that writes a timeout below that. ``random``
-    returns 0 to 1.
+    ``leading`` is a promise until the next ``await`` only, and about this process alone: a request that is under way
+    must be answered or given up within ``lease_s - renew_s``, so give the client that writes a timeout below that.
+    ``random`` returns 0 to 1.
 
     ``_candidates`` is in the order of ``_refs`` and is written by ``lead``'s task alone; the properties only read it.
     """
@@ -106,25 +106,25 @@ class Leadership:
         self._candidates = self._fresh()
         self._said: tuple[str, float] = ("", 0.0)
         self._absent: set[LeaseRef] = set()
-        """Those of which it was said that their namespace is not there, until it is."""
+        """The leases whose absent namespace was logged, until it exists."""
 
     def _fresh(self) -> tuple[Candidate, ...]:
         return tuple(Candidate(self._me, self._timing, absent_is_held=ref.absent_is_held) for ref in self._refs)
 
     @property
     def leading(self) -> bool:
-        """Whether we may act now: every lease is held, by our own clock."""
+        """Whether this process may act now: every lease is held, by its own clock."""
         return self.held_for_s > 0
 
     @property
     def held_for_s(self) -> float:
-        """Seconds for which we may act if no renewal succeeds."""
+        """The seconds for which this process may act if no renewal succeeds."""
         now_s = self._clock.monotonic()
         return min(candidate.held_for(now_s) for candidate in self._candidates)
 
     @property
     def waiting_for(self) -> str | None:
-        """The lease that we lack and who holds it, for people; None while we lead."""
+        """The lease that this process lacks and its holder, for people; None while it leads."""
         lacking = self._lacking()
         if lacking is None:
             return None
@@ -134,7 +134,7 @@ class Leadership:
         return f"lease {ref}: held by {candidate.holder or 'nobody'}"
 
     def _lacking(self) -> tuple[LeaseRef, Candidate] | None:
-        """The first lease that we do not hold."""
+        """The first lease that this process does not hold."""
         now_s = self._clock.monotonic()
         pairs = zip(self._refs, self._candidates, strict=True)
         return next(((ref, candidate) for ref, candidate in pairs if not candidate.held_for(now_s)), None)
@@ -177,7 +177,7 @@ class Leadership:
         while not self.leading:
             for index in range(len(self._refs)):
                 await self._round(index)
-                # Leases after one that we lack are not requested: see the module.
+                # Leases after one that is lacking are not requested: see the module.
                 if not self._candidates[index].held_for(self._clock.monotonic()):
                     break
             if not self.leading:
@@ -185,7 +185,7 @@ class Leadership:
                 await self._pause()
 
     async def _keep(self) -> None:
-        """Renew until leadership is lost, and not a moment longer."""
+        """Renew the leases until leadership is lost, and not a moment longer."""
         silent = False
         while self.leading:
             await self._pause()
@@ -206,7 +206,7 @@ class Leadership:
                 self._candidates[index].leave()
                 await self._round(index, begin=False)
 
-        # Shielded: a process that is being cancelled must still release its leases.
+        # The release is shielded: a process that is being cancelled must still release its leases.
         task = asyncio.ensure_future(let_go())
         try:
             await asyncio.shield(self._within(task, _RELEASE_S))
@@ -214,7 +214,7 @@ class Leadership:
             log.warning("the leases were not let go, others wait until they run out: %s", error)
 
     async def _round(self, one: int, *, begin: bool = True) -> None:
-        """All requests that a lease needs now."""
+        """Send all requests that a lease needs now."""
         candidate, ref = self._candidates[one], self._refs[one]
         if begin:
             candidate.begin(self._clock.monotonic())
@@ -234,7 +234,7 @@ class Leadership:
         self._say_absent(ref, candidate)
 
     def _say_absent(self, ref: LeaseRef, candidate: Candidate) -> None:
-        """Once, for as long as the namespace is not there."""
+        """Log that the namespace does not exist, once for as long as that lasts."""
         if not candidate.namespace_absent:
             self._absent.discard(ref)
         elif ref not in self._absent:
@@ -253,7 +253,7 @@ class Leadership:
                 lease = await self._client.create(LEASES, body, _Lease, namespace=ref.namespace)
                 points.after(Failpoint.LEASE)
             case Replace(spec=spec, version=version):
-                # A merge patch, so that labels and fields of later API versions stay.
+                # This is a merge patch, so that labels and fields of later API versions stay.
                 body = {"metadata": {"resourceVersion": version}, "spec": spec}
                 points.before(Failpoint.LEASE_CHANGED)
                 lease = await self._client.merge_patch(LEASES, ref.name, body, _Lease, namespace=ref.namespace)
@@ -276,7 +276,7 @@ class Leadership:
 
     def _say(self) -> None:
         if any(candidate.namespace_absent for candidate in self._candidates):
-            return  # said once: ``_say_absent``
+            return  # logged once: see ``_say_absent``
         what, now_s = self.waiting_for or "", self._clock.monotonic()
         if what != self._said[0] or now_s - self._said[1] >= _REPEAT_LOG_S:
             self._said = (what, now_s)

@@ -1,1 +1,1 @@
-"""Listeners whose connections are bounded: how many there are, whose they are, and how long each may take."""
+"""Listeners whose connections are bounded in number, by owner, and in the time that each may take."""

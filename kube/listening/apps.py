@@ -1,4 +1,4 @@
-"""An aiohttp application behind a listener: what its server and its listener need of each other."""
+"""Serves an aiohttp application behind a listener."""
 
 import asyncio
 from typing import Any
@@ -32,11 +32,11 @@ class Serving:
     async def start(
         cls, app: web.Application, listener: Listener, host: str, port: int, *, stop_within_s: float, **options: Any
     ) -> "Serving":
-        """``app`` has ``within(listener)`` as its middleware; ``options`` are those of aiohttp's server. ``port`` is
-        then the one in use, which the system chose for 0. Raises OSError for an address that is taken.
+        """Start serving. ``app`` has ``within(listener)`` as its middleware; ``options`` are those of aiohttp's server.
+        ``port`` is then the one in use, which the system chose for 0. Raises OSError for an address that is taken.
 
-        Bodies are not unpacked: aiohttp would do that on the loop before it is known whose they are, and 400 KB can
-        hold the loop for seconds.
+        Bodies are not unpacked: aiohttp would do that on the loop before their sender is known, and 400 KB can hold the
+        loop for seconds.
         """
         sockets = listening(host, port)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=stop_within_s, auto_decompress=False, **options)
@@ -46,7 +46,7 @@ class Serving:
         return cls(runner, listener, int(sockets[0].getsockname()[1]))
 
     async def stop(self) -> None:
-        """Accept nothing more, finish what is being answered (``stop_within_s``), then close."""
+        """Stop accepting, finish the answers under way (within ``stop_within_s``), then close."""
         await self._listener.close()
         await asyncio.sleep(0)
         await self._runner.cleanup()

@@ -1,9 +1,9 @@
-"""One accepted connection: the HTTP protocol behind it, and how long its peer may take for each part.
+"""One accepted connection: the HTTP protocol behind it, and the time limits of its peer.
 
-A peer has ``headers_s`` for the head of a request from its first byte on (of the first request from the connection
-on), which has ``head_bytes`` at most; ``body_s`` for the body; ``answer_s`` to read the answer from the moment at which
-it no longer keeps up; and ``idle_s`` between requests. What takes longer, or is larger, is cut off without an answer.
-How long an answer takes to be made is up to its handler.
+A peer has ``headers_s`` for the head of a request from its first byte on (of the first request from the connection on),
+which has ``head_bytes`` at most; ``body_s`` for the body; ``answer_s`` to read the answer from the moment at which it
+no longer keeps up; and ``idle_s`` between requests. A peer that takes longer, or sends more, is cut off without an
+answer. The time in which an answer is made is up to its handler.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 HEAD_BYTES: Final = 1 << 14
-"""Of a request line and its headers: as much as nginx and Node.js take by default."""
+"""The most bytes of a request line and its headers: nginx and Node.js have the same default."""
 _WRITTEN_BYTES: Final = 1 << 16
-"""So much of an answer may wait for its peer before the rest of it waits too."""
+"""The most bytes of an answer that may wait for the peer before the rest of the answer waits too."""
 
 
 class Times(Struct, frozen=True, kw_only=True):
-    """Seconds that a peer may take. ``idle_by_group``: in place of ``idle_s`` for the peers of a group."""
+    """The seconds that a peer may take. ``idle_by_group``: in place of ``idle_s`` for the peers of a group."""
 
     handshake_s: float = 5.0
     headers_s: float = 10.0
@@ -37,7 +37,7 @@ class Times(Struct, frozen=True, kw_only=True):
 
 
 class Head:
-    """The head of one request on its way in: how many bytes of it have come, counted up to the empty line."""
+    """The head of one request on its way in: counts its bytes up to the empty line."""
 
     _END: Final = b"\r\n\r\n"
 
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
     """Passes everything on to ``inner``, which exists from ``begin`` on.
 
     ``_due`` is the deadline of the present phase, ``_unread`` that of a peer which does not read: both are None where
-    nothing is due. ``streams`` is set while the answer is a stream: its peer has ``answer_s`` anew after each piece
+    no deadline runs. ``streams`` is set while the answer is a stream: its peer has ``answer_s`` anew after each piece
     that it takes.
     """
 
@@ -75,7 +75,7 @@ class Connection(asyncio.Protocol):
         times: Times,
         made: Callable[["Connection"], asyncio.Protocol | None],
     ) -> None:
-        """``made`` is called when the peer is known, after TLS: the HTTP protocol, or None to close."""
+        """``made`` is called when the peer is known, after TLS; it returns the HTTP protocol, or None to close."""
         self.id = number
         self.transport: asyncio.Transport | None = None
         self.inner: asyncio.Protocol | None = None
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
         self._due: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
-    # What the transport calls
+    # -- calls of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -112,7 +112,8 @@ class Connection(asyncio.Protocol):
         if self._phase is _Phase.HEADERS:
             self._head.came(data)
             if self._head.bytes > self.head_bytes:
-                # Not handed on: the parser would keep what it refuses, in an error with all of its frames.
+                # The bytes are not handed on: the parser would keep what it refuses, in an error with all of its
+                # frames.
                 self.abort()
                 return
         self.inner.data_received(data)
@@ -139,23 +140,23 @@ class Connection(asyncio.Protocol):
             self.inner.connection_lost(exc)
         self.lost()
 
-    # What the listener calls
+    # -- calls of the listener
 
     def began(self, request: "BaseRequest") -> None:
-        """The headers of a request have come."""
+        """Take note that the headers of a request have come."""
         self._phase = _Phase.ANSWERING
         self._within(self._times.body_s)
         request.content.on_eof(self._body_came)
 
     def ended(self) -> None:
-        """Its answer was handed to the transport."""
+        """Take note that the answer was handed to the transport."""
         self._phase, self.streams = _Phase.IDLE, False
         self._reads_again()
         idle_s = self._times.idle_s if self.group is None else self._times.idle_by_group.get(self.group)
         self._within(self._times.idle_s if idle_s is None else idle_s)
 
     def abort(self) -> None:
-        """Close at once: nothing that is still to be sent is sent."""
+        """Close at once; bytes still to be sent are not sent."""
         if self.transport is not None:
             self.transport.abort()
 

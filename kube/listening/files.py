@@ -1,11 +1,11 @@
-"""How many files this process may open, and how many of them are left to others than its listeners' peers."""
+"""The limit of open files of this process, and the part of it that is kept from its listeners' peers."""
 
 import contextlib
 import resource
 from typing import Final
 
 RESERVED_FILES: Final = 64
-"""Files that no connection takes: the sockets of a kubelet, a runtime and an API server must find one."""
+"""The number of files that no connection takes: the sockets of a kubelet, a runtime and an API server must find one."""
 
 
 def raise_file_limit() -> None:

@@ -1,7 +1,8 @@
-"""Accepts connections within bounds: ``kube.listening.places`` says who gets a place, and ``Connection`` for how long.
+"""Accepts connections within bounds: ``kube.listening.places`` decides who gets a place, and ``Connection`` for how
+long.
 
-Connections are accepted here and not by ``loop.create_server``, which tells nobody of a connection before its TLS
-handshake is done: a thousand silent peers would hold a thousand sockets and no place.
+Connections are accepted here and not by ``loop.create_server``, which reports no connection before its TLS handshake is
+done: a thousand silent peers would hold a thousand sockets and no place.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from kube.listening.connection import HEAD_BYTES, Connection, Times
 from kube.listening.files import is_reserved
 from kube.listening.places import ConnectionId, Group, PlaceLimits, Places
 
-if TYPE_CHECKING:  # what of aiohttp is loaded, and when, is up to each process
+if TYPE_CHECKING:  # each process decides which parts of aiohttp are loaded, and when
     from aiohttp.web_request import BaseRequest
     from aiohttp.web_response import StreamResponse
 
@@ -25,7 +26,7 @@ R = TypeVar("R", bound="BaseRequest")
 log = logging.getLogger(__name__)
 
 REFUSALS: Final = frozenset({401, 403, 429})
-"""A peer that is refused is not kept: it would hold a place with nothing."""
+"""The statuses after which a connection is closed: a refused peer would hold a place for nothing."""
 _FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _FULL_AGAIN_S: Final = 0.2
 _PIECE_BYTES: Final = 1 << 16
@@ -34,17 +35,17 @@ _LOCAL: Final = "local"
 
 
 def _keep_versions_quiet() -> None:
-    """Strangers are not told by the header Server which versions of Python and aiohttp answer them.
+    """Keep the versions of Python and aiohttp out of the header Server that strangers see.
 
-    Not by an application's signal: a request that cannot be parsed is answered before it reaches one.
+    An application's signal cannot do this: a request that cannot be parsed is answered before it reaches one.
     """
-    from aiohttp import web_response  # by now the server has loaded it
+    from aiohttp import web_response  # the server has loaded it by now
 
     vars(web_response)["SERVER_SOFTWARE"] = "tessera"
 
 
 class Listener:
-    """Listens from ``serve`` to ``close``. Used on one event loop alone.
+    """Listens from ``serve`` to ``close``. It is used on one event loop alone.
 
     ``_connections`` has exactly the connections that have a place, and those that were just told to close.
     """
@@ -59,9 +60,10 @@ class Listener:
         group_of_address: Callable[[str], Group | None] = lambda _: None,
         group_of_peer: Callable[[asyncio.Transport], Group | None] = lambda _: None,
     ) -> None:
-        """``head_bytes``: of a request line and its headers, by group, None for all who are in none; ``HEAD_BYTES`` for
-        those that it lacks. ``group_of_address``: the group of a peer by its IP address; all addresses of a group count
-        as one. ``group_of_peer``: by what the TLS handshake proved, asked with ``tls`` alone.
+        """``head_bytes``: the most bytes of a request line and its headers, by group, None for peers without a group;
+        ``HEAD_BYTES`` for groups that it lacks. ``group_of_address``: the group of a peer by its IP address; all
+        addresses of a group count as one. ``group_of_peer``: the group by what the TLS handshake proved, called with
+        ``tls`` alone.
         """
         self.places = Places(limits)
         self._times = times or Times()
@@ -78,8 +80,8 @@ class Listener:
         self._last = 0
 
     def serve(self, make: Callable[[], asyncio.Protocol], sockets: Sequence[socket.socket]) -> None:
-        """Accept on sockets that listen already and do not block. ``make``: aiohttp's Server, whose handler answers
-        through ``answered``.
+        """Accept on sockets that listen already and do not block. ``make`` makes aiohttp's Server, whose handler
+        answers through ``answered``.
         """
         _keep_versions_quiet()
         self._make = make
@@ -88,7 +90,7 @@ class Listener:
             self._begin(self._accept(each))
 
     async def close(self) -> None:
-        """Accept nothing more, and close the sockets and handshakes. Open connections are the HTTP server's to end."""
+        """Stop accepting, and close the sockets and handshakes. The HTTP server ends open connections."""
         for task in (*self._tasks, *self._shaking.values()):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._shaking.values(), return_exceptions=True)
@@ -96,14 +98,14 @@ class Listener:
             each.close()
 
     async def answered(self, request: R, handler: "Callable[[R], Awaitable[StreamResponse]]") -> "StreamResponse":
-        """What ``handler`` answers, with its phases told to the connection. The answer is sent here, and not by aiohttp
-        after the handler, so that its end is known; a client that breaks off is no error of the handler's.
+        """The answer of ``handler``, with its phases reported to the connection. The answer is sent here, and not by
+        aiohttp after the handler, so that its end is known; a client that breaks off is not an error of the handler.
         """
         from aiohttp.web_response import Response
 
         connection = self._by_protocol.get(request.protocol)
         if connection is None:
-            return Response(status=400)  # it is gone since the request was read: nobody hears this
+            return Response(status=400)  # the connection is gone since the request was read: nobody gets this answer
         connection.began(request)
         self.places.began(connection.id)
         try:
@@ -119,12 +121,12 @@ class Listener:
             connection.ended()
 
     def full(self, request: "BaseRequest", user: str) -> bool:
-        """Whether ``user`` has no connection left for this request: it is to be refused."""
+        """Whether ``user`` has no connection left for this request, which is then to be refused."""
         connection = self._by_protocol.get(request.protocol)
         return connection is not None and self.places.full(connection.id, user)
 
     def granted(self, request: "BaseRequest", user: str) -> None:
-        """The connection counts for the user from now on: what was asked for is the user's to have."""
+        """Count the connection for the user from now on: the user may have what was asked for."""
         connection = self._by_protocol.get(request.protocol)
         if connection is None:
             return
@@ -132,7 +134,7 @@ class Listener:
             self._abort(each)
 
     def stream(self, request: "BaseRequest") -> bool:
-        """The answer is a stream. False where no place can be spared for it."""
+        """Make the answer a stream. False where no place can be spared for it."""
         connection = self._by_protocol.get(request.protocol)
         if connection is None:
             return True
@@ -188,7 +190,7 @@ class Listener:
                 ssl_handshake_timeout=shake_s,
                 ssl_shutdown_timeout=shake_s,
             )
-        except OSError as failed:  # TLS errors and time-outs are among these
+        except OSError as failed:  # TLS errors and time-outs are OSErrors too
             _broke_off(failed)
             self._left(connection)
 
@@ -200,7 +202,7 @@ class Listener:
                 accepted.close()  # no transport may have taken it over yet
 
     def _known(self, connection: Connection) -> asyncio.Protocol | None:
-        """The peer is known: the HTTP protocol for it, or None where it gets no place."""
+        """The HTTP protocol for a peer that is known now; None where the peer gets no place."""
         if connection.id not in self._connections:
             return None
         assert connection.transport is not None
@@ -272,5 +274,5 @@ async def _body_sent(response: "StreamResponse", request: "BaseRequest") -> None
 
 
 def _broke_off(error: OSError) -> None:
-    """As ``kube.brokenpeers`` has it of what asyncio and aiohttp tell."""
+    """Log that a peer broke off, as ``kube.brokenpeers`` logs it for asyncio and aiohttp."""
     log.debug("a peer broke off", extra={"error": " ".join(str(error).split()) or type(error).__name__})

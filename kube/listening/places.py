@@ -1,4 +1,5 @@
-"""Places for connections: who gets one, and whose is taken for a newcomer. Pure, without sockets and clocks.
+"""Places for connections: decides who gets one, and which connection gives its place to a newcomer. Pure, without
+sockets and clocks.
 
 A connection is first *shaking hands* (TLS), then a *stranger* (no request on it was granted yet), then a *user's*. Its
 peer may belong to a *group*, which has places that nobody else takes: by its address, and then it stays a stranger, or
@@ -10,7 +11,7 @@ The rules:
 - Strangers of one address are ``per_address`` at most, and connections of one user ``per_user``. A newcomer above
   that replaces the oldest of the same address or user.
 - Where all common places are taken, the newcomer replaces the oldest stranger, or the oldest idle connection of a
-  user, of the address or user that has most of these. So one that holds many connections keeps out itself alone.
+  user, of the address or user that has most of these. So a peer that holds many connections keeps out itself alone.
 - A connection with a request in work is closed only if it is a stranger's. A group's is never closed for others.
 - Streams in a group's places leave ``kept_from_streams`` of them to requests.
 """
@@ -21,12 +22,12 @@ from typing import NewType
 from msgspec import Struct
 
 ConnectionId = NewType("ConnectionId", int)
-"""Grows with each connection of a listener, so that the smallest is the oldest."""
+"""The number of a connection, which grows with each connection of a listener: the smallest is the oldest."""
 Group = NewType("Group", str)
 
 
 class PlaceLimits(Struct, frozen=True, kw_only=True):
-    """How many connections there may be. ``groups``: places by group. ``shaking``: TLS handshakes at one time."""
+    """The most connections. ``groups``: places by group. ``shaking``: TLS handshakes at one time."""
 
     common: int
     per_address: int
@@ -37,7 +38,7 @@ class PlaceLimits(Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> int:
-        """All connections that may stand at one time."""
+        """The most connections that may exist at one time."""
         return self.common + self.shaking + sum(self.groups.values())
 
 
@@ -54,7 +55,7 @@ class _Place(Struct):
 
     @property
     def stranger(self) -> bool:
-        """Whether it counts for its address: nothing was proved and nothing granted."""
+        """Whether the connection counts for its address: its peer proved nothing and no request was granted."""
         return not self.proved and self.user is None
 
     @property
@@ -81,7 +82,7 @@ class Places:
     def arrived(
         self, connection: ConnectionId, address: str, *, shaking: bool = False, group: Group | None = None
     ) -> tuple[ConnectionId, ...]:
-        """A new connection. ``shaking``: its TLS handshake is to come. ``group``: the one of its address."""
+        """Take a new connection. ``shaking``: its TLS handshake is to come. ``group``: the group of its address."""
         place = _Place(address, shaking, group)
         self._places[connection] = place
         closed = self._closed_for_address(place)
@@ -90,14 +91,16 @@ class Places:
         return (*closed, *self._closed_for_room(connection))
 
     def identified(self, connection: ConnectionId, group: Group | None) -> tuple[ConnectionId, ...]:
-        """The TLS handshake is done, and the peer proved that it is of ``group`` (None: it proved nothing)."""
+        """Take note that the TLS handshake is done, and that the peer proved to be of ``group`` (None: it proved
+        nothing).
+        """
         place = self._places[connection]
         place.shaking, place.group, place.proved = False, group, group is not None
         return self._closed_for_room(connection)
 
     def granted(self, connection: ConnectionId, user: str) -> tuple[ConnectionId, ...]:
-        """A request of ``user`` was granted on this connection. A group's connection brings requests of many users
-        and counts for none of them.
+        """Take note that a request of ``user`` was granted on this connection. A group's connection brings requests of
+        many users and counts for none of them.
         """
         place = self._places.get(connection)
         if place is None or place.group is not None or place.user == user:
@@ -118,18 +121,18 @@ class Places:
         return busy >= self._limits.per_user
 
     def began(self, connection: ConnectionId) -> None:
-        """A request is in work on this connection."""
+        """Take note that a request is in work on this connection."""
         if connection in self._places:
             self._places[connection].busy = True
 
     def ended(self, connection: ConnectionId) -> None:
-        """Its answer was sent."""
+        """Take note that the answer was sent."""
         place = self._places.get(connection)
         if place is not None:
             place.busy = place.streams = False
 
     def stream(self, connection: ConnectionId) -> bool:
-        """The request becomes a stream, which may last for hours. False where no place can be spared for it."""
+        """Make the request a stream, which may last for hours. False where no place can be spared for it."""
         place = self._places.get(connection)
         if place is None:
             return False
@@ -140,11 +143,11 @@ class Places:
         return False
 
     def left(self, connection: ConnectionId) -> None:
-        """The connection is closed. One that has no place is ignored."""
+        """Take note that the connection is closed. One that has no place is ignored."""
         self._places.pop(connection, None)
 
     def validate(self) -> None:
-        """Recount everything that the limits bound. Raises AssertionError."""
+        """Recount all connections against the limits. Raises AssertionError."""
         limits, places = self._limits, self._places.values()
         assert sum(place.shaking for place in places) <= limits.shaking, "too many handshakes"
         assert self._common_taken() <= limits.common, "more connections than common places"
@@ -157,7 +160,9 @@ class Places:
         assert all(place.busy or not place.streams for place in places), "a stream without a request"
 
     def _common_taken(self) -> int:
-        """Common places in use, when each group has filled its own places: with requests first, then with streams."""
+        """The common places in use, when each group has filled its own places: with requests first, then with
+        streams.
+        """
         taken = sum(place.group is None and not place.shaking for place in self._places.values())
         for group, own in self._limits.groups.items():
             members = [place for place in self._places.values() if place.group == group and not place.shaking]
@@ -180,7 +185,7 @@ class Places:
         return self._close(self._oldest_of_most(shaking))
 
     def _closed_for_room(self, connection: ConnectionId) -> tuple[ConnectionId, ...]:
-        """Room for a newcomer: one connection is closed where the common places are one too few."""
+        """Make room for a newcomer: one connection is closed where the common places are one too few."""
         if self._common_taken() <= self._limits.common:
             return ()
         candidates = [each for each, place in self._places.items() if self._may_close(place)]

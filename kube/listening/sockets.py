@@ -4,7 +4,8 @@ import socket
 
 
 def listening(host: str, port: int, *, backlog: int = 128) -> list[socket.socket]:
-    """Bound and listening, without blocking. ``host`` may be empty or a name; port 0 asks for any, the same for all.
+    """Sockets that are bound and listen, without blocking. ``host`` may be empty or a name; port 0 asks for any, the
+    same for all.
 
     Raises OSError, which names the address.
     """
@@ -32,5 +33,5 @@ def listening(host: str, port: int, *, backlog: int = 128) -> list[socket.socket
 
 
 def _plain(host: str) -> str | bytes | None:
-    """A name that needs no IDNA as it goes to the resolver: for text Python loads its tables first."""
+    """The name as bytes for the resolver where it needs no IDNA: for text Python loads its tables first."""
     return (host.encode() if host.isascii() else host) if host else None

@@ -25,8 +25,8 @@ class CachedObject(Struct, Generic[T], frozen=True, gc=False):
 
 
 def own_metadata(made: Any) -> Any:
-    """The metadata that the object keeps itself, if they are whole: with ``namespace``, ``name``, ``uid`` and
-    ``resource_version``, so that none of them need be kept beside it. None of an object that keeps less.
+    """The object's own metadata, if they are whole: with ``namespace``, ``name``, ``uid`` and ``resource_version``, so
+    that they need not be kept beside it. None for an object that keeps less.
     """
     try:
         own = made.metadata
@@ -40,8 +40,8 @@ class Entries(Generic[T]):
     """A map from ObjectKey to CachedObject. Both are made anew for each answer: kept, they would take 112 bytes an
     object.
 
-    ``_kept`` has objects by ``namespace/name``, a text that is interned since who is told of an object may keep it by
-    that too. An object whose own metadata say the same as its CachedObject stands for it.
+    ``_kept`` has objects by ``namespace/name``, a text that is interned since a listener may keep the object by it too.
+    An object whose own metadata say the same as its CachedObject stands for it.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Entries(Generic[T]):
         return map(_key, self._kept)
 
     def objects(self) -> Iterator[T]:
-        """In no order."""
+        """The objects, in no order."""
         return (kept.object if isinstance(kept, CachedObject) else kept for kept in self._kept.values())
 
     def get(self, key: ObjectKey) -> CachedObject[T] | None:
@@ -67,13 +67,13 @@ class Entries(Generic[T]):
         self._kept[intern("/".join(key))] = entry.object if is_told else entry
 
     def pop(self, key: ObjectKey) -> CachedObject[T] | None:
-        """None where it is not there."""
+        """Remove the entry and return it; None where there is none."""
         kept = self._kept.pop("/".join(key), None)
         return None if kept is None else _entry(kept)
 
 
 def _key(text: str) -> ObjectKey:
-    """Names and namespaces have no slash: they are parts of paths."""
+    """The key in ``namespace/name``. Names and namespaces have no slash: they are parts of paths."""
     namespace, _, name = text.partition("/")
     return ObjectKey(namespace, name)
 

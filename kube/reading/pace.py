@@ -1,4 +1,4 @@
-"""How long a watch lasts, and when it is taken up again."""
+"""The length of a watch, and the pauses before it is taken up again."""
 
 from typing import Final
 
@@ -6,10 +6,11 @@ from msgspec import Struct
 
 
 class Pace(Struct, frozen=True):
-    """Of one watcher. ``lasts_s`` is asked of the server, which then ends the watch, and it is taken up at once.
+    """The pace of one watcher. ``lasts_s`` is asked of the server, which then ends the watch, and it is taken up at
+    once.
 
     ``after_cut_s`` passes at least when a watch is cut, before the server is asked again, and ``begin_s`` before the
-    first list. A fleet of watchers has many values of them, so that it does not come all at once.
+    first list. The watchers of a fleet have different values, so that they do not come all at once.
     """
 
     lasts_s: int = 300

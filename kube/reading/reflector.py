@@ -41,14 +41,14 @@ class Changed(Struct, Generic[T], frozen=True, gc=False):
 
 
 class Removed(Struct, Generic[T], frozen=True, gc=False):
-    """``old`` is its last known state: it may have changed before it went."""
+    """An object that is gone. ``old`` is its last known state: it may have changed before it went."""
 
     key: ObjectKey
     old: CachedObject[T]
 
 
 class Undecodable(Struct, frozen=True, gc=False):
-    """The decoder refused this version; ``why`` is its one line."""
+    """A version that the decoder refused; ``why`` is its one line."""
 
     key: ObjectKey
     resource_version: str
@@ -56,7 +56,7 @@ class Undecodable(Struct, frozen=True, gc=False):
 
 
 class Synced(Struct, frozen=True):
-    """The first list has been told in full. Comes once."""
+    """The first list has been told in full. It comes once."""
 
 
 Change = Added[T] | Changed[T] | Removed[T] | Undecodable | Synced
@@ -74,7 +74,7 @@ class _Envelope(Struct):
 
 
 class _Seen(Struct, Generic[T], gc=False):
-    """One object off the wire; ``object`` is None where ``why`` says what was wrong with it."""
+    """One object off the wire; ``object`` is None where ``why`` says why it could not be decoded."""
 
     key: ObjectKey
     uid: str
@@ -86,7 +86,7 @@ class _Seen(Struct, Generic[T], gc=False):
 class Reflector(Generic[T]):
     """Follows ``resource`` and calls ``tell`` for every change, from ``run``'s task. ``tell`` must not block.
 
-    ``decode`` makes the caller's object from JSON and may raise any exception: see ``Undecodable``.
+    ``decode`` makes the caller's object from JSON and may raise any exception (see ``Undecodable``).
 
     All fields are written from ``run``'s task alone. ``_entries`` has the last version of each object that could be
     decoded; a key is also in ``_bad`` while a newer version could not, so a key may be in both or in either. An entry
@@ -159,7 +159,7 @@ class Reflector(Generic[T]):
         return None if self._heard_s is None else self._clock.monotonic() - self._heard_s
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the kind until cancelled."""
         if self._pace.begin_s > 0:
             await sleep(self._clock, self._pace.begin_s)
         await self._follow(may_go=False)
@@ -210,7 +210,9 @@ class Reflector(Generic[T]):
         return self._make(raw, meta)
 
     def _make(self, raw: bytes, meta: _Meta | None = None) -> _Seen[T]:
-        """``meta``: the object's, if it has been read; that which it keeps itself comes first."""
+        """Decode the object. ``meta`` is its metadata, if they have been read; metadata that the object keeps itself
+        come first.
+        """
         made, why = None, ""
         try:
             made = self._decode(raw)
@@ -223,12 +225,12 @@ class Reflector(Generic[T]):
         try:
             return depth.decode(raw, _Envelope).metadata
         except msgspec.MsgspecError as error:
-            # Not an object at all: a proxy between us and the server answered.
+            # The bytes are not an object at all: a proxy between us and the server answered.
             raise UnavailableError(f"the answer is no {self._resource.kind}: {error}") from None
 
     def _arrive(self, items: tuple[_Seen[T], ...]) -> None:
-        """A page of the first list is told when it has come. Of a later list nothing is told before its end: removals
-        come first there.
+        """Tell a page of the first list when it has come. A later list is told at its end: removals come first
+        there.
         """
         if not self.synced:
             for seen in items:
@@ -241,7 +243,7 @@ class Reflector(Generic[T]):
         there = {seen.key for seen in items}
         for key in [key for key in (*self._entries, *self._bad) if key not in there]:
             self._remove(key)
-        if not self.synced:  # its pages have been told: see ``_arrive``
+        if not self.synced:  # the first list's pages have been told: see ``_arrive``
             self._synced.set()
             self._tell(Synced())
             return

@@ -1,7 +1,7 @@
 """Following a kind: list, then watch, for ever.
 
-The caller sees ``Listed`` whenever the whole truth is known anew (at start, and after a gap too old to be watched), so
-that what vanished in between is noticed; then ``Upserted`` and ``Deleted``. Outages are waited for here.
+The caller sees ``Listed`` whenever all objects are known anew (at start, and after a gap too old to be watched), so
+that it notices objects that vanished in between; then ``Upserted`` and ``Deleted``. Outages are waited for here.
 """
 
 import logging
@@ -21,16 +21,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SHORT_S = 1.0
-"""A watch that the server ends sooner than this is not taken up again at once: proxies do that when they are unwell."""
+"""The seconds below which a watch that the server ends is not taken up again at once: proxies do that when they are
+unwell.
+"""
 
 _EARLY_S = 10.0
 
 _GONE_AFTER = 3
-"""Answers in a row that there is no such kind: of several API servers one may not know a new kind yet."""
+"""The number of answers in a row that there is no such kind: one of several API servers may not know a new kind yet."""
 
 
 class Arrived(Struct, Generic[T], frozen=True):
-    """Some of those that exist now: a page of a list whose end comes as ``Listed``, or never."""
+    """Some of the objects that exist now: a page of a list whose end comes as ``Listed``, or never."""
 
     items: tuple[T, ...]
 
@@ -86,7 +88,7 @@ async def follow_decoded(  # noqa: PLR0913
     may_go: bool = False,
     pace: Pace = AT_ONCE,
 ) -> AsyncGenerator[Arrived[T] | Listed[T] | Upserted[T] | Deleted[T]]:
-    """``follow`` by pages, with objects as ``decode`` makes them: it raises UnavailableError or nothing.
+    """``follow`` by pages, with objects as ``decode`` makes them, which raises UnavailableError or nothing.
 
     ``heard`` gets the version after every list, change and bookmark, up to which every change is known. ``may_go``: the
     kind may be removed from the API server, which ends this with NotFoundError.
@@ -136,15 +138,17 @@ async def follow_decoded(  # noqa: PLR0913
 
 
 def _after_end_s(lasted_s: float, pace: Pace, backoff: Backoff) -> float:
-    """The pause after a watch that the server ended: a server that is shut down ends all of them, long before time."""
+    """The pause in seconds after a watch that the server ended: a server that is shut down ends all of them, long
+    before time.
+    """
     if lasted_s < _SHORT_S:
         return max(backoff.next(), pace.after_cut_s)
     return pace.after_cut_s if lasted_s < pace.lasts_s - _EARLY_S else 0.0
 
 
 class _Trouble:
-    """What keeps a kind from being followed, logged once until it can be again. That a server is young is no answer to
-    what comes after: a refusal behind it is logged too.
+    """The error that keeps a kind from being followed, logged once until it can be followed again. A server that is
+    starting does not hide a later error: a refusal after it is logged too.
     """
 
     def __init__(self, resource: Resource) -> None:

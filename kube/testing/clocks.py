@@ -1,4 +1,4 @@
-"""Time for tests: moved by hand, and a deadline for what other tasks do in real time."""
+"""Time for tests: a clock moved by hand, and a deadline for the work of other tasks in real time."""
 
 import asyncio
 import contextlib
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 SHORTEST_POLL_S, LONGEST_POLL_S = 0.002, 0.02
 HANG_S = 120.0
-"""What takes so long on a machine that others keep busy has failed. No claim rests on it: it ends a hang."""
+"""The seconds after which a wait counts as a hang, also on a machine that others keep busy. No claim rests on it."""
 
 
 class VirtualClock:
-    """A ``kube.clock.Clock`` that stands still until ``advance``. Starts far from zero, so that 0 is never "now"."""
+    """A ``kube.clock.Clock`` that stands still until ``advance``. It starts far from zero, so that 0 is never "now"."""
 
     def __init__(self, *, start_s: float = 1_000.0, wall_s: float = 1_700_000_000.0) -> None:
         self._now_s = start_s
@@ -47,7 +47,7 @@ class VirtualClock:
 
     @property
     def sleeping(self) -> int:
-        """How many waits have an end that time brings."""
+        """The number of waits that end by time."""
         return len(self._sleepers)
 
     def advance(self, seconds: float) -> None:
@@ -66,7 +66,7 @@ class VirtualClock:
 async def eventually(condition: Callable[[], bool], *, within_s: float = HANG_S, what: str = "") -> None:
     """Poll ``condition`` until it holds; AssertionError after ``within_s`` real seconds.
 
-    Polls come less often the longer it takes: who waits for a process or for a timeout must not keep a core busy.
+    Polls come less often the longer it takes: a wait for a process or for a timeout must not keep a core busy.
     """
     loop = asyncio.get_running_loop()
     deadline_s, pause_s = loop.time() + within_s, SHORTEST_POLL_S

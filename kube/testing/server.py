@@ -24,13 +24,13 @@ _OWN_REVIEWS: Final = "selfsubjectaccessreviews"
 _ACCESS_REVIEWS: Final = "subjectaccessreviews"
 _TOKEN_REVIEWS: Final = "tokenreviews"  # noqa: S105 - a kind's name
 _REVIEWS: Final = (_OWN_REVIEWS, _ACCESS_REVIEWS, _TOKEN_REVIEWS)
-"""Created, answered and not kept."""
+"""Kinds whose objects are created, answered and not kept."""
 
 _VERSION: Final = re.compile(r"/apis?/((?:[^/]+/)?v[^/]+)")
 
 
 class ServedRequest(tuple[str, str, str]):
-    """(method, path, content type) of one call the server saw."""
+    """One call that the server saw: method, path, content type."""
 
     __slots__ = ()
 
@@ -50,32 +50,32 @@ class FakeApiServer:
         self.store = Store()
         self.requests: list[ServedRequest] = []
         self.down = False
-        """True: every connection is cut without an answer."""
+        """When True, every connection is cut without an answer."""
         self.mute = False
-        """True: connections are taken and nothing is ever answered."""
+        """When True, connections are taken and no call is ever answered."""
         self.refuse: Callable[[str, str], int | KubeError | None] = lambda _method, _path: None
-        """Given method and path: a status (or an error) to answer instead of serving, or None."""
+        """A function of method and path to a status (or an error) to answer instead of serving, or None."""
         self.unknown: set[str] = set()
         self._installed: set[Resource] = set()
-        """Kinds that discovery names though they have no object."""
+        """The kinds that discovery names though they have no object."""
         self.lose_answer: Callable[[str, str], bool] = lambda _method, _path: False
-        """Given method and path: True serves the call and cuts the connection before its answer."""
+        """A function of method and path; True serves the call and cuts the connection before its answer."""
         self.pruned: dict[str, tuple[str, ...]] = {}
-        """By plural the path of a field that its CRD does not know: a merge patch loses it."""
+        """The path of a field that a kind's CRD does not know, by plural: a merge patch loses it."""
         self.hold: asyncio.Event | None = None
-        """If set, calls other than watches wait for it before they are served."""
+        """An event that, if set here, calls other than watches wait for before they are served."""
         self.denied: set[tuple[str, str]] = set()
-        """Verbs and plurals that a SelfSubjectAccessReview says are not allowed; all others are."""
+        """The verbs and plurals that a SelfSubjectAccessReview refuses; all others are allowed."""
         self.allows: Callable[[dict[str, Any]], bool] = lambda _: True
-        """What a SubjectAccessReview says of its spec."""
+        """The answer of a SubjectAccessReview to its spec."""
         self.reviewed: list[dict[str, Any]] = []
-        """Specs of SubjectAccessReviews."""
+        """The specs of the SubjectAccessReviews seen."""
         self.users: dict[str, dict[str, Any]] = {}
-        """The user that a TokenReview tells of a token; it knows no other."""
+        """The user of each token for a TokenReview, which knows no other token."""
         self.checks_namespaces = False
-        """Whether nothing is created in a namespace of which there is no object, as on a real server."""
+        """Whether an object is refused in a namespace that does not exist, as on a real server."""
         self.token: str | None = None
-        """If set, the only bearer token that is let in."""
+        """The only bearer token that is let in; None lets all in."""
         self._bookmarks = 0
         self._streams: set[asyncio.Transport] = set()
         self._grown = asyncio.Event()
@@ -115,12 +115,14 @@ class FakeApiServer:
         self._notify()
 
     def install(self, resource: Resource) -> None:
-        """The kind is served, and discovery says so, also while it has no object."""
+        """Serve the kind and name it in discovery, also while it has no object."""
         self.unknown.discard(resource.plural)
         self._installed.add(resource)
 
     def uninstall(self, resource: Resource) -> None:
-        """As when its CRD is deleted: its objects go, then its watches end and its paths are not found."""
+        """Remove the kind as when its CRD is deleted: its objects go, then its watches end and its paths are
+        not found.
+        """
         for collection, namespace, name in list(self.store.objects):
             if collection == resource.path():
                 self.store.delete((collection, namespace, name))
@@ -144,11 +146,11 @@ class FakeApiServer:
         return self.store.list_all(resource.path(), "")
 
     def seen(self, method: str, part: str) -> list[ServedRequest]:
-        """Calls of ``method`` whose path contains ``part``."""
+        """The calls of ``method`` whose path contains ``part``."""
         return [request for request in self.requests if request.method == method and part in request.path]
 
     def written(self, part: str) -> list[ServedRequest]:
-        """Calls that changed an object that was there, as a whole or by a patch, whose path contains ``part``."""
+        """The calls that changed an existing object, as a whole or by a patch, whose path contains ``part``."""
         return [request for request in self.requests if request.method in ("PUT", "PATCH") and part in request.path]
 
     def _changed(self, body: Any) -> Any:
@@ -212,7 +214,7 @@ class FakeApiServer:
         return web.json_response(answer)
 
     def _name(self, metadata: dict[str, Any]) -> str:
-        """Of what is created; made from ``generateName`` where there is none."""
+        """The name of a new object, made from ``generateName`` where it has none."""
         if not metadata.get("name"):
             metadata["name"] = f"{metadata['generateName']}{self.store.version:05}"
         return str(metadata["name"])
@@ -228,7 +230,7 @@ class FakeApiServer:
         return {"allowed": (asked["verb"], asked["resource"]) not in self.denied}
 
     def _groups(self) -> web.Response:
-        """Discovery: groups of which there is an object, and those that a test installed."""
+        """The answer of discovery: groups that have an object, and those that a test installed."""
         stored = {
             collection.split("/apis/")[1].rsplit("/", 1)[0]
             for collection, _, _ in self.store.objects
@@ -239,7 +241,7 @@ class FakeApiServer:
         return web.json_response({"kind": "APIGroupList", "groups": [{"versions": [version]} for version in versions]})
 
     def _resources(self, version: str) -> web.Response:
-        """Discovery: of one version of a group, the kinds that a test installed."""
+        """The answer of discovery for one version of a group: the kinds that a test installed."""
         found = [
             {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced}
             for each in self._installed
@@ -250,7 +252,9 @@ class FakeApiServer:
         return web.json_response({"kind": "APIResourceList", "groupVersion": version, "resources": found})
 
     def _list(self, request: web.Request, collection: str, namespace: str) -> web.Response:
-        """A page. Its place is an index, so later pages see what has changed since, as the real ones do not."""
+        """One page of a list. Its place is an index, so later pages see what has changed since, unlike the real
+        ones.
+        """
         found = [stored for stored in self.store.find(collection, namespace) if _selected(request, stored.body)]
         first, limit = int(request.query.get("continue", "0")), int(request.query.get("limit", "0")) or len(found)
         meta = {"resourceVersion": str(self.store.version)}
@@ -307,7 +311,7 @@ class FakeApiServer:
                 if gone:
                     break
                 await grown.wait()
-        except KubeError as error:  # its place was forgotten meanwhile: told within the stream, as the real one does
+        except KubeError as error:  # the place was forgotten: told within the stream, as the real server does
             await response.write(json.dumps({"type": "ERROR", "object": _status_object(error)}).encode() + b"\n")
         finally:
             self._streams.discard(transport)
@@ -315,11 +319,11 @@ class FakeApiServer:
 
     @property
     def watchers(self) -> int:
-        """How many watches are open."""
+        """The number of open watches."""
         return len(self._streams)
 
     def bookmark(self) -> None:
-        """Tell every open watch how far it is, though nothing happened."""
+        """Send a bookmark on every open watch, though nothing happened."""
         self._bookmarks += 1
         self._notify()
 
@@ -332,7 +336,7 @@ class FakeApiServer:
 
 
 def parse_path(path: str) -> tuple[str, str, str | None]:
-    """(collection path without namespace, namespace, name) of an API URL."""
+    """The (collection path without namespace, namespace, name) of an API URL."""
     parts = path.strip("/").split("/")
     head, rest = (parts[:2], parts[2:]) if parts[0] == "api" else (parts[:3], parts[3:])
     namespace = ""
@@ -342,7 +346,7 @@ def parse_path(path: str) -> tuple[str, str, str | None]:
 
 
 def parse_subresource(path: str) -> str:
-    """``status`` and the like; empty for the object itself."""
+    """The subresource in a path, such as ``status``; empty for the object itself."""
     collection, namespace, name = parse_path(path)
     depth = collection.count("/") + (2 if namespace else 0) + (1 if name else 0)
     return "/".join(path.strip("/").split("/")[depth:])
@@ -376,7 +380,9 @@ def _type(request: web.Request, change: Change) -> str:
 
 
 def _selected(request: web.Request, item: dict[str, Any]) -> bool:
-    """``a.b=c`` field selectors, ``a=b`` and ``a`` label selectors, as far as tests use them."""
+    """Whether the request's selectors match: ``a.b=c`` field selectors, ``a=b`` and ``a`` label selectors, as far as
+    tests use them.
+    """
     labels = item["metadata"].get("labels", {})
     for term in filter(None, request.query.get("labelSelector", "").split(",")):
         key, equals, wanted = term.partition("=")

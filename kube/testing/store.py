@@ -1,7 +1,7 @@
 """The objects behind the fake API server: versions, uids and field owners. Pure, no I/O.
 
-Server-side apply is the real one's rules for maps and scalars; a list is one value, owned as a whole. That is how CRDs
-without list types behave, and enough for labels.
+Server-side apply follows the real server's rules for maps and scalars; a list is one value, owned as a whole. That is
+how CRDs without list types behave, and enough for labels.
 """
 
 from bisect import bisect_right
@@ -16,14 +16,16 @@ from kube.errors import ConflictError, ExpiredError, InvalidError, NotFoundError
 Path = tuple[str, ...]
 T = TypeVar("T")
 Key = tuple[str, str, str]
-"""(collection path without namespace, namespace, name)"""
+"""The collection path without namespace, the namespace and the name of an object."""
 
 _DELETED_AT = "2026-01-01T00:00:00Z"
 _SYSTEM = {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"}
 
 
 def copied(value: T) -> T:
-    """As it comes over the wire: JSON that shares nothing with ``value``. copy.deepcopy takes six times as long."""
+    """A copy as it comes over the wire: JSON that shares nothing with ``value``. copy.deepcopy takes six times
+    as long.
+    """
     return cast("T", msgspec.json.decode(msgspec.json.encode(value)))
 
 
@@ -56,7 +58,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Change:
-    """One entry of the watch log; ``before`` is the object as the entry before told it."""
+    """One entry of the watch log; ``before`` is the object as of the entry before."""
 
     version: int
     type: str
@@ -67,8 +69,8 @@ class Change:
 
 
 class Store:
-    """Everything the fake server holds. ``finalizers``: deleted objects stay while they have some, as on a real one.
-    ``stamp``: when an object is created that does not say when; None leaves it out.
+    """Everything the fake server holds. ``finalizers``: deleted objects stay while they have some, as on a real server.
+    ``stamp`` gives the creation time of an object that has none; None leaves it out.
     """
 
     def __init__(self) -> None:
@@ -84,7 +86,9 @@ class Store:
         return [stored.render() for stored in self.find(collection, namespace)]
 
     def find(self, collection: str, namespace: str) -> list[Stored]:
-        """In the order of their names. Rendering is left to the caller, who may want a page of them."""
+        """The objects of a collection, in the order of their names. Rendering is left to the caller, who may want a
+        page of them.
+        """
         there = [key for key in self.objects if key[0] == collection and namespace in ("", key[1])]
         return [self.objects[key] for key in sorted(there)]
 
@@ -110,8 +114,8 @@ class Store:
         return self._replace(key, stored, fresh, manager)
 
     def update_status(self, key: Key, body: dict[str, Any], manager: str = "test") -> dict[str, Any]:
-        """Of a custom resource: only the status is stored. The metadata is compared all the same: a field that is
-        missing in ``body`` stays and has no owner any more, one that differs is ``manager``'s without having changed.
+        """Store the status of a custom resource. The metadata is compared all the same: a field that is missing in
+        ``body`` stays and has no owner any more, one that differs is ``manager``'s without having changed.
         """
         stored = self.get(key)
         meta = body.get("metadata", {})
@@ -159,11 +163,11 @@ class Store:
         for path in dropped:
             if not any(path in other.paths for other in stored.managers):
                 _unset(stored.body, path)
-        # As the real server: an apply that changes nothing writes nothing.
+        # As on the real server, an apply that changes nothing writes nothing.
         return stored.render() if stored.body == before else self._commit(key, stored, "MODIFIED")
 
     def delete(self, key: Key, uid: str | None = None, *, foreground: bool = False) -> None:
-        """``foreground``: it waits for a garbage collector, which is not here."""
+        """Delete the object. ``foreground``: it waits for a garbage collector, which is not here."""
         stored = self.get(key)
         _check(stored, uid, None)
         if foreground:
@@ -200,8 +204,8 @@ class Store:
     def _replace(
         self, key: Key, stored: Stored, body: dict[str, Any], manager: str, said: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """A write that is not an apply: what it changes belongs to its manager alone afterwards. ``said``: what it
-        asked for, where that is not what is stored.
+        """Take a write that is not an apply: the fields that it changes belong to its manager alone afterwards.
+        ``said`` are the fields that it asked for, where others are stored.
         """
         said = body if said is None else said
         old, new = set(_leaves(stored.body)), set(_leaves(said))
@@ -240,7 +244,9 @@ def _version(change: Change) -> int:
 
 
 def _is_custom(key: Key) -> bool:
-    """Not of a group of Kubernetes' own: those have no dot, or end in ``.k8s.io`` (as ``kueue.x-k8s.io`` does not)."""
+    """Whether the group is not one of Kubernetes' own: those have no dot, or end in ``.k8s.io`` (as ``kueue.x-k8s.io``
+    does not).
+    """
     group = key[0].strip("/").split("/")[1]
     return "." in group and not group.endswith(".k8s.io")
 
@@ -265,7 +271,7 @@ def _settle_conflicts(stored: Stored, body: dict[str, Any], wanted: set[Path], m
 
 
 def _leaves(value: dict[str, Any], prefix: Path = ()) -> list[Path]:
-    """Paths of all scalars and lists, without what the server itself writes. An empty map owns nothing."""
+    """The paths of all scalars and lists, without those that the server itself writes. An empty map owns nothing."""
     found: list[Path] = []
     for key, item in value.items():
         if not prefix and key in ("apiVersion", "kind"):
@@ -318,7 +324,7 @@ def _merge(target: Any, patch: Any) -> Any:
 
 
 def _patch_one(body: dict[str, Any], operation: dict[str, Any]) -> None:
-    """One RFC 6902 operation on maps, which may stand in lists: test, add, replace, remove."""
+    """Apply one RFC 6902 operation on maps, which may stand in lists: test, add, replace, remove."""
     path = tuple(part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:])
     for place, part in reversed(list(enumerate(path[:-1]))):
         if part.isdigit() and isinstance(found := _at(body, path[:place]), list) and int(part) < len(found):

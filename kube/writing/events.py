@@ -40,8 +40,8 @@ class Occurrence(Struct, frozen=True):
 
 
 class Pending(Struct):
-    """One Event object, with the occurrences that the server has not seen yet. Times are wall seconds; ``name`` is its
-    own.
+    """One Event object, with the occurrences that the server has not seen yet. Times are wall seconds; ``name`` is the
+    Event's.
     """
 
     occurrence: Occurrence
@@ -54,10 +54,10 @@ class Pending(Struct):
 
 
 class EventLog:
-    """Counts occurrences and says which are to be written when. Pure: times are handed in.
+    """Counts occurrences and decides when each is written. Pure: times are handed in.
 
     ``_entries`` is ordered by first occurrence and holds at most ``capacity`` entries; an entry's ``written_count``
-    never exceeds its ``count``, and they are equal exactly while nothing of it is to be written.
+    never exceeds its ``count``, and they are equal exactly while no occurrence of it is to be written.
     """
 
     def __init__(self, *, window_s: float = 600.0, repeat_s: float = 60.0, capacity: int = 256) -> None:
@@ -66,7 +66,7 @@ class EventLog:
         self._capacity = capacity
         self._entries: dict[Occurrence, Pending] = {}
         self.dropped = 0
-        """Occurrences that nobody will read: they waited, and newer ones needed the place."""
+        """The number of occurrences that nobody will read: they waited, and newer ones needed the place."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -85,7 +85,7 @@ class EventLog:
         self._prune(now)
 
     def due(self, now: float) -> list[Pending]:
-        """Entries to be written now, oldest first."""
+        """The entries to be written now, oldest first."""
         return [entry for entry in self._entries.values() if self._due_s(entry) <= now]
 
     def next_due_s(self) -> float | None:
@@ -95,12 +95,12 @@ class EventLog:
         return None if soonest == float("inf") else soonest
 
     def written(self, entry: Pending, count: int, now: float) -> None:
-        """The server has ``entry`` with ``count`` occurrences."""
+        """Record that the server has ``entry`` with ``count`` occurrences."""
         entry.written_count = count
         entry.written_s = now
 
     def give_up(self, entry: Pending) -> None:
-        """The server will never take ``entry``."""
+        """Drop ``entry``, which the server will never take."""
         self.dropped += entry.count - entry.written_count
         self._entries.pop(entry.occurrence, None)
 
@@ -147,9 +147,9 @@ class _Event(Struct, rename="camel", omit_defaults=True):
 
 
 class EventRecorder:
-    """Writes what is recorded. ``record`` returns at once; ``run`` does the writing until cancelled.
+    """Writes recorded occurrences. ``record`` returns at once; ``run`` does the writing until cancelled.
 
-    Events go to the namespace of what they regard, ``default`` for cluster-scoped objects.
+    Events go to the namespace of the object that they regard, ``default`` for cluster-scoped objects.
     """
 
     def __init__(
@@ -173,12 +173,12 @@ class EventRecorder:
 
     @property
     def dropped(self) -> int:
-        """Occurrences given up so far."""
+        """The number of occurrences given up so far."""
         return self._log.dropped
 
     @property
     def settled(self) -> bool:
-        """Whether nothing waits to be written."""
+        """Whether no occurrence waits to be written."""
         return self._log.next_due_s() is None
 
     def record(self, occurrence: Occurrence) -> None:
@@ -187,7 +187,7 @@ class EventRecorder:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write Events until cancelled."""
         while True:
             now = self._clock.wall()
             due = self._log.due(now)
@@ -227,7 +227,7 @@ class EventRecorder:
                 await self._client.merge_patch(EVENTS, entry.name, series, Metadata, namespace=namespace)
                 points.after(Failpoint.EVENT_COUNTED)
             except NotFoundError:
-                pass  # The server deletes Events after an hour: create it again.
+                pass  # the server deletes Events after an hour: the Event is created again
             else:
                 return
         try:

@@ -1,7 +1,7 @@
 """Writes the newest state of one object, and no older one.
 
 ``put`` replaces the value that waits to be written and returns at once; ``run`` writes it when the interval has passed.
-States that were overtaken while the server was away are never sent: only the latest one counts.
+Values that were replaced while the server was away are never sent: only the latest one counts.
 """
 
 import asyncio
@@ -16,18 +16,19 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _HOPELESS_S = 30.0
-"""Least pause after an answer that only an administrator can change."""
+"""The shortest pause in seconds after an answer that only an administrator can change."""
 
 _REPEAT_LOG_S = 60.0
 
 
 class LatestWriter(Generic[T]):
-    """At most one write each ``min_interval_s``, retried with ``backoff``, and again ``resync_s`` after a success.
+    """Writes at most once each ``min_interval_s``, retries with ``backoff``, and writes again ``resync_s`` after a
+    success.
 
     ``write`` gets the newest value; it raises KubeError to be tried again. ``name`` is for the log.
 
     ``put`` and ``look_again`` may be called at any time on the event loop. The first writes ``_waiting``; the second
-    ``_resync_at_s``, and while ``_writing`` also ``_gap_s``; the other fields are ``run``'s. While ``_writing``,
+    ``_resync_at_s``, and while ``_writing`` also ``_gap_s``; ``run`` writes the other fields. While ``_writing``,
     ``_waiting`` has only values put since, which are written next; ``_written`` is what a resync writes again.
     """
 
@@ -63,14 +64,15 @@ class LatestWriter(Generic[T]):
         return self._waiting is None and not self._writing
 
     def put(self, value: T) -> None:
-        """Set ``value`` as the next to be written. Never blocks."""
+        """Set ``value`` as the next to be written. The call never blocks."""
         self._waiting = (value,)
         self._wake.set()
 
     def look_again(self, gap_s: float) -> None:
-        """Write the last value again as soon as it was written ``gap_s`` ago; nothing before the first write.
+        """Write the last value again as soon as it was written ``gap_s`` ago; do nothing before the first write.
 
-        Heard during a write, it counts from the end of that: what was heard may have come before or after it.
+        A call during a write counts from the end of that: the news behind the call may have come before or after the
+        write.
         """
         if self._writing:
             self._gap_s = gap_s if self._gap_s is None else min(self._gap_s, gap_s)
@@ -91,7 +93,7 @@ class LatestWriter(Generic[T]):
             await self._attempt()
 
     def _due(self, now: float) -> float | None:
-        """When the next write is to be made; None: when something is put."""
+        """The time at which the next write is to be made; None: when a value is put."""
         if self._waiting is not None:
             return self._not_before_s
         if self._resync_at_s is not None:

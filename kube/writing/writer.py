@@ -1,4 +1,5 @@
-"""Many writes to many objects: in order for one object, side by side for different ones, tried again where it helps.
+"""Sends many writes to many objects: in order for one object, side by side for different ones, tried again where it
+helps.
 
     submit(write) -> lane of that object -> one of ``parallel`` workers -> API server -> outcome in the write's future
 
@@ -46,15 +47,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _AWAY = frozenset({None, 429, 503})
-"""Statuses that speak of the server, not of one object: all lanes wait."""
+"""The statuses that speak of the server, not of one object: all lanes wait."""
 _REPEAT_LOG_S = 60.0
 DOUBT_S = 30.0
-"""So long a refusal is not believed after an attempt without an answer: an API server that has just started knows no
-roles yet, and a caller who takes the write for refused would undo what may have been done."""
+"""The seconds for which a refusal is not believed after an attempt without an answer: an API server that has just
+started knows no roles yet, and a caller who takes the write for refused would undo what may have been done.
+"""
 
 
 class Tuning(Struct, frozen=True, kw_only=True):
-    """How much at once, and how long to wait after a failure.
+    """The limits of writes at one time, and the pauses after a failure.
 
     At most ``limit`` writes wait or are under way. ``parallel`` above the client's ``connections`` gains nothing.
     Pauses grow from ``first_pause_s`` to ``longest_pause_s``, with jitter.
@@ -82,12 +84,14 @@ class _Pending:
     since_s: float
     attempts: int = 0
     unanswered_s: float | None = None
-    """When an attempt was last cut off: it may have been carried out."""
+    """The time at which an attempt was last cut off: it may have been carried out."""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """The writes of one object. While ``active``, a worker has it, or it is queued for one, or a pause of it runs."""
+    """The writes of one object. While it is ``active``, a worker has it, or it is queued for one, or a pause of it
+    runs.
+    """
 
     waiting: deque[_Pending] = field(default_factory=deque)
     active: bool = False
@@ -100,8 +104,8 @@ DEFAULTS = Tuning()
 class Writer:
     """Sends submitted writes. Open it with ``async with``; use it from one event loop.
 
-    ``submit`` waits for room, which is how a caller that is faster than the server is slowed down. ``random`` returns 0
-    to 1, ``rate`` None sets no limit.
+    ``submit`` waits for room, which slows down a caller that is faster than the server. ``random`` returns 0 to 1,
+    ``rate`` None sets no limit.
 
     All fields are written on that loop. An object has a lane in ``_lanes`` while a write of it waits, is under way or
     pauses; an active lane is in exactly one place: its key once in ``_ready``, with one worker, or in the pause of one
@@ -170,12 +174,12 @@ class Writer:
 
     @property
     def pending(self) -> int:
-        """Writes submitted and not settled."""
+        """The number of writes submitted and not settled."""
         return self._pending
 
     @property
     def in_flight(self) -> int:
-        """Requests that wait for their answer."""
+        """The number of requests that wait for their answer."""
         return self._in_flight
 
     @property
@@ -190,7 +194,9 @@ class Writer:
         return self.put(write)
 
     def put(self, write: Write[T]) -> "asyncio.Future[Outcome[T]]":
-        """``submit`` for callers that cannot wait: the queue grows beyond its limit. See ``has_room``."""
+        """Queue a write like ``submit``, for callers that cannot wait: the queue grows beyond its limit. See
+        ``has_room``.
+        """
         future: asyncio.Future[Outcome[T]] = asyncio.get_running_loop().create_future()
         pending = _Pending(write, future, self._clock.monotonic())
         self._pending += 1
@@ -211,7 +217,7 @@ class Writer:
         return future
 
     async def drain(self) -> None:
-        """Return when nothing is pending."""
+        """Return when no write is pending."""
         await self._idle.wait()
 
     def _supersede(self, lane: _Lane, slot: Hashable) -> None:
@@ -242,7 +248,7 @@ class Writer:
                 self._park(key, pause_s)
 
     async def _attempt(self, lane: _Lane, pending: _Pending) -> float | None:
-        """One request. The pause that this lane alone must make before its next; None for no pause."""
+        """Send one request; return the pause that this lane alone must make before its next, None for no pause."""
         write, outage = pending.write, self._outage
         started_s = self._clock.monotonic()
         pending.attempts += 1
@@ -314,7 +320,7 @@ class Writer:
         return cut_s is not None and self._clock.monotonic() < cut_s + DOUBT_S
 
     def _put_back(self, lane: _Lane, pending: _Pending, error: KubeError) -> None:
-        """At the head of its lane, unless a newer one waits in its place."""
+        """Put the write back at the head of its lane, unless a newer one waits in its place."""
         slot = pending.write.slot
         if slot is not None and any(write.write.slot == slot for write in lane.waiting):
             self._settle(pending, Superseded())
@@ -327,13 +333,13 @@ class Writer:
         return lane.backoff.next()
 
     def _failed(self, lane: _Lane, pending: _Pending, error: UnavailableError, outage: int) -> float | None:
-        """The API server did not do it, or did not say so."""
+        """Handle an attempt that the API server did not carry out, or did not answer."""
         if error.status is None:
             pending.unanswered_s = self._clock.monotonic()
         self._put_back(lane, pending, error)
         if error.status not in _AWAY:
             return max(self._pause_s(lane), error.retry_after_s or 0.0)
-        # Requests that were under way together fail together: one outage, one step of the backoff.
+        # Requests that were under way together fail together: one outage is one step of the backoff.
         if outage == self._outage:
             self._outage += 1
             pause_s = max(self._away.next(), error.retry_after_s or 0.0)
@@ -383,7 +389,7 @@ class Writer:
 
 
 def _built(write: Write[Any]) -> Any:
-    """The body as JSON; a DELETE's uid as it is."""
+    """The body as JSON; a DELETE's uid unchanged."""
     try:
         body = write.body() if callable(write.body) else write.body
         return body if write.verb is Verb.DELETE else msgspec.Raw(msgspec.json.encode(body))

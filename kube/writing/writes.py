@@ -26,8 +26,8 @@ class Write(Struct, Generic[T], frozen=True, kw_only=True):
     """One write that a caller submits.
 
     ``body`` is anything msgspec encodes, or a function that makes it when its turn has come (with the version that the
-    write before it left, say). ``kind`` is what the answer is decoded into. ``slot``: see the module. ``force`` is for
-    APPLY. DELETE's body is the uid that the object must have, or None; ``foreground``: see ``Client.delete``.
+    write before it left, say). The answer is decoded into ``kind``. ``slot``: see the module. ``force`` is for APPLY.
+    DELETE's body is the uid that the object must have, or None; ``foreground``: see ``Client.delete``.
     ``failpoint`` names what is made durable: no write of the product is without one.
     """
 
@@ -93,7 +93,7 @@ Outcome = Written[T] | Conflicted | Missing | Refused | Superseded | Abandoned
 
 
 class WriteObserver(Protocol):
-    """Counts what is written. Called from the event loop; must not block or raise."""
+    """Counts writes. Its methods are called from the event loop; they must not block or raise."""
 
     def attempted(self, write: Write[Any], latency_s: float, status: int | None) -> None:
         """One request was answered with ``status`` (200 for any success), or not answered (None)."""

@@ -14,7 +14,7 @@ CLASS_VGA = 0x030000
 
 
 class Wiring(StrEnum):
-    """How a product's GPUs are linked when the fleet does not say (the fleet's ``nvlink`` words)."""
+    """The links of a product's GPUs when the fleet does not name them (the fleet's ``nvlink`` words)."""
 
     FULL = "full"
     NONE = "none"
@@ -23,7 +23,7 @@ class Wiring(StrEnum):
 
 
 class Architecture(Struct, frozen=True):
-    """What all products of one architecture share. ``number`` is NVML_DEVICE_ARCH_*."""
+    """The data that all products of one architecture share. ``number`` is NVML_DEVICE_ARCH_*."""
 
     number: int
     compute: tuple[int, int]
@@ -63,9 +63,9 @@ class Product(Struct, frozen=True, kw_only=True):
     sms: int
     bus_width: int
     power_w: tuple[int, int, int]
-    """Idle, least and greatest limit; the greatest is also the default."""
+    """The idle power, and the least and greatest limit; the greatest is also the default."""
     clocks_mhz: tuple[int, int]
-    """Greatest SM and memory clock."""
+    """The greatest SM and memory clock."""
     brand: int = BRAND_NVIDIA
     pci_class: int = CLASS_3D
     nvlinks: int = 0
@@ -85,7 +85,7 @@ class Product(Struct, frozen=True, kw_only=True):
 
     @property
     def reserved_mib(self) -> int:
-        """What the driver keeps for itself (nvmlMemory_v2_t.reserved)."""
+        """The memory in MiB that the driver keeps for itself (nvmlMemory_v2_t.reserved)."""
         return max(256, self.memory_mib // 128)
 
     def mig_profile(self, name: str) -> MigProfile | None:

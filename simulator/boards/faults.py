@@ -1,8 +1,8 @@
 """The lasting effects of an XID on the board, as data.
 
-Application XIDs leave nothing. The others leave what the driver would show after them until the GPU is reset: a
-recovery action, ECC counts, a pending or failed row remapping, a lost GPU. Sources: NVIDIA's XID catalogue and the
-GPU memory error management guide.
+Application XIDs leave no trace. The others leave the state that the driver would show after them until the GPU is
+reset: a recovery action, ECC counts, a pending or failed row remapping, a lost GPU. Sources: NVIDIA's XID catalogue and
+the GPU memory error management guide.
 """
 
 from msgspec import Struct
@@ -47,4 +47,4 @@ CONSEQUENCES: dict[int, Consequence] = {
     140: _RESET,
     143: _RESET,
 }
-"""By XID; one that is not here leaves nothing."""
+"""The consequence of each XID; one that is not here leaves no trace."""

@@ -1,4 +1,4 @@
-"""What a simulated GPU is doing: one ``Load`` per process, its figures constant or a curve over the clock. Pure."""
+"""The work of a simulated GPU: one ``Load`` per process, its figures constant or a curve over the clock. Pure."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -27,7 +27,7 @@ THROTTLE_REASONS = {
     "hwThermalSlowdown": 0x40,
     "hwPowerBrake": 0x80,
 }
-"""Words of the fleet file to nvmlClocksEventReason bits."""
+"""The nvmlClocksEventReason bits of each word in the fleet file."""
 
 _CURVES = {
     "smUtil": ("sm_util", 1.0),
@@ -45,12 +45,12 @@ _CURVES = {
     "nvlinkTxMiBs": ("nvlink_tx_mib_s", 1e7),
     "nvlinkRxMiBs": ("nvlink_rx_mib_s", 1e7),
 }
-"""Key of the fleet file to field and greatest value."""
+"""The field and the greatest value of each key in the fleet file."""
 
 _EVERY_CURVE: Callable[["Load"], tuple["Curve | None", ...]] = attrgetter(*(field for field, _ in _CURVES.values()))
 
 LOAD_KEYS = ("gpu", "pid", "gi", "ci", "name", "type", "throttle", *_CURVES)
-"""Keys of a load beside ``node``."""
+"""The keys of a load beside ``node``."""
 
 
 class Load(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,7 +83,7 @@ class Load(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[int, int | None, int | None, int | None]:
-        """What a later order replaces: the same process in the same place."""
+        """The key of a load: a later order with the same process in the same place replaces it."""
         return self.gpu, self.pid, self.gi, self.ci
 
     def curves(self) -> tuple[Curve, ...]:
@@ -92,7 +92,7 @@ class Load(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def value_at(curve: Curve, t: float) -> float:
-    """The curve's value at a moment."""
+    """The curve's value at the time ``t``."""
     if len(curve) == 1 or t <= curve[0][0]:
         return curve[0][1]
     i = bisect_right(curve, (t, float("inf")))
@@ -103,7 +103,7 @@ def value_at(curve: Curve, t: float) -> float:
 
 
 def breakpoints(loads: tuple[Load, ...], start: float, end: float) -> list[float]:
-    """``start``, every point where some curve bends, ``end``: between two neighbours all curves are straight."""
+    """The ends of straight stretches: ``start``, every point where some curve bends, and ``end``."""
     bent = (curve for load in loads for curve in load.curves() if len(curve) > 1)
     inner = {t for curve in bent for t, _ in curve if start < t < end}
     return [start, *sorted(inner), end]

@@ -1,4 +1,4 @@
-"""MIG geometry as data: which GPU instance profiles a product offers, where they may start, what each holds.
+"""MIG geometry as data: the GPU instance profiles that a product offers, their starts, and the contents of each.
 
 The placement rules are those that ``nvidia-smi mig -lgipp`` prints for A100, A30 and H100; the newer eight-slice
 parts follow the same table. Names carry a GB number that the driver computes from the board's memory, so each
@@ -11,17 +11,18 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 SLICES_8 = 8
-"""Memory slices of a full-size MIG part; it has 7 compute slices."""
+"""The memory slices of a full-size MIG part; it has 7 compute slices."""
 
 SLICES_4 = 4
-"""Memory slices of an A30; it has 4 compute slices."""
+"""The memory slices of an A30; it has 4 compute slices."""
 
 
 class MigProfile(Struct, frozen=True):
     """One GPU instance profile.
 
     ``enum`` is NVML_GPU_INSTANCE_PROFILE_*, ``id`` the number that ``nvidia-smi mig -lgip`` shows and create takes;
-    ``slices`` are compute slices, ``starts`` and ``size`` memory slices; ``count`` is how many fit on an empty GPU.
+    ``slices`` are compute slices, ``starts`` and ``size`` memory slices; ``count`` is the number that fits on an empty
+    GPU.
     """
 
     enum: int
@@ -71,7 +72,9 @@ SHAPES_4 = (
 
 
 class Capacity(Struct, frozen=True):
-    """What one product puts into the shapes: tuples are in the order of the shapes that they are zipped with."""
+    """The values that one product puts into the shapes: tuples are in the order of the shapes that they are zipped
+    with.
+    """
 
     names: tuple[str, ...]
     memory_mib: tuple[int, ...]
@@ -118,12 +121,12 @@ def eight_slice_names(*gb: int) -> tuple[str, ...]:
 
 
 def share_mib(total_mib: int, eighths: int) -> int:
-    """A plausible size for a memory share: a little under the even share, in steps of 128 MiB."""
+    """A plausible size in MiB for a memory share: a little under the even share, in steps of 128 MiB."""
     return math.floor(total_mib * eighths / SLICES_8 * 0.985 / 128) * 128
 
 
 def eight_slice_shares(total_mib: int) -> tuple[int, ...]:
-    """Memory of SHAPES_8 where no tool output is published."""
+    """The memory of SHAPES_8, in MiB, where no tool output is published."""
     return tuple(share_mib(total_mib, shape.size) for shape in SHAPES_8)
 
 
@@ -172,7 +175,7 @@ A30 = profiles(
 
 
 def hopper(names: tuple[str, ...], memory_mib: tuple[int, ...], sms: tuple[int, ...]) -> tuple[MigProfile, ...]:
-    """An eight-slice part with Hopper's media engines."""
+    """The profiles of an eight-slice part with Hopper's media engines."""
     capacity = Capacity(
         names=names,
         memory_mib=memory_mib,
@@ -200,7 +203,7 @@ GB300 = hopper(eight_slice_names(35, 70, 70, 139, 139, 278), eight_slice_shares(
 
 
 def fitting(starts: Iterable[int], size: int) -> int:
-    """How many spans of one size fit side by side, each at one of the ascending starts."""
+    """The number of spans of one size that fit side by side, each at one of the ascending starts."""
     count, end = 0, -1
     for start in starts:
         if start > end:
@@ -217,12 +220,12 @@ class ComputeProfile(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many fit into an empty GPU instance."""
+        """The number of instances that fit into an empty GPU instance."""
         return fitting(self.starts, self.slices)
 
 
 COMPUTE_ENUM = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
-"""Compute slices to NVML_COMPUTE_INSTANCE_PROFILE_*."""
+"""The NVML_COMPUTE_INSTANCE_PROFILE_* of each number of compute slices."""
 
 COMPUTE_STARTS: dict[int, dict[int, tuple[int, ...]]] = {
     1: {1: (0,)},

@@ -1,7 +1,7 @@
-"""MIG instances of one GPU and how they come and go. Pure: state in, state out, errors as ``MigError``.
+"""MIG instances of one GPU: their creation and removal. Pure: state in, state out, errors as ``MigError``.
 
-The one invariant: GPU instances never overlap in memory slices, no profile exceeds its count, and compute
-instances never overlap in the compute slices of their GPU instance. ``validate`` recomputes it.
+The one invariant: GPU instances never overlap in memory slices, no profile exceeds its count, and compute instances
+never overlap in the compute slices of their GPU instance. ``validate`` recomputes it.
 """
 
 import re
@@ -15,7 +15,9 @@ from simulator.boards.boards import Product
 from simulator.boards.migprofiles import ComputeProfile, MigProfile, compute_profiles, fitting, gpu_instance_id
 
 _NAMESPACE = UUID("7a3c5b1e-6f0d-5c2a-9b64-7e7f0c6f9d10")
-"""Of the UUIDs of MIG devices: a hash of the GPU's UUID and the two instance ids, so the same each time."""
+"""The namespace of the UUIDs of MIG devices: each is a hash of the GPU's UUID and the two instance ids, so the same
+each time.
+"""
 
 
 class MigError(ValueError):
@@ -23,11 +25,11 @@ class MigError(ValueError):
 
 
 class NoRoomError(MigError):
-    """Nothing free is left for it (NVML_ERROR_INSUFFICIENT_RESOURCES)."""
+    """No room is left for the instance (NVML_ERROR_INSUFFICIENT_RESOURCES)."""
 
 
 class BusyError(MigError):
-    """It still holds something (NVML_ERROR_IN_USE)."""
+    """The instance still holds another (NVML_ERROR_IN_USE)."""
 
 
 class ComputeInstance(Struct, frozen=True):
@@ -51,7 +53,9 @@ class GpuInstance(Struct, frozen=True):
 
 
 class MigState(Struct, frozen=True):
-    """MIG of one GPU: the mode now and after the next reset, instances in order of creation, the last serial given."""
+    """The MIG state of one GPU: the mode now and after the next reset, instances in order of creation, the last serial
+    given.
+    """
 
     enabled: bool = False
     pending: bool = False
@@ -70,7 +74,7 @@ class MigState(Struct, frozen=True):
 
 @lru_cache(maxsize=1024)
 def uuid(gpu: str, gi: int, ci: int) -> str:
-    """Of the MIG device that a compute instance is."""
+    """The UUID of the MIG device of a compute instance."""
     return f"MIG-{uuid5(_NAMESPACE, f'{gpu}/{gi}/{ci}')}"
 
 
@@ -94,14 +98,15 @@ def _free_starts(product: Product, profile: MigProfile, instances: tuple[GpuInst
 
 
 def remaining(product: Product, profile: MigProfile, instances: tuple[GpuInstance, ...]) -> int:
-    """How many more GPU instances of a profile fit, created one after another."""
+    """The number of further GPU instances of a profile that fit, created one after another."""
     used = sum(gi.profile == profile.id for gi in instances)
     free = fitting(_free_starts(product, profile, instances), profile.size)
     return max(0, min(free, profile.count - used))
 
 
 def choose_start(product: Product, profile: MigProfile, instances: tuple[GpuInstance, ...]) -> int:
-    """Where the driver puts an instance when it may choose: where it leaves most room, then the lowest slice.
+    """The start that the driver gives an instance when it may choose: the one that leaves most room, then the lowest
+    slice.
 
     Raises NoRoomError.
     """
@@ -116,7 +121,7 @@ def choose_start(product: Product, profile: MigProfile, instances: tuple[GpuInst
 
 
 def create_gpu_instance(mig: MigState, product: Product, profile: MigProfile, start: int | None = None) -> MigState:
-    """One more GPU instance, last in the tuple. Raises MigError."""
+    """The state with one more GPU instance, last in the tuple. Raises MigError."""
     if not mig.enabled:
         raise MigError("MIG mode is off")
     if start is not None and start not in profile.starts:
@@ -132,14 +137,14 @@ def create_gpu_instance(mig: MigState, product: Product, profile: MigProfile, st
 
 
 def destroy_gpu_instance(mig: MigState, gi: GpuInstance) -> MigState:
-    """Without that GPU instance. Raises BusyError while it has compute instances."""
+    """The state without that GPU instance. Raises BusyError while it has compute instances."""
     if gi.computes:
         raise BusyError(f"GPU instance {gi.id} has compute instances")
     return replace(mig, instances=tuple(other for other in mig.instances if other.serial != gi.serial))
 
 
 def free_compute_starts(profile: ComputeProfile, gi: GpuInstance) -> list[int]:
-    """Where a compute instance of a profile may still start."""
+    """The starts at which a compute instance of a profile may still be made."""
     taken: set[int] = set()
     for ci in gi.computes:
         taken.update(range(ci.start, ci.start + ci.slices))
@@ -147,12 +152,12 @@ def free_compute_starts(profile: ComputeProfile, gi: GpuInstance) -> list[int]:
 
 
 def remaining_compute(profile: ComputeProfile, gi: GpuInstance) -> int:
-    """How many more compute instances of a profile fit into a GPU instance."""
+    """The number of further compute instances of a profile that fit into a GPU instance."""
     return fitting(free_compute_starts(profile, gi), profile.slices)
 
 
 def _choose_compute_start(gi: GpuInstance, profile: ComputeProfile, whole: int) -> int:
-    """Where it leaves most room for other compute instances, then the lowest slice."""
+    """The start that leaves most room for other compute instances, then the lowest slice."""
 
     def room_left(start: int) -> tuple[int, int]:
         trial = ComputeInstance(id=-1, profile=profile.enum, slices=profile.slices, start=start, serial=0)
@@ -165,7 +170,9 @@ def _choose_compute_start(gi: GpuInstance, profile: ComputeProfile, whole: int) 
 def create_compute_instance(
     mig: MigState, gi: GpuInstance, profile: ComputeProfile, start: int | None = None, *, whole: int
 ) -> MigState:
-    """One more compute instance in a GPU instance of ``whole`` slices, last in its tuple. Raises MigError."""
+    """The state with one more compute instance in a GPU instance of ``whole`` slices, last in its tuple. Raises
+    MigError.
+    """
     free = free_compute_starts(profile, gi)
     if start is not None and start not in profile.starts:
         raise MigError(f"a compute instance of {profile.slices} slices cannot start at {start}")
@@ -183,7 +190,7 @@ def create_compute_instance(
 
 
 def destroy_compute_instance(mig: MigState, gi: GpuInstance, ci: ComputeInstance) -> MigState:
-    """Without that compute instance."""
+    """The state without that compute instance."""
     return _with(mig, replace(gi, computes=tuple(other for other in gi.computes if other.serial != ci.serial)))
 
 
@@ -193,10 +200,10 @@ def _with(mig: MigState, changed: GpuInstance) -> MigState:
 
 
 def lay_out(product: Product, names: tuple[str, ...]) -> MigState:
-    """A GPU cut into the named profiles, each GPU instance filled by one compute instance.
+    """The state of a GPU cut into the named profiles, each GPU instance filled by one compute instance.
 
-    A name with a compute part (``1c.3g.20gb``) takes that many slices of the last GPU instance of its profile, or of
-    a new one. Where no order of creation fits all, every placement is tried. Raises MigError.
+    A name with a compute part (``1c.3g.20gb``) takes that many slices of the last GPU instance of its profile, or of a
+    new one. Where no order of creation fits all, every placement is tried. Raises MigError.
     """
     wanted: list[tuple[MigProfile, list[int]]] = []
     for name in names:
@@ -233,7 +240,7 @@ def _parse(product: Product, name: str) -> tuple[MigProfile, int]:
 
 
 def _search(product: Product, profiles: list[MigProfile], placed: tuple[GpuInstance, ...]) -> list[int] | None:
-    """Starts for profiles in order, or None; at most 7 instances, so trying all is quick."""
+    """The starts for profiles in order, or None; at most 7 instances, so trying all is quick."""
     if not profiles:
         return []
     profile, rest = profiles[0], profiles[1:]

@@ -1,7 +1,7 @@
-"""What a board's loads add up to, at a moment and over time. Pure arithmetic over the load curves.
+"""The sum of a board's loads, at a moment and over time. Pure arithmetic over the load curves.
 
-Power is integrated over the hardware's clock, so energy and traffic counters are the same whoever asks and however
-often, and go on through the agent's downtime.
+Power is integrated over the hardware's clock, so energy and traffic counters are the same whoever reads them and
+however often, and go on through the agent's downtime.
 """
 
 from itertools import pairwise
@@ -16,10 +16,10 @@ WARMTH_C_AT_LIMIT = 42.0
 MEMORY_OVER_GPU_C = 6.0
 
 MEMORY_UTIL_SHARE = 0.5
-"""Memory (and tensor) utilisation of a load that does not say: this share of its SM utilisation."""
+"""The part of a load's SM utilisation that is its memory (and tensor) utilisation, where it does not say."""
 
 POWER_SHARE = 0.9
-"""Power of a load that does not say: idle, plus this share of what is left up to the limit, at full utilisation."""
+"""The part of the power between idle and limit that a load draws at full utilisation, where it does not say."""
 
 KIB_PER_MIB = 1024
 
@@ -45,7 +45,7 @@ class Activity(Struct, frozen=True):
 
 
 class Meter(Struct, frozen=True):
-    """Counters since ``at`` of the last reset, as they stood at ``read_at``."""
+    """The counters since ``at`` of the last reset, as they stood at ``read_at``."""
 
     at: float = 0.0
     read_at: float = 0.0
@@ -60,13 +60,13 @@ class Meter(Struct, frozen=True):
 def _sum(curves: list[Curve], t: float, most: float) -> float:
     total = 0.0
     for curve in curves:
-        # Nearly all of them are single numbers, and an agent asks for hundreds of sums in a pass.
+        # Nearly all curves are single numbers, and an agent asks for hundreds of sums in a pass.
         total += curve[0][1] if len(curve) == 1 else value_at(curve, t)
     return min(most, total)
 
 
 def memory_used_mib(loads: tuple[Load, ...], t: float) -> float:
-    """What the loads hold of the board's memory, or of a part of it."""
+    """The memory in MiB that the loads hold of the board, or of a part of it."""
     return _sum([load.mem_used_mib for load in loads], t, float("inf"))
 
 

@@ -1,11 +1,11 @@
-"""How a node's GPUs are wired, worked out once from the fleet: NVLink ends, PCIe levels, NUMA nodes. Pure."""
+"""The wiring of a node's GPUs, worked out once from the fleet: NVLink ends, PCIe levels, NUMA nodes. Pure."""
 
 from msgspec import Struct
 
 from simulator.boards.boards import Wiring
 
 LEVELS = {"PSB": 0, "PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
-"""PCIe closeness words of the fleet file to NVML_TOPOLOGY_*."""
+"""The NVML_TOPOLOGY_* of each PCIe closeness word of the fleet file."""
 
 SELF = "X"
 
@@ -19,7 +19,7 @@ DGX1_LINKS = (
     (0, 0, 1, 0, 1, 2, 0, 2),
     (0, 0, 0, 1, 2, 1, 2, 0),
 )
-"""Direct links of a DGX-1 with V100: a hybrid cube mesh, six links a GPU."""
+"""The direct links of a DGX-1 with V100: a hybrid cube mesh, six links a GPU."""
 
 DGX1_GPUS = len(DGX1_LINKS)
 
@@ -27,7 +27,7 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 class LinkEnd(Struct, frozen=True):
-    """What one NVLink of a GPU ends at: another GPU's link, or (``peer`` None) a port of an NVSwitch."""
+    """The end of one NVLink of a GPU: another GPU's link, or (``peer`` None) a port of an NVSwitch."""
 
     peer: int | None
     remote_link: int
@@ -45,7 +45,7 @@ def direct_links(wiring: Wiring, gpus: int, links_per_gpu: int) -> Matrix:
 
 
 def link_ends(matrix: Matrix, switch_links: int) -> tuple[tuple[LinkEnd, ...], ...]:
-    """Per GPU, the end of each of its links: direct ones to peers in index order, then those to switches."""
+    """The end of each link of each GPU: direct ones to peers in index order, then those to switches."""
     numbers: list[dict[tuple[int, int], int]] = []
     for i, row in enumerate(matrix):
         order = [(j, k) for j, count in enumerate(row) if j != i for k in range(count)]
@@ -59,7 +59,7 @@ def link_ends(matrix: Matrix, switch_links: int) -> tuple[tuple[LinkEnd, ...], .
 
 
 def levels_of_groups(groups: tuple[tuple[int, ...], ...], gpus: int) -> Matrix:
-    """NVML levels where GPUs of one list share a host bridge and lists are across the system."""
+    """The NVML levels where GPUs of one list share a host bridge and lists are across the system."""
     where = {gpu: n for n, group in enumerate(groups) for gpu in group}
     return tuple(
         tuple(LEVELS["PSB"] if i == j else LEVELS["PHB" if where[i] == where[j] else "SYS"] for j in range(gpus))
@@ -68,7 +68,7 @@ def levels_of_groups(groups: tuple[tuple[int, ...], ...], gpus: int) -> Matrix:
 
 
 def numa_of_levels(levels: Matrix) -> tuple[int, ...]:
-    """NUMA node of each GPU: GPUs closer than SYS share one; nodes are numbered by their first GPU."""
+    """The NUMA node of each GPU: GPUs closer than SYS share one; nodes are numbered by their first GPU."""
     numa: list[int] = []
     for i, row in enumerate(levels):
         near = next((numa[j] for j in range(i) if row[j] < LEVELS["SYS"]), None)
@@ -77,10 +77,10 @@ def numa_of_levels(levels: Matrix) -> tuple[int, ...]:
 
 
 def default_groups(gpus: int, per_numa: int) -> tuple[tuple[int, ...], ...]:
-    """GPUs in index order, ``per_numa`` to each NUMA node."""
+    """The GPUs in index order, ``per_numa`` to each NUMA node."""
     return tuple(tuple(range(start, min(start + per_numa, gpus))) for start in range(0, gpus, per_numa))
 
 
 def groups_of_numa(numa: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """GPU lists by NUMA node, in the order of the nodes' numbers."""
+    """The GPU lists by NUMA node, in the order of the nodes' numbers."""
     return tuple(tuple(i for i, n in enumerate(numa) if n == node) for node in sorted(set(numa)))

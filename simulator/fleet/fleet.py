@@ -1,4 +1,4 @@
-"""A simulated fleet as structs: what the fleet file says, with everything filled in that it leaves out."""
+"""A simulated fleet as structs: the fleet file's content, with everything filled in that it leaves out."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from simulator.fleet.orders import TimedOrders
 from simulator.reading import InputError
 
 NAMED = 20
-"""Node names that a message lists."""
+"""The most node names that a message lists."""
 
 
 class PciAddress(Struct, frozen=True):
@@ -23,12 +23,12 @@ class PciAddress(Struct, frozen=True):
 
     @property
     def nvml(self) -> str:
-        """As NVML writes it: ``00000000:07:00.0``, upper case."""
+        """The address as NVML writes it: ``00000000:07:00.0``, upper case."""
         return f"{self.domain:08X}:{self.bus:02X}:{self.device:02X}.0"
 
     @property
     def legacy(self) -> str:
-        """NVML's old, 16-character form."""
+        """The address in NVML's old, 16-character form."""
         return f"{self.domain & 0xFFFF:04X}:{self.bus:02X}:{self.device:02X}.0"
 
     @property
@@ -38,7 +38,7 @@ class PciAddress(Struct, frozen=True):
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True):
-    """One GPU as the fleet describes it; ``index`` is its place in the node and what events call it."""
+    """One GPU as the fleet describes it; ``index`` is its place in the node and its name in events."""
 
     index: int
     product: Product
@@ -67,7 +67,9 @@ class NodeSpec(Struct, frozen=True, kw_only=True):
     events: tuple[TimedOrders, ...]
     loads: tuple[Load, ...]
     stray_events: bool = False
-    """An event reaches one set, of another GPU where there is one; else every set that is registered for its GPU."""
+    """Whether an event reaches only one set, that of another GPU where there is one; else it reaches every set that is
+    registered for its GPU.
+    """
 
 
 class Fleet(Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""The simulated fleet file, read: from YAML into a ``Fleet``.
+"""Reads the fleet file: from YAML into a ``Fleet``.
 
-The schema is an interface: every documented key is honoured, an unknown one is an error, and a mistake is told in
-one line with file, line, key path, value found and value expected.
+The schema is an interface: every documented key is honoured, an unknown one is an error, and a mistake is told in one
+line with file, line, key path, value found and value expected.
 """
 
 import hashlib
@@ -56,9 +56,9 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
 class NodeDraft:
-    """A node while its parts are gathered: GPUs first, because events and loads name them.
+    """A node while its parts are gathered: GPUs come first, because events and loads name them.
 
-    Whatever the file leaves out comes from the product or from a rule.
+    Values that the file leaves out come from the product or from a rule.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -219,7 +219,7 @@ DEFAULT_DRIVER = "570.124.06"
 DEFAULT_CUDA = "12.8"
 
 NOT_TIMED = ("status", "reboot")
-"""Orders that are no events: a reboot starts the events' clock anew, so it would repeat for ever."""
+"""Orders that are not events: a reboot starts the events' clock anew, so it would repeat for ever."""
 
 
 def load_fleet(path: Path) -> Fleet:

@@ -1,6 +1,6 @@
-"""What can happen to simulated hardware, as data: the fleet's timed events and the control socket's orders.
+"""Orders to simulated hardware, as data: the fleet's timed events and the control socket's orders.
 
-Both are written alike: ``{gpu: 3, xid: 79}``, ``{gpu: 3, reset: true}``, ``{driver: down}``. Snake case is taken
+Both are written alike: ``{gpu: 3, xid: 79}``, ``{gpu: 3, reset: true}``, ``{driver: down}``. Snake case is accepted
 beside the fleet file's camel case.
 """
 
@@ -14,7 +14,7 @@ GREATEST_INSTANCE = 255
 GREATEST_DELAY_S = 86400.0
 
 EVERY_CALL = "*"
-"""Name of all calls in ``slow`` and ``fail``."""
+"""The name of all calls in ``slow`` and ``fail``."""
 
 GREATEST_CODE = 999
 
@@ -54,7 +54,7 @@ class Reset(Struct, frozen=True, tag=True):
 
 
 class Ecc(Struct, frozen=True, tag=True):
-    """So many more ECC errors; ``gi`` counts them for one MIG instance."""
+    """The GPU has this many more ECC errors; ``gi`` counts them for one MIG instance."""
 
     gpu: int
     uncorrected: int = 0
@@ -83,7 +83,7 @@ class Driver(Struct, frozen=True, tag=True):
 
 
 class Slow(Struct, frozen=True, tag=True):
-    """Calls of that name (``*``: all) take so long, on one GPU or, with ``gpu`` None, everywhere; 0 ends it."""
+    """Calls of that name (``*``: all) take ``seconds``, on one GPU or, with ``gpu`` None, everywhere; 0 ends it."""
 
     call: str
     seconds: float
@@ -99,14 +99,14 @@ class Fail(Struct, frozen=True, tag=True):
 
 
 class SetLoad(Struct, frozen=True, tag=True):
-    """A process does this from now on; ``load`` None leaves the GPU idle."""
+    """A process has this load from now on; ``load`` None leaves the GPU idle."""
 
     gpu: int
     load: Load | None
 
 
 class End(Struct, frozen=True, tag=True):
-    """A process ends: whatever it did on the GPU is over."""
+    """A process ends, and with it its load on the GPU."""
 
     gpu: int
     pid: int
@@ -117,7 +117,7 @@ class Reboot(Struct, frozen=True, tag=True):
 
 
 class Status(Struct, frozen=True, tag=True):
-    """Nothing happens; the state is asked for."""
+    """The state is asked for; it does not change."""
 
 
 Order = (
@@ -139,7 +139,7 @@ Order = (
 )
 
 NODE_KINDS = ("driver", "slow", "fail", "reboot", "status")
-"""Kinds that need no GPU."""
+"""The kinds that need no GPU."""
 
 GPU_KINDS = ("xid", "lost", "remove", "add", "reset", "ecc", "remapFailure", "nvlinkDown", "load", "end")
 
@@ -153,14 +153,14 @@ _SNAKE = {"remap_failure": "remapFailure", "nvlink_down": "nvlinkDown", "destroy
 
 
 class TimedOrders(Struct, frozen=True):
-    """The orders of one fleet event, at so many seconds of the hardware's clock."""
+    """The orders of one fleet event, at ``at`` seconds of the hardware's clock."""
 
     at: float
     orders: tuple[Order, ...]
 
 
 def read_orders(reader: Reader, gpus: int) -> tuple[Order, ...]:
-    """The orders in a mapping, in the order of its keys; ``gpus`` is how many GPUs the node has.
+    """The orders in a mapping, in the order of its keys; ``gpus`` is the number of GPUs of the node.
 
     Raises InputError. The caller has checked for unknown keys.
     """

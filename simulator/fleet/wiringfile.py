@@ -6,15 +6,15 @@ from simulator.boards.wiring import LinkEnd, Matrix
 from simulator.reading import Reader
 
 MOST_LINKS = 36
-"""NVML_NVLINK_MAX_LINKS."""
+"""The most links of a GPU, NVML_NVLINK_MAX_LINKS."""
 
 SWITCH_LINKS = 12
 PAIR_LINKS = 4
-"""Links of a product without NVLink that the fleet wires all the same."""
+"""The links of a product without NVLink that the fleet wires all the same."""
 
 
 def read_links(reader: Reader | None, products: list[Product]) -> tuple[tuple[LinkEnd, ...], ...]:
-    """Each GPU's link ends. A word that the product has no links for takes 4 links a pair, 12 to switches."""
+    """The link ends of each GPU. A word that the product has no links for takes 4 links a pair, 12 to switches."""
     count = len(products)
     if reader is None:
         return _default_links(products)
@@ -64,7 +64,7 @@ def _matrix(reader: Reader, count: int) -> Matrix:
 def read_levels(
     reader: Reader | None, given: list[int | None], products: list[Product]
 ) -> tuple[Matrix, tuple[int, ...]]:
-    """PCIe levels and NUMA nodes: from ``pcie``, else from each GPU's ``numaNode``, else the product's usual."""
+    """The PCIe levels and NUMA nodes: from ``pcie``, else from each GPU's ``numaNode``, else the product's usual."""
     count = len(products)
     if reader is None:
         groups = topology.default_groups(count, max((p.gpus_per_numa for p in products), default=1))
@@ -106,6 +106,6 @@ def _level_matrix(reader: Reader, count: int) -> Matrix:
 
 
 def _holds_words(value: object) -> bool:
-    """Whether this is a list of lists with a text in it: a matrix of levels, not lists of indexes."""
+    """Whether the value is a list of lists with a text in it: a matrix of levels, not lists of indexes."""
     rows = value if isinstance(value, list) else []
     return any(isinstance(cell, str) for row in rows if isinstance(row, list) for cell in row)

@@ -1,1 +1,1 @@
-"""The simulated hardware of one node: its state, where it is kept, and the events it raises."""
+"""The simulated hardware of one node: its state, the store of that, and the events it raises."""

@@ -1,8 +1,8 @@
 """NVML event sets: registrations for GPUs, and waiting without polling.
 
-A registration names a GPU and the epoch of the handle it was made with; after a reset nothing of that GPU arrives
-until it is registered anew with a new handle. A set whose registered GPU is lost reports that from every wait, once
-its queue is empty, as the library does.
+A registration names a GPU and the epoch of the handle it was made with; after a reset no event of that GPU arrives
+until it is registered anew with a new handle. A set whose registered GPU is lost reports that from every wait, once its
+queue is empty, as the library does.
 """
 
 import threading
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from simulator.hardware.hardware import Notice
 
 QUEUE_LIMIT = 4096
-"""Notices kept for a set that nobody waits on; the oldest go first."""
+"""The most notices kept for a set that nobody waits on; the oldest go first."""
 
 
 class FreedError(RuntimeError):
@@ -30,7 +30,7 @@ class EventSet:
         self._freed = False
 
     def register(self, gpu: int, epoch: int, kinds: int) -> None:
-        """Listen to these kinds of events of a GPU; adds to what an earlier call asked for."""
+        """Listen to these kinds of events of a GPU, in addition to those of earlier calls."""
         with self._changed:
             self._kinds[gpu, epoch] = self._kinds.get((gpu, epoch), 0) | kinds
 
@@ -54,7 +54,7 @@ class EventSet:
                 self._changed.notify()
 
     def wake(self) -> None:
-        """Let waiters look again: some GPU's state changed."""
+        """Let waiters check again: some GPU's state changed."""
         with self._changed:
             self._changed.notify_all()
 
@@ -65,9 +65,9 @@ class EventSet:
             self._changed.notify_all()
 
     def wait(self, timeout_s: float, lost: Callable[[tuple[int, int]], bool]) -> Notice | None:
-        """The next notice, None after the timeout.
+        """The next notice; None after the timeout.
 
-        Raises LookupError when nothing is queued and a registered GPU is ``lost``, FreedError when the set is gone.
+        Raises LookupError when no notice is queued and a registered GPU is ``lost``, FreedError when the set is gone.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:

@@ -1,8 +1,8 @@
 """The simulated hardware of one node: its whole state as frozen data, and every change as a pure function.
 
-``apply(hardware, order, t)`` gives the next state and the notices that listeners are to get; the clock ``t``
-(seconds since the state was created or the machine booted) is handed in. What is here survives the agent: the
-store writes it as JSON.
+``apply(hardware, order, t)`` gives the next state and the notices that listeners are to get; the clock ``t`` (seconds
+since the state was created or the machine booted) is handed in. The state survives the agent: the store writes it as
+JSON.
 """
 
 from typing import TypeVar
@@ -26,7 +26,7 @@ WHOLE_GPU = 0xFFFFFFFF
 """NVML's GPU (or compute) instance id of an event that hit the whole GPU."""
 
 HISTORY = 16
-"""XIDs remembered for ``status``."""
+"""The number of XIDs remembered for ``status``."""
 
 
 class EccCounts(Struct, frozen=True):
@@ -88,21 +88,22 @@ class GpuState(Struct, frozen=True, kw_only=True):
 
     @property
     def limit_w(self) -> int:
-        """The power limit in force."""
+        """The power limit in force, in watts."""
         return self.power_limit_w or self.board.power_w[2]
 
     def read_meter(self, t: float) -> Meter:
-        """Energy and traffic counters at a moment."""
+        """The energy and traffic counters at the time ``t``."""
         return telemetry.read_meter(self.meter, self.loads, self.board, self.limit_w, t)
 
     def activity(self, t: float) -> telemetry.Activity:
-        """The whole board at a moment."""
+        """The activity of the whole board at the time ``t``."""
         return telemetry.activity(self.loads, self.board, self.limit_w, t)
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
-    """One node. ``created`` is the wall-clock second that ``t`` counts from, ``done`` the ``t`` up to which the
-    fleet's events have happened, ``identity`` and ``load_identity`` tell whether the fleet file still means this node.
+    """One node's hardware. ``created`` is the wall-clock second that ``t`` counts from, ``done`` the ``t`` up to which
+    the fleet's events have happened, ``identity`` and ``load_identity`` tell whether the fleet file still means this
+    node.
     """
 
     version: int = STATE_VERSION
@@ -140,7 +141,7 @@ class OrderError(ValueError):
 
 
 def new_hardware(node: NodeSpec, *, identity: str, load_identity: str, boot_id: str, created: float) -> Hardware:
-    """Hardware as the fleet describes it, just powered on."""
+    """The hardware as the fleet describes it, just powered on."""
     return Hardware(
         node=node.name,
         identity=identity,
@@ -166,14 +167,14 @@ def _new_gpu(node: NodeSpec, spec: GpuSpec) -> GpuState:
 
 
 def with_gpu(hardware: Hardware, index: int, gpu: GpuState) -> Hardware:
-    """The same node with one GPU replaced."""
+    """The node with one GPU replaced."""
     gpus = list(hardware.gpus)
     gpus[index] = gpu
     return replace(hardware, gpus=tuple(gpus))
 
 
 def with_loads(hardware: Hardware, loads: tuple[Load, ...], load_identity: str, t: float) -> Hardware:
-    """The same node doing what an edited fleet file says from now on."""
+    """The node with the loads of an edited fleet file from now on."""
     for i, gpu in enumerate(hardware.gpus):
         mine = tuple(load for load in loads if load.gpu == i)
         hardware = with_gpu(hardware, i, replace(gpu, meter=gpu.read_meter(t), loads=mine))
@@ -181,7 +182,7 @@ def with_loads(hardware: Hardware, loads: tuple[Load, ...], load_identity: str, 
 
 
 def reboot(hardware: Hardware, *, boot_id: str, created: float) -> Hardware:
-    """After a reboot: a new clock, no faults but failed boards, no instances; Ampere keeps its MIG mode."""
+    """The node after a reboot: a new clock, no faults but failed boards, no instances; Ampere keeps its MIG mode."""
     gpus = []
     for gpu in hardware.gpus:
         enabled = gpu.mig.pending and gpu.board.architecture.mig_mode_persists
@@ -208,7 +209,9 @@ def reboot(hardware: Hardware, *, boot_id: str, created: float) -> Hardware:
 
 
 def apply(hardware: Hardware, order: Order, t: float) -> Outcome:
-    """What an order does. Reboot is the caller's, since it takes a wall clock and a new id. Raises OrderError."""
+    """The state after an order, and its notices. The caller handles Reboot, since it takes a wall clock and a new id.
+    Raises OrderError.
+    """
     match order:
         case orders.Driver():
             return _driver(hardware, order, t), ()
@@ -281,7 +284,7 @@ def _driver(hardware: Hardware, order: orders.Driver, t: float) -> Hardware:
 
 
 def _after_reset(gpu: GpuState, t: float) -> GpuState:
-    """A reset ends every fault but a failed row remapping, and puts pending changes into force."""
+    """The GPU after a reset, which ends every fault but a failed row remapping, and puts pending changes into force."""
     enabled = gpu.mig.pending
     return replace(
         gpu,
@@ -301,7 +304,7 @@ def _after_reset(gpu: GpuState, t: float) -> GpuState:
 
 
 def _added(gpu: GpuState, t: float) -> GpuState:
-    """A board in the slot: the same one while it was never removed (nothing happens), else one without history."""
+    """The board in the slot: unchanged while it was never removed, else one without history."""
     if gpu.present:
         return gpu
     return GpuState(
@@ -316,7 +319,7 @@ def _added(gpu: GpuState, t: float) -> GpuState:
 
 
 def _xid(gpu: GpuState, order: orders.Xid, t: float) -> tuple[GpuState, tuple[Notice, ...]]:
-    """Log it, notify, leave its consequence. One scoped to a GPU instance leaves the board as a whole alone."""
+    """Log the XID, notify, and leave its consequence. An XID of one GPU instance leaves the board as a whole alone."""
     gi = WHOLE_GPU if order.gi is None else order.gi
     ci = WHOLE_GPU if order.ci is None else order.ci
     left = faults.CONSEQUENCES.get(order.xid, faults.Consequence())

@@ -1,4 +1,4 @@
-"""The simulated hardware as people read it: what ``status`` answers. Pure."""
+"""The simulated hardware as people read it: the answer to ``status``. Pure."""
 
 from typing import Any
 

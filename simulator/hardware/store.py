@@ -1,4 +1,4 @@
-"""Where the hardware's state lives between runs: one JSON file, written whole and renamed, under a lock of its own.
+"""The store of the hardware's state between runs: one JSON file, written whole and renamed, under a lock of its own.
 
 The process that runs the hardware (a simulation, or a client while no simulation runs) holds the lock file; the kernel
 drops the lock when that process ends in any way.
@@ -25,7 +25,7 @@ class StoreError(RuntimeError):
 
 
 class Store:
-    """The locked state file of one node. Use as a context manager, or call ``close``."""
+    """The locked state file of one node. It is used as a context manager, or closed by ``close``."""
 
     def __init__(self, state_dir: Path, wait_s: float = 0.0) -> None:
         """Take the lock. Raises StoreError when another process still has it after ``wait_s`` seconds."""
@@ -70,7 +70,7 @@ class Store:
 
 
 def read(path: Path) -> Hardware | None:
-    """As ``Store.load``, of a state file that another process may run: it takes no lock."""
+    """The state as ``Store.load`` gives it, of a file that another process may run: it takes no lock."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

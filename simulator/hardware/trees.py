@@ -13,11 +13,13 @@ CAPABILITIES = Path("driver/nvidia/capabilities")
 FIRST_MINOR = 3
 MINORS_OF_GPU = 135
 MINORS_OF_INSTANCE = 9
-"""How the driver numbers ``nvidia-cap`` devices: 15 GPU instances a GPU, each with itself and 8 compute instances."""
+"""The minors of ``nvidia-cap`` devices for each GPU instance: the driver numbers 15 GPU instances a GPU, each with
+itself and 8 compute instances.
+"""
 
 
 def write_sys(root: Path, gpus: tuple[GpuSpec, ...]) -> None:
-    """``bus/pci/devices/<address>/{numa_node,class,device,vendor}`` of each GPU, below a stand-in for /sys."""
+    """Write ``bus/pci/devices/<address>/{numa_node,class,device,vendor}`` of each GPU, below a stand-in for /sys."""
     for gpu in gpus:
         folder = root / "bus/pci/devices" / gpu.pci.sysfs
         folder.mkdir(parents=True, exist_ok=True)
@@ -31,7 +33,7 @@ def write_sys(root: Path, gpus: tuple[GpuSpec, ...]) -> None:
 
 
 def write_boot_id(root: Path, boot_id: str) -> None:
-    """``sys/kernel/random/boot_id`` below ``root`` (a stand-in for /proc), replaced whole."""
+    """Write ``sys/kernel/random/boot_id`` below ``root`` (a stand-in for /proc), replaced whole."""
     path = root / BOOT_ID
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name("boot_id.new")
@@ -40,9 +42,9 @@ def write_boot_id(root: Path, boot_id: str) -> None:
 
 
 def write_capabilities(root: Path, gpu: GpuSpec, mig: MigState) -> None:
-    """``driver/nvidia/capabilities/gpu<minor>/mig/gi<i>[/ci<j>]/access`` of a GPU, below a stand-in for /proc.
+    """Write ``driver/nvidia/capabilities/gpu<minor>/mig/gi<i>[/ci<j>]/access`` of a GPU, below a stand-in for /proc.
 
-    New instances are there when this returns, and those that are gone are not.
+    The files of new instances exist when this returns, and those of removed instances do not.
     """
     base = root / CAPABILITIES / f"gpu{gpu.minor}" / "mig"
     wanted: dict[Path, int] = {}

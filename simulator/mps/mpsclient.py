@@ -1,9 +1,9 @@
 """A stand-in for a CUDA program under MPS: one client of the daemon of ``$CUDA_MPS_PIPE_DIRECTORY``.
 
-    mpsclient [--hold]     prints what it was given as one JSON object; with --hold it stays until the daemon goes
+    mpsclient [--hold]     prints the limits that it got as one JSON object; with --hold it stays until the daemon goes
 
-It brings the limits of its environment, as the CUDA library does. Exit codes: 0 it was served, 1 it was not, 3 it was
-cut off. A file of its own, like ``mpscontrol``.
+The client brings the limits of its environment, as the CUDA library does. Exit codes: 0 it was served, 1 it was not, 3
+it was cut off. It runs as a file of its own, like ``mpscontrol``.
 """
 
 import json
@@ -17,7 +17,7 @@ CUT_OFF = 3
 
 
 def limits() -> dict[str, float | int | None]:
-    """What the process asks for itself, for device 0."""
+    """The limits that the process asks for itself, for device 0."""
     threads = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
     found = re.search(r"(?:^|,)0=(\d+)([MG])", os.environ.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
     return {

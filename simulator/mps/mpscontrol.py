@@ -4,9 +4,10 @@
     echo COMMAND | mpscontrol         a command to the daemon of $CUDA_MPS_PIPE_DIRECTORY
 
 Like the real one it keeps its socket, lock, pid file and log in those folders, starts a server process for one user at
-a time as clients come, lets other users' clients wait until that one's have left, and hands limits to new clients.
-What differs: clients speak a line of text (see ``mpsclient``), and nothing is computed. It imports nothing of the
-simulator: it runs as a file of its own, as the real program does. Behaviour by NVIDIA's "Multi-Process Service".
+a time as clients come, lets other users' clients wait until that one's have left, and hands limits to new clients. Two
+things differ: clients speak a line of text (see ``mpsclient``), and nothing is computed. It imports nothing of the
+simulator: it runs as a file of its own, as the real program does. Its behaviour follows NVIDIA's "Multi-Process
+Service".
 """
 
 import contextlib
@@ -47,10 +48,10 @@ class Client:
 
 
 class Server:
-    """The process that stands for ``nvidia-cuda-mps-server``, and the limits that it gives to new clients."""
+    """The process in place of ``nvidia-cuda-mps-server``, and the limits that it gives to new clients."""
 
     def __init__(self, pid: int, uid: int, threads: float, memory_mib: dict[int, int]) -> None:
-        """``memory_mib``: by device, where it is limited."""
+        """``memory_mib``: the limits by device, where it is limited."""
         self.pid = pid
         self.uid = uid
         self.threads = threads
@@ -94,7 +95,7 @@ class Daemon:
         self._memory_mib: dict[int, int] = {}
         self._started = 0
         self._quit_at: float | None = None
-        """When the daemon ends even with clients; infinite: it waits for them."""
+        """The time at which the daemon ends even with clients; infinite: it waits for them."""
         self.log(f"Starting control daemon using socket {pipe}/control")
         self.log(f"To connect CUDA applications to this daemon, set env {PIPE_ENV}={pipe}")
 
@@ -221,7 +222,7 @@ class Daemon:
         )
 
     def _start_server(self, uid: int) -> None:
-        """A process that ends with us: it waits for the end of a pipe that only we hold open."""
+        """Start a process that ends with the daemon: it waits for the end of a pipe that only the daemon holds open."""
         self.log(f"Starting new server for user {uid}")
         read_end, write_end = os.pipe()
         ready, told = os.pipe()
@@ -338,7 +339,7 @@ class Daemon:
         return ""
 
     def _put(self, limits: dict[int, int], words: list[str]) -> None:
-        """A UUID is taken for granted and has no effect: so does the real daemon."""
+        """Set a device's limit. A UUID is accepted and has no effect, as in the real daemon."""
         if words and words[0].isdigit():
             limits[self._at(words[0])] = _memory(words[1:])
 
@@ -440,7 +441,7 @@ def folder(variable: str, default: str) -> Path:
 
 
 def send_command(line: str) -> str:
-    """A command to the daemon, and its answer. Raises OSError where there is none."""
+    """Send a command to the daemon; return its answer. Raises OSError where there is no daemon."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
         control.settimeout(COMMAND_TIMEOUT_S)
         control.connect(str(folder(PIPE_ENV, DEFAULT_PIPE) / "control"))
@@ -491,7 +492,7 @@ def _serve(words: list[str]) -> int:
             if not sys.stderr.closed:
                 sys.stderr.write(f"{failed}\n")
             return 1
-        # Before anybody is told that it runs: who is told may end it at once.
+        # The handler is set before anybody is told that the daemon runs, since they may end it at once.
         signal.signal(signal.SIGTERM, lambda *_: daemon.command("quit -t 0"))
         if "-d" in words:
             os.write(told, b"1")
@@ -501,7 +502,7 @@ def _serve(words: list[str]) -> int:
 
 
 def main() -> int:
-    """The program. Exit code 0, or 1 with one line that says why."""
+    """Run the program. Exit code 0, or 1 with one line that says why."""
     words = sys.argv[1:]
     known = {"-d", "-f", "-v", "-S", "--static-partitioning", "-M", "-multiuser-server"}
     if set(words) - known:

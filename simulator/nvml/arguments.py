@@ -1,7 +1,7 @@
-"""Reading and writing the ctypes arguments that pynvml passes.
+"""Reads and writes the ctypes arguments that pynvml passes.
 
-``byref`` results hold their object in ``_obj``; buffers and arrays come as they are; handles are opaque pointers
-whose bits are ours: kind, GPU, epoch, serial. A missing output is NVML_ERROR_INVALID_ARGUMENT, as in the library.
+``byref`` results hold their object in ``_obj``; buffers and arrays come unchanged; handles are opaque pointers whose
+bits are ours: kind, GPU, epoch, serial. A missing output is NVML_ERROR_INVALID_ARGUMENT, as in the library.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class HandleKind(IntEnum):
-    """What a handle is of. 0 is no kind: a null pointer is never valid."""
+    """The kind of a handle. 0 is no kind: a null pointer is never valid."""
 
     GPU = 1
     MIG_DEVICE = 2
@@ -95,7 +95,7 @@ def put_fields(argument: Any, **fields: float | str | bytes) -> None:
 
 
 def check_version(argument: Any, *versions: int) -> int:
-    """The version that the caller put into a struct; ARGUMENT_VERSION_MISMATCH for another."""
+    """The version that the caller put into a struct; raises ARGUMENT_VERSION_MISMATCH for another."""
     found = int(target(argument).version)
     if found not in versions:
         raise NvmlError(codes.ARGUMENT_VERSION_MISMATCH)

@@ -1,4 +1,4 @@
-"""Which GPUs there are, and what each one is."""
+"""The GPUs of the node, and the facts of each."""
 
 from typing import Any
 
@@ -18,13 +18,13 @@ from simulator.nvml.codes import NvmlError
 from simulator.nvml.session import Device, Session, alias, on_device, on_system
 
 CPUS_PER_NUMA = 32
-"""CPUs that the simulated machine has on each NUMA node, in order."""
+"""The number of CPUs that the simulated machine has on each NUMA node, in order."""
 
 BITS = 64
 
 GRACE_FIRST_NUMA = 2
 GRACE_NUMA_STEP = 8
-"""NUMA nodes of GPU memory on Grace: they follow those of the CPUs, eight for each GPU."""
+"""The number of NUMA nodes of each GPU's memory on Grace: they follow those of the CPUs."""
 
 AFFINITY_MEMORY_NODES = 1
 
@@ -37,7 +37,7 @@ FIRMWARE = "96.00.99.00.01"
 INFOROM_IMAGE = "G520.0200.00.05"
 INFOROM_PARTS = 4
 INFOROM_OBJECTS = {0: "2.1", 1: "6.16", 2: "1.10"}
-"""nvmlInforomObject_t: for the manufacturer, ECC, power."""
+"""The versions of nvmlInforomObject_t: for the manufacturer, ECC, power."""
 
 
 @on_system
@@ -176,7 +176,7 @@ alias("nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo_v3")
 
 
 def write_pci(info: Any, device: Device) -> None:
-    """A GPU's nvmlPciInfo_t."""
+    """Write a GPU's nvmlPciInfo_t."""
     pci = device.spec.pci
     put_fields(
         info,
@@ -322,7 +322,7 @@ def nvmlDeviceGetVirtualizationMode(device: Device, mode: Any) -> None:
 
 @on_device()
 def nvmlDeviceGetGridLicensableFeatures_v4(device: Device, features: Any) -> None:
-    """A board that is used as it is needs no licence."""
+    """Report no licensable features: the board needs no licence."""
     del device
     put_fields(features, isGridLicenseSupported=0, licensableFeaturesCount=0)
 

@@ -9,7 +9,7 @@ from simulator.nvml.codes import NvmlError
 from simulator.nvml.session import Device, Session, alias, on_device, on_system
 
 SUPPORTED = 0x1 | 0x2 | 0x4 | 0x8 | 0x10
-"""Single- and double-bit ECC, P-state, XID and clock events."""
+"""The supported events: single- and double-bit ECC, P-state, XID and clock events."""
 
 MIG_CONFIG_CHANGE = 0x100
 
@@ -51,7 +51,7 @@ def nvmlDeviceRegisterEvents(device: Device, kinds: Any, events: Any) -> None:
 
 @on_system
 def nvmlEventSetWait_v2(session: Session, argument: Any, data: Any, timeout_ms: Any) -> None:
-    """The next event of the set; GPU_IS_LOST where one of its GPUs is lost and nothing else is left to tell."""
+    """The next event of the set; GPU_IS_LOST where one of its GPUs is lost and no other event is queued."""
 
     def lost(registration: tuple[int, int]) -> bool:
         session.check()

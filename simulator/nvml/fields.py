@@ -25,7 +25,7 @@ LAST_WITH_CRC_COUNTERS = 8
 MOST_FIELDS = 4096
 
 Field = Callable[[Device, int], int]
-"""A field's value from the device and the scope; NvmlError is the field's own return code."""
+"""A function from the device and the scope to a field's value; its NvmlError is the field's own return code."""
 
 
 def _pre_ampere(value: Callable[[Device], int]) -> Field:
@@ -53,7 +53,7 @@ def _linked(value: Callable[[Device], int]) -> Field:
 
 
 def _crc(value: Callable[[Device], int]) -> Field:
-    """Error totals that Hopper no longer has."""
+    """A field for an error total that Hopper no longer has."""
 
     def field(device: Device, _: int) -> int:
         device.need(device.spec.links and device.product.architecture.number <= LAST_WITH_CRC_COUNTERS)
@@ -63,7 +63,7 @@ def _crc(value: Callable[[Device], int]) -> Field:
 
 
 def _on_link(value: Callable[[Device], int]) -> Field:
-    """What one link saw; all of it is the first one's."""
+    """A field for a count of one link; the first link has all of it."""
 
     def field(device: Device, scope: int) -> int:
         link_end(device, scope)

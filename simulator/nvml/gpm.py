@@ -1,7 +1,7 @@
 """GPU performance monitoring (Hopper and newer): samples, and metrics between two of them.
 
-A sample is a moment on the hardware's clock and a scope (GPU, or one GPU instance); a metric is the mean of what the
-loads did between two samples.
+A sample is a moment on the hardware's clock and a scope (GPU, or one GPU instance); a metric is the mean of the loads
+between two samples.
 """
 
 import math
@@ -35,11 +35,11 @@ MOST_METRICS = 477
 PERCENT = 100.0
 FIRST_LINK_METRIC = 62
 LINK_METRICS = 36
-"""Metrics 62 to 97: receive and transmit rate of links 0 to 17."""
+"""The number of metrics from 62 to 97: receive and transmit rate of links 0 to 17."""
 
 OCCUPANCY = 0.6
 PIPES = {4: 0.15, 7: 1.0, 11: 0.02, 12: 0.25, 13: 0.1}
-"""Shares of SM (or, for 7, tensor) activity that the single pipes get."""
+"""The parts of SM (or, for 7, tensor) activity that the single pipes get."""
 
 
 class Sample(Struct, frozen=True):
@@ -167,7 +167,7 @@ _SIMPLE: dict[int, tuple[str, float]] = {
     **dict.fromkeys(range(40, 48), ("jpeg", PERCENT)),
     **dict.fromkeys(range(50, 52), ("ofa", PERCENT)),
 }
-"""Metric id to Activity field and factor. Rates are in MiB/s, the rest in percent."""
+"""The Activity field and the factor of each metric id. Rates are in MiB/s, the rest in percent."""
 
 
 def _metric(device: Device, metric_id: int, mean: Mean) -> float:

@@ -1,4 +1,4 @@
-"""How GPUs are linked: NVLink, NVSwitch fabric, PCIe levels and peer access."""
+"""The links of GPUs: NVLink, NVSwitch fabric, PCIe levels and peer access."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ REMOTE_SWITCH = 2
 SWITCH_BUS = 0xC4
 SWITCH_PORTS = 6
 FIRST_HIDDEN_SWITCH = 6
-"""NVLink versions (NVML's number) from 4.0 on show all ones in place of a switch's address."""
+"""The first NVLink version (NVML's number, for 4.0) that shows all ones in place of a switch's address."""
 
 P2P_OK = 0
 P2P_CHIPSET_NOT_SUPPORTED = 1
@@ -54,11 +54,11 @@ SUMMARY_HEALTHY = 1
 SUMMARY_LIMITED = 3
 
 DEFAULT_CLUSTER = "3f6a2c54-9d0b-5e71-8a4c-6e1f2b7d9c30"
-"""Cluster UUID of a GB200 node whose fleet names none."""
+"""The cluster UUID of a GB200 node whose fleet names none."""
 
 
 def link_end(device: Device, link: int) -> LinkEnd:
-    """What a link ends at. Raises NOT_SUPPORTED without NVLink, INVALID_ARGUMENT beyond the last link."""
+    """The end of a link. Raises NOT_SUPPORTED without NVLink, INVALID_ARGUMENT beyond the last link."""
     device.need(device.spec.links)
     if link >= len(device.spec.links):
         raise NvmlError(codes.INVALID_ARGUMENT)
@@ -66,7 +66,7 @@ def link_end(device: Device, link: int) -> LinkEnd:
 
 
 def is_active(device: Device, link: int) -> bool:
-    """Whether a link is up: neither end is down, and the GPU at the other end is there."""
+    """Whether a link is up: neither end is down, and the GPU at the other end is present."""
     end = link_end(device, link)
     if link in device.state.links_down:
         return False
@@ -211,7 +211,7 @@ def nvmlDeviceGetP2PStatus(device: Device, other: Any, capability: Any, status: 
 
 
 def _fabric(device: Device) -> tuple[bytes, int]:
-    """Cluster UUID and clique. A single HGX board's fabric is complete with a cluster of zeros.
+    """The cluster UUID and the clique. A single HGX board's fabric is complete with a cluster of zeros.
 
     Raises NOT_SUPPORTED for boards without a fabric manager's registration (before Hopper, or without switches).
     """

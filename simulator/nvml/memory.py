@@ -17,14 +17,14 @@ VOLATILE, AGGREGATE = 0, 1
 LOCATION_DRAM = 2
 LOCATIONS = 8
 LOCATIONS_ON_INSTANCE = (1, 7)
-"""L2 and SRAM: where a MIG device has counters of its own (uncorrected, volatile)."""
+"""The places where a MIG device has counters of its own (uncorrected, volatile): L2 and SRAM."""
 
 ROW_BANKS = 640
-"""Banks of the row remapper's histogram on an HBM board."""
+"""The number of banks in the row remapper's histogram on an HBM board."""
 
 
 def memory_mib(device: Device) -> tuple[int, int, int]:
-    """Total, reserved and used MiB of a GPU or a MIG device."""
+    """The total, reserved and used MiB of a GPU or a MIG device."""
     used = round(device.memory_used_mib())
     if device.is_mig:
         total = device.profile.memory_mib
@@ -66,7 +66,7 @@ def nvmlDeviceGetDefaultEccMode(device: Device, mode: Any) -> None:
 
 
 def ecc_count(device: Device, kind: int, counter: int) -> int:
-    """A total of nvmlDeviceGetTotalEccErrors; a MIG device has its volatile, uncorrected one."""
+    """A total of nvmlDeviceGetTotalEccErrors; a MIG device has only its volatile, uncorrected one."""
     if kind not in (CORRECTED, UNCORRECTED) or counter not in (VOLATILE, AGGREGATE):
         raise NvmlError(codes.INVALID_ARGUMENT)
     if device.gi is not None:
@@ -164,7 +164,7 @@ def nvmlDeviceGetRowRemapperHistogram(device: Device, values: Any) -> None:
 
 
 def _retired(device: Device, cause: int) -> list[int]:
-    """Addresses of retired pages (boards without a row remapper): one for each uncorrectable remapping."""
+    """The addresses of retired pages (boards without a row remapper): one for each uncorrectable remapping."""
     device.need(not device.product.architecture.row_remapper)
     count = device.state.remap.uncorrectable if cause == 1 else device.state.remap.correctable
     return [0x10000 * (i + 1) for i in range(count)]

@@ -14,7 +14,7 @@ from simulator.nvml.codes import NvmlError
 from simulator.nvml.session import Device, on_device
 
 GPU_PROFILES = 0x12
-"""NVML_GPU_INSTANCE_PROFILE_COUNT."""
+"""The value of NVML_GPU_INSTANCE_PROFILE_COUNT."""
 
 GPU_PROFILE_INFO_V2 = 0x02000098
 
@@ -30,10 +30,10 @@ def nvmlDeviceGetMigMode(device: Device, current: Any, pending: Any) -> None:
 
 @on_device()
 def nvmlDeviceSetMigMode(device: Device, mode: Any, activation: Any) -> None:
-    """Set the pending mode, and the current one too where nothing is in the way of it.
+    """Set the pending mode, and the current one too where no use of the GPU prevents it.
 
     Ampere needs a reset for it, which NVML does at once unless anything has the GPU open: a process, another NVML
-    client, events that this process listens to. Later architectures only want no process to run.
+    client, events that this process listens to. Later architectures only require that no process runs.
     """
     device.need(device.product.mig)
     wanted = number(mode)

@@ -29,13 +29,15 @@ from simulator.nvml.mig import by_id, write_placement
 from simulator.nvml.session import Device, on_compute_instance, on_device, on_gpu_instance
 
 COMPUTE_PROFILES = 0x9
-"""NVML_COMPUTE_INSTANCE_PROFILE_COUNT."""
+"""The value of NVML_COMPUTE_INSTANCE_PROFILE_COUNT."""
 
 COMPUTE_PROFILE_INFO_V2 = 0x02000088
 
 
 def _change(device: Device, step: Callable[[MigState], MigState]) -> MigState:
-    """Change the GPU's instances, tell event sets, give the new state. Raises the code of what the rules refuse."""
+    """Change the GPU's instances, tell event sets, return the new state. Raises the code of an operation that the rules
+    refuse.
+    """
     if device.state.recovery:
         raise NvmlError(codes.RESET_REQUIRED)
     after: list[MigState] = []

@@ -13,7 +13,7 @@ from simulator.nvml.session import Device, alias, on_device
 MIB = 2**20
 PERCENT = 100
 SAMPLE_US = 100_000
-"""Processes are sampled so often."""
+"""The time in microseconds between two samples of processes."""
 
 UTILIZATION_V1 = 0x01000018
 

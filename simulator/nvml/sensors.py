@@ -1,4 +1,4 @@
-"""What a board measures: utilisation, power and energy, temperatures, clocks and what holds them down."""
+"""A board's measurements: utilisation, power and energy, temperatures, clocks and the reasons that hold them down."""
 
 import time
 from typing import Any
@@ -28,7 +28,7 @@ PSTATE_IDLE = 8
 HBM_BUS_WIDTH = 2048
 
 POLICY_REASONS = {0: (2,), 1: (5, 6), 2: (4,), 3: (), 4: (0,), 5: (), 10: (), 11: ()}
-"""NVML_PERF_POLICY_* to bits of the clock event reasons whose time it counts."""
+"""The bits of the clock event reasons whose time each NVML_PERF_POLICY_* counts."""
 
 FIRST_WITH_JPEG = 7
 FIRST_WITH_OFA = 6
@@ -247,7 +247,7 @@ alias("nvmlDeviceGetSupportedClocksThrottleReasons", "nvmlDeviceGetSupportedCloc
 
 
 def violation_ns(device: Device, policy: int) -> int:
-    """Time that a policy has held the clocks down since the last reset."""
+    """The time in nanoseconds that a policy has held the clocks down since the last reset."""
     throttle = device.meter.throttle_ns
     return round(sum(throttle.get(bit, 0.0) for bit in POLICY_REASONS[policy]))
 

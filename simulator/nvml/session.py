@@ -37,7 +37,7 @@ class Session:
 
     @property
     def hardware(self) -> Hardware:
-        """The state at this moment."""
+        """The present state."""
         return self.simulation.hardware
 
     def next_serial(self) -> int:
@@ -47,14 +47,16 @@ class Session:
             return self._serial
 
     def check(self) -> None:
-        """What every call checks first."""
+        """Make the checks that every call makes first."""
         if not self.initialised:
             raise NvmlError(codes.UNINITIALIZED)
         if not self.hardware.driver_up:
             raise NvmlError(codes.DRIVER_NOT_LOADED)
 
     def delay(self, call: str, gpu: int | None = None) -> None:
-        """Take as long as the call is said to take, on that GPU or everywhere. Raises what it is said to fail with."""
+        """Take as long as an order said that the call takes, on that GPU or everywhere. Raises the code with which an
+        order said that it fails.
+        """
         hardware = self.hardware
         of_gpu = hardware.gpus[gpu] if gpu is not None and gpu < len(hardware.gpus) else None
         if hardware.slow or (of_gpu and of_gpu.slow):
@@ -65,13 +67,15 @@ class Session:
         self._fail(call, gpu)
 
     def delay_wait(self, call: str, gpus: Iterable[int]) -> None:
-        """Take as long as that very call is said to take on one of these GPUs: ``*`` is of calls with a handle."""
+        """Take as long as an order said for this very call on one of these GPUs: ``*`` is for calls with a handle."""
         seconds = max((self.hardware.gpus[gpu].slow.get(call, 0.0) for gpu in gpus), default=0.0)
         if seconds > 0:
             self.simulation.pause(seconds)
 
     def _fail(self, call: str, gpu: int | None) -> None:
-        """The state is looked at anew: a call may have begun to fail while it took its time."""
+        """Raise the code with which the call is to fail, if any. The state is read anew: a call may have begun to fail
+        while it took its time.
+        """
         hardware = self.hardware
         of_gpu = hardware.gpus[gpu].failing if gpu is not None and gpu < len(hardware.gpus) else {}
         if not hardware.failing and not of_gpu:
@@ -82,7 +86,7 @@ class Session:
                     raise NvmlError(table[name])
 
     def present(self) -> list[int]:
-        """GPUs in NVML's index order."""
+        """The GPUs in NVML's index order."""
         return [i for i, gpu in enumerate(self.hardware.gpus) if gpu.present]
 
     def open_gpu(self, index: int) -> Handle:
@@ -163,11 +167,11 @@ class Device:
         return Handle(HandleKind.GPU, self.index, self.state.epoch)
 
     def activity(self) -> telemetry.Activity:
-        """What the GPU, or the GPU instance behind the handle, does now."""
+        """The present activity of the GPU, or of the GPU instance behind the handle."""
         return telemetry.activity(self._loads(), self.product, self.state.limit_w, self.t)
 
     def memory_used_mib(self) -> float:
-        """What is held of its memory. The whole activity would be most of what a probe costs."""
+        """The used memory in MiB. It is read by itself: the whole activity would be most of what a probe costs."""
         return telemetry.memory_used_mib(self._loads(), self.t)
 
     def _loads(self) -> tuple[Load, ...]:
@@ -187,12 +191,12 @@ class Device:
         return migstate.uuid(self.spec.uuid, gi.id, ci.id)
 
     def refuse_mig_mode(self) -> None:
-        """NOT_SUPPORTED while MIG mode is on: figures of the whole GPU that the driver does not give then."""
+        """Raise NOT_SUPPORTED while MIG mode is on: the driver does not give figures of the whole GPU then."""
         if self.state.mig.enabled:
             raise NvmlError(codes.NOT_SUPPORTED)
 
     def need(self, supported: object) -> None:
-        """NOT_SUPPORTED unless the board has it."""
+        """Raise NOT_SUPPORTED unless the board has the feature."""
         if not supported:
             raise NvmlError(codes.NOT_SUPPORTED)
 
@@ -209,7 +213,7 @@ FUNCTIONS: dict[str, Body] = {}
 """Every simulated function by its C name; the first argument is the session."""
 
 MigHandles = Literal["refuse", "parent", "own"]
-"""What a function does with a MIG device's handle: NOT_SUPPORTED, the parent's answer, or its own."""
+"""A function's handling of a MIG device's handle: NOT_SUPPORTED, the parent's answer, or its own."""
 
 
 def bare(function: Body) -> Body:

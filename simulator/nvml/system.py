@@ -1,4 +1,4 @@
-"""Start and end of a session, texts of errors, the driver."""
+"""The start and end of a session, texts of errors, and the driver."""
 
 import ctypes
 from typing import Any
@@ -9,7 +9,7 @@ from simulator.nvml.codes import NvmlError
 from simulator.nvml.session import Session, alias, bare, on_system
 
 LIBRARY_PREFIX = "12."
-"""NVML's own version is the CUDA major version and the driver's."""
+"""The first part of NVML's own version, the CUDA major version; the driver's follows."""
 
 
 @bare

@@ -1,1 +1,1 @@
-"""What of the node is given out by claim: devices, counters and taints, and the ResourceSlices that say so."""
+"""The devices that the node gives out by claim: with counters and taints, in ResourceSlices."""

@@ -1,4 +1,4 @@
-"""The devices that a node offers by claim: what their ResourceSlices say of them. Pure.
+"""The devices that a node offers by claim, as its ResourceSlices describe them. Pure.
 
     NodeInventory, the GPUs given out by claim -> Offer: devices, and the counters that some of them share
 
@@ -29,7 +29,7 @@ from inventory.devices import Gpu, GpuUuid, NodeInventory
 from inventory.mig.plan import Slot
 
 MAX_STRING: Final = 64
-"""Of an attribute's text, and of a version's."""
+"""The longest text of an attribute, and of a version, in characters."""
 _STANDARD: Final = "resource.kubernetes.io"
 _VERSION_PARTS: Final = 3
 _BRANDS: Final[Mapping[str, str]] = {
@@ -43,7 +43,7 @@ _BRANDS: Final[Mapping[str, str]] = {
     "geforce-rtx": "GeForceRTX",
     "titan-rtx": "TitanRTX",
 }
-"""As NVIDIA's driver spells them, by the words of the inventory."""
+"""The brands as NVIDIA's driver spells them, by the inventory's words."""
 _NUMBER: Final = re.compile(r"\d{1,9}")
 
 
@@ -57,7 +57,7 @@ Attribute = int | bool | str | Version
 
 
 class Taint(Struct, frozen=True):
-    """``effect`` is NoSchedule or NoExecute."""
+    """A taint of a device. ``effect`` is NoSchedule or NoExecute."""
 
     key: str
     value: str
@@ -67,7 +67,8 @@ class Taint(Struct, frozen=True):
 class DraDevice(Struct, frozen=True):
     """One device of the node's pool. ``gpu`` is the GPU that it is, or with ``slot`` is a part of. ``capacity`` values
     are Kubernetes quantities, and so are those of ``consumes``: counters of the counter set of that name. ``shares``:
-    several claims may have parts of it, together so much, each as ``policies`` say of a capacity.
+    several claims may have parts of the device, together at most this much; ``policies`` has the request policy of each
+    capacity.
     """
 
     name: str
@@ -101,22 +102,24 @@ class DraDevice(Struct, frozen=True):
 
 
 class Offer(Struct, frozen=True):
-    """All that a node gives out by claim. Devices of one GPU stand together, in the node's order; each counter set is
-    of one GPU.
+    """All devices that a node gives out by claim. Devices of one GPU stand together, in the node's order; each counter
+    set is of one GPU.
     """
 
     devices: tuple[DraDevice, ...] = ()
     counters: tuple[CounterSet, ...] = ()
 
     def tainted(self, taints: Mapping[str, tuple[Taint, ...]]) -> "Offer":
-        """The same with these taints, by the device's name."""
+        """The offer with ``taints``, by the device's name."""
         if not any(taints.values()):
             return self
         devices = (structs.replace(each, taints=taints.get(each.name, ())) for each in self.devices)
         return structs.replace(self, devices=tuple(devices))
 
     def with_gone(self, before: "Offer", gone: Collection[GpuUuid]) -> "Offer":
-        """And what ``before`` had of the GPUs in ``gone``, unless another GPU has their place and name now."""
+        """The offer, with the devices that ``before`` had of the GPUs in ``gone``, unless another GPU has their place
+        and name now.
+        """
         names = {each.name for each in self.devices}
         lost = {each.gpu for each in before.devices if each.gpu in gone}
         lost -= {each.gpu for each in before.devices if each.name in names}
@@ -126,19 +129,19 @@ class Offer(Struct, frozen=True):
         return Offer((*self.devices, *devices), (*self.counters, *counters))
 
     def undivided(self) -> "Offer":
-        """The whole GPUs alone, for an API server that keeps no counters."""
+        """The offer with whole GPUs only, for an API server that keeps no counters."""
         whole = (structs.replace(each, consumes=None) for each in self.devices if each.slot is None)
         return Offer(tuple(whole))
 
     def unshared(self) -> "Offer":
-        """Without the GPUs that are given out by shares, for an API server that does not keep what makes shares of one:
-        it would give the first claim all of it.
+        """The offer without the GPUs that are given out by shares, for an API server that does not keep the fields of
+        shares: it would give the first claim all of a GPU.
         """
         return structs.replace(self, devices=tuple(each for each in self.devices if each.shares is None))
 
 
 def values(amounts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Capacities and counters as the API has them."""
+    """Capacities and counters as the API writes them."""
     return {name: {"value": value} for name, value in amounts.items()}
 
 
@@ -153,8 +156,8 @@ def _typed(value: Attribute) -> dict[str, object]:
 
 
 def offered(node: NodeInventory, claimed: Iterable[GpuUuid], shares: Mapping[GpuUuid, int] | None = None) -> Offer:
-    """The devices of the GPUs in ``claimed``, in the node's order, without taints. A GPU that can be divided has its
-    parts behind it; one of ``shares`` has one device that is given out in multiples of so many percent.
+    """The devices of the GPUs in ``claimed``, in the node's order, without taints. The parts of a GPU that can be
+    divided follow it; a GPU in ``shares`` has one device that is given out in multiples of that many percent.
     """
     wanted, steps = frozenset(claimed), shares or {}
     groups = link_groups(node)
@@ -219,7 +222,7 @@ def _part(node: NodeInventory, gpu: Gpu, part: Partition, counters: str) -> DraD
 
 
 def _common(node: NodeInventory, gpu: Gpu) -> dict[str, Attribute | None]:
-    """What a GPU's parts say as it does."""
+    """The attributes that a GPU's parts share with it."""
     major, minor = node.cuda_version
     return {
         "productName": gpu.product,
@@ -239,13 +242,15 @@ def _said(known: Mapping[str, Attribute | None]) -> dict[str, Attribute]:
 
 
 def _sayable(value: Attribute) -> bool:
-    """Whether the API takes it: an empty text says nothing, and a longer one would cost the whole slice."""
+    """Whether the API takes the attribute: an empty text says nothing, and one that is too long would cost the whole
+    slice.
+    """
     text = value.text if isinstance(value, Version) else value
     return not isinstance(text, str) or 0 < len(text) <= MAX_STRING
 
 
 def driver_version(text: str) -> Version | None:
-    """NVIDIA's ``550.107.02`` as ``550.107.2``; None for what is no such version."""
+    """NVIDIA's ``550.107.02`` as ``550.107.2``; None for a text that is not such a version."""
     parts = text.split(".")
     if not 0 < len(parts) <= _VERSION_PARTS or not all(_NUMBER.fullmatch(part) for part in parts):
         return None
@@ -257,9 +262,9 @@ def _version(numbers: Sequence[int]) -> Version:
 
 
 def link_groups(node: NodeInventory) -> dict[GpuUuid, int]:
-    """By GPU with NVLinks: the lowest index of the GPUs that it reaches over them, itself among them.
+    """The group of each GPU with NVLinks: the lowest index of the GPUs that it reaches over them, itself among them.
 
-    Equal numbers are what ``matchAttribute`` keeps together: GPUs in one group can talk without PCIe.
+    ``matchAttribute`` keeps equal numbers together: GPUs in one group can talk without PCIe.
     """
     group = list(range(len(node.gpus)))
     for at, row in enumerate(node.links):

@@ -1,8 +1,8 @@
-"""What the node offers by claim at this moment, and what is wrong with it: from the node state. Without I/O.
+"""The devices that the node offers by claim now, and their faults, from the node state. Without I/O.
 
 The devices themselves change only with the hardware and the layout, and are made once for each discovery; health
-becomes taints on them. A MIG device is as well as its GPU; one that exists has faults of its own besides. A GPU that
-was removed stays while a claim holds it, tainted so that its pods are evicted: without the device nobody would.
+becomes taints on them. A MIG device has its GPU's faults; one that exists has faults of its own besides. A GPU that was
+removed stays while a claim holds it, tainted so that its pods are evicted: without the device nobody would.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,9 +18,9 @@ GONE: Final = "the GPU is no longer there"
 
 
 class Offering:
-    """Of one node. ``held`` are the GPUs that claims have. ``_plain`` is the offer without taints, made of ``_made_of``
-    for ``_made_for``; ``_hosts`` are the GPU of each device, and its MIG instance where that exists; ``_gone`` are the
-    GPUs in it that are not on the node any more.
+    """The offer of one node. ``held`` are the GPUs that claims have. ``_plain`` is the offer without taints, made of
+    ``_made_of`` for ``_made_for``; ``_hosts`` are the GPU of each device, and its MIG instance where that exists;
+    ``_gone`` are the GPUs in it that are not on the node any more.
     """
 
     def __init__(self, node_state: NodeState, held: Callable[[], Collection[GpuUuid]]) -> None:
@@ -34,7 +34,7 @@ class Offering:
         self._hosts: Mapping[str, tuple[GpuUuid, MigUuid | None]] = {}
 
     def offer(self) -> Offer | None:
-        """With the taints of this moment; None where no GPU is given out by claim."""
+        """The offer with the taints that hold now; None where no GPU is given out by claim."""
         plain = self._present()
         if not plain.devices:
             return None
@@ -51,7 +51,7 @@ class Offering:
         return self._names
 
     def ailments(self) -> Iterator[tuple[DraDevice, str]]:
-        """Each device with what is wrong with it, empty where nothing is."""
+        """Each device with its fault in words, empty where it has none."""
         self._present()
         reasons = {
             host: GONE if host[0] in self._gone else self._node_state.ailment(*host)
@@ -61,7 +61,9 @@ class Offering:
             yield self._names[name], reasons[host]
 
     def refused(self) -> Iterator[tuple[str, str]]:
-        """The devices that a claim is not to get, with why: scheduled before the taint was seen."""
+        """The devices that a claim is not to get, with the reason: the claim was scheduled before the taint was
+        seen.
+        """
         withheld = self._node_state.withheld
         for device, ailment in self.ailments():
             reason = ailment or withheld.get(device.gpu)

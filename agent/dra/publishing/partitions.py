@@ -30,13 +30,13 @@ _CAPACITIES: Final = {
     "ofaEngines": "ofa-engines",
     "memory": "memory",
 }
-"""Capacity of a device, and the counter that it is taken from."""
+"""The counter that each capacity of a device is taken from."""
 MAX_COUNTERS: Final = 32
 _NO_LABEL: Final = re.compile(r"[^a-z0-9-]")
 
 
 class CounterSet(Struct, frozen=True):
-    """What the devices of one GPU share. Values are Kubernetes quantities."""
+    """The counters that the devices of one GPU share. Values are Kubernetes quantities."""
 
     name: str
     counters: Mapping[str, str]
@@ -52,12 +52,12 @@ class Partition(Struct, frozen=True):
 
 
 def device_name(gpu: Gpu) -> str:
-    """As NVIDIA's driver calls a whole GPU: by its minor, which pods' logs and device files show too."""
+    """The name that NVIDIA's driver gives a whole GPU: by its minor, which pods' logs and device files show too."""
     return f"gpu-{gpu.minor}"
 
 
 def partition_name(gpu: Gpu, profile: MigProfile, start: int) -> str:
-    """As NVIDIA's driver calls a MIG device: the profile without dots, its id, its first memory slice."""
+    """The name that NVIDIA's driver gives a MIG device: the profile without dots, its id, its first memory slice."""
     text = _NO_LABEL.sub("-", profile.name.lower().replace(".", "")).strip("-")
     return f"{device_name(gpu)}-mig-{text}-{profile.profile_id}-{start}"
 
@@ -74,13 +74,13 @@ def instance(gpu: Gpu | None, slot: Slot) -> MigInstance | None:
 
 
 def capacity(gpu: Gpu) -> dict[str, str]:
-    """The whole GPU's, beside its memory: the most that any of its profiles has."""
+    """The whole GPU's capacity, beside its memory: the most that any of its profiles has."""
     amounts = [_amounts(profile) for profile in _placed(gpu)]
     return {name: str(max(each[name] for each in amounts)) for name in _CAPACITIES if name != "memory" and amounts}
 
 
 def counter_set(gpu: Gpu) -> CounterSet:
-    """What the whole GPU consumes. No device of another GPU does."""
+    """The counters that the whole GPU consumes, and no device of another GPU."""
     totals = _totals(gpu)
     return CounterSet(
         f"{device_name(gpu)}-counter-set", {name: _quantity(name, value) for name, value in totals.items()}
@@ -88,8 +88,8 @@ def counter_set(gpu: Gpu) -> CounterSet:
 
 
 def partitions(gpu: Gpu) -> Iterator[Partition]:
-    """The smallest profiles first, each at the place first that takes the fewest from the others: readers go in order,
-    and take the first that fits.
+    """All partitions, the smallest profiles first, each first at the place that takes the fewest from the others:
+    readers go in order, and take the first that fits.
     """
     limited = _limits(gpu)
     placer = Placer(gpu.mig_profiles)

@@ -1,4 +1,4 @@
-"""Shares of a GPU that claims may ask for: one device that several claims have parts of, as much as they say. Pure.
+"""Shares of a GPU that claims may ask for: one device of which each claim has as much as it asks for. Pure.
 
     Gpu, granularity -> amounts(gpu, step), policies(gpu, step);  consumed(capacity of a result) -> Share
 
@@ -25,7 +25,7 @@ PERCENTS: Final = 100
 
 
 class Share(Struct, frozen=True):
-    """What a claim has of a GPU: its limits as a client of MPS."""
+    """The part of a GPU that a claim has: its limits as a client of MPS."""
 
     memory_mib: int
     percent: int
@@ -41,7 +41,7 @@ NONE: Final = Share(0, 0)
 
 
 def share_name(gpu: Gpu) -> str:
-    """The device that shares are of."""
+    """The name of the device that shares are parts of."""
     return f"{device_name(gpu)}-shares"
 
 
@@ -55,8 +55,8 @@ def amounts(gpu: Gpu) -> dict[str, str]:
 
 
 def policies(gpu: Gpu, step: int) -> dict[str, Mapping[str, object]]:
-    """By capacity, what a request is rounded up to, and what a claim gets that does not name it: one step of percents,
-    and as much of the memory.
+    """The request policy of each capacity: a request's granularity, and the default of a claim that does not name the
+    capacity, which is one step of percents, and as much of the memory.
     """
     part = max(1, gpu.memory_mib * step // PERCENTS)
     return {
@@ -66,7 +66,7 @@ def policies(gpu: Gpu, step: int) -> dict[str, Mapping[str, object]]:
 
 
 def consumed(capacity: Mapping[str, str], driver: str, where: str) -> Share:
-    """What the scheduler gave a claim. Raises ClaimError for what is no share."""
+    """The share that the scheduler gave a claim. Raises ClaimError for a capacity that is not a share."""
     plain = {name.removeprefix(f"{driver}/"): value for name, value in capacity.items()}
     try:
         mib = memory_mib(plain.get(MEMORY, ""))

@@ -1,5 +1,5 @@
-"""ResourceSlices of one node: from its devices to the objects, and from what lies on the server to what must be
-written. Pure.
+"""ResourceSlices of one node: the objects for its devices, and the writes that bring the server's objects in line with
+them. Pure.
 
     contents(offer) -> wanted slices; sync(found, wanted) -> Sync: deletes, updates and creates, in that order
 
@@ -24,8 +24,9 @@ from kube.resources import Resource
 
 RESOURCE_SLICES: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice")
 MAX_DEVICES: Final = 64
-"""128 are allowed where no device has taints or counters: chunks that change their size with a taint would rewrite
-slices that have nothing to do with it."""
+"""The most devices in a slice. The API allows 128 where no device has taints or counters, but slices that change their
+size with a taint would rewrite slices that have nothing to do with it.
+"""
 MAX_COUNTER_SETS: Final = 8
 DEVICES: Final = "devices"
 COUNTERS: Final = "sharedCounters"
@@ -42,8 +43,8 @@ Items = Sequence[Mapping[str, Any]]
 
 
 class SliceSpec(Struct, frozen=True, rename="camel"):
-    """``spec`` as far as it is ours. Lists stay as they came: a node has hundreds of devices, which are looked into one
-    slice at a time.
+    """The fields of ``spec`` that the driver writes. Lists stay undecoded: a node has hundreds of devices, which are
+    looked into one slice at a time.
     """
 
     driver: str
@@ -69,7 +70,7 @@ class FoundSlice(Struct, frozen=True):
 
 
 class Content(Struct, frozen=True):
-    """What one slice is to have beside its pool: devices or counter sets."""
+    """The content of one slice beside its pool: devices or counter sets."""
 
     devices: tuple[DraDevice, ...] = ()
     counters: tuple[CounterSet, ...] = ()
@@ -80,7 +81,7 @@ class Content(Struct, frozen=True):
 
     @property
     def items(self) -> Items:
-        """As the API has them."""
+        """The devices or counter sets as the API writes them."""
         sets = [{"name": each.name, "counters": values(each.counters)} for each in self.counters]
         return sets or [device.content() for device in self.devices]
 
@@ -104,7 +105,9 @@ class Pool(Struct, frozen=True):
     owner: Mapping[str, Any]
 
     def slice_name(self, index: int) -> str:
-        """Fixed for each index, so that a create whose answer was lost makes no second one; readers go by name."""
+        """The name of the slice with this index. It is fixed, so that a create whose answer was lost makes no second
+        slice; readers go by name.
+        """
         name = f"{index:05x}-{self.driver}-{self.node_name}"
         if len(name) <= MAX_NAME:
             return name
@@ -113,7 +116,8 @@ class Pool(Struct, frozen=True):
 
 
 def contents(offer: Offer) -> tuple[Content, ...]:
-    """The content of each slice. A pool without devices has one empty slice: without any it would not exist.
+    """The content of each slice. A pool without devices has one empty slice: without any slice the pool would not
+    exist.
 
     A GPU that shares counters with its parts has slices of its own, so that its taint rewrites no other GPU's.
     """
@@ -138,8 +142,9 @@ def contents(offer: Offer) -> tuple[Content, ...]:
 def sync(
     pool: Pool, found: Sequence[FoundSlice], wanted: Sequence[Content], unkept: Collection[str] = frozenset()
 ) -> Sync:
-    """From the ``found`` slices of this driver on this node to ``wanted``. Nothing where all is as it should be:
-    slices that lack ``unkept`` fields, which the server drops, are. Else they would be written without end.
+    """The writes that lead from the ``found`` slices of this driver on this node to ``wanted``; none where all are as
+    wanted. Slices that lack only ``unkept`` fields, which the server drops, count as such, or they would be written
+    without end.
     """
     by_name = {each.metadata.name: each for each in found}
     names = [pool.slice_name(index) for index in range(len(wanted))]
@@ -187,7 +192,9 @@ def counted(body: Mapping[str, Any]) -> bool:
 def _parts(
     wanted: Mapping[str, Any], there: Mapping[str, Any]
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """What of a device has fields behind feature gates, beside what the server has of it: itself and its capacities."""
+    """The parts of a device that have fields behind feature gates, each beside the server's part: the device itself and
+    its capacities.
+    """
     yield wanted, there
     capacities = there.get(CAPACITY) or {}
     for name, amount in wanted.get(CAPACITY, {}).items():
@@ -227,8 +234,8 @@ def _same(there: FoundSlice, content: Content, unkept: Collection[str]) -> bool:
 
 
 def _kept(wanted: Mapping[str, Any], there: Mapping[str, Any], unkept: Collection[str]) -> Mapping[str, Any]:
-    """``wanted`` without the ``unkept`` fields that ``there`` has not: one that it has, from when the server kept it,
-    is compared as any other.
+    """``wanted`` without the ``unkept`` fields that ``there`` lacks. A field that ``there`` has, from when the server
+    kept it, is compared as any other.
     """
     if not unkept:
         return wanted
@@ -242,7 +249,7 @@ def _kept(wanted: Mapping[str, Any], there: Mapping[str, Any], unkept: Collectio
 
 
 def _timeless(device: Mapping[str, Any]) -> dict[str, Any]:
-    """The device as we say it: the server adds to each taint when it first saw it."""
+    """The device without ``timeAdded``, which the server adds to each taint."""
     taints = device.get("taints")
     if not taints:
         return dict(device)

@@ -1,9 +1,9 @@
-"""Keeps the node's ResourceSlices on the API server as they are to be.
+"""Writes the node's ResourceSlices to the API server, and again where they differ.
 
     publish(offer) -> SlicePublisher -> API server; watch of the node's own slices -> written again where they differ
 
-A kubelet that starts deletes all slices of its node, and those of a driver 30 s after it was last connected: so they
-are watched. Nothing is asked of the API server before something is to be published.
+A kubelet that starts deletes all slices of its node, and those of a driver 30 s after it was last connected: so the
+slices are watched. Nothing is asked of the API server before something is to be published.
 """
 
 import asyncio
@@ -48,20 +48,20 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S: Final = 0.2
 RESYNC_S: Final = (1800.0, 3600.0)
-"""How often they are compared beside the watch."""
+"""The range in seconds of the time between two comparisons with the server, beside the watch."""
 RETRY_SERVED_S: Final = 60.0
 
 
 class SlicePublisher:
-    """A follower of the API server. ``publish`` returns at once; ``say`` hears what is wrong, one line each.
+    """A follower of the API server. ``publish`` returns at once; ``say`` gets the problems, one line each.
 
     ``_wanted`` is written by ``publish`` alone: None before anything is to be published, and after everything was
     withdrawn no slice is left. Once the server was seen to keep no counters ``_whole_only`` is true for good: parts of
-    GPUs that nothing keeps apart are never published. So is ``_unshared`` once it kept no shares. ``_dropped`` are the
-    fields that it did not keep when they were last written.
+    GPUs that nothing keeps apart are never published. ``_unshared`` becomes true for good once the server kept no
+    shares. ``_dropped`` are the fields that the server did not keep when they were last written.
 
     ``note`` is a file that is there from before the first slice until the last is gone: an agent that finds it, and
-    that offers nothing, withdraws what one before it has left. No other asks the API server for slices.
+    that offers nothing, withdraws the slices of an agent before it. No other agent asks the API server for slices.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SlicePublisher:
         self._dropped: tuple[str, ...] = ()
 
     def publish(self, offer: Offer | None) -> None:
-        """The node offers exactly this; None: the driver serves nothing here."""
+        """Offer exactly ``offer`` from now on; None: the driver serves nothing here."""
         begins = offer is not None or self._may_be_left
         if offer == self._wanted and (offer is not None or not (begins or self._begun.is_set())):
             return
@@ -100,7 +100,7 @@ class SlicePublisher:
 
     @property
     def settled(self) -> bool:
-        """Whether what was published last has arrived."""
+        """Whether the last published offer has arrived."""
         return self._wanted is None or (self._writer is not None and self._writer.settled)
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
@@ -158,7 +158,7 @@ class SlicePublisher:
             points.after(Failpoint.SLICES_FORGOTTEN)
 
     async def _until_served(self, client: Client) -> None:
-        """Return when the API server serves slices; say once that it does not."""
+        """Return when the API server serves slices; report once that it does not."""
         while True:
             try:
                 if RESOURCE_SLICES.api_version in await client.group_versions():
@@ -170,7 +170,7 @@ class SlicePublisher:
             await self._clock.wait(asyncio.Event(), RETRY_SERVED_S)
 
     def _heard(self, change: Change[FoundSlice]) -> None:  # noqa: ARG002 - the copy as a whole is compared
-        """A slice is other than it was: one of our own writes, or another client's."""
+        """Compare all slices with the offer after a slice has changed, by our own writes or another client's."""
         if self._writer is None or self._slices is None or self._pool is None or not self._writer.settled:
             return
         if self._sync(self._pool, tuple(self._slices.objects()), self._wanted):
@@ -183,14 +183,16 @@ class SlicePublisher:
         return sync(pool, found, contents(wanted.unshared() if self._unshared else wanted), self._dropped)
 
     async def _carry_out(self, client: Client, todo: Sync) -> bool:
-        """False where the server keeps no counters, or no shares: nothing that needs them was written behind that."""
+        """Write ``todo``. False where the server keeps no counters, or no shares: no slice that needs them was written
+        behind that.
+        """
         for slice_ in todo.deletes:
             with contextlib.suppress(NotFoundError):
                 points.before(Failpoint.SLICE_REMOVED)
                 await client.delete(RESOURCE_SLICES, slice_.metadata.name, uid=slice_.metadata.uid)
                 points.after(Failpoint.SLICE_REMOVED)
         lost = set(self._dropped) if todo.updates or todo.creates else set()
-        # Counters first, whichever are new: without them no device that consumes any may be there.
+        # New counter sets are written first: without them no device that consumes any may be there.
         for body in sorted((*todo.updates, *todo.creates), key=lambda body: COUNTERS not in body["spec"]):
             gone = await self._write(client, body)
             if not self._whole_only and {COUNTERS, CONSUMES} & set(gone):
@@ -209,7 +211,7 @@ class SlicePublisher:
         return True
 
     async def _write(self, client: Client, body: Mapping[str, Any]) -> tuple[str, ...]:
-        """The fields that the server did not keep."""
+        """Write one slice; return the fields that the server did not keep."""
         try:
             if "resourceVersion" in body["metadata"]:
                 points.before(Failpoint.SLICE_CHANGED)
@@ -236,7 +238,7 @@ class SlicePublisher:
 
 
 async def _owner(client: Client, node_name: str) -> dict[str, Any]:
-    """The Node's reference: slices go with it."""
+    """The reference to the Node as owner: slices go with it."""
     node = await client.get(NODES, node_name, Metadata)
     return {
         "apiVersion": NODES.api_version,

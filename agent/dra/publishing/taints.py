@@ -1,4 +1,4 @@
-"""Taints of devices given out by claim: what is wrong with a GPU, as the scheduler and the evictor read it. Pure.
+"""Taints of devices given out by claim: the faults of a GPU, as the scheduler and the evictor read them. Pure.
 
 Keys are NVIDIA's where it has one. A taint goes when the device is well again: health decides, not a restart. NoExecute
 stands where the containers on the GPU have lost it in any case, so that their pods are better off elsewhere.
@@ -20,7 +20,9 @@ LOST: Final = Taint(LOST_KEY, "", NO_EXECUTE)
 
 
 def taints(health: DeviceHealth, withheld: str | None) -> tuple[Taint, ...]:
-    """Of one GPU. ``withheld``: why it is given to no new container, health aside; None where it is not."""
+    """The taints of one GPU. ``withheld``: why it is given to no new container, health aside; None where it is not
+    withheld.
+    """
     found: dict[Taint, None] = {}
     if not health.advertised_healthy:
         for fault in health.faults:

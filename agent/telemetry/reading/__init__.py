@@ -1,1 +1,1 @@
-"""What one pass over NVML reads of a GPU: everything that is exported, on the GPU's own thread."""
+"""Reads all exported figures of a GPU in one pass over NVML, on the GPU's own thread."""

@@ -25,11 +25,11 @@ LEAST_LIMIT = "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN"
 GREATEST_LIMIT = "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX"
 FABRIC = frozenset({FABRIC_STATUS, FABRIC_ERROR, FABRIC_CLIQUE, FABRIC_CLUSTER, FABRIC_HEALTH})
 FAILED = 4
-"""DCGM's word for a fabric that is done with an error: NVML has a state and an error."""
+"""DCGM's value for a fabric that is done with an error: NVML has a state and an error."""
 
 
 def read(handle: Any, links: list[int], wanted: frozenset[str]) -> tuple[Values, Texts]:
-    """Those of ``wanted`` that the board gives; ``links`` are its NVLinks. Raises GpuLost, DriverUnavailable."""
+    """The figures in ``wanted`` that the board gives; ``links`` are its NVLinks. Raises GpuLost, DriverUnavailable."""
     values = {**dict(_values(handle, links, wanted)), **dict(_limits(handle, wanted)), **dict(_banks(handle, wanted))}
     fabric, texts = _fabric(handle) if wanted & FABRIC else ({}, {})
     return {**values, **fabric}, texts

@@ -14,16 +14,16 @@ from agent.telemetry.fields import GPM_METRICS, GPM_USUAL
 from agent.telemetry.reading.readings import Values
 
 SHORTEST_S = 0.1
-"""Samples that are closer together give noise (NVML's own advice)."""
+"""The shortest time in seconds between two samples: closer ones give noise (NVML's own advice)."""
 MOST_RATIO = 1.05
-"""Above it a share of the time is no figure: an instance was made anew between the samples."""
+"""The largest share of the time that counts as a figure: above it an instance was made anew between the samples."""
 
 _Metrics = tuple[tuple[str, tuple[int, float]], ...]
 _USUAL: _Metrics = tuple(GPM_USUAL.items())
 
 
 class _Scope:
-    """Two buffers: the last sample, and the one that is taken next."""
+    """The two buffers of one scope: the last sample, and the one that is taken next."""
 
     def __init__(self) -> None:
         self.last: Any = must(pynvml.nvmlGpmSampleAlloc)
@@ -38,7 +38,7 @@ class GpmReader:
         self._scopes: dict[int | None, _Scope] = {}
         self._supported: bool | None = None
         self._request: Any = None
-        """Made with the first figures: it is 19 KiB, and many GPUs have none."""
+        """The request for figures, made with the first ones: it is 19 KiB, and many GPUs have none."""
         self._metrics = _USUAL
         self._wanted: frozenset[str] = frozenset()
 
@@ -49,7 +49,7 @@ class GpmReader:
             self._metrics = tuple(item for item in GPM_METRICS.items() if item[0] in names or item[0] in GPM_USUAL)
 
     def read(self, handle: Any, gi_id: int | None, now_s: float) -> Values:
-        """Figures since the last read of this scope; none the first time, or where there is no GPM.
+        """The figures since the last read of this scope; none the first time, or where there is no GPM.
 
         Raises GpuLost, DriverUnavailable.
         """
@@ -103,7 +103,7 @@ class GpmReader:
         return found
 
     def keep(self, gi_ids: set[int]) -> None:
-        """Drop the instances that are not among these."""
+        """Drop the instances that are not in ``gi_ids``."""
         for gi_id in [scope for scope in self._scopes if scope is not None and scope not in gi_ids]:
             self.forget(gi_id)
 

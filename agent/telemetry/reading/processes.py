@@ -1,4 +1,4 @@
-"""The processes on a GPU, and their use of it, from NVML's lists and samples. On the GPU's own thread."""
+"""The processes on a GPU, and their use of it, from NVML's lists and samples. They are read on the GPU's own thread."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from agent.telemetry.reading.readings import ProcessReading
 
 MIB = 1 << 20
 MOST = 512
-"""Processes of one GPU that are told apart, those with the most memory first. The others have no pod."""
+"""The most processes of one GPU that are told apart, those with the most memory first. The others have no pod."""
 NO_INSTANCE = 0xFFFFFFFF
 MOST_PERCENT = 100
 
@@ -29,7 +29,7 @@ class Samples(Struct, frozen=True):
 
 
 def read(handle: Any, samples: Samples | None) -> tuple[ProcessReading, ...]:
-    """Every process on the GPU or its instances, with its weights. Raises GpuLost, DriverUnavailable."""
+    """All processes on the GPU or its instances, with their weights. Raises GpuLost, DriverUnavailable."""
     found: dict[tuple[int, int | None], float | None] = {}
     for listing in _LISTS:
         for context in figure(listing, handle) or ():
@@ -48,10 +48,10 @@ def read(handle: Any, samples: Samples | None) -> tuple[ProcessReading, ...]:
 
 
 def read_samples(handle: Any, since_us: int) -> Samples | None:
-    """Utilisation by process since the time stamp; None where the driver does not give it (MIG mode, old boards).
+    """The utilisation by process since the time stamp; None where the driver does not give it (MIG mode, old boards).
 
-    Samples of idle moments are left out by NVML, so that a process's weight is the sum of its samples and not their
-    mean. Raises GpuLost, DriverUnavailable.
+    NVML leaves out samples of idle moments, so that a process's weight is the sum of its samples and not their mean.
+    Raises GpuLost, DriverUnavailable.
     """
     try:
         raw = pynvml.nvmlDeviceGetProcessUtilization(handle, since_us)
@@ -65,7 +65,7 @@ def read_samples(handle: Any, since_us: int) -> Samples | None:
     weights: dict[int, tuple[float, float, float, float]] = {}
     newest_us = since_us
     for sample in raw:
-        # An entry that the driver left unwritten is no sample, and its time stamp would hide later ones.
+        # An entry that the driver left unwritten is not a sample, and its time stamp would hide later ones.
         if (
             sample.timeStamp <= since_us
             or max(sample.smUtil, sample.memUtil, sample.encUtil, sample.decUtil) > MOST_PERCENT

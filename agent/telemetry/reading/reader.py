@@ -1,7 +1,7 @@
-"""One pass over one GPU: everything that is exported about it, in one go, on the GPU's own thread.
+"""One pass over one GPU: reads everything that is exported about it, in one go, on the GPU's own thread.
 
 A figure that the board, its mode or its driver does not give is left out; only a GPU or a driver that is gone ends the
-pass. Numbers that NVML uses for "not available" never get past here.
+pass. Numbers that NVML uses for "not available" never get past this module.
 """
 
 import math
@@ -71,7 +71,7 @@ _SINGLE: tuple[tuple[str, Callable[..., Any], tuple[int, ...], float], ...] = (
     ("DCGM_FI_DEV_PERSISTENCE_MODE", pynvml.nvmlDeviceGetPersistenceMode, (), 1),
     (CLOCK_REASONS, pynvml.nvmlDeviceGetCurrentClocksEventReasons, (), 1),
 )
-"""Field, NVML function, its arguments after the handle, factor."""
+"""The NVML function, its arguments after the handle and the factor for each field."""
 
 
 LINK_ERRORS = frozenset({CRC_FLIT, CRC_DATA, REPLAY, RECOVERY})
@@ -84,7 +84,9 @@ _TEXTS: tuple[tuple[str, Callable[..., Any], tuple[int, ...]], ...] = (
     ("DCGM_FI_DEV_POWER_INFOROM_VER", pynvml.nvmlDeviceGetInforomVersion, (pynvml.NVML_INFOROM_POWER,)),
     ("DCGM_FI_DEV_INFOROM_IMAGE_VER", pynvml.nvmlDeviceGetInforomImageVersion, ()),
 )
-"""Label, NVML function, its arguments after the handle. They do not change under a running driver."""
+"""The NVML function and its arguments after the handle for each label. The values do not change under a running
+driver.
+"""
 
 
 class GpuReader:
@@ -92,7 +94,7 @@ class GpuReader:
 
     def __init__(self, wanted: frozenset[str]) -> None:
         self.wanted = wanted
-        """Names of the single figures to ask for: a figure that is not exported costs no call."""
+        """The names of the single figures to ask for: a figure that is not exported costs no call."""
         self._gpm = GpmReader()
         self._session = -1
         self._seen_us = 0
@@ -100,7 +102,7 @@ class GpuReader:
         self._texts: dict[str, str | None] = {}
 
     def read(self, handle: Any, gpu: Gpu, session: int, now_s: float) -> GpuReading:
-        """A pass. ``session`` counts NVML sessions: samples of an older one are of no use.
+        """Read the GPU once. ``session`` counts NVML sessions: samples of an older one are of no use.
 
         Raises GpuLost, DriverUnavailable.
         """
@@ -146,7 +148,7 @@ class GpuReader:
         )
 
     def close(self) -> None:
-        """Give NVML's buffers back."""
+        """Give NVML its buffers back."""
         self._gpm.clear()
 
     def _singles(self, handle: Any) -> Values:
@@ -201,7 +203,7 @@ def _rates(handle: Any) -> Iterator[tuple[str, float]]:
 
 
 def _memory(handle: Any) -> Values:
-    """Framebuffer of a GPU or a MIG device, MiB."""
+    """The framebuffer figures of a GPU or a MIG device, MiB."""
     found: Values = {}
     memory = figure(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     reserved = 0
@@ -240,7 +242,7 @@ def _licence(handle: Any) -> Values:
 
 
 def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
-    """Every field value in one call, and how many of ``links`` are up (None where the driver does not say)."""
+    """All field values, read in one call, and how many of ``links`` are up (None where the driver does not say)."""
     states = [(NVLINK_STATE, link) for link in links]
     traffic = [(NVLINK_TX_KIB, ALL_LINKS), (NVLINK_RX_KIB, ALL_LINKS)] if links else []
     asked = [*((field, 0) for field in FIELD_VALUES), *traffic, *states]
@@ -260,7 +262,9 @@ def _field_values(handle: Any, links: list[int]) -> tuple[Values, int | None]:
 
 
 def _traffic(handle: Any, links: list[int]) -> Values:
-    """The traffic of each of these links, KiB. A call of its own, made only where these figures are exported."""
+    """The traffic of each of these links, KiB. This is a call of its own, made only where these figures are
+    exported.
+    """
     asked = [(way, link) for link in links for way in (NVLINK_TX_KIB, NVLINK_RX_KIB)]
     answers = figure(pynvml.nvmlDeviceGetFieldValues, handle, asked) if asked else None
     if answers is None:
@@ -274,7 +278,9 @@ def _traffic(handle: Any, links: list[int]) -> Values:
 
 
 def _link_errors(handle: Any, links: list[int], lacking: frozenset[str]) -> Values:
-    """Sums over the links of what the board has no total of: by field values, else by the older counters."""
+    """Sums over the links of the figures of which the board has no total: by field values, else by the older
+    counters.
+    """
     found: Values = {}
     fields = {field: name for field, name in LINK_FIELDS.items() if name in lacking}
     asked = [(field, link) for field in fields for link in links]

@@ -34,10 +34,11 @@ class InstanceReading(Struct, frozen=True):
 
 
 class GpuReading(Struct, frozen=True):
-    """One GPU, read in one go at ``at_s`` (monotonic). ``first``: nothing to compare with yet, so no GPM figures.
+    """One GPU, read in one go at ``at_s`` (monotonic). ``first``: there is no earlier sample to compare with, so there
+    are no GPM figures.
 
-    ``processes_sampled`` tells whether the driver gave utilisation by process; ``links_up`` how many of the NVLinks
-    that were ever up are so now, of ``links``. ``texts`` are values for labels, by field name.
+    ``processes_sampled`` tells whether the driver gave utilisation by process; ``links_up`` how many of the ``links``
+    NVLinks that were ever up are up now. ``texts`` are values for labels, by field name.
     """
 
     uuid: GpuUuid

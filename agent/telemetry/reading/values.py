@@ -1,4 +1,4 @@
-"""NVML's numbers, without its ways to say that there is none."""
+"""Turns NVML's numbers into figures; its ways to say "no value" become None."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import pynvml
 
 BLANK = 0x7FFFFFF0
 BLANK_64 = 0x7FFFFFFFFFFFFFF0
-"""DCGM's "no value" and the like begin here; NVML's own are all ones."""
+"""The smallest of the 64-bit numbers by which DCGM says "no value" and the like; NVML's own are all ones."""
 
 _MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 _NARROW = frozenset({1, 5, 6})
@@ -21,7 +21,7 @@ def number(value: Any) -> float | None:
 
 
 def field_value(answer: Any) -> float | None:
-    """What one of nvmlDeviceGetFieldValues' answers says; None where it says nothing."""
+    """The figure in one of nvmlDeviceGetFieldValues' answers; None where it has none."""
     if answer.nvmlReturn != pynvml.NVML_SUCCESS or answer.valueType not in _MEMBERS:
         return None
     value = getattr(answer.value, _MEMBERS[answer.valueType])

@@ -17,7 +17,7 @@ class Failpoint(StrEnum):
     LAYOUT = "file.layout"
     """layout.json, the modes that GPUs are in, replaces the one before."""
     MIG_JOURNAL = "file.mig-journal"
-    """What is being done to a GPU's MIG, or was done, is on disk."""
+    """The journal of a GPU's MIG change is on disk: the step under way, or the one that was done."""
     LAST_GOOD_CONFIG = "file.last-good-config"
     """The configuration in use is kept as the last good one."""
     CONFIG_NAME = "file.config-name"

@@ -91,8 +91,7 @@ class HalfGang(Rule):
                 yield Wrong((str(subject),), f"pod set {name} is admitted with {count} of at least {least} pods")
             mine = [pod for pod in there if len(given) == 1 or api.label(pod, api.POD_SET) == name]
             placed = {api.uid(pod) for pod in mine if api.is_bound(pod) or api.is_over(pod)}
-            runs = any(map(api.is_bound, mine))
-            if runs and len(placed) < count - ended.get(name, 0):
+            if any(map(api.is_bound, mine)) and len(placed) < count - ended.get(name, 0):
                 waiting = sum(map(api.is_gated, mine))
                 said = f", {waiting} wait behind a gate" if waiting else ""
                 yield Wrong((str(subject),), f"{len(placed)} of {count} pods of pod set {name} have a node{said}")

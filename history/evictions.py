@@ -90,11 +90,9 @@ class TooSoon(Rule):
     def _least_s(self, workload: Json, queue: str, at_s: float) -> float:
         since_s, now, before = self._minimum.get(queue, (0.0, None, None))
         said = [now] if at_s - since_s > _CHANGED_S else [now, before]
-        return min(self._general_s(workload) if each is None else each for each in said)
-
-    def _general_s(self, workload: Json) -> float:
         settings, name = self.world.settings, priority_class(workload)
-        return settings.minimum_runtime_by_class.get(name, settings.minimum_runtime_s)
+        general_s = settings.minimum_runtime_by_class.get(name, settings.minimum_runtime_s)
+        return min(general_s if each is None else each for each in said)
 
 
 def priority_class(workload: Json) -> str:

@@ -1,4 +1,4 @@
-"""Whatever was accepted has a decision, or a reason why there is none."""
+"""Every job that was accepted has a decision, or a reason why there is none."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -31,9 +31,9 @@ class Forgotten(Rule):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self._asked: dict[Key, tuple[str, Counter[str] | None]] = {}
-        """Of each Workload that waits its ClusterQueue and what it asks for, None where that is not known."""
+        """The ClusterQueue of each Workload that waits, and its requests; None where these are not known."""
         self._in: dict[str, set[Key]] = {}
-        """By ClusterQueue those in ``_asked``."""
+        """The Workloads of ``_asked`` by ClusterQueue."""
         self._roomy: set[str] = set()
         """Trees, by their first ClusterQueue, in which all who wait would fit."""
 
@@ -153,7 +153,7 @@ class Forgotten(Rule):
 
 
 def _asked(workload: Json) -> Counter[str] | None:
-    """What it asks for at most; None where claims or a RuntimeClass are part of it."""
+    """The most that a Workload asks for; None where claims or a RuntimeClass are part of it."""
     total: Counter[str] = Counter()
     for each in api.rows(workload, "spec", "podSets"):
         spec, count = api.inner(each, "template", "spec"), api.whole(each, "count", default=1)
@@ -170,7 +170,7 @@ def is_finished(job: Json) -> bool:
 
 
 def runs_away(job: Json) -> bool:
-    """In another cluster: here it stays suspended."""
+    """Whether the job runs in another cluster: here it stays suspended."""
     managers = (api.value(job, "spec", "managedBy"), api.value(job, "spec", "runPolicy", "managedBy"))
     return "kueue.x-k8s.io/multikueue" in managers
 

@@ -1,4 +1,4 @@
-"""Who has which device of which node, as kubelets and hardware say.
+"""The hands that have each device of a node, as kubelets and hardware say.
 
 A hand is a pod or a claim. An id is a device's UUID, or ``UUID::n``, one of its replicas. The kubelet's list of pod
 resources replaces what was known of a node's pods; what it allocates after that counts beside it until the next list.
@@ -55,7 +55,7 @@ class Hands:
         return Key("NodeDevices", "", fact.node)
 
     def held(self, node: NodeHands) -> dict[str, list[str]]:
-        """By id of a device the hands that have it: ``Pod team/p``, ``ResourceClaim team/c``."""
+        """The hands that have a device, by its id: ``Pod team/p``, ``ResourceClaim team/c``."""
         found: dict[str, list[str]] = {}
         for pod, ids in [*node.listed.items(), *node.granted]:
             if pod and self._is_there(pod):

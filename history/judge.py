@@ -42,7 +42,7 @@ class Verdict(Struct, frozen=True):
 
 
 class _Lasting(Struct):
-    """A wrong that is there now. ``seen_s``: how long the recorder had seen by then; ``due_s``: by when it counts."""
+    """A wrong that is there now. ``due_s``: by when it counts."""
 
     wrong: Wrong
     since_s: float
@@ -68,8 +68,7 @@ class Judge:
         self._facts = 0
         self._sighted_s = self._blind_s = 0.0
         self._last_s: float | None = None
-        self._blind: set[str] = set()
-        self._never: set[str] = set()
+        self._blind, self._never = set[str](), set[str]()
 
     def take(self, fact: Fact) -> None:
         """Raises nothing, whatever the objects are."""
@@ -154,7 +153,7 @@ class Judge:
             self._lasting[number, subject] = now
 
     def _tell(self) -> None:
-        """Whatever has lasted long enough is a finding."""
+        """Turn each wrong that has lasted long enough into a finding."""
         while self._due and self._due[0][0] <= self._sighted_s:
             _, _, found, name = heapq.heappop(self._due)
             if not found.told:

@@ -17,7 +17,7 @@ _OVER: Final = ("Succeeded", "Failed")
 
 
 class Key(NamedTuple):
-    """Of an object, or of what is judged as one: a node's devices, a tree of queues."""
+    """The key of an object, or of what is judged as one: a node's devices, a tree of queues."""
 
     kind: str
     namespace: str
@@ -33,7 +33,7 @@ def key_of(body: Json) -> Key:
 
 
 def value(body: object, *path: str) -> object:
-    """What stands there; None where nothing does."""
+    """The value at ``path``; None where there is none."""
     for name in path:
         if not isinstance(body, dict):
             return None
@@ -100,7 +100,7 @@ def stamp_s(written: str) -> float | None:
 
 
 def is_bound(pod: Json) -> bool:
-    """It has a node and has not ended: it holds what it asks for."""
+    """Whether the pod has a node and has not ended: it holds what it asks for."""
     return bool(text(pod, "spec", "nodeName")) and not is_over(pod)
 
 
@@ -113,7 +113,7 @@ def is_leaving(body: Json) -> bool:
 
 
 def is_gated(pod: Json) -> bool:
-    """It waits for the queue, not for another's gate."""
+    """Whether the pod waits behind a gate of the queue, not behind another's."""
     return any(each.get("name") in GATES for each in rows(pod, "spec", "schedulingGates"))
 
 
@@ -121,7 +121,7 @@ def is_gated(pod: Json) -> bool:
 
 
 def holds(workload: Json) -> bool:
-    """It has quota: what it asks for is charged."""
+    """Whether the Workload has quota: its requests are charged."""
     return is_true(workload, "QuotaReserved") and not is_true(workload, "Finished") and bool(assignments(workload))
 
 
@@ -130,7 +130,7 @@ def is_admitted(workload: Json) -> bool:
 
 
 def waits(workload: Json) -> bool:
-    """It wants quota and has none, and nothing but the queue keeps it from it."""
+    """Whether the Workload wants quota and has none, and nothing but the queue keeps it from it."""
     active = value(workload, "spec", "active") is not False
     held_back = condition(workload, "Requeued").get("status") == "False"
     leaving = is_leaving(workload) or is_true(workload, "Finished")
@@ -153,7 +153,7 @@ def unready_checks(workload: Json) -> tuple[str, ...]:
 
 
 def reclaimable(workload: Json) -> dict[str, int]:
-    """By pod set, how many of its pods need nothing any more."""
+    """The number of pods that need nothing any more, by pod set."""
     return {text(each, "name"): whole(each, "count") for each in rows(workload, "status", "reclaimablePods")}
 
 

@@ -45,7 +45,7 @@ class OutOfOrder(Rule):
         self._seen: dict[Key, float] = {}
         """The reservation that was compared last."""
         self._passed: dict[Key, set[Key]] = {}
-        """By Workload that has quota those that it may have passed."""
+        """The Workloads that one with quota may have passed, by that one."""
         self._shapes: dict[Key, tuple[object, str]] = {}
         self._evicted_s: dict[str, float] = {}
 
@@ -122,7 +122,7 @@ class OutOfOrder(Rule):
                 self._evicted_s[queue] = self.world.now_s
 
     def _shape(self, key: Key, workload: Json) -> str:
-        """What it asks for and what else may decide whether it fits, as text."""
+        """The requests of a Workload, and all else that may decide whether it fits, as text."""
         sets = [
             [
                 api.text(each, "name"),

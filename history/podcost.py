@@ -1,4 +1,4 @@
-"""What one pod costs by its own spec, in 10**-9 units of each resource.
+"""The cost of one pod by its own spec, in 10**-9 units of each resource.
 
 A limit without a request is one. Init containers run one after another beside the sidecars that were started before
 them (KEP 753), so the pod needs the larger of that peak and of what keeps running. Resources of the pod as a whole
@@ -23,7 +23,7 @@ _POD_LEVEL: Final = ("cpu", "memory")
 
 
 def quantity(found: object) -> int | None:
-    """In 10**-9 units, rounded up; None where it is no quantity."""
+    """A quantity in 10**-9 units, rounded up; None where ``found`` is none."""
     if isinstance(found, int) and not isinstance(found, bool):
         return found * UNIT
     matched = _QUANTITY.fullmatch(str(found)) if isinstance(found, str | float) else None
@@ -43,7 +43,7 @@ def amounts(found: Json) -> Cost:
 
 
 def pod_cost(spec: Json) -> Cost:
-    """Without its claims."""
+    """The cost of a pod without its claims."""
     running: Cost = {}
     sidecars: Cost = {}
     peak: Cost = {}
@@ -73,7 +73,7 @@ def _asked(container: Json) -> Cost:
 
 
 def add(total: Cost, more: Mapping[str, int]) -> None:
-    """To ``total`` itself."""
+    """Add ``more`` to ``total`` itself."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 
@@ -106,7 +106,7 @@ def _devices(request: Json, classes: Mapping[str, str]) -> Cost:
 
 
 def claim_names(spec: Json) -> tuple[list[str], list[str]]:
-    """Of a pod's spec: the claims that it names, and the templates of which it gets claims of its own."""
+    """The claims that a pod's spec names, and the templates of which the pod gets claims of its own."""
     claims = api.rows(spec, "resourceClaims")
     # v1alpha3 and before: under ``source``.
     sources = [each if api.value(each, "source") is None else api.inner(each, "source") for each in claims]

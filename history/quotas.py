@@ -22,7 +22,7 @@ from history.world import World
 _REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 _SHARES = "tessera.dev/quota-shares"
 _DEPTH = 64
-"""Of a tree; what is deeper is not judged."""
+"""The levels of a tree; what is deeper is not judged."""
 
 
 class Cell(NamedTuple):
@@ -34,7 +34,7 @@ Charge = dict[Cell, int]
 
 
 class Limits(NamedTuple):
-    """Of one cell of a ClusterQueue or Cohort; None: no limit. In 10**-9 units."""
+    """The limits of one cell of a ClusterQueue or Cohort in 10**-9 units; None: no limit."""
 
     nominal: int = 0
     borrowing: int | None = None
@@ -71,7 +71,7 @@ class Quotas:
         self._claims: dict[Key, set[Key]] = {}
         self._claimed: dict[Key, set[Key]] = {}
         self._replaced: dict[Key, Key] = {}
-        """By slice that has quota the one whose place it takes."""
+        """The slice whose place another takes, by that other one, which has quota."""
         self._shapes: dict[Key, object] = {}
         self._trees: dict[str, Node] | None = None
 
@@ -130,7 +130,7 @@ class Quotas:
                 self._claims.setdefault(claim, set()).add(workload)
 
     def _cost(self, workload: Key, body: Json) -> Charge:
-        """In the flavors that its admission names. A resource without a flavor has the flavor "": see ``uncharged``."""
+        """The charge in the flavors of the admission. A resource without one has the flavor "": see ``uncharged``."""
         pods = [self._world.objects[each] for each in self._world.pods_of(workload)]
         live = [pod for pod in pods if api.is_bound(pod) and not api.is_leaving(pod)]
         ended, sets = api.reclaimable(body), api.assignments(body)
@@ -158,7 +158,7 @@ class Quotas:
         return {cell: amount for cell, amount in total.items() if amount and not self.is_uncounted(cell.resource)}
 
     def _each(self, namespace: str, spec: Json) -> Cost:
-        """Of one pod, with the claims that are made for it alone."""
+        """The cost of one pod, with the claims that are made for it alone."""
         cost = pod_cost(spec)
         for name in claim_names(spec)[1]:
             template = self._world.get("ResourceClaimTemplate", namespace, name)
@@ -204,7 +204,7 @@ class Quotas:
         return old is not None
 
     def flavors(self, queue: str) -> dict[str, list[str]]:
-        """By resource those in which the ClusterQueue has quota."""
+        """The flavors in which the ClusterQueue has quota, by resource."""
         found: dict[str, list[str]] = {}
         for cell in _node(queue, self._world.get("ClusterQueue", "", queue), is_queue=True).limits:
             found.setdefault(cell.resource, []).append(cell.flavor)
@@ -256,7 +256,7 @@ class Quotas:
     def _walk(
         self, node: Node, cell: Cell, more: "dict[str, Counter[Cell]]", *, is_root: bool
     ) -> tuple[int, int, list[Overrun]]:
-        """What the parent has to bear, what it is lent, and the overruns below."""
+        """The amount that the parent has to bear, the quota that it is lent, and the overruns below."""
         limits = node.limits.get(cell, Limits())
         quota, used, found = limits.nominal, 0, list[Overrun]()
         if node.is_queue:

@@ -70,7 +70,7 @@ class HardwareFact(msgspec.Struct, frozen=True):
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What the recorder says of itself."""
+    """A line of the recorder about itself."""
 
     t: float
     type: str

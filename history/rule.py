@@ -1,4 +1,4 @@
-"""What a rule is. Each says in its head for how long a state may last before it counts."""
+"""The base of all rules. Each says in its head for how long a state may last before it counts."""
 
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, NamedTuple
@@ -11,7 +11,7 @@ from history.quotas import Quotas
 from history.world import World
 
 LATE_S = 5.0
-"""So much later one source may tell of something than another: no state counts that does not last longer."""
+"""The seconds by which one source may be later than another: no state counts that does not last longer."""
 
 
 class Wrong(NamedTuple):
@@ -22,7 +22,7 @@ class Wrong(NamedTuple):
 
 
 class Scene(Struct):
-    """What all rules look at: it is brought up to date before they do."""
+    """The state that all rules look at: it is brought up to date before they do."""
 
     world: World
     quotas: Quotas
@@ -41,7 +41,7 @@ class Rule:
         self.world = scene.world
 
     def subjects(self, touched: Iterable[Key]) -> Iterator[Key]:
-        """What is to be judged again, of what a fact has touched."""
+        """The objects to be judged again, of those that a fact has touched."""
         return (each for each in touched if each.kind in self.kinds)
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:

@@ -1,4 +1,4 @@
-"""What no object of the API says, and by which a cluster is judged: parts of its controller's configuration."""
+"""Parts of a controller's configuration by which its cluster is judged, and that no object of the API says."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""What the API server has at one instant of a record, and who belongs to whom.
+"""The objects that the API server has at one instant of a record, and which of them belong together.
 
 Pods and Workloads meet by handles: the uid of an owner (or of the pod itself), or the name of a Workload. A pod's
 handles go from the nearest to the farthest, and the nearest that any Workload has counts.
@@ -20,7 +20,7 @@ _GROUPED = ("ReplicaSet", "StatefulSet", "LeaderWorkerSet")
 
 
 class Times(Struct):
-    """Of a Workload, on the record's clock; None: it was so at the first line, or is not so.
+    """The times of a Workload on the record's clock; None: it was so at the first line, or is not so.
 
     ``waits_s``: since when it waits at its present place in the queue. ``unready``: admission checks that were
     listed and not ready when it was admitted.
@@ -64,7 +64,7 @@ class World:
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def apply(self, fact: ApiFact) -> set[Key]:
-        """What is to be looked at again: the object, and those that belong to it now or did so before."""
+        """The objects to be looked at again: this one, and those that belong to it now or did so before."""
         key = api.key_of(fact.object)
         self.now_s = fact.t
         self.first_s = fact.t if self.first_s is None else self.first_s
@@ -236,7 +236,7 @@ def _workload_handles(workload: Json) -> tuple[Handle, ...]:
 
 
 def rank(workload: Json) -> tuple[Any, ...]:
-    """What its place in the queue depends on, as it is written."""
+    """The fields that the place of a Workload in its queue depends on, as they are written."""
     spec = workload.get("spec")
     boost = api.text(workload, "metadata", "annotations", "kueue.x-k8s.io/priority-boost")
     return (repr(spec.get("priority")) if isinstance(spec, dict) else "", boost, api.text(spec, "queueName"))

@@ -1,4 +1,4 @@
-"""Who holds which device, by the kubelet's answers to List. Pure."""
+"""The holder of each device, by the kubelet's answers to List. Pure."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 

@@ -81,7 +81,7 @@ _PUTTERS: Final[Mapping[type, Callable[[ClusterEvents, Any, float], None]]] = {
 """Setters that take the time: by these objects pending workloads are queued anew."""
 
 
-class Held(NamedTuple):
+class QuotaHeld(NamedTuple):
     """``amount`` of one flavor-resource, held by ``workload`` in ``cluster_queue``."""
 
     workload: WorkloadKey
@@ -475,11 +475,11 @@ class Engine:
         """The devices for pods of the set that have none yet, by claim and request; empty without places."""
         return self.state.cluster.placement.claim_plan(key, pod_set)
 
-    def held_by(self, queue: ClusterQueueName, fr: FlavorResource, limit: int = 5) -> list[Held]:
+    def held_by(self, queue: ClusterQueueName, fr: FlavorResource, limit: int = 5) -> list[QuotaHeld]:
         """The workloads that hold most of a flavor-resource in the ClusterQueue's tree now, its own included."""
         node = self.state.cluster.queue(queue).node
         found = [
-            Held(holder.key, holder.cluster_queue, amount)
+            QuotaHeld(holder.key, holder.cluster_queue, amount)
             for name in node.root().queue_names()
             for holder in self.state.cluster.queues[name].holders.values()
             if (amount := holder.usage.get(fr, 0))

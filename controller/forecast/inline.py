@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
 
-from controller.engine.engine import Engine, Held
+from controller.engine.engine import Engine, QuotaHeld
 from controller.engine.model.resources import Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
@@ -33,7 +33,7 @@ class Turn(NamedTuple):
     ``has_to_end``: ``first`` take all that gets free, so the workload starts when they have ended as well.
     """
 
-    ended: tuple[Held, ...]
+    ended: tuple[QuotaHeld, ...]
     first: tuple[WorkloadKey, ...] = ()
     has_to_end: bool = False
 
@@ -80,13 +80,13 @@ class Line:
             if not each.stuck and each.flavor in (None, fr.flavor) and (need := each.needs.get(fr.resource, 0))
         ]
 
-    def turn(self, holders: Sequence[Held]) -> Turn | None:
+    def turn(self, holders: Sequence[QuotaHeld]) -> Turn | None:
         """The turn of the workload. ``holders``: by their likely ends. None if their ends do not bring it to its
         turn.
         """
         if self._blocked:
             return None
-        ended: list[Held] = []
+        ended: list[QuotaHeld] = []
         for held in holders:
             ended.append(held)
             left, first = self._started(sum(each.amount for each in ended))
@@ -122,7 +122,7 @@ class Line:
                 return 0, first
         return left, first
 
-    def _least(self, ended: list[Held], first: list[WorkloadKey]) -> Turn:
+    def _least(self, ended: list[QuotaHeld], first: list[WorkloadKey]) -> Turn:
         """The turn without the ends that the last ones make superfluous."""
         for held in sorted(ended, key=lambda held: held.amount):
             fewer = [each for each in ended if each is not held]

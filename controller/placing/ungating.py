@@ -117,7 +117,7 @@ def pod_set_places(
     before: int = 0,
 ) -> PodSetPlaces:
     """The places of a pod set. ``offset`` None: the one in its template. Raises
-    ``topologyencoding.TopologyEncodingError``.
+    ``TopologyEncodingError``.
     """
     count = admitted_pods(pod_set, assignment)
     asked, given = pod_set.topology_request, assignment.topology_assignment

@@ -32,12 +32,12 @@ def assert_said(found: list[Refusal], said: str | None) -> None:
     [case for case in (*CREATED, *WORKLOADS_CREATED) if not (case.said or "").startswith(UNKNOWN)],
     ids=lambda case: case.name,
 )
-def test_what_is_created(case: Case) -> None:
+def test_the_policys_expressions_judge_what_is_created(case: Case) -> None:
     assert_said(requests.created(changed(given(case.kind), case.change)), case.said)
 
 
 @pytest.mark.parametrize("case", [*UPDATED, *WORKLOADS_UPDATED], ids=lambda case: case.name)
-def test_what_is_changed(case: Update) -> None:
+def test_the_policys_expressions_judge_what_is_changed(case: Update) -> None:
     there = changed(given(case.kind), case.first)
     assert_said(requests.updated(there, changed(there, case.change)), case.said)
 

@@ -70,7 +70,9 @@ def test_the_last_line_of_a_version_counts(passed: int, failed: int, code: int, 
 
 
 @pytest.mark.parametrize("words", [["--version", "1.33"], ["--version", "1.36"], ["--only", "claims,no-such-scene"]])
-def test_a_call_that_cannot_work_exits_2_with_one_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_call_of_versions_that_cannot_work_exits_2_with_one_line(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(words) == 2
     said = capsys.readouterr().err
     assert "expected" in said

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.engine.claimrooms.asks import MOST_DEVICES
-from controller.engine.claimrooms.views import Bound, Choice, Given, Part, Parts, Set, State, View
+from controller.engine.claimrooms.views import Choice, Given, NumberedConstraint, Part, Parts, Set, State, View
 
 STEPS: Final = 2000
 """Devices that are tried for one pod at most."""
@@ -170,7 +170,7 @@ class Taking:
         limits, counters = self._view.limits, self._counters
         return in_use or all(counters[at] + nanos <= limits[at] for at, nanos in self._view.consumes[device])
 
-    def _suits(self, bound: Bound, first: int, label: str, device: int) -> bool:
+    def _suits(self, bound: NumberedConstraint, first: int, label: str, device: int) -> bool:
         constraint, values = bound
         if not constraint.concerns(label):
             return True

@@ -62,7 +62,7 @@ class Choice(NamedTuple):
     """What the request takes of each shared device."""
 
 
-class Bound(NamedTuple):
+class NumberedConstraint(NamedTuple):
     """A constraint with a number for each device's value of the attribute; None for a device without it."""
 
     constraint: Constraint
@@ -73,7 +73,7 @@ class Posed(NamedTuple):
     """One claim: for each request its alternatives, the best first."""
 
     requests: tuple[tuple[Choice, ...], ...]
-    bounds: tuple[Bound, ...]
+    bounds: tuple[NumberedConstraint, ...]
 
 
 class View:
@@ -100,7 +100,9 @@ class View:
     def _posed(self, claim: AskedClaim, offer: Offer) -> Posed:
         return Posed(
             tuple(tuple(self._choice(wanted, offer) for wanted in request) for request in claim.requests),
-            tuple(Bound(constraint, _values(constraint.attribute, offer)) for constraint in claim.constraints),
+            tuple(
+                NumberedConstraint(constraint, _values(constraint.attribute, offer)) for constraint in claim.constraints
+            ),
         )
 
     def _choice(self, wanted: Wanted, offer: Offer) -> Choice:

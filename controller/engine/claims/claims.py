@@ -33,7 +33,7 @@ class Preempts(NamedTuple):
     """What the next cycles need not search for again; None where they must."""
 
 
-class Admitted(NamedTuple):
+class WorkloadAdmitted(NamedTuple):
     """A decision admitted the workload: it holds quota from now on, and these places."""
 
     key: WorkloadKey
@@ -47,7 +47,7 @@ class Delayed(NamedTuple):
     key: WorkloadKey
 
 
-class Refused(NamedTuple):
+class WorkloadRefused(NamedTuple):
     """A decision refused the workload: it is neither admitted nor waiting for victims."""
 
     key: WorkloadKey
@@ -65,7 +65,7 @@ class Released(NamedTuple):
 
 RELEASED: Final = Released()
 
-Event = Preempts | Admitted | Delayed | Refused | Withdrawn | Departed | Released
+Event = Preempts | WorkloadAdmitted | Delayed | WorkloadRefused | Withdrawn | Departed | Released
 
 
 class WakeAll(NamedTuple):
@@ -143,11 +143,11 @@ class Claims:
                 self._depart(event)
             case Preempts():
                 return self._stake(event)
-            case Admitted():
+            case WorkloadAdmitted():
                 return self._admit(event)
             case Delayed():
                 return self._drop_nomination(event.key)
-            case Refused():
+            case WorkloadRefused():
                 return self._drop_nomination(event.key) + self._end(event.key)
             case Withdrawn():
                 self._nominations.pop(event.key, None)
@@ -206,7 +206,7 @@ class Claims:
         self._nominations[key] = event.nomination
         return ()
 
-    def _admit(self, event: Admitted) -> Effects:
+    def _admit(self, event: WorkloadAdmitted) -> Effects:
         effects = self._drop_nomination(event.key)
         claim = self._claims.get(event.key)
         if claim is not None and claim.places == event.places:
@@ -264,8 +264,8 @@ def decided(entry: Entry, cluster: Cluster) -> Event:
         usage, queue = entry.assignment.usage, entry.incoming.queue.name
         return Preempts(key, queue, usage, victims, places, Nomination.of(entry))
     if rule is Rule.FITS:
-        return Admitted(key, entry.incoming.queue.name, places_of(entry, cluster))
-    return Delayed(key) if rule in _DELAYED else Refused(key)
+        return WorkloadAdmitted(key, entry.incoming.queue.name, places_of(entry, cluster))
+    return Delayed(key) if rule in _DELAYED else WorkloadRefused(key)
 
 
 def places_of(entry: Entry, cluster: Cluster) -> Places:

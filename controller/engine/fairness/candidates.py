@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming
-from controller.engine.fairness.rules import Key, Rules
+from controller.engine.fairness.rules import Key, QueueRules
 from controller.engine.fairness.tree import FairTree, is_preemptible, needs
 from controller.engine.fairness.walk import Walk
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
@@ -24,7 +24,7 @@ class Candidates:
         self,
         cluster: Cluster,
         tree: FairTree,
-        rules: Rules,
+        rules: QueueRules,
         leaves: Sequence[QueueName],
         incoming: Incoming,
         *,
@@ -80,7 +80,7 @@ class _Worst(Walk[_Last]):
     before it.
     """
 
-    def __init__(self, tree: FairTree, rules: Rules, waiting: Mapping[QueueName, list[Holder]]) -> None:
+    def __init__(self, tree: FairTree, rules: QueueRules, waiting: Mapping[QueueName, list[Holder]]) -> None:
         super().__init__(tree)
         self._rules = rules
         self._waiting = waiting

@@ -22,7 +22,7 @@ from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Mode
 from controller.engine.gangs.actions import allocate, consolidation, free_gpus, preempt, reclaim
 from controller.engine.gangs.gang import ACTIVE, Gang, Phase, Task
-from controller.engine.gangs.session import Limits, Session, Solution, running
+from controller.engine.gangs.session import CycleLimits, GangSession, GangSolution, running
 from controller.engine.mirror.specs import GPU
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.preemption.index import started_at_s
@@ -74,11 +74,11 @@ class GangTurn:
         entries, gangs, refused = self._entries(pending, model)
         running(model.machines, model.gangs.values())
         usage = self._cluster.config.queue_usage
-        session = Session(
+        session = GangSession(
             model.machines.values(),
             model.gangs.values(),
             gang_queues(self._tree),
-            Limits(moves=self._left, usage_weight=usage.weight if usage is not None else 0.0),
+            CycleLimits(moves=self._left, usage_weight=usage.weight if usage is not None else 0.0),
             spares=self._spares,
             moves_for=partial(self._moves_for, model),
         )
@@ -197,7 +197,7 @@ class GangTurn:
                     self._wait(entry, answers.gangs[key], unsolved=solution is None)
         return decided
 
-    def _evicts(self, entry: Entry, solution: Solution, leaving: Iterable[WorkloadKey]) -> bool:
+    def _evicts(self, entry: Entry, solution: GangSolution, leaving: Iterable[WorkloadKey]) -> bool:
         """Evicts the victims, if the engine itself then has places for the job: devices may not suit where counts do.
         Each victim that moves must get a place too, in the order in which they will be started, and no later job gets
         that place. Returns whether the entry was decided.
@@ -264,7 +264,7 @@ class GangTurn:
 class _Answers:
     """The decisions of a session, by workload."""
 
-    def __init__(self, session: Session, model: GangModel, gangs: Mapping[WorkloadKey, Gang]) -> None:
+    def __init__(self, session: GangSession, model: GangModel, gangs: Mapping[WorkloadKey, Gang]) -> None:
         """``gangs``: the gangs of the workloads that wait."""
         self.gangs = gangs
         self._model = model
@@ -279,6 +279,6 @@ class _Answers:
     def starts(self, key: WorkloadKey) -> bool:
         return {task.phase for task in self._tasks.get(key, ())} <= {Phase.ALLOCATED}
 
-    def victims(self, solution: Solution) -> list[WorkloadKey]:
+    def victims(self, solution: GangSolution) -> list[WorkloadKey]:
         """The victims of a solution. What is above the minimum of a gang leaves with it."""
         return self._model.with_above(self._model.keys(solution.victims))

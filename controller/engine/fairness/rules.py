@@ -1,8 +1,8 @@
 """The rules of Volcano's proportion and capacity plugins in one form, and the bound that keeps a job out of its KAI
 Queue, in words.
 
-``Rules.settle`` determines once in a session what each Queue may have; the other methods answer for one job. Each is
-called with a tree that counts everything decided in the session so far.
+``QueueRules.settle`` determines once in a session what each Queue may have; the other methods answer for one job. Each
+is called with a tree that counts everything decided in the session so far.
 """
 
 import math
@@ -33,7 +33,7 @@ class Bounds(Protocol):
         """Why the job may not start in its Queue, however much is free; empty where it may."""
 
 
-class Rules(Bounds, Protocol):
+class QueueRules(Bounds, Protocol):
     def key(self, tree: FairTree, name: QueueName, next_job: Amounts = _NONE, victims: Amounts = _NONE) -> Key:
         """The sort key of a Queue among its siblings: the job of the first one is tried next, the job of the last one
         is the first victim.
@@ -62,11 +62,11 @@ def bounds_for(tree: FairTree) -> Bounds:
     return Kai() if tree.system is System.KAI else rules_for(tree)
 
 
-def rules_for(tree: FairTree) -> Rules:
+def rules_for(tree: FairTree) -> QueueRules:
     """The rules of Volcano's capacity plugin for a tree in which some Queue has ``deserved`` set, else those of its
     proportion plugin.
     """
-    return Capacity() if any(spec.quota for spec in tree.specs.values()) else Proportion()
+    return CapacityPlugin() if any(spec.quota for spec in tree.specs.values()) else Proportion()
 
 
 class Kai:
@@ -93,7 +93,7 @@ class Kai:
         return _said(reason.value, queue.name, f"{what} of", resource, bound.get(resource, 0.0), has, need)
 
     def never(self, tree: FairTree, leaf: QueueName, need: Amounts, *, preemptible: bool) -> str:
-        """See ``Rules.never``; a Queue's quota bounds jobs that are never preempted."""
+        """See ``QueueRules.never``; a Queue's quota bounds jobs that are never preempted."""
         asked = {resource: amount for resource, amount in need.items() if amount > 0.0}
         queues = tree.path(leaf)
         bounds = [queue.limit for queue in queues] + [queue.quota for queue in queues if not preemptible]
@@ -209,7 +209,7 @@ class Proportion(_Volcano):
         return not (self._over_share(queue, need) or self._over_limit((queue,), need))
 
 
-class Capacity(_Volcano):
+class CapacityPlugin(_Volcano):
     """The capacity plugin. The share of a Queue is its ``deserved``, whatever is requested."""
 
     def settle(self, tree: FairTree) -> None:

@@ -18,7 +18,7 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, PreemptionReason, Target
 from controller.engine.conditions.records import Rule
 from controller.engine.fairness.candidates import Candidates
-from controller.engine.fairness.rules import Key, Rules, rules_for
+from controller.engine.fairness.rules import Key, QueueRules, rules_for
 from controller.engine.fairness.tree import FairTree, is_preemptible, needs
 from controller.engine.fairness.victims import Solver, charge_assignment, placed
 from controller.engine.fairness.walk import Walk
@@ -66,7 +66,7 @@ class Job:
 class Turns(Walk[Key]):
     """Jobs in the order in which they are tried: the best job of the best Queue, by what has been charged so far."""
 
-    def __init__(self, tree: FairTree, rules: Rules, jobs: Mapping[QueueName, Sequence[Job]]) -> None:
+    def __init__(self, tree: FairTree, rules: QueueRules, jobs: Mapping[QueueName, Sequence[Job]]) -> None:
         super().__init__(tree)
         self._rules = rules
         self._waiting = {leaf: list(reversed(some)) for leaf, some in jobs.items()}
@@ -95,7 +95,7 @@ class Turns(Walk[Key]):
         return self._rules.key(self._tree, name, next_job=self._waiting[leaf][-1].need)
 
 
-class Session:
+class FairnessSession:
     """One session. ``run`` decides on every job that it was given and returns the entries in the order of decisions;
     nothing stays charged.
     """

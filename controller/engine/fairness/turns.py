@@ -13,7 +13,7 @@ from controller.engine.conditions.records import Rule
 from controller.engine.fairness.gangturn import GangTurn
 from controller.engine.fairness.roomlater import TreeBounds
 from controller.engine.fairness.rules import bounds_for
-from controller.engine.fairness.session import Occasion, Refusal, Session
+from controller.engine.fairness.session import FairnessSession, Occasion, Refusal
 from controller.engine.fairness.tree import FairTree, is_preemptible, needs
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.mirror.mirror import Mirror
@@ -42,7 +42,7 @@ class TreePolicy(Protocol):
 OpenFor = Callable[[ClusterQueueName], bool]
 """Returns whether a ClusterQueue is active."""
 MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, Occasion], TreePolicy]
-POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: Session, System.KAI: GangTurn}
+POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: FairnessSession, System.KAI: GangTurn}
 
 
 class FairTurns:

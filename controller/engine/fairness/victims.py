@@ -16,7 +16,7 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, Move
 from controller.engine.devices.grants import GrantOwner
 from controller.engine.fairness.candidates import Candidates
-from controller.engine.fairness.rules import Rules
+from controller.engine.fairness.rules import QueueRules
 from controller.engine.fairness.tree import FairTree, needs
 from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment, Mode
@@ -31,7 +31,7 @@ _MOST: Final = 512
 """The number of candidates that are looked at for one job."""
 
 
-class Solution(NamedTuple):
+class VictimSolution(NamedTuple):
     """``victims`` leave for the assignment; ``moved`` are those of them that find another place at once."""
 
     assignment: Assignment
@@ -54,7 +54,7 @@ class Question:
 class Solver:
     """The search for victims in one session. ``taken``: the victims of this session so far; none is taken twice."""
 
-    def __init__(self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, rules: Rules) -> None:
+    def __init__(self, cluster: Cluster, assigner: FlavorAssigner, tree: FairTree, rules: QueueRules) -> None:
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree
@@ -70,7 +70,7 @@ class Solver:
         *,
         preemptible: bool,
         first: Sequence[Holder] = (),
-    ) -> Solution | None:
+    ) -> VictimSolution | None:
         """The victims and the assignment for a job; None if there are none. ``first`` leave in any case, before the
         candidates.
 
@@ -132,7 +132,7 @@ class Solver:
             self._charge(holder, sign=1)
         return gone[len(first) :]
 
-    def _first_of(self, question: Question, first: Sequence[Holder], every: Sequence[Holder]) -> Solution | None:
+    def _first_of(self, question: Question, first: Sequence[Holder], every: Sequence[Holder]) -> VictimSolution | None:
         """The first set that the rules allow: ``first`` and the worst candidates, as few as needed."""
         incoming, leaving = question.incoming, {holder.key for holder in first}
         all_ = [*first, *every]
@@ -146,7 +146,7 @@ class Solver:
                     continue
                 lost, moved = self._put_back(incoming, assignment, all_[: at + 1], leaving)
                 if self._allowed(question, lost):
-                    return Solution(assignment, (*lost, *moved), moved)
+                    return VictimSolution(assignment, (*lost, *moved), moved)
         return None
 
     def makes_room(self, leaf: QueueName, need: Amounts, candidates: Candidates) -> list[Holder] | None:

@@ -18,8 +18,8 @@ from controller.engine.flavors.assignment import (
     NoFitReason,
     PodSetChoice,
 )
-from controller.engine.flavors.plan import Answer, GroupPlan, Plan, Plans, SetPlan
-from controller.engine.flavors.scan import GroupRequest, PreemptionOracle, Rules, scan, weigh_alone
+from controller.engine.flavors.plan import Answer, FlavorPlan, GroupPlan, Plans, SetPlan
+from controller.engine.flavors.scan import FungibilityRules, GroupRequest, PreemptionOracle, scan, weigh_alone
 from controller.engine.flavors.topologystep import conflicts, place, requests
 from controller.engine.model.config import QuotaCheckStrategy
 from controller.engine.model.resources import PODS, UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
@@ -55,7 +55,7 @@ class FlavorAssigner:
         )
         self.own_places = config.extensions.own_places
         self._plans = Plans(cluster)
-        self._rules: dict[QueueState, tuple[int, Rules]] = {}
+        self._rules: dict[QueueState, tuple[int, FungibilityRules]] = {}
         self._keeps_progress = config.gates.on("FlavorFungibilityPreserveScanProgress")
         self._fungible = config.gates.on("FlavorFungibility")
         self.never_done = not self._fungible and not config.extensions.whole_searches
@@ -100,11 +100,11 @@ class FlavorAssigner:
                 break
         return run.finish(bookmark if allowed is not None else None)
 
-    def plan(self, incoming: Incoming) -> Plan:
+    def plan(self, incoming: Incoming) -> FlavorPlan:
         """The compiled plan of the workload: which flavors are open to its pod sets, whatever is in use."""
         return self._plans.of(incoming)
 
-    def _contested(self, incoming: Incoming, plan: Plan, answer: Answer, cycle: int | None) -> Assignment:
+    def _contested(self, incoming: Incoming, plan: FlavorPlan, answer: Answer, cycle: int | None) -> Assignment:
         """The answer of a full run, where each pod set has one open flavor and there is not simply room for all."""
         assert plan.shortcut is not None
         queue, parts, rules = incoming.queue, plan.shortcut.parts, self._rules_of(incoming.queue)
@@ -143,7 +143,7 @@ class FlavorAssigner:
             bookmark=_bookmark(queue, () if refused else plan.shortcut.tried, cycle),
         )
 
-    def by_sums(self, plan: Plan) -> bool:
+    def by_sums(self, plan: FlavorPlan) -> bool:
         """Whether the answer holds for every workload that asks for the same sums under the same constraints.
 
         Pod sets are weighed one after another, each with what those before it take: the last pod set that asks for a
@@ -151,12 +151,12 @@ class FlavorAssigner:
         """
         return plan.no_choice and not plan.counts_pods and self.oracle.is_monotonic
 
-    def _rules_of(self, queue: QueueState) -> Rules:
+    def _rules_of(self, queue: QueueState) -> FungibilityRules:
         known = self._rules.get(queue)
         if known is None or known[0] != queue.version:
             if len(self._rules) > 2 * len(self.cluster.queues):
                 self._rules.clear()
-            known = self._rules[queue] = (queue.version, Rules(queue.policies, self.cluster.config))
+            known = self._rules[queue] = (queue.version, FungibilityRules(queue.policies, self.cluster.config))
         return known[1]
 
     def _tried(
@@ -200,8 +200,8 @@ class _Run:
         self,
         assigner: FlavorAssigner,
         incoming: Incoming,
-        plan: Plan,
-        rules: Rules,
+        plan: FlavorPlan,
+        rules: FungibilityRules,
         *,
         counts: Mapping[str, int] | None,
         allowed: Pinned | None,

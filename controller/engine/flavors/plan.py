@@ -203,7 +203,7 @@ OnNodes = Mapping[int, frozenset[FlavorName]]
 """The flavors on which pods must be placed, by index of the pod set."""
 
 
-class Plan:
+class FlavorPlan:
     __slots__ = ("asking", "asks", "bound", "counts_pods", "implied", "no_choice", "on_nodes", "sets", "shortcut")
 
     def __init__(
@@ -256,8 +256,8 @@ class Plans:
         gates = cluster.config.gates
         self._cluster = cluster
         self._generation = cluster.generation
-        self._by_shape: dict[object, Plan] = {}
-        self._by_name: dict[tuple[ClusterQueueName, str], Plan] = {}
+        self._by_shape: dict[object, FlavorPlan] = {}
+        self._by_name: dict[tuple[ClusterQueueName, str], FlavorPlan] = {}
         """Plans by the name of a pending workload's shape: more names than plans, and no need to look at the
         pod sets.
         """
@@ -267,7 +267,7 @@ class Plans:
         rules = cluster.config.claim_rules
         self._by_claims = rules.on and rules.every_kind
 
-    def of(self, incoming: Incoming) -> Plan:
+    def of(self, incoming: Incoming) -> FlavorPlan:
         if self._generation != self._cluster.generation:
             self._by_shape.clear()
             self._by_name.clear()
@@ -282,7 +282,7 @@ class Plans:
             plan = self._by_name[name] = self._of_shape(incoming)
         return plan
 
-    def _of_shape(self, incoming: Incoming) -> Plan:
+    def _of_shape(self, incoming: Incoming) -> FlavorPlan:
         info, queue = incoming.info, incoming.queue
         workload = info.workload
         specs, requests = workload.spec.pod_sets, info.pod_sets
@@ -304,7 +304,7 @@ class Plans:
             plan = self._by_shape[shape] = self._compile(incoming, allowed, together)
         return plan
 
-    def _compile(self, incoming: Incoming, allowed: str, together: tuple[tuple[int, ...], ...]) -> Plan:
+    def _compile(self, incoming: Incoming, allowed: str, together: tuple[tuple[int, ...], ...]) -> FlavorPlan:
         queue, info = incoming.queue, incoming.info
         counts_pods = PODS in queue.group_of
         names = frozenset(FlavorName(name.strip()) for name in allowed.split(",")) if allowed else None
@@ -338,7 +338,7 @@ class Plans:
         # it.
         free = self._own_places or not implied or _has_all_nodes(queue)
         bound = asking if free else frozenset(range(len(asks)))
-        return Plan(tuple(sets), asks, counts_pods=counts_pods, implied=implied, asking=asking, bound=bound)
+        return FlavorPlan(tuple(sets), asks, counts_pods=counts_pods, implied=implied, asking=asking, bound=bound)
 
     def _options(
         self,

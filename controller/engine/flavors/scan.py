@@ -39,7 +39,7 @@ class PreemptionOracle(Protocol):
         """
 
 
-class Rules:
+class FungibilityRules:
     """The policies of one queue that decide among its flavors."""
 
     __slots__ = ("borrow_before_preempt", "fungible", "preempt_while_borrowing", "stop_at_borrow", "stop_at_preempt")
@@ -160,7 +160,7 @@ class _Best:
         self.stands: list[_Stand] = []
 
 
-def scan(group: GroupPlan, request: GroupRequest, rules: Rules, oracle: PreemptionOracle) -> ScanResult:
+def scan(group: GroupPlan, request: GroupRequest, rules: FungibilityRules, oracle: PreemptionOracle) -> ScanResult:
     """Try the flavors from index ``request.start`` on, and choose the best."""
     attempts: list[FlavorAttempt] = []
     best = _Best()
@@ -201,7 +201,7 @@ def _choice(option: FlavorOption, mode: Mode, borrow: int, tried: int) -> Flavor
 
 
 def _try(
-    option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle
+    option: FlavorOption, request: GroupRequest, rules: FungibilityRules, oracle: PreemptionOracle
 ) -> tuple[FlavorAttempt, list[_Stand]]:
     """How the request fits one flavor, resource by resource in the group's order."""
     if request.kept is not None:
@@ -218,7 +218,7 @@ def _try(
 
 
 def _weigh(
-    option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle
+    option: FlavorOption, request: GroupRequest, rules: FungibilityRules, oracle: PreemptionOracle
 ) -> tuple[FlavorAttempt, list[_Stand]]:
     """``_try`` for a request that is not simply within what is free of the queue's own quota. The oracle is asked last,
     and not at all where some resource does not fit anyway.
@@ -268,7 +268,7 @@ def _weigh(
 
 
 def weigh_alone(
-    option: FlavorOption, request: GroupRequest, rules: Rules, oracle: PreemptionOracle, *, may_fit: bool
+    option: FlavorOption, request: GroupRequest, rules: FungibilityRules, oracle: PreemptionOracle, *, may_fit: bool
 ) -> tuple[FlavorAttempt, Mapping[ResourceName, FlavorChoice]]:
     """``scan`` for a flavor that is the only open one and the last of its group. ``may_fit``: the request may be within
     what is free of the queue's own quota.

@@ -13,7 +13,7 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.gangplaces import beside_its_own
 from controller.engine.cluster.incoming import Incoming
 from controller.engine.flavors.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
-from controller.engine.flavors.plan import OnNodes, Plan
+from controller.engine.flavors.plan import FlavorPlan, OnNodes
 from controller.engine.model.deviceclaims import claim_names
 from controller.engine.model.podrequests import one_pod
 from controller.engine.model.resources import FlavorName, ResourceName
@@ -24,7 +24,7 @@ from controller.engine.topology.port import NoPlacement, PlacementRequest
 _replace: Final = msgspec.structs.replace
 
 
-def conflicts(chosen: Sequence[PodSetChoice], plan: Plan) -> list[PodSetChoice]:
+def conflicts(chosen: Sequence[PodSetChoice], plan: FlavorPlan) -> list[PodSetChoice]:
     """Refuses pod sets without one clear topology. A pod set runs on the nodes of one topology: it is refused if its
     resources are on several, and if it has none and is bound to one (a pod set that requests nothing gets no flavor).
     """
@@ -45,7 +45,7 @@ def _unless_torn(choice: PodSetChoice, flavors: Sequence[FlavorName], *, is_boun
 
 
 def requests(
-    cluster: Cluster, incoming: Incoming, chosen: Sequence[PodSetChoice], plan: Plan
+    cluster: Cluster, incoming: Incoming, chosen: Sequence[PodSetChoice], plan: FlavorPlan
 ) -> list[PlacementRequest]:
     """The placement requests of the workload; pod sets whose topology waits for a check are left out."""
     workload = incoming.info.workload

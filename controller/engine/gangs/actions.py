@@ -8,17 +8,17 @@ from controller.engine.gangs.gang import ACTIVE, GPU, Gang, GangName, Phase
 from controller.engine.gangs.machine import When, gpus_among
 from controller.engine.gangs.ordering import GangOrder
 from controller.engine.gangs.placing import place_gang
-from controller.engine.gangs.search import Choice, Search, Step, Steps, all_in
-from controller.engine.gangs.session import Session, Solution
+from controller.engine.gangs.search import Choice, GangSearch, Step, Steps, all_in
+from controller.engine.gangs.session import GangSession, GangSolution
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.limits import OverReason, over
 from controller.engine.proportion.queues import Amounts, Tree
 from controller.engine.proportion.reclaim import Exchange, is_reclaimable, may_reclaim
 
-Action = Callable[[Session], None]
+Action = Callable[[GangSession], None]
 
 
-def allocate(session: Session) -> None:
+def allocate(session: GangSession) -> None:
     """Gangs get what is free or being released: their minimums first, then one task in each turn."""
     order = GangOrder(session, _pending(session))
     machines = list(session.machines.values())
@@ -31,7 +31,7 @@ def allocate(session: Session) -> None:
             order.push(gang)
 
 
-def consolidation(session: Session) -> None:
+def consolidation(session: GangSession) -> None:
     """Running gangs move, each to a place found in the same trial, so that a pending gang fits."""
     left = session.limits.moves
     if left == 0:
@@ -41,7 +41,7 @@ def consolidation(session: Session) -> None:
         if session.charged_together(gang.next_tasks()).get(GPU, 0.0) > free:
             continue
         others = _all_but(session, gang)
-        search = Search(session, others, all_moved(left), session.limits.consolidation_victims)
+        search = GangSearch(session, others, all_moved(left), session.limits.consolidation_victims)
         moved = _solve(session, "consolidation", search, gang)
         if moved is None:
             continue
@@ -51,14 +51,14 @@ def consolidation(session: Session) -> None:
             return
 
 
-def reclaim(session: Session) -> None:
+def reclaim(session: GangSession) -> None:
     """A queue below its fair share takes back from others."""
     for gang in _in_order(session, _pending(session)):
         need = session.charged_together(gang.next_tasks())
         if not may_reclaim(session.tree[gang.queue], need, preemptible=gang.preemptible):
             continue
         before = session.before()
-        search = Search(
+        search = GangSearch(
             session,
             _of_other_queues(session, gang),
             _reclaims(session, before, gang, need),
@@ -67,18 +67,18 @@ def reclaim(session: Session) -> None:
         _solve(session, "reclaim", search, gang)
 
 
-def preempt(session: Session) -> None:
+def preempt(session: GangSession) -> None:
     """A gang takes from gangs of lower priority in its own queue."""
     for gang in _in_order(session, _pending(session)):
         need = session.charged_together(gang.next_tasks())
         refused = over(session.path(gang.queue), need, preemptible=gang.preemptible)
         if refused is not None and refused[0] is OverReason.NON_PREEMPTIBLE_OVER_QUOTA:
             continue
-        search = Search(session, _of_lower_priority(session, gang), lambda _steps: True)
+        search = GangSearch(session, _of_lower_priority(session, gang), lambda _steps: True)
         _solve(session, "preempt", search, gang)
 
 
-def staleness(session: Session) -> None:
+def staleness(session: GangSession) -> None:
     """A gang that has run below a minimum for too long is evicted as a whole."""
     if session.limits.staleness_s < 0.0:
         return
@@ -98,14 +98,14 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
-def free_gpus(session: Session) -> float:
+def free_gpus(session: GangSession) -> float:
     """The number of free GPUs: whole ones, those that are given in parts, and what is left of shared ones."""
     rooms = [(machine.room(When.LATER), machine.gpu_memory_mib) for machine in session.machines.values()]
     whole = sum(gpus_among(room.amounts) for room, _ in rooms)
     return whole + sum(free / memory_mib for room, memory_mib in rooms for free in room.groups.values())
 
 
-def _solve(session: Session, action: str, search: Search, gang: Gang) -> int | None:
+def _solve(session: GangSession, action: str, search: GangSearch, gang: Gang) -> int | None:
     """Apply a solution for the gang. Returns the number of gangs that lose tasks by it; None where there is no
     solution.
     """
@@ -114,25 +114,25 @@ def _solve(session: Session, action: str, search: Search, gang: Gang) -> int | N
     if steps is None:
         return None
     victims = tuple(task for step in steps for task in step.tasks)
-    session.solutions.append(Solution(action, gang, tasks, victims))
+    session.solutions.append(GangSolution(action, gang, tasks, victims))
     return len({step.gang.name for step in steps})
 
 
-def _pending(session: Session) -> list[Gang]:
+def _pending(session: GangSession) -> list[Gang]:
     return [gang for gang in session.gangs.values() if gang.is_ready and gang.next_tasks()]
 
 
-def _in_order(session: Session, gangs: Iterable[Gang]) -> Iterable[Gang]:
+def _in_order(session: GangSession, gangs: Iterable[Gang]) -> Iterable[Gang]:
     order = GangOrder(session, gangs)
     while (gang := order.pop()) is not None:
         yield gang
 
 
-def _victims(session: Session) -> list[Gang]:
+def _victims(session: GangSession) -> list[Gang]:
     return [gang for gang in session.gangs.values() if gang.preemptible and gang.in_phase(ACTIVE)]
 
 
-def _of_other_queues(session: Session, reclaimer: Gang) -> Callable[[], Iterable[Gang]]:
+def _of_other_queues(session: GangSession, reclaimer: Gang) -> Callable[[], Iterable[Gang]]:
     return lambda: (
         gang
         for gang in _victims(session)
@@ -140,7 +140,7 @@ def _of_other_queues(session: Session, reclaimer: Gang) -> Callable[[], Iterable
     )
 
 
-def _of_lower_priority(session: Session, preemptor: Gang) -> Callable[[], Iterable[Gang]]:
+def _of_lower_priority(session: GangSession, preemptor: Gang) -> Callable[[], Iterable[Gang]]:
     return lambda: (
         gang
         for gang in _victims(session)
@@ -149,7 +149,7 @@ def _of_lower_priority(session: Session, preemptor: Gang) -> Callable[[], Iterab
     )
 
 
-def _rounds(session: Session, before: Tree, gang: Gang, need: Amounts) -> Sequence[Callable[[], Choice]]:
+def _rounds(session: GangSession, before: Tree, gang: Gang, need: Amounts) -> Sequence[Callable[[], Choice]]:
     """The choices of victims for successive rounds. First victims that no exchange could take are left out; then those
     that may not be taken beside the ones before them, so that each of two queues gives what it has too much. In the
     last round none is left out: a gang that gets another place is no victim.
@@ -178,7 +178,7 @@ def _rounds(session: Session, before: Tree, gang: Gang, need: Amounts) -> Sequen
     return touchable, one_by_one, all_in
 
 
-def _reclaims(session: Session, before: Tree, gang: Gang, need: Amounts) -> Callable[[Steps], bool]:
+def _reclaims(session: GangSession, before: Tree, gang: Gang, need: Amounts) -> Callable[[Steps], bool]:
     """A function that says whether the rules allow the steps. Victims that got other places do not count."""
 
     def allows(steps: Steps) -> bool:
@@ -208,7 +208,7 @@ def all_moved(most: int | None) -> Callable[[Steps], bool]:
     return allows
 
 
-def _all_but(session: Session, gang: Gang) -> Callable[[], Iterable[Gang]]:
+def _all_but(session: GangSession, gang: Gang) -> Callable[[], Iterable[Gang]]:
     may_move = session.moves_for(gang)
     return lambda: (other for other in _victims(session) if other.name != gang.name and may_move(other))
 

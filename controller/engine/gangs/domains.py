@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from controller.engine.gangs.gang import GPU, USED, NodeName, Task, TopologyConstraint
 from controller.engine.gangs.machine import Machine, When
-from controller.engine.gangs.session import Session
+from controller.engine.gangs.session import GangSession
 
 Domain = tuple[str, ...]
 
@@ -26,7 +26,7 @@ class NodeSet:
 
 
 def node_sets(
-    session: Session,
+    session: GangSession,
     nodes: NodeSet,
     constraint: TopologyConstraint | None,
     tasks: Sequence[Task],
@@ -60,7 +60,7 @@ def _depths(constraint: TopologyConstraint) -> list[int]:
 
 
 def _pinned(
-    session: Session, machines: Sequence[Machine], constraint: TopologyConstraint, placed: Sequence[Task]
+    session: GangSession, machines: Sequence[Machine], constraint: TopologyConstraint, placed: Sequence[Task]
 ) -> Sequence[Machine]:
     if constraint.required not in constraint.levels:
         return machines

@@ -11,10 +11,10 @@ all lines below it.
 from controller.engine.gangs.domains import NodeSet
 from controller.engine.gangs.gang import CPU, GPU, Task
 from controller.engine.gangs.machine import Machine, When
-from controller.engine.gangs.session import Limits
+from controller.engine.gangs.session import CycleLimits
 
 
-def fitting(task: Task, nodes: NodeSet, limits: Limits) -> list[Machine]:
+def fitting(task: Task, nodes: NodeSet, limits: CycleLimits) -> list[Machine]:
     """The nodes that have room, now or later, best first. Among equals the first of the set comes first."""
     found = [
         machine for machine in nodes.machines if _may_run(task, machine) and machine.fits(task.request, When.LATER)
@@ -35,7 +35,7 @@ def _may_run(task: Task, machine: Machine) -> bool:
     return task.node_kinds is None or machine.name in task.node_kinds
 
 
-def _base(task: Task, machine: Machine, limits: Limits) -> float:
+def _base(task: Task, machine: Machine, limits: CycleLimits) -> float:
     score = 0.0
     if limits.fills_shared and task.request.is_shared and machine.shares_fitting(task.request):
         score += 1000.0

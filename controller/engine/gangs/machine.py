@@ -45,14 +45,14 @@ _COUNTED: Final = {When.NOW: (Hold.ACTIVE, Hold.RELEASING), When.LATER: (Hold.AC
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTask:
     task: Task
     hold: Hold
     groups: tuple[GpuGroup, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeCapacity:
     """The free part of a node. ``groups``: free MiB of each shared GPU."""
 
     amounts: Mapping[ResourceName, float]
@@ -74,8 +74,8 @@ class Machine:
     gpu_memory_mib: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     whole_gpus_only: bool = False
-    held: dict[tuple[TaskName, Hold], Held] = field(default_factory=dict)
-    _rooms: dict[When, Room] = field(default_factory=dict)
+    held: dict[tuple[TaskName, Hold], HeldTask] = field(default_factory=dict)
+    _rooms: dict[When, FreeCapacity] = field(default_factory=dict)
     """Cached room, derived from ``held``, as is ``_fits``; both are emptied by every change of ``held``."""
     _fits: dict[tuple[Request, When], bool] = field(default_factory=dict)
 
@@ -84,10 +84,10 @@ class Machine:
         return any(amount > 0 for name, amount in self.allocatable.items() if name == GPU or gpus_in(name))
 
     def put(self, task: Task, hold: Hold, groups: tuple[GpuGroup, ...]) -> None:
-        self.held[task.name, hold] = Held(task, hold, groups)
+        self.held[task.name, hold] = HeldTask(task, hold, groups)
         self._forget()
 
-    def drop(self, task: Task, hold: Hold) -> Held:
+    def drop(self, task: Task, hold: Hold) -> HeldTask:
         self._forget()
         return self.held.pop((task.name, hold))
 
@@ -95,12 +95,12 @@ class Machine:
         self._rooms.clear()
         self._fits.clear()
 
-    def room(self, when: When) -> Room:
+    def room(self, when: When) -> FreeCapacity:
         if when not in self._rooms:
             self._rooms[when] = self._room(when)
         return self._rooms[when]
 
-    def _room(self, when: When) -> Room:
+    def _room(self, when: When) -> FreeCapacity:
         free = dict(self.allocatable)
         groups: dict[GpuGroup, int] = {}
         for held in self.held.values():
@@ -113,7 +113,7 @@ class Machine:
             for group in held.groups:
                 groups[group] = groups.get(group, self.gpu_memory_mib) - part
         free[GPU] = free.get(GPU, 0.0) - len(groups)
-        return Room(free, groups)
+        return FreeCapacity(free, groups)
 
     def fits(self, request: Request, when: When) -> bool:
         """Whether the request fits. NOW requires LATER too: what pipelined tasks wait for is not given away."""

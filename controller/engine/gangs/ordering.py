@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 
 from controller.engine.gangs.gang import Gang, GangName, Task, TaskName
-from controller.engine.gangs.session import Session
+from controller.engine.gangs.session import GangSession
 from controller.engine.proportion.division import QueueName
 from controller.engine.proportion.order import OrderKey, order_key
 from controller.engine.proportion.queues import Amounts, added
@@ -32,7 +32,7 @@ class GangOrder:
 
     def __init__(
         self,
-        session: Session,
+        session: GangSession,
         gangs: Iterable[Gang],
         *,
         reverse: bool = False,

@@ -10,12 +10,12 @@ from controller.engine.gangs.domains import NodeSet, node_sets
 from controller.engine.gangs.fitting import fitting
 from controller.engine.gangs.gang import Gang, Group, PodSet, Task
 from controller.engine.gangs.machine import Machine
-from controller.engine.gangs.session import Session
+from controller.engine.gangs.session import GangSession
 from controller.engine.proportion.limits import over
 
 
 def place_gang(
-    session: Session, gang: Gang, tasks: Sequence[Task], machines: Sequence[Machine], *, waits: bool
+    session: GangSession, gang: Gang, tasks: Sequence[Task], machines: Sequence[Machine], *, waits: bool
 ) -> bool:
     """Whether the tasks got places. ``waits``: a simulation, in which nothing is bound before its victims are gone."""
     if not tasks:
@@ -26,7 +26,7 @@ def place_gang(
     return _place_group(session, gang.root, list(tasks), NodeSet(machines, {}), waits=waits)
 
 
-def _place_group(session: Session, group: Group, tasks: Sequence[Task], nodes: NodeSet, *, waits: bool) -> bool:
+def _place_group(session: GangSession, group: Group, tasks: Sequence[Task], nodes: NodeSet, *, waits: bool) -> bool:
     pod_sets = list(group.all_pod_sets())
     here = _of(tasks, pod_sets)
     placed = [task for pod_set in pod_sets for task in pod_set.tasks]
@@ -44,7 +44,9 @@ def _place_group(session: Session, group: Group, tasks: Sequence[Task], nodes: N
     return False
 
 
-def _place_pod_set(session: Session, pod_set: PodSet, tasks: Sequence[Task], nodes: NodeSet, *, waits: bool) -> bool:
+def _place_pod_set(
+    session: GangSession, pod_set: PodSet, tasks: Sequence[Task], nodes: NodeSet, *, waits: bool
+) -> bool:
     for chosen in node_sets(session, nodes, pod_set.constraint, tasks, pod_set.tasks):
         mark = session.mark()
         if all(_place_task(session, task, chosen, waits=waits) for task in tasks):
@@ -53,7 +55,7 @@ def _place_pod_set(session: Session, pod_set: PodSet, tasks: Sequence[Task], nod
     return False
 
 
-def _place_task(session: Session, task: Task, nodes: NodeSet, *, waits: bool) -> bool:
+def _place_task(session: GangSession, task: Task, nodes: NodeSet, *, waits: bool) -> bool:
     best = fitting(task, nodes, session.limits)
     if not best:
         return False

@@ -4,7 +4,7 @@ instead.
 Source: the job solver of KAI Scheduler. The search solves for the gang's first task, then for its first two, and so on;
 each time victims are added step by step, a surplus task or the rest of a gang, in the reverse order of queues and
 gangs, and what was added is tried node by node. The first solution that the action allows is taken. Unlike KAI's
-solver, an action may leave candidates out of the sets (``Search.rounds``): one that may never be taken would spoil
+solver, an action may leave candidates out of the sets (``GangSearch.rounds``): one that may never be taken would spoil
 every set that contains it.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from controller.engine.gangs.gang import ACTIVE, Gang, GangName, NodeName, Phase, Task, TaskName
 from controller.engine.gangs.ordering import GangOrder, gang_key
 from controller.engine.gangs.placing import place_gang
-from controller.engine.gangs.session import Session
+from controller.engine.gangs.session import GangSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ def all_in() -> Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class GangSearch:
     """One search. ``victims`` returns the gangs that may leave; ``allows`` judges a trial in which the gang found
     places and its victims are evicted.
     """
 
-    session: Session
+    session: GangSession
     victims: Callable[[], Iterable[Gang]]
     allows: Callable[[Steps], bool]
     victim_count: int | None = None

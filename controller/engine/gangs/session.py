@@ -41,7 +41,7 @@ def all_movable(_gang: Gang) -> Callable[[Gang], bool]:
 
 
 @dataclass(frozen=True, slots=True)
-class Solution:
+class GangSolution:
     """What an action decided: ``victims`` lose their places for ``tasks`` of ``gang``."""
 
     action: str
@@ -59,7 +59,7 @@ class SessionDriftError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CycleLimits:
     """What a cycle may do. ``spread_gpus`` and ``spread_cpu``: tasks are spread over nodes, else packed;
     ``spread_shared``: tasks are spread over shared GPUs; ``fills_shared``: nodes with room on a shared GPU come first.
     ``saturation`` is KAI's saturation multiplier of reclaim. ``consolidation_victims`` is how many gangs may move for
@@ -77,7 +77,7 @@ class Limits:
     moves: int | None = None
 
 
-class Session:
+class GangSession:
     """The state of one cycle. Invariants: a queue's ``allocated`` is what its USED tasks and those of all queues below
     it are charged, its ``non_preemptible`` the part of gangs that are not preemptible. A machine holds a task as
     ``hold_of(phase)`` says; a task that was evicted and got another place is held as RELEASING where it was. The log
@@ -89,7 +89,7 @@ class Session:
         machines: Iterable[Machine],
         gangs: Iterable[Gang],
         queues: Iterable[GangQueue],
-        limits: Limits | None = None,
+        limits: CycleLimits | None = None,
         spares: Spares = nobody,
         moves_for: MovesFor = all_movable,
     ) -> None:
@@ -97,13 +97,13 @@ class Session:
         self.machines: dict[NodeName, Machine] = {machine.name: machine for machine in machines}
         self.gangs: dict[GangName, Gang] = {gang.name: gang for gang in gangs}
         self.queues: dict[QueueName, GangQueue] = {queue.name: queue for queue in queues}
-        self.limits = limits or Limits()
+        self.limits = limits or CycleLimits()
         self.total: Amounts = total(self.machines.values())
         memories = [machine.gpu_memory_mib for machine in self.machines.values() if machine.gpu_memory_mib > 0]
         self._smallest_gpu_mib = min(memories, default=0)
         self.spares = spares
         self.moves_for = moves_for
-        self.solutions: list[Solution] = []
+        self.solutions: list[GangSolution] = []
         """The evictions of all actions with the gangs that they are for, in order."""
         self._log: list[Callable[[], None]] = []
         self._groups = 0

@@ -18,8 +18,8 @@ from controller.engine.flavors.assigner import FlavorAssigner
 from controller.engine.flavors.assignment import Assignment
 from controller.engine.gangs.actions import all_moved
 from controller.engine.gangs.gang import ACTIVE, CPU, GPU, MEMORY, USED, Gang, GangName, TopologyConstraint
-from controller.engine.gangs.search import Search, Steps
-from controller.engine.gangs.session import Limits, Session, running
+from controller.engine.gangs.search import GangSearch, Steps
+from controller.engine.gangs.session import CycleLimits, GangSession, running
 from controller.engine.gangs.shares import GangQueue
 from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.model.workload import WorkloadInfo, minimum_of
@@ -38,7 +38,7 @@ _ALL: Final = GangQueue(QueueName("all"), None, _UNBOUNDED, _UNBOUNDED, {})
 """One queue without limits: the engine itself looks at quota."""
 
 
-class Plan(NamedTuple):
+class MovePlan(NamedTuple):
     """The workload's assignment, and the moves that it needs: all of ``moves``, or the plan does not hold."""
 
     assignment: Assignment
@@ -68,7 +68,7 @@ class Planner:
         self._now_s = now_s
         self._most = most
 
-    def plan(self, entry: Entry, may_move: MayMove) -> Plan | None:
+    def plan(self, entry: Entry, may_move: MayMove) -> MovePlan | None:
         """A plan for an entry that lacks places; None if there is none. The cluster is left as it was."""
         flavor = self._flavor(entry.assignment)
         if flavor is None or self._most < 1:
@@ -94,12 +94,14 @@ class Planner:
         for at, name in enumerate(ranked(model, gang, lost)):
             # Victims of equal priority are taken youngest first.
             model.gangs[name].created = -float(at)
-        limits = Limits(moves=self._most)
-        session = Session(model.machines.values(), model.gangs.values(), [_ALL], limits)
+        limits = CycleLimits(moves=self._most)
+        session = GangSession(model.machines.values(), model.gangs.values(), [_ALL], limits)
         return self._solved(entry, session, gang, holders)
 
-    def _solved(self, entry: Entry, session: Session, gang: Gang, holders: Mapping[GangName, Holder]) -> Plan | None:
-        plans: list[Plan] = []
+    def _solved(
+        self, entry: Entry, session: GangSession, gang: Gang, holders: Mapping[GangName, Holder]
+    ) -> MovePlan | None:
+        plans: list[MovePlan] = []
         pure = all_moved(self._most)
 
         def allows(steps: Steps) -> bool:
@@ -115,10 +117,10 @@ class Planner:
         def victims() -> Iterator[Gang]:
             return (session.gangs[name] for name in holders if session.gangs[name].movable)
 
-        search = Search(session, victims, allows, session.limits.consolidation_victims)
+        search = GangSearch(session, victims, allows, session.limits.consolidation_victims)
         return plans[-1] if search.solve(gang) is not None and plans else None
 
-    def _carried_out(self, entry: Entry, moving: Sequence[Holder]) -> Plan | None:
+    def _carried_out(self, entry: Entry, moving: Sequence[Holder]) -> MovePlan | None:
         """The plan if the engine finds places for all, else None. The workload is placed first: what its victims leave
         is kept for it until it starts.
         """
@@ -127,7 +129,7 @@ class Planner:
         found = assigned_without(self._cluster, self._assigner, moving, [entry.incoming, *starting])
         if found is None or not moving or found[entry.key].borrowing:
             return None
-        return Plan(
+        return MovePlan(
             found[entry.key],
             tuple(
                 Target(holder, PreemptionReason.CONSOLIDATION, moved_to(holder, found[holder.key], self._now_s))

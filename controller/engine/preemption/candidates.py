@@ -1,7 +1,7 @@
 """Candidates for preemption, best victim first, found without visiting more of them than are taken.
 
-``Search`` says what is contested and for which workload, ``Limits`` which priorities a policy gives up, ``Walker`` goes
-through the holders of one ClusterQueue in the order
+``VictimSearch`` says what is contested and for which workload, ``CandidateLimits`` which priorities a policy gives up,
+``Walker`` goes through the holders of one ClusterQueue in the order
 
     already evicted, [LocalQueue usage, highest first], lowest priority, [least lost time], newest, UID
 
@@ -30,7 +30,7 @@ several queues.
 """
 
 
-class Limits(msgspec.Struct, frozen=True, gc=False):
+class CandidateLimits(msgspec.Struct, frozen=True, gc=False):
     """The holders that a policy gives up: priorities below ``below`` (None: all), and at ``below`` those that queued
     later than ``newer_than_s``.
     """
@@ -42,20 +42,20 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
         return self.below is None or priority < self.below or (priority == self.below and self.newer_than_s is not None)
 
 
-def limits_within(policy: WithinClusterQueuePolicy | None, incoming: Incoming) -> Limits | None:
+def limits_within(policy: WithinClusterQueuePolicy | None, incoming: Incoming) -> CandidateLimits | None:
     """The holders that ``withinClusterQueue`` gives up to the incoming workload; None: no holder."""
     if policy == "LowerPriority":
-        return Limits(incoming.priority)
+        return CandidateLimits(incoming.priority)
     if policy == "LowerOrNewerEqualPriority":
-        return Limits(incoming.priority, incoming.queued_at_s)
+        return CandidateLimits(incoming.priority, incoming.queued_at_s)
     return None
 
 
-def limits_reclaim(policy: ReclaimWithinCohortPolicy | None, incoming: Incoming) -> Limits | None:
+def limits_reclaim(policy: ReclaimWithinCohortPolicy | None, incoming: Incoming) -> CandidateLimits | None:
     """The holders that ``reclaimWithinCohort`` gives up to the incoming workload; None: no holder."""
     if policy == "LowerPriority":
-        return Limits(incoming.priority)
-    return Limits(None) if policy == "Any" else None
+        return CandidateLimits(incoming.priority)
+    return CandidateLimits(None) if policy == "Any" else None
 
 
 class Candidate(NamedTuple):
@@ -64,7 +64,7 @@ class Candidate(NamedTuple):
     kind: HolderKind
 
 
-class Search(msgspec.Struct, frozen=True, gc=False):
+class VictimSearch(msgspec.Struct, frozen=True, gc=False):
     """One question: the victims that ``incoming`` needs to get ``frs``. ``barred`` may not be evicted, whatever policy
     says; see ``EvictionHistory``.
     """
@@ -79,7 +79,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
     is_open: Callable[[ClusterQueueName], bool] = lambda _: True
     """Whether a ClusterQueue is active: workloads of an inactive one are no candidates."""
 
-    def has_candidates(self, queue: QueueState, limits: Limits) -> bool:
+    def has_candidates(self, queue: QueueState, limits: CandidateLimits) -> bool:
         """Whether the queue has a holder within the limits."""
         for fr in self.frs:
             for ranks in self.index.ranks(queue.name, fr).values():
@@ -88,7 +88,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
                         return True
         return False
 
-    def total(self, queue: QueueState, limits: Limits) -> dict[FlavorResource, Amount]:
+    def total(self, queue: QueueState, limits: CandidateLimits) -> dict[FlavorResource, Amount]:
         """What the queue's holders within the limits hold of the contested flavor-resources: an upper bound of what can
         be freed.
         """
@@ -100,7 +100,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
                 totals[fr] = total
         return totals
 
-    def ranks(self, queue: QueueState, limits: Limits, evicted: bool | None) -> Iterator[list[Rank]]:
+    def ranks(self, queue: QueueState, limits: CandidateLimits, evicted: bool | None) -> Iterator[list[Rank]]:
         """The ranks within the limits, best victims first; ranks of equal place come together."""
         config = self.cluster.config
         by_usage = config.admission_fair_sharing is not None and queue.policies.usage_based_admission
@@ -121,7 +121,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
         minimum_s = minimum.of(kind.runs_as, queue_s=queue.policies.minimum_runtime_s)
         return started_s + minimum_s if minimum_s > 0 else -math.inf
 
-    def protection_ends_s(self, queue: QueueState, limits: Limits) -> float:
+    def protection_ends_s(self, queue: QueueState, limits: CandidateLimits) -> float:
         """The time at which the first of the queue's holders within the limits will have run for its minimum; infinity
         for none.
         """
@@ -142,7 +142,7 @@ class Search(msgspec.Struct, frozen=True, gc=False):
 
 
 def _within(
-    ranks: Iterable[Rank], limits: Limits, evicted: bool | None, usage: float
+    ranks: Iterable[Rank], limits: CandidateLimits, evicted: bool | None, usage: float
 ) -> Iterator[tuple[tuple[bool, float, int], Rank]]:
     for rank in ranks:
         if evicted is True and not rank.evicted:
@@ -184,9 +184,9 @@ class Walker:
 
     def __init__(
         self,
-        search: Search,
+        search: VictimSearch,
         queue: QueueState,
-        limits: Limits,
+        limits: CandidateLimits,
         *,
         evicted: bool | None = None,
         without: Collection[WorkloadKey] = (),
@@ -301,7 +301,7 @@ class Walker:
         return start
 
 
-def _key(search: Search, rank: Rank, kind: HolderKind) -> Callable[[RankEntry], Order]:
+def _key(search: VictimSearch, rank: Rank, kind: HolderKind) -> Callable[[RankEntry], Order]:
     return lambda entry: search.order(rank, kind, entry)
 
 

@@ -14,14 +14,14 @@ from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.model.resources import ClusterQueueName, FlavorResource, Usage
 from controller.engine.preemption.candidates import (
     Candidate,
-    Limits,
+    CandidateLimits,
     Order,
-    Search,
+    VictimSearch,
     Walker,
     limits_reclaim,
     limits_within,
 )
-from controller.engine.preemption.room import Room, fill_back
+from controller.engine.preemption.room import NeededCapacity, fill_back
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.quotanode import QuotaNode, any_borrows, within_quota
 
@@ -41,7 +41,7 @@ class BorrowingQueue(NamedTuple):
 class Classical:
     """One search. ``targets()`` leaves the cluster as it found it."""
 
-    def __init__(self, search: Search, room: Room) -> None:
+    def __init__(self, search: VictimSearch, room: NeededCapacity) -> None:
         self._search = search
         self._room = room
         self._incoming = search.incoming
@@ -119,7 +119,7 @@ class Classical:
                 continue
             yield (child, *path)
 
-    def _limits(self, source: BorrowingQueue, *, borrowing: bool) -> Limits | None:
+    def _limits(self, source: BorrowingQueue, *, borrowing: bool) -> CandidateLimits | None:
         """The holders of this ClusterQueue that the attempt may evict; None: no holder."""
         if not borrowing or source.advantage or self._reclaim is None:
             return self._reclaim
@@ -129,7 +129,7 @@ class Classical:
         threshold = self._policies.borrow_threshold
         if threshold is not None:
             below = min(below, threshold + 1)
-        return Limits(below)
+        return CandidateLimits(below)
 
     def _reason(self, source: BorrowingQueue, priority: int) -> PreemptionReason:
         threshold = self._policies.borrow_threshold

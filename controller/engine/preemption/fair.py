@@ -17,14 +17,14 @@ from typing import NamedTuple
 from controller.engine.cluster.incoming import PreemptionReason, Target
 from controller.engine.model.config import FairSharing, PreemptionStrategy
 from controller.engine.model.resources import ClusterQueueName, WorkloadKey
-from controller.engine.preemption.candidates import Candidate, Search, Walker, limits_reclaim, limits_within
-from controller.engine.preemption.room import Room, fill_back
+from controller.engine.preemption.candidates import Candidate, VictimSearch, Walker, limits_reclaim, limits_within
+from controller.engine.preemption.room import NeededCapacity, fill_back
 from controller.engine.preemption.tournament import Shares, Tournament
 from controller.engine.quota.quotanode import QuotaNode, borrowers_below, within_quota
 from controller.engine.quota.shares import Share, below_common_ancestor, may_preempt
 
 
-class Refused(NamedTuple):
+class NoVictim(NamedTuple):
     """Why a ClusterQueue gave no victim: the node of its side that was compared, and the highest share that the loss of
     any one candidate would have left it.
     """
@@ -40,7 +40,7 @@ class Fair:
     not be asked while a nested trial has changed usage that is undone afterwards.
     """
 
-    def __init__(self, search: Search, room: Room, config: FairSharing) -> None:
+    def __init__(self, search: VictimSearch, room: NeededCapacity, config: FairSharing) -> None:
         self._search = search
         self._cluster = search.cluster
         self._room = room
@@ -53,7 +53,7 @@ class Fair:
         """The keys of ``_targets``."""
         self._reclaims_own = self._cluster.config.gates.on("FairSharingPreemptWithinNominal")
         self._exact = self._cluster.config.extensions.exact_fair_sharing
-        self._refused: dict[QuotaNode, dict[QuotaNode, Refused]] = {}
+        self._refused: dict[QuotaNode, dict[QuotaNode, NoVictim]] = {}
         """The ClusterQueues that gave nothing, or nothing more, by the node whose share was compared with them."""
         policies = self._queue.policies
         self._own = limits_within(policies.within_cluster_queue, search.incoming)
@@ -193,12 +193,12 @@ class Fair:
                 return candidate
             retry.setdefault(node.name, candidate)
             if self._exact:
-                self._note_refusal(ours, node, Refused(theirs, after))
+                self._note_refusal(ours, node, NoVictim(theirs, after))
             # The answer depends on nothing but what a candidate holds.
             walker.pass_over(candidate.kind)
         return None
 
-    def _note_refusal(self, ours: QuotaNode, node: QuotaNode, refused: Refused) -> None:
+    def _note_refusal(self, ours: QuotaNode, node: QuotaNode, refused: NoVictim) -> None:
         known = self._refused.setdefault(ours, {}).get(node)
         if known is None or known.after.rank < refused.after.rank:
             self._refused[ours][node] = refused

@@ -16,7 +16,7 @@ from controller.engine.topology.gangdomains import bound_ask, bounds_of
 from controller.engine.topology.port import PlacementRequest
 
 
-class Room(msgspec.Struct, frozen=True, gc=False):
+class NeededCapacity(msgspec.Struct, frozen=True, gc=False):
     """The room that a request needs. ``usage`` is what the ClusterQueue would be charged, ``places`` the pod sets that
     must be placed on nodes.
 
@@ -45,9 +45,9 @@ class Room(msgspec.Struct, frozen=True, gc=False):
         return not self.places or self.nodes_have_room()
 
 
-def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Room:
+def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> NeededCapacity:
     places = tuple(_places(cluster, incoming, assignment))
-    return Room(incoming.queue.node, assignment.usage, places, cluster.placement.question(places))
+    return NeededCapacity(incoming.queue.node, assignment.usage, places, cluster.placement.question(places))
 
 
 def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterable[PlacementRequest]:

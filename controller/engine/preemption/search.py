@@ -7,12 +7,12 @@ from controller.engine.cluster.cluster import Cluster
 from controller.engine.cluster.incoming import Incoming, Target
 from controller.engine.flavors.assignment import Assignment, Possibility
 from controller.engine.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey
-from controller.engine.preemption.candidates import Search, limits_reclaim, limits_within
+from controller.engine.preemption.candidates import VictimSearch, limits_reclaim, limits_within
 from controller.engine.preemption.classical import Classical
 from controller.engine.preemption.fair import Fair
 from controller.engine.preemption.history import EvictionHistory
 from controller.engine.preemption.index import HolderIndex
-from controller.engine.preemption.room import Room, room_for
+from controller.engine.preemption.room import NeededCapacity, room_for
 from controller.engine.quota.quotanode import borrowers_below
 
 
@@ -51,7 +51,7 @@ class Preemption:
     def quota_gives(self, incoming: Incoming, assignment: Assignment, now_s: float) -> bool:
         """Whether there would be victims if the pods could run anywhere; if not, no change of nodes helps."""
         frs = tuple(sorted(assignment.preempting()))
-        return bool(self.targets_in(incoming, frs, Room(incoming.queue.node, assignment.usage), now_s))
+        return bool(self.targets_in(incoming, frs, NeededCapacity(incoming.queue.node, assignment.usage), now_s))
 
     @property
     def is_classical(self) -> bool:
@@ -70,7 +70,7 @@ class Preemption:
             del self._due[name]
         return found
 
-    def _note_protection(self, search: Search) -> None:
+    def _note_protection(self, search: VictimSearch) -> None:
         """Remember, after a search without victims, when the next candidate has run for its minimum, as no event may
         come before.
         """
@@ -87,9 +87,11 @@ class Preemption:
         if first_s < self._due.get(incoming.queue.name, math.inf):
             self._due[incoming.queue.name] = first_s
 
-    def _search(self, incoming: Incoming, frs: tuple[FlavorResource, ...], now_s: float) -> Search:
+    def _search(self, incoming: Incoming, frs: tuple[FlavorResource, ...], now_s: float) -> VictimSearch:
         barred = self.history.barred(incoming) if self._cluster.config.extensions.no_eviction_cycles else ()
-        return Search(self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred, self._is_open)
+        return VictimSearch(
+            self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred, self._is_open
+        )
 
     def validate(self) -> None:
         """DriftError where the index differs from the holders."""
@@ -97,7 +99,7 @@ class Preemption:
 
     def targets_alone(self, incoming: Incoming, fr: FlavorResource, amount: Amount, now_s: float) -> tuple[Target, ...]:
         """The victims if this flavor-resource were the whole request, wherever its pods may run."""
-        room = Room(incoming.queue.node, {fr: amount})
+        room = NeededCapacity(incoming.queue.node, {fr: amount})
         return self.targets_in(incoming, (fr,), room, now_s)
 
     def borrow_level_without(
@@ -112,7 +114,7 @@ class Preemption:
             return incoming.queue.node.borrow_level(fr, amount).height
 
     def targets_in(
-        self, incoming: Incoming, frs: tuple[FlavorResource, ...], room: Room, now_s: float
+        self, incoming: Incoming, frs: tuple[FlavorResource, ...], room: NeededCapacity, now_s: float
     ) -> tuple[Target, ...]:
         if not frs:
             return ()

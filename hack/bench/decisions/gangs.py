@@ -25,7 +25,7 @@ from controller.engine.gangs.gang import (
     TaskName,
 )
 from controller.engine.gangs.machine import Machine
-from controller.engine.gangs.session import Session, running
+from controller.engine.gangs.session import GangSession, running
 from controller.engine.gangs.shares import GangQueue, fair_shares
 from controller.engine.proportion.division import QueueName
 from hack.bench.table import Row, show
@@ -71,7 +71,7 @@ def plan_ms(nodes: int = NODES) -> float:
     running(machines, gangs)
     unlimited = {CPU: float("inf"), MEMORY: float("inf"), GPU: float("inf")}
     queue = GangQueue(QueueName("q"), None, quota=unlimited, limit=unlimited, weight={})
-    session = Session(machines.values(), gangs, [queue])
+    session = GangSession(machines.values(), gangs, [queue])
     begun = time.process_time()
     consolidation(session)
     took_ms = (time.process_time() - begun) * 1e3

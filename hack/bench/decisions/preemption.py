@@ -13,7 +13,7 @@ from controller.engine.cluster.incoming import Incoming
 from controller.engine.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
 from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
 from controller.engine.model.workload import PodSetRequests, WorkloadInfo
-from controller.engine.preemption.room import Room
+from controller.engine.preemption.room import NeededCapacity
 from controller.engine.preemption.search import Preemption
 from controller.engine.quota.queuestate import Holder
 from controller.objects.decode import decode
@@ -74,7 +74,7 @@ def scene(
         priority=priority,
         queued_at_s=NOW_S,
     )
-    room = Room(incoming.queue.node, {GPU: ask})
+    room = NeededCapacity(incoming.queue.node, {GPU: ask})
     return lambda: len(preemption.targets_in(incoming, (GPU,), room, NOW_S))
 
 

@@ -98,7 +98,7 @@ def test_what_is_no_object_of_queues_is_passed_over(waiting: Path) -> None:
     assert len(json.loads(asked("--pack", "-f", str(waiting), "-o", "json").stdout)["plans"]) == 1
 
 
-def test_the_page_shows_the_answer_as_it_is(waiting: Path) -> None:
+def test_the_page_shows_the_answer_about_packing_as_it_is(waiting: Path) -> None:
     page = (Path(__file__).parents[3] / "docs/advise.md").read_text()
     shown = json.loads(page.split("```json\n")[2].split("```")[0])
     found = json.loads(asked("--pack", "-f", str(waiting), "-o", "json").stdout)

@@ -23,7 +23,7 @@ from controller.engine.gangs.gang import (
     mig_slices,
 )
 from controller.engine.gangs.machine import Machine
-from controller.engine.gangs.session import Limits, Session, running
+from controller.engine.gangs.session import CycleLimits, GangSession, running
 from controller.engine.gangs.shares import GangQueue
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion.division import QueueName
@@ -82,18 +82,18 @@ class Player:
                 for task in job.tasks()
             }
 
-    def session(self) -> Session:
+    def session(self) -> GangSession:
         machines = {name: self._machine(name, node) for name, node in self._nodes.items()}
         running(machines, self._jobs)
-        return Session(machines.values(), self._jobs, self._queues, self._limits())
+        return GangSession(machines.values(), self._jobs, self._queues, self._limits())
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> CycleLimits:
         conf = (self._case["input"].get("mocks") or {}).get("scheduler_conf") or {"tiers": []}
         plugins = {
             plugin["name"]: plugin.get("arguments") or {} for tier in conf["tiers"] for plugin in tier["plugins"]
         }
         places = plugins.get("nodeplacement", {})
-        return Limits(
+        return CycleLimits(
             spread_gpus=places.get("gpu") == "spread",
             spread_cpu=places.get("cpu") == "spread",
             spread_shared="gpuspread" in plugins,

@@ -104,10 +104,10 @@ def test_a_rule_covers_what_it_says_and_no_other_rule_does(words: str, given: Ta
 
 
 @pytest.mark.parametrize(("words", "given", "difference"), NEIGHBOURS)
-def test_a_rule_covers_no_neighbour(words: str, given: Table, difference: Difference) -> None:
+def test_a_rule_of_kai_covers_no_neighbour(words: str, given: Table, difference: Difference) -> None:
     assert not rule(words).covers(given, difference)
 
 
-def test_each_rule_is_shown_both() -> None:
+def test_each_rule_of_kai_is_shown_both() -> None:
     for listed in (COVERED, NEIGHBOURS):
         assert {rule(words).reason for words, _, _ in listed} == {one.reason for one in RULES}

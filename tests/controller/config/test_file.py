@@ -472,7 +472,7 @@ def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
         ("kind: Configuration", "3: kind: found the key twice, expected it once"),
     ],
 )
-def test_a_mistake_gets_one_line_that_says_where_and_what(text: str, line: str) -> None:
+def test_a_mistake_in_the_controllers_file_gets_one_line_that_says_where_and_what(text: str, line: str) -> None:
     with pytest.raises(ConfigError) as refused:
         v2(text)
     assert str(refused.value).startswith(f"f:{line}")
@@ -507,7 +507,7 @@ def test_a_file_that_is_no_configuration_is_told_so(text: str, line: str) -> Non
     assert str(refused.value).startswith(line)
 
 
-def test_a_missing_file_is_a_mistake_too(tmp_path: Path) -> None:
+def test_a_missing_file_of_the_controller_is_a_mistake_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="found no such file or directory, expected a readable file"):
         load(tmp_path / "none.yaml")
 

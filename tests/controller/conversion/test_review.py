@@ -80,7 +80,7 @@ def test_hostile_bodies_are_answered_with_a_failure(body: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_crash_it(body: bytes) -> None:
+def test_no_bytes_crash_a_conversion(body: bytes) -> None:
     response(body)
 
 
@@ -101,7 +101,9 @@ JSON = st.recursive(
 @given(
     st.sampled_from(sorted(KINDS)), st.sampled_from([(OLD, HUB), (HUB, OLD)]), JSON, JSON, st.sampled_from(["spec", ""])
 )
-def test_no_object_crashes_it(kind: str, versions: tuple[str, str], spec: Any, status: Any, extra: str) -> None:
+def test_no_object_crashes_a_conversion(
+    kind: str, versions: tuple[str, str], spec: Any, status: Any, extra: str
+) -> None:
     body = {
         "apiVersion": versions[0],
         "kind": kind,

@@ -129,7 +129,9 @@ def drawn(kind: ForeignKind, data: st.DataObject) -> Json:
 @KINDS
 @HERE
 @given(data=st.data())
-def test_both_halves_of_a_rule_refuse_the_same_in_the_same_words(kind: ForeignKind, data: st.DataObject) -> None:
+def test_both_halves_of_a_foreign_rule_refuse_the_same_in_the_same_words(
+    kind: ForeignKind, data: st.DataObject
+) -> None:
     given, before = drawn(kind, data), None
     if data.draw(st.booleans()):
         before = drawn(kind, data)

@@ -327,7 +327,9 @@ def test_pods_of_an_elastic_cluster_are_gated_from_its_creation_on_and_the_submi
         (JOB, ray_job(rayClusterSpec=None), [("Required", "spec.rayClusterSpec")]),
     ],
 )
-def test_what_cannot_be_queued_is_refused_by_field(kind: JobKind, job: Json, found: list[tuple[str, str]]) -> None:
+def test_what_of_ray_cannot_be_queued_is_refused_by_field(
+    kind: JobKind, job: Json, found: list[tuple[str, str]]
+) -> None:
     refusals = broken(kind, job)
     assert [(each.type, each.field) for each in refusals] == found
     assert all("expected" in each.sentence for each in refusals)

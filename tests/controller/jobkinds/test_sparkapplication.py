@@ -244,7 +244,7 @@ def test_it_is_ready_when_all_executors_run_or_have_run() -> None:
         (application(restartPolicy={"type": "Always"}), "spec.restartPolicy.type"),
     ],
 )
-def test_what_cannot_be_queued_is_refused_by_field(job: Json, field: str) -> None:
+def test_what_of_spark_cannot_be_queued_is_refused_by_field(job: Json, field: str) -> None:
     (refusal,) = broken(KIND, job)
     assert (refusal.type, refusal.field) == ("Invalid", field)
 

@@ -30,7 +30,7 @@ def workload(name: str, **spec: Any) -> bytes:
     return msgspec.json.encode({"metadata": {"name": name}, "spec": spec})
 
 
-def test_a_fleets_objects_are_what_plain_decoding_makes_of_them() -> None:
+def test_a_fleets_shared_objects_are_what_plain_decoding_makes_of_them() -> None:
     shared = {name: SharingDecoder(type_, ALIKE, read_custom) for name, type_ in TYPES.items()}
     seen = set()
     for one in FLEET:

@@ -31,7 +31,7 @@ async def get(port: int, path: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_a_packed_body_is_not_unpacked() -> None:
+async def test_a_packed_body_is_not_unpacked_at_the_controllers_ports() -> None:
     async def echo(request: web.Request) -> web.Response:
         return web.Response(body=await request.read())
 

@@ -112,7 +112,7 @@ def test_hostile_bodies_are_refused_with_a_reason(body: bytes) -> None:
 
 
 @given(st.binary(max_size=100))
-def test_no_bytes_crash_it(body: bytes) -> None:
+def test_no_bytes_crash_the_review_of_jobs(body: bytes) -> None:
     response(body)
 
 

@@ -161,7 +161,7 @@ async def test_a_certificate_that_cannot_be_used_leaves_the_old_one_in_use(repli
     await replica.server.stop()
 
 
-async def test_an_api_server_that_is_away_is_waited_for(
+async def test_webhooks_wait_for_an_api_server_that_is_away(
     api: FakeApiServer, replica: Replica, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.down = True

@@ -78,7 +78,7 @@ def test_other_kinds_and_other_operations_pass() -> None:
 
 
 @given(JSON, JSON)
-def test_no_object_crashes_it(metadata: Any, spec: Any) -> None:
+def test_no_object_crashes_the_review_of_serving_objects(metadata: Any, spec: Any) -> None:
     body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
     response = json.loads(answer(review(body), has_default_queue=lambda _: True))["response"]
     assert response["allowed"] in (True, False)

@@ -217,7 +217,7 @@ def test_what_is_for_a_queue_of_theirs_is_queued_by_the_label_of_all_others(clus
         assert found["metadata"].get("finalizers", []) == (["kueue.x-k8s.io/managed"] if name else [])
 
 
-def test_the_scheduler_decides_between_marks_of_both_and_without_one_they_are_refused(cluster: Cluster) -> None:
+def test_the_policy_decides_between_marks_of_both_schedulers_and_refuses_without_one(cluster: Cluster) -> None:
     both: dict[str, Any] = {
         "labels": {"kai.scheduler/queue": "a"},
         "annotations": {"scheduling.volcano.sh/queue-name": "b"},

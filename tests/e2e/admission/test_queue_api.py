@@ -103,12 +103,12 @@ def assert_said(verdict: Verdict, said: str | None) -> None:
 
 
 @pytest.mark.parametrize("case", [*CREATED, *WORKLOADS_CREATED], ids=lambda case: case.name)
-def test_what_is_created(api: Api, case: Case) -> None:
+def test_the_api_server_judges_what_is_created_in_queues(api: Api, case: Case) -> None:
     assert_said(api.create(changed(objects()[case.kind], case.change)), case.said)
 
 
 @pytest.mark.parametrize("case", [*UPDATED, *WORKLOADS_UPDATED], ids=lambda case: case.name)
-def test_what_is_changed(api: Api, case: Update) -> None:
+def test_the_api_server_judges_what_is_changed_in_queues(api: Api, case: Update) -> None:
     given = objects()[case.kind]
     there = made_with(api, case.first, given)
     try:

@@ -198,7 +198,7 @@ def test_jobs_of_queues_are_suspended_and_the_controller_alone_starts_them(hooke
     until(lambda: started(hooked, "waits"), "the Job started by the job controller")
 
 
-def test_an_owner_reference_by_an_account_of_the_namespace_starts_nothing(hooked: Cluster) -> None:
+def test_on_an_older_server_an_owner_reference_by_an_account_of_the_namespace_starts_nothing(hooked: Cluster) -> None:
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "1", "controller": True}
     child = job(labels={QUEUE: "a"})
     child["metadata"]["ownerReferences"] = [owner]
@@ -247,7 +247,7 @@ def test_what_is_volcanos_or_kais_waits_in_its_queue_and_the_default_scheduler_b
         assert (labels(found)[QUEUE], suspended(found)) == (queue, True), "not the LocalQueue default"
 
 
-def test_the_scheduler_decides_between_marks_of_both_and_without_one_they_are_refused(hooked: Cluster) -> None:
+def test_an_older_server_decides_between_marks_of_both_schedulers_and_refuses_without_one(hooked: Cluster) -> None:
     both: dict[str, Any] = {"labels": {KAI: "a"}, "annotations": {VOLCANO: "b"}}
     assert labels(tried(hooked, pod("volcano", **both)))[QUEUE] == "b"
     assert labels(tried(hooked, pod("kai-scheduler", **both)))[QUEUE] == "a"
@@ -257,7 +257,7 @@ def test_the_scheduler_decides_between_marks_of_both_and_without_one_they_are_re
     assert says in refused(hooked, {**job(), "metadata": metadata}), "the LocalQueue default does not take it"
 
 
-def test_a_pod_that_leaves_the_queue_to_its_group_is_held_without_one(hooked: Cluster) -> None:
+def test_on_an_older_server_a_pod_that_leaves_the_queue_to_its_group_is_held_without_one(hooked: Cluster) -> None:
     for scheduler, mark in (("volcano", "scheduling.k8s.io/group-name"), ("kai-scheduler", "pod-group-name")):
         found = tried(hooked, pod(scheduler, annotations={mark: "g"}))
         assert is_held(found)

@@ -119,7 +119,7 @@ def test_upgraded_again_it_decides_about_what_was_there(life: Life, running: dic
 
 
 @pytest.mark.usefixtures("running")
-def test_an_uninstall_leaves_what_the_page_names(life: Life, before: tuple[set[Thing], set[str]]) -> None:
+def test_an_uninstall_after_a_life_leaves_what_the_page_names(life: Life, before: tuple[set[Thing], set[str]]) -> None:
     life.job("late", 2)
     until(lambda: "late" in life.admissions(), "another job waits")
     there = life.containers()

@@ -316,7 +316,7 @@ async def test_a_preempted_job_comes_back_whole_and_no_retry_is_spent(
 # -- above the minimum
 
 
-async def test_a_job_grows_above_its_minimum_and_gives_back_pod_by_pod(
+async def test_a_volcano_job_of_a_real_cluster_grows_above_its_minimum_and_gives_back_pod_by_pod(
     scene: VolcanoLab, controller: Controller
 ) -> None:
     """The controller is killed while pods join, while they are taken back, and while they come again."""

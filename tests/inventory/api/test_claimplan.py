@@ -23,7 +23,7 @@ def test_devices_stand_once_by_claim_and_request() -> None:
 
 
 @given(st.lists(devices, max_size=12))
-def test_what_is_written_is_read_again(found: list[tuple[str, str, str, str]]) -> None:
+def test_a_claim_plan_that_is_written_is_read_again(found: list[tuple[str, str, str, str]]) -> None:
     plan = claimplan.merged(found)
     assert claimplan.read(claimplan.written(plan)) == plan
 

@@ -9,7 +9,7 @@ names = st.sampled_from(["GPU-1", "GPU-2", "MIG-3", "GPU-1::4"])
 
 
 @given(st.lists(st.tuples(names, st.integers(1, 100)), max_size=8))
-def test_what_is_written_is_read_again(runs: list[tuple[str, int]]) -> None:
+def test_a_device_plan_that_is_written_is_read_again(runs: list[tuple[str, int]]) -> None:
     plan = tuple(name for name, count in runs for _ in range(count))
     assert devices(written(plan)) == plan
     assert devices(",".join(plan)) == plan

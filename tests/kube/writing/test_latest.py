@@ -118,7 +118,7 @@ async def test_a_state_put_while_an_older_one_fails_is_not_lost(clock: VirtualCl
     task.cancel()
 
 
-async def test_the_server_decides_how_long_to_stay_away(
+async def test_the_server_decides_how_long_the_latest_write_stays_away(
     clock: VirtualClock, sink: Sink, writer: LatestWriter[str]
 ) -> None:
     sink.error = UnavailableError("busy", retry_after_s=20.0)

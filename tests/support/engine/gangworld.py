@@ -20,7 +20,7 @@ from controller.engine.gangs.gang import (
     TaskName,
 )
 from controller.engine.gangs.machine import Machine
-from controller.engine.gangs.session import Limits, Session, running
+from controller.engine.gangs.session import CycleLimits, GangSession, running
 from controller.engine.gangs.shares import GangQueue
 from controller.engine.proportion.division import QueueName
 
@@ -73,25 +73,25 @@ def gang(  # noqa: PLR0913 - what a test says about a gang, by name
 
 
 def session(
-    nodes: Iterable[Machine], queues: Iterable[GangQueue], gangs: Iterable[Gang], limits: Limits | None = None
-) -> Session:
+    nodes: Iterable[Machine], queues: Iterable[GangQueue], gangs: Iterable[Gang], limits: CycleLimits | None = None
+) -> GangSession:
     machines = {machine.name: machine for machine in nodes}
     gangs = list(gangs)
     running(machines, gangs)
-    return Session(machines.values(), gangs, [root(), *queues], limits)
+    return GangSession(machines.values(), gangs, [root(), *queues], limits)
 
 
-def act(world: Session, *actions: str) -> None:
+def act(world: GangSession, *actions: str) -> None:
     """The actions, or all of a cycle; the session's invariants hold after each."""
     for action in actions or ACTIONS:
         ACTIONS[action](world)
         world.validate()
 
 
-def phases(world: Session) -> Mapping[str, str]:
+def phases(world: GangSession) -> Mapping[str, str]:
     """The phase of each task, by its name."""
     return {task.name: task.phase.value for one in world.gangs.values() for task in one.tasks()}
 
 
-def places(world: Session) -> Mapping[str, str | None]:
+def places(world: GangSession) -> Mapping[str, str | None]:
     return {task.name: task.node for one in world.gangs.values() for task in one.tasks()}

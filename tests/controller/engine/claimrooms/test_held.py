@@ -53,7 +53,7 @@ def test_claims_of_one_pod_and_pool_are_filed_beside_each_other() -> None:
     held.validate()
 
 
-def test_drift_is_found() -> None:
+def test_drift_of_held_claims_is_found() -> None:
     for index in ("_in_pool", "_of_pod"):
         held = HeldClaims()
         held.put(given_to("c", "p"))

@@ -160,7 +160,7 @@ def test_a_slice_that_moves_to_another_pool_leaves_the_first() -> None:
     slices.validate()
 
 
-def test_drift_is_found() -> None:
+def test_drift_of_offers_is_found() -> None:
     slices = Slices()
     slices.put(part_of("s1", "a"))
     slices._node_of[DRIVER, "n"] = "m"

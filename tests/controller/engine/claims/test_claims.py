@@ -10,17 +10,17 @@ from controller.engine.claims.charges import ClaimCharges
 from controller.engine.claims.claim import Claim
 from controller.engine.claims.claims import (
     RELEASED,
-    Admitted,
     Claims,
     Delayed,
     Effect,
     NoClaims,
     Preempts,
-    Refused,
     RunAgain,
     WakeAll,
     WakeTree,
     Withdrawn,
+    WorkloadAdmitted,
+    WorkloadRefused,
     claims_for,
 )
 from controller.engine.claims.nominations import Nomination
@@ -125,10 +125,10 @@ def test_a_preemptor_that_starts_wakes_its_tree_and_one_that_starts_elsewhere_wa
     """Where it starts as it claimed nothing is freed, and what it holds can be preempted, as a claim cannot."""
     claims = Claims(lab.cluster)
     claims.apply(preempts(IN, 3))
-    assert claims.apply(Admitted(IN, A, ())) == (WakeTree(A),)
+    assert claims.apply(WorkloadAdmitted(IN, A, ())) == (WakeTree(A),)
     places: Any = ((FLAVOR, "elsewhere"),)
     claims.apply(preempts(IN, 3))
-    assert claims.apply(Admitted(IN, A, places)) == (WakeAll(),)
+    assert claims.apply(WorkloadAdmitted(IN, A, places)) == (WakeAll(),)
     assert not claims
 
 
@@ -136,10 +136,10 @@ def test_one_that_gives_way_twice_wakes_the_others_once_until_something_is_relea
     claims = Claims(lab.cluster)
     for expected in ((WakeAll(),), ()):
         claims.apply(preempts(IN, 3))
-        assert claims.apply(Refused(IN)) == expected
+        assert claims.apply(WorkloadRefused(IN)) == expected
     claims.apply(RELEASED)
     claims.apply(preempts(IN, 3))
-    assert claims.apply(Refused(IN)) == (WakeAll(),)
+    assert claims.apply(WorkloadRefused(IN)) == (WakeAll(),)
 
 
 def test_without_the_feature_nothing_is_claimed(lab: Lab) -> None:
@@ -196,7 +196,9 @@ class ClaimHistories(RuleBasedStateMachine):
         if remembers:
             self.nominated.add(key)
 
-    @rule(key=st.sampled_from(PREEMPTORS), event=st.sampled_from((Delayed, Refused, Withdrawn, Admitted)))
+    @rule(
+        key=st.sampled_from(PREEMPTORS), event=st.sampled_from((Delayed, WorkloadRefused, Withdrawn, WorkloadAdmitted))
+    )
     def end(self, key: WorkloadKey, event: type) -> None:
         claimed = key in self.asked
         name = self.asked[key][0] if claimed else A
@@ -206,13 +208,13 @@ class ClaimHistories(RuleBasedStateMachine):
         else:
             expected += self.outdated(key)
         if event is not Delayed and claimed:
-            if event is Admitted:
+            if event is WorkloadAdmitted:
                 expected.append(WakeTree(name))
             elif ("freed", key) not in self.gave_way:
                 expected.append(WakeAll())
                 self.gave_way.add(("freed", key))
             del self.asked[key], self.victims[key]
-        assert list(self.claims.apply(event(key, name, ()) if event is Admitted else event(key))) == expected
+        assert list(self.claims.apply(event(key, name, ()) if event is WorkloadAdmitted else event(key))) == expected
 
     @rule(gone=st.sets(st.sampled_from(VICTIMS), min_size=1), name=st.sampled_from((A, B)))
     def depart(self, gone: set[WorkloadKey], name: ClusterQueueName) -> None:

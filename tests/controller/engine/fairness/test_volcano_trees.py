@@ -69,7 +69,7 @@ def test_where_a_queue_says_what_it_deserves_that_is_what_it_takes_back() -> Non
 
 
 @pytest.mark.parametrize("jobs", [1, 6])
-def test_a_victim_larger_than_what_it_makes_room_for_does_not_come_back_before_it(jobs: int) -> None:
+def test_a_victim_larger_than_its_preemptor_does_not_come_back_before_it_in_a_tree_of_volcano(jobs: int) -> None:
     """Its Queue is the first in the order once it has nothing."""
     lab = world(volcano_queue("a", deserved={GPU: 2}), volcano_queue("b", born_s=1, deserved={GPU: 6}))
     fill(lab, "a", 1, gpus=8)

@@ -4,8 +4,8 @@ import pytest
 
 from controller.engine.gangs.actions import consolidation
 from controller.engine.gangs.gang import CPU, GPU, PODS, NodeName, Phase, Request
-from controller.engine.gangs.machine import Machine, Room, When
-from controller.engine.gangs.session import Limits
+from controller.engine.gangs.machine import FreeCapacity, Machine, When
+from controller.engine.gangs.session import CycleLimits
 from controller.engine.model.resources import ResourceName
 from controller.engine.proportion.division import QueueName
 from inventory.api.names import GPU_PERCENT
@@ -134,7 +134,7 @@ def test_no_more_gangs_move_for_one_than_are_allowed_to() -> None:
     gangs = [gang(f"g{index}", "q", on=[f"n{index}"], created=float(index)) for index in range(3)]
     wide = gang("wide", "q", 2, request=Request(gpus=2), created=9.0)
     nodes = [node(f"n{index}", 2) for index in range(3)]
-    limits = Limits(consolidation_victims=0)
+    limits = CycleLimits(consolidation_victims=0)
     world = session([*nodes, node("n3", 1)], [queue("q", 9)], [*gangs, wide], limits)
     act(world, "consolidation")
     assert {task.phase for task in wide.tasks()} == {Phase.PENDING}
@@ -145,7 +145,7 @@ def test_no_more_gangs_move_for_all_than_are_allowed_to(moves: int | None, place
     nodes = [node(f"n{index}", 2) for index in range(4)]
     gangs = [gang(f"g{index}", "q", on=[f"n{index}"], created=float(index)) for index in range(4)]
     wide = [gang(f"wide{index}", "q", request=Request(gpus=2), created=9.0 + index) for index in range(2)]
-    world = session(nodes, [queue("q", 9)], [*gangs, *wide], Limits(moves=moves))
+    world = session(nodes, [queue("q", 9)], [*gangs, *wide], CycleLimits(moves=moves))
     act(world, "consolidation")
     assert sum(task.phase is Phase.PIPELINED for each in wide for task in each.tasks()) == placed
     assert sum(len(solution.victims) for solution in world.solutions) == placed
@@ -180,12 +180,12 @@ def test_what_is_free_is_counted_once_while_nothing_moves(
     looks: list[str] = []
     room = Machine.room
 
-    def counted(machine: Machine, when: When) -> Room:
+    def counted(machine: Machine, when: When) -> FreeCapacity:
         looks.append(machine.name)
         return room(machine, when)
 
     large = [gang(f"large{index}", "q", request=Request(gpus=9)) for index in range(5)]
-    world = session([node("n1", 4), node("n2", 4)], [queue("q", 8)], large, Limits(moves=moves))
+    world = session([node("n1", 4), node("n2", 4)], [queue("q", 8)], large, CycleLimits(moves=moves))
     monkeypatch.setattr(Machine, "room", counted)
     consolidation(world)
     assert len(looks) == looked_at

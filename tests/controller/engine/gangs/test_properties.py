@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from controller.engine.gangs.actions import ACTIONS
 from controller.engine.gangs.gang import USED, Gang, Phase, Request
-from controller.engine.gangs.session import Session
+from controller.engine.gangs.session import GangSession
 from tests.support.engine.gangworld import act, gang, node, phases, places, queue, session
 
 NODES, GPUS = 3, 4
@@ -13,7 +13,7 @@ REQUESTS = (Request(gpus=1), Request(gpus=2), Request(gpus=4), Request(shared_gp
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> Session:
+def worlds(draw: st.DrawFn) -> GangSession:
     nodes = [node(f"n{index}", GPUS) for index in range(NODES)]
     free = {machine.name: float(GPUS) for machine in nodes}
     queues = [queue(name, draw(st.integers(0, 8)), draw(st.integers(0, 3))) for name in ("a", "b", "c")]
@@ -50,7 +50,7 @@ def worlds(draw: st.DrawFn) -> Session:
 
 @settings(max_examples=60)
 @given(worlds())
-def test_no_node_gives_more_than_it_has_and_no_gang_is_broken(world: Session) -> None:
+def test_no_node_gives_more_than_it_has_and_no_gang_is_broken(world: GangSession) -> None:
     act(world)
     for name, one in world.gangs.items():
         used = sum(task.phase in USED for task in one.tasks())
@@ -61,7 +61,7 @@ def test_no_node_gives_more_than_it_has_and_no_gang_is_broken(world: Session) ->
 
 @settings(max_examples=40)
 @given(worlds(), st.sampled_from(sorted(ACTIONS)))
-def test_what_is_undone_was_never_there(world: Session, action: str) -> None:
+def test_what_is_undone_was_never_there(world: GangSession, action: str) -> None:
     mark = world.mark()
     before = phases(world), places(world), {name: dict(one.held) for name, one in world.machines.items()}
     ACTIONS[action](world)
@@ -72,7 +72,7 @@ def test_what_is_undone_was_never_there(world: Session, action: str) -> None:
 
 @settings(max_examples=40)
 @given(worlds())
-def test_a_consolidation_leaves_every_running_gang_with_places_and_one_more(world: Session) -> None:
+def test_a_consolidation_leaves_every_running_gang_with_places_and_one_more(world: GangSession) -> None:
     running = {name for name, one in world.gangs.items() if any(task.phase in USED for task in one.tasks())}
     act(world, "consolidation")
     moved = [task for one in world.gangs.values() for task in one.tasks() if task.phase is Phase.PIPELINED]

@@ -196,7 +196,7 @@ def test_a_gang_that_must_be_in_one_rack_gets_one() -> None:
 
 
 @histories(1, 2, 3, 4, 5, 6)
-def test_whatever_moves_runs_again_and_no_cause_moves_anything_twice(seed: int) -> None:
+def test_whatever_packing_moves_runs_again_and_no_cause_moves_anything_twice(seed: int) -> None:
     rng = random.Random(seed)
     lab = world([node(f"b/r/n{at}", 4) for at in range(3)], config(moves_per_hour=3), q=12)
     moved_for: set[tuple[str, str]] = set()

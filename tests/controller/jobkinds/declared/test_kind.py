@@ -180,7 +180,7 @@ def shape(spec: Json) -> str:
 
 @HERE
 @given(DECLARED)
-def test_the_pods_that_run_are_those_that_were_charged(made: Declared) -> None:
+def test_the_pods_of_a_declared_kind_that_run_are_those_that_were_charged(made: Declared) -> None:
     world = started(made, "h100")
     assert world.job is not None
     charged: Counter[tuple[str, str]] = Counter()
@@ -192,7 +192,7 @@ def test_the_pods_that_run_are_those_that_were_charged(made: Declared) -> None:
 
 @HERE
 @given(DECLARED)
-def test_a_stop_after_a_start_gives_the_templates_back_to_the_letter(made: Declared) -> None:
+def test_a_stop_of_a_declared_kind_gives_the_templates_back_to_the_letter(made: Declared) -> None:
     world = started(made, "a100")
     assert not world.suspended()
     world.evict(world.only)

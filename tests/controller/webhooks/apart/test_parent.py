@@ -261,7 +261,7 @@ async def test_a_port_that_the_process_before_still_holds_is_waited_for() -> Non
         assert pair.process.port == here.port
 
 
-async def test_a_certificate_that_cannot_be_used_leaves_the_old_one_in_use() -> None:
+async def test_a_certificate_that_the_process_apart_cannot_use_leaves_the_old_one_in_use() -> None:
     async with serving() as pair:
         with pytest.raises(CertificateError):
             await pair.process.use(Served(certificate=b"x", key=b"y", trusted=b""))

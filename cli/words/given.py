@@ -148,6 +148,11 @@ def unknown_kind(file: object, version: str, kind: str) -> str:
 
 
 @_refusal
+def policy_fails(policy: str, why: str) -> str:
+    return f"found an object that the policy {policy} cannot read ({why}), expected a complete one. Correct it"
+
+
+@_refusal
 def not_written(path: object, why: str) -> str:
     return f"{path}: cannot be written: {why}. Use another path"
 

@@ -14,10 +14,10 @@ from cli.console import aside
 from cli.meant import listed
 from cli.spaces import no_namespace
 from controller.simulation.documents import Document
+from controller.simulation.fields import POD_SPEC, typed
 from controller.simulation.inputs.known import known
 from controller.simulation.inputs.queuewords import mistaken_label, queue_of, unknown_queue
 from controller.simulation.inputs.references import missing_classes
-from controller.simulation.manifests import is_job
 from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -71,10 +71,16 @@ async def unknown_queues(client: Client, targets: Iterable[Target]) -> list[str]
 
 
 async def mistaken_labels(client: Client, targets: Iterable[Target]) -> list[str]:
-    """A line for each job that names no queue, and has a label of its own that is almost the one which does."""
-    wrong = [each for each in targets if is_job(each.document) and mistaken_label(each.document, ())]
+    """A line for each object with pods that names no queue, and has a label of its own that is almost the one which
+    does.
+    """
+    wrong = [each for each in targets if mistaken_label(each.document, ()) and _has_pods(each.document)]
     there = {space: await _queues(client, space) for space in {each.namespace for each in wrong}}
     return [mistaken_label(each.document, there[each.namespace] or (), each.namespace) for each in wrong]
+
+
+def _has_pods(document: Document) -> bool:
+    return any(type_ == POD_SPEC for _, type_, _ in typed(document.data))
 
 
 async def unknown_classes(client: Client, documents: Iterable[Document]) -> list[str]:

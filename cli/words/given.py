@@ -108,6 +108,12 @@ def nothing_in_it(file: object) -> str:
 
 
 @_refusal
+def nothing_decides(file: object) -> str:
+    expected = "queues, flavors, nodes or jobs"
+    return f"{file}: found nothing that anything is decided by, expected {expected}. Name their files"
+
+
+@_refusal
 def no_job_is_queued() -> str:
     return "MANIFESTS: found no job that names a queue, expected one. Correct what the warnings name"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.jobframework import names
-from controller.watching.kinds import JOBS, LOCAL_QUEUES, WORKLOAD_CLASSES, WORKLOADS
+from controller.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES, WORKLOADS
 from kube.resources import EVENTS, PODS
 from tests.support.cli.shell import Shell
 
@@ -62,6 +62,17 @@ async def test_places_come_from_the_visibility_api_where_it_is_served(queued: Sh
     assert lines[2].split()[6] == "5"
     queued.scene.server.merge(PENDING, "lq-cq", {"items": [{"positionInLocalQueue": "x"}]}, namespace="team")
     assert (await queued.run("workload", "list", "--status", "pending")).stdout.splitlines()[2].split()[6] == "-"
+
+
+async def test_a_job_of_another_namespace_is_named_where_all_may_be_listed(queued: Shell) -> None:
+    server = queued.scene.server
+    server.create(NAMESPACES, "research")
+    server.create(WORKLOADS, "bert", {"spec": {"podSets": []}}, namespace="research")
+    for asked, meant in (("bert", "research/bert"), ("brt", "research/bert"), ("trian", "train")):
+        told = (await queued.run("explain", asked, code=1)).stderr
+        assert told.endswith(f"or pod/NAME. Did you mean {meant}?\n")
+    queued.door.forbidden = "v1beta2/workloads$"
+    assert "Did you mean" not in (await queued.run("explain", "bert", code=1)).stderr
 
 
 async def test_one_is_shown_with_what_it_was_given_and_its_pods(queued: Shell) -> None:

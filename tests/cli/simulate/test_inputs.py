@@ -220,7 +220,7 @@ ODD = [
     (
         "  name: train",
         "  name: train\n  name: train",
-        "warning: metadata.name: found it a second time, expected it once",
+        "warning: metadata.name: found it a second time, ",
     ),
     (
         LABEL,

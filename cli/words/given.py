@@ -1,5 +1,6 @@
 """What is wrong with options, arguments and files."""
 
+from cli.words.quoting import quoted
 from inventory.words.catalog import Kind, Place, said
 
 _refusal = said(Place.COMMANDS, Kind.REFUSAL)
@@ -8,27 +9,27 @@ _part = said(Place.COMMANDS, Kind.PART)
 
 @_refusal
 def bad_service(found: str) -> str:
-    return f"found {found!r}, expected NAMESPACE/SERVICE"
+    return f"found {quoted(found)}, expected NAMESPACE/SERVICE"
 
 
 @_refusal
 def bad_server(found: str) -> str:
-    return f"found {found!r}, expected https://HOST or https://HOST:PORT"
+    return f"found {quoted(found)}, expected https://HOST or https://HOST:PORT"
 
 
 @_refusal
 def bad_value(found: str, expected: str) -> str:
-    return f"found {found!r}, expected {expected}"
+    return f"found {quoted(found)}, expected {expected}"
 
 
 @_refusal
 def bad_duration(found: str) -> str:
-    return f"found {found!r}, expected a duration such as '90s' or '2h30m'"
+    return f"found {quoted(found)}, expected a duration such as 90s or 2h30m"
 
 
 @_refusal
 def bad_window(found: str) -> str:
-    return f"found {found!r}, expected a duration such as 7d, 12h or 1h30m"
+    return f"found {quoted(found)}, expected a duration such as 7d, 12h or 1h30m"
 
 
 @_refusal
@@ -48,22 +49,22 @@ def not_admitted_in_time(seconds: str, workloads: str) -> str:
 
 @_refusal
 def bad_name(found: str) -> str:
-    return f"found {found!r}, expected NAME or NAMESPACE/NAME"
+    return f"found {quoted(found)}, expected NAME or NAMESPACE/NAME"
 
 
 @_refusal
 def bad_queue_name(found: str) -> str:
-    return f"found {found!r}, expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"
+    return f"found {quoted(found)}, expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"
 
 
 @_refusal
 def bad_local_queue(found: str) -> str:
-    return f"--local: found {found!r}, expected NAMESPACE/NAME"
+    return f"--local: found {quoted(found)}, expected NAMESPACE/NAME"
 
 
 @_refusal
 def bad_job(found: str) -> str:
-    return f"--for: found {found!r}, expected TYPE/NAME such as job/bert"
+    return f"--for: found {quoted(found)}, expected TYPE/NAME such as job/bert"
 
 
 @_refusal

@@ -300,11 +300,11 @@ async def test_a_namespace_that_is_not_there_is_a_line_with_the_nearest(
         spaces(shell, "research")
         given = file(tmp_path, job("one", 1))
         told = await shell.run("submit", *dry, "-n", "reserch", given, code=1)
-        said = "--namespace: found 'reserch', expected a namespace that exists. Did you mean research?"
+        said = '--namespace: found "reserch", expected a namespace that exists. Did you mean research?'
         assert told.stderr == f"Error: {said}\n"
         own = {**job("two", 1), "metadata": {"name": "two", "namespace": "taem"}}
         told = await shell.run("submit", *dry, file(tmp_path, own), code=1)
-        said = "Job two: metadata.namespace: found 'taem', expected a namespace that exists. Did you mean team?"
+        said = 'Job two: metadata.namespace: found "taem", expected a namespace that exists. Did you mean team?'
         assert told.stderr.endswith(f": {said}\n")
         assert list(shell.scene.server.list_all(JOBS)) == []
 
@@ -314,7 +314,7 @@ async def test_a_queue_is_created_in_a_namespace_that_is_there(shell: Shell) -> 
     spaces(shell)
     words = ("create", "localqueue", "jobs", "-c", "cq")
     told = await shell.run(*words, "-n", "taem", code=1)
-    assert "--namespace: found 'taem', expected a namespace that exists. Did you mean team?" in told.stderr
+    assert '--namespace: found "taem", expected a namespace that exists. Did you mean team?' in told.stderr
     assert (await shell.run(*words, "-n", "team")).exit_code == 0
 
 

@@ -83,11 +83,11 @@ async def test_what_is_created_is_there_and_a_dry_run_leaves_nothing(team: Shell
     made = await team.json("create", "lq", "mine", "-c", "new")
     assert made["spec"] == server.get(LOCAL_QUEUES, "mine", namespace="team")["spec"] == {"clusterQueue": "new"}
     said = (await team.run("create", "lq", "other", "-c", "no", code=1)).stderr
-    assert "-c: found 'no', expected a ClusterQueue that exists (--ignore-unknown-cq passes over it)" in said
+    assert '-c: found "no", expected a ClusterQueue that exists (--ignore-unknown-cq passes over it)' in said
     await team.run("create", "rf", "spot", "--node-labels", "a=b,c=d")
     assert server.get(FLAVORS, "spot")["spec"] == {"nodeLabels": {"a": "b", "c": "d"}}
     said = (await team.run("create", "cq", "x", "--nominal-quota", "cpu=1", code=2)).stderr
-    assert "--nominal-quota: found 'cpu=1', expected FLAVOR:RESOURCE=AMOUNT" in said
+    assert '--nominal-quota: found "cpu=1", expected FLAVOR:RESOURCE=AMOUNT' in said
 
 
 async def test_queues_are_stopped_with_what_runs_or_without(team: Shell) -> None:
@@ -151,7 +151,7 @@ async def test_kubectls_words_are_handed_over_as_they_are(team: Shell, handed: l
         ["get", "clusterqueues.kueue.x-k8s.io", "-o", "yaml", "--context", "x", "-h"],
         ["delete", "localqueues.kueue.x-k8s.io", "a", "-n", "team", "--wait=false"],
     ]
-    assert "found 'jobs', expected one of clusterqueue (cq), " in (await team.run("get", "jobs", code=2)).stderr
+    assert 'found "jobs", expected one of clusterqueue (cq), ' in (await team.run("get", "jobs", code=2)).stderr
 
 
 async def test_without_kubectl_it_says_so(team: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,16 +134,16 @@ async def test_a_move_and_a_raise_label_the_job(queued: Shell) -> None:
     ("words", "code", "said"),
     [
         ("workload move alone --to big", 1, "found a Workload that holds quota, expected one that waits: stop it"),
-        ("workload move train --to no", 1, "--to: found 'no', expected a LocalQueue that exists in team"),
-        ("workload raise train --class no", 1, "--class: found 'no', expected a WorkloadPriorityClass that exists"),
+        ("workload move train --to no", 1, '--to: found "no", expected a LocalQueue that exists in team'),
+        ("workload raise train --class no", 1, '--class: found "no", expected a WorkloadPriorityClass that exists'),
         ("workload raise alone --class high", 1, "found no class on a Workload that holds quota"),
         ("workload stop nobody", 1, "WORKLOAD: found team/nobody, expected a Workload or a job that exists"),
         ("workload move train --to bgi", 1, "exists in team. Did you mean big?"),
         ("workload raise train --class hihg", 1, "that exists. Did you mean high?"),
         ("workload stop trian", 1, "or pod/NAME. Did you mean train?"),
         ("explain teem/train", 1, "or pod/NAME. There is no namespace teem. Did you mean team?"),
-        ("workload show a/b/c", 2, "found 'a/b/c', expected NAME or NAMESPACE/NAME"),
-        ("workload list --for train", 2, "--for: found 'train', expected TYPE/NAME such as job/bert"),
+        ("workload show a/b/c", 2, 'found "a/b/c", expected NAME or NAMESPACE/NAME'),
+        ("workload list --for train", 2, '--for: found "train", expected TYPE/NAME such as job/bert'),
     ],
 )
 async def test_mistakes_are_one_sentence(queued: Shell, words: str, code: int, said: str) -> None:

@@ -22,7 +22,7 @@ from cli.words import given, servers
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube.client import Client
 from kube.config import ClusterConfig
-from kube.errors import ConfigError, KubeError, NotFoundError, UnavailableError
+from kube.errors import ConfigError, InvalidError, KubeError, NotFoundError, UnavailableError
 from kube.logins import logged_in
 from kube.resources import Resource
 from yamlfile.parsers import HTTP_URL, Unfit
@@ -259,8 +259,7 @@ class Controller:
         try:
             found = await self._client.create(FORECASTS, body, Json, namespace=namespace)
         except KubeError as failed:
-            unserved = isinstance(failed, NotFoundError)
-            raise UnreachableError(servers.views_not_served(VIEW_GROUP) if unserved else str(failed)) from None
+            raise UnreachableError(_no_forecast(failed)) from None
         status: Json = found["status"]
         return status
 
@@ -269,6 +268,15 @@ class Controller:
         alone.
         """
         return ClusterConfig(server=url.rstrip("/"), token=self._cluster.token, token_file=self._cluster.token_file)
+
+
+def _no_forecast(failed: KubeError) -> str:
+    """Of an object that is refused, the sentence alone: its path begins at the manifest, which the caller gave."""
+    if isinstance(failed, NotFoundError):
+        return servers.views_not_served(VIEW_GROUP)
+    if isinstance(failed, InvalidError):
+        return str(failed).partition(f": {failed.status} ")[2].removeprefix("spec.manifest: ")
+    return told(failed)
 
 
 async def _asked(client: Client, resource: str, query: Mapping[str, str | int]) -> Json:

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import click
@@ -90,23 +90,53 @@ def ago(seconds: float) -> str:
     return f"{s // 86400}d{s % 86400 // 3600:02d}h"
 
 
+class _Wait:
+    """One that is told of; ``since_s``: from when it counts, by the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.since_s = time.monotonic()
+
+
+_waits: list[_Wait] = []
+"""Those that go on. Written by ``patience`` alone."""
+
+
 @asynccontextmanager
 async def patience(what: Callable[[], str], *, quiet_s: float = QUIET_S) -> AsyncIterator[None]:
     """A context that tells on standard error ``what`` the block waits for: after a moment, and with the time."""
-    telling = asyncio.create_task(_tell(what, quiet_s))
+    wait = _Wait()
+    _waits.append(wait)
+    telling = asyncio.create_task(_tell(what, wait, quiet_s))
     try:
         yield
     finally:
+        _waits.remove(wait)
         telling.cancel()
-        if sys.stderr.isatty():
-            sys.stderr.write("\r\x1b[K")
+        _clear_line()
 
 
-async def _tell(what: Callable[[], str], quiet_s: float) -> None:
-    started_s = time.monotonic()
-    await asyncio.sleep(quiet_s)
+@contextmanager
+def asking() -> Iterator[None]:
+    """While a person is asked in the block, nobody else is waited for: every wait begins anew with the answer."""
+    _clear_line()
+    try:
+        yield
+    finally:
+        for wait in _waits:
+            wait.since_s = time.monotonic()
+
+
+def _clear_line() -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+async def _tell(what: Callable[[], str], wait: _Wait, quiet_s: float) -> None:
     line, every_s = ("\r{}\x1b[K", 0.5) if sys.stderr.isatty() else ("{}\n", 10.0)
     while True:
-        sys.stderr.write(line.format(f"{what()}, {time.monotonic() - started_s:.0f} s"))
-        sys.stderr.flush()
-        await asyncio.sleep(every_s)
+        waited_s = time.monotonic() - wait.since_s
+        if waited_s >= quiet_s:
+            sys.stderr.write(line.format(f"{what()}, {waited_s:.0f} s"))
+            sys.stderr.flush()
+        await asyncio.sleep(max(quiet_s - waited_s, 0.0) or every_s)

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from cli.console import asking
 from cli.escapes import one_line
 from inventory.words.plural import plural
 
@@ -47,4 +48,5 @@ def confirm(
         click.echo(f"  and {len(leaving) - _NAMED} more", err=True)
     if instead:
         click.echo(instead, err=True)
-    click.confirm(question, abort=True, err=True)
+    with asking():
+        click.confirm(question, abort=True, err=True)

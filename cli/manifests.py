@@ -53,8 +53,7 @@ def read_documents(manifests: Iterable[Path], *, allow_unknown: bool = True) -> 
     Raises InputError with all problems.
     """
     found = read_manifests(manifests, allow_unknown=allow_unknown)
-    for note in found.notes:
-        aside(note)
+    note(found.notes)
     warn(found.warnings)
     if found.errors:
         raise InputError.of(in_order(found.errors))
@@ -68,6 +67,15 @@ def warn(lines: Iterable[str]) -> None:
         told.setdefault(line.partition(": found ")[0], line)
     for line in in_order(told.values()):
         click.echo(one_line(line), err=True)
+
+
+def note(lines: Iterable[str]) -> None:
+    """On standard error: ``FILE:LINE: note: ...``, and ``note: ...`` for what has no place in a file."""
+    for line in lines:
+        if place := _PLACE.match(line):
+            click.echo(one_line(f"{place[0]}note: {line[place.end() :]}"), err=True)
+        else:
+            aside(line)
 
 
 def read_manifests(manifests: Iterable[Path], *, allow_unknown: bool) -> Manifests:

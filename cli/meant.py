@@ -37,6 +37,31 @@ async def meant(
     return _near(name, await _names(client, resource, namespace, names) or ())
 
 
+async def meant_elsewhere(
+    client: Client, resource: Resource, name: str, namespace: str, names: Callable[[Json], Iterable[str]] = _own_name
+) -> str:
+    """As ``meant``; where another namespace has one of that very name, that is told first, as NAMESPACE/NAME.
+
+    Namespaces are looked into as far as the objects of all of them may be listed.
+    """
+    spaces = await _names(client, NAMESPACES, None, _own_name)
+    if spaces is not None and namespace not in spaces:
+        return await meant(client, resource, name, namespace, names)
+    try:
+        every = await listed(client, resource, None)
+    except KubeError:
+        every = []
+    there = {str(each["metadata"]["namespace"]) for each in every if name in names(each)} - {namespace}
+    if there:
+        nearest = get_close_matches(namespace, sorted(there), n=1, cutoff=_NEAR) or sorted(there)
+        return f". Did you mean {nearest[0]}/{name}?"
+    if near := await meant(client, resource, name, namespace, names):
+        return near
+    others = {f"{each['metadata']['namespace']}/{one}": one for each in every for one in names(each)}
+    found = get_close_matches(name, sorted(set(others.values())), n=1, cutoff=_NEAR)
+    return next((f". Did you mean {key}?" for key, one in sorted(others.items()) if [one] == found), "")
+
+
 def _near(name: str, names: Iterable[str]) -> str:
     lowered = {each.lower(): each for each in sorted(names, reverse=True)}
     near = get_close_matches(name.lower(), lowered, n=1, cutoff=_NEAR)

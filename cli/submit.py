@@ -17,16 +17,17 @@ from cli.console import Json, aside, patience
 from cli.console import show as print_parts
 from cli.durations import Duration
 from cli.kubeapi import kube_options, opened, space_option
-from cli.manifests import WrongInputError, read_documents, warn
+from cli.manifests import WrongInputError, in_order, read_documents, warn
 from cli.output import output_option, printed
+from cli.refusals import refused
 from cli.spaces import namespace_told
-from cli.targets import target, unknown_queues
+from cli.targets import Target, mistaken_labels, target, unknown_classes, unknown_queues
 from cli.words import given as say
 from controller.jobframework import names
 from controller.simulation.documents import Document, InputError
 from controller.watching.kinds import WORKLOADS
 from kube.client import Client, Selection
-from kube.errors import NotFoundError
+from kube.errors import KubeError, NotFoundError
 from kube.resources import Resource
 
 _QUEUED_S: Final = 15.0
@@ -47,6 +48,7 @@ _STATES: Final = ("Finished", "Admitted", "QuotaReserved")
     type=Duration(),
     help="--wait: give up after so long (30s, 2h30m), with exit code 1; without it, never.",
 )
+@click.option("--allow-unknown-fields", is_flag=True, help="Fields that no API server knows are a note and no error.")
 @space_option
 @kube_options
 @output_option
@@ -56,6 +58,7 @@ def submit(
     dry_run: bool,
     wait: bool,
     timeout: float | None,
+    allow_unknown_fields: bool,
     namespace: str | None,
     output: str,
 ) -> None:
@@ -63,7 +66,8 @@ def submit(
 
     MANIFESTS are files, folders of them, or - for standard input. With --dry-run nothing is created: the API server
     checks each object, and the controller says whether it would start now, else why not, when, and what would let it.
-    A queue that the namespace does not have is a warning, as in tessera simulate.
+    Nothing is created where a field is unknown or a class is not there: exit code 2, as in tessera simulate. A queue
+    that the namespace does not have is a warning.
 
     \b
     Examples:
@@ -76,7 +80,7 @@ def submit(
     if timeout is not None and not wait:
         raise click.UsageError(say.timeout_without_wait())
     try:
-        documents = read_documents(manifests)
+        documents = read_documents(manifests, allow_unknown=allow_unknown_fields)
     except InputError as wrong:
         raise WrongInputError(str(wrong)) from None
 
@@ -87,10 +91,12 @@ def submit(
             targets = [target(each, namespace, where.cluster().namespace) for each in documents]
             async with patience(awaited):
                 warn(await unknown_queues(client, targets))
+                if wrong := [*await mistaken_labels(client, targets), *await unknown_classes(client, documents)]:
+                    raise WrongInputError("\n".join(in_order(wrong)))
             try:
                 for each in targets:
                     async with patience(awaited), namespace_told(client, each.place, each.namespace):
-                        row, made = await one.sent(each.document, each.namespace)
+                        row, made = await _sent(one, each)
                     rows.append(row)
                     try:
                         async with patience(awaited):
@@ -106,6 +112,16 @@ def submit(
                     printed({"dryRun": dry_run, "items": rows}, output)
 
     run(work(), patiently=False)
+
+
+async def _sent(one: "_Submission", target: Target) -> tuple[Json, Json]:
+    """As ``sent``. Raises WrongInputError for an object that is refused as it is written."""
+    try:
+        return await one.sent(target.document, target.namespace)
+    except KubeError as failed:
+        if line := refused(target.document, failed):
+            raise WrongInputError(line) from None
+        raise
 
 
 async def _waited(one: "_Submission", rows: list[Json], timeout_s: float | None, output: str) -> None:

@@ -1,6 +1,7 @@
-"""Checks where the objects of manifests go: whether their namespace exists, and the queue that they name.
+"""Where the objects of manifests go: whether their namespace, their queue and their class are there.
 
-A namespace that does not exist ends the command; a queue may be created later, and is a warning, as in a simulation.
+A namespace or a class that is not there ends the command; a queue may be created later, and is a warning, as in a
+simulation.
 """
 
 from collections.abc import Iterable
@@ -13,8 +14,11 @@ from cli.console import aside
 from cli.meant import listed
 from cli.spaces import no_namespace
 from controller.simulation.documents import Document
-from controller.simulation.inputs.queuewords import queue_of, unknown_queue
-from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES
+from controller.simulation.fields import POD_SPEC, typed
+from controller.simulation.inputs.known import known
+from controller.simulation.inputs.queuewords import mistaken_label, queue_of, unknown_queue
+from controller.simulation.inputs.references import missing_classes
+from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError, NotFoundError
 
@@ -64,6 +68,37 @@ async def unknown_queues(client: Client, targets: Iterable[Target]) -> list[str]
             queues = {each.namespace: known | made.get(each.namespace, set())}
             warnings.append(unknown_queue(each.document, queues, namespace=each.namespace))
     return [line for line in warnings if line]
+
+
+async def mistaken_labels(client: Client, targets: Iterable[Target]) -> list[str]:
+    """A line for each object with pods that names no queue, and has a label of its own that is almost the one which
+    does.
+    """
+    wrong = [each for each in targets if mistaken_label(each.document, ()) and _has_pods(each.document)]
+    there = {space: await _queues(client, space) for space in {each.namespace for each in wrong}}
+    return [mistaken_label(each.document, there[each.namespace] or (), each.namespace) for each in wrong]
+
+
+def _has_pods(document: Document) -> bool:
+    return any(type_ == POD_SPEC for _, type_, _ in typed(document.data))
+
+
+async def unknown_classes(client: Client, documents: Iterable[Document]) -> list[str]:
+    """A line for each job of a WorkloadPriorityClass that is neither there nor in the manifests.
+
+    Empty where classes may not be read. Raises KubeError where no cluster answers.
+    """
+    every = list(documents)
+    given = known(every)
+    if not list(missing_classes(every, given)):
+        return []
+    try:
+        there = {str(each["metadata"]["name"]) for each in await listed(client, WORKLOAD_CLASSES, None)}
+    except (ForbiddenError, NotFoundError) as failed:
+        aside(f"priority classes are not looked up: {told(failed)}")
+        return []
+    given.by_kind.setdefault(WORKLOAD_CLASSES.kind, set()).update(there)
+    return list(missing_classes(every, given))
 
 
 async def _queues(client: Client, namespace: str) -> set[str] | None:

@@ -163,8 +163,20 @@ def read_yaml(path: Path) -> Reader:
     except yaml.YAMLError as error:
         from yamlfile.words import not_yaml  # imported for mistakes alone
 
-        raise InputError(not_yaml(text, error).told(str(path))) from error
+        why = not_yaml(text, error)
+        if why.is_yaml and _is_manifest(text):
+            found = "a manifest of several documents"
+            raise InputError(f"{path}:{why.line}: found {found}, expected one document, which has nodes") from error
+        raise InputError(why.told(str(path))) from error
     return Reader(value, ValueSource(str(path), lines))
+
+
+def _is_manifest(text: str) -> bool:
+    """Whether the first of several documents is an object of Kubernetes."""
+    import yaml
+
+    first = next(yaml.compose_all(text))
+    return isinstance(first, yaml.MappingNode) and any(key.value == "apiVersion" for key, _ in first.value)
 
 
 class _Plainer:

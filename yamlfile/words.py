@@ -33,6 +33,8 @@ class Why(NamedTuple):
     found: str
     expected: str
     hint: str
+    is_yaml: bool = False
+    """Whether the text is YAML, but of another shape than is read."""
 
     def told(self, file: str) -> str:
         """The line ``FILE:LINE: column N: not valid YAML: found X, expected Y. NEXT STEP``."""
@@ -40,6 +42,8 @@ class Why(NamedTuple):
 
     def mistake(self, file: str) -> ConfigError:
         """The line of ``told`` as the error of a configuration file."""
+        if self.is_yaml:
+            return ConfigError(f"{file}:{self.line}", "", self.found, self.expected, hint=self.hint)
         place = f"{file}:{self.line}: column {self.column}"
         return ConfigError(place, "not valid YAML", self.found, self.expected, hint=self.hint)
 
@@ -81,6 +85,8 @@ def not_yaml(text: str, wrong: yaml.YAMLError) -> Why:
         return unknown_alias(alias[1], line + 1, column + 1)
     if problem in _KINDS:
         return Why(line + 1, column + 1, *_KINDS[problem])
+    if problem.startswith("but found another document"):
+        return Why(line + 1, column + 1, "a second document", "one document", "Take it out", is_yaml=True)
     return Why(line + 1, column + 1, *_by_context(wrong, problem, lines, line, column))
 
 
@@ -92,8 +98,6 @@ def _by_context(wrong: yaml.YAMLError, problem: str, lines: list[str], line: int
     found = f'"{token[0][:_LONGEST]}"' if token is not None else "the end of the line"
     if token is None and line == len(lines) - 1:
         found = "the end of the text"
-    if problem.startswith("but found another document"):
-        return "a second document", "one document", "Take it out"
     if begun is not None and "block" in context:
         what = "item" if "collection" in context or "sequence" in context else "key"
         where = f"the {what}s that begin in line {begun.line + 1}, column {begun.column + 1}"

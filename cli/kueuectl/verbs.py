@@ -6,7 +6,7 @@ import click
 
 from cli.cluster import Where, run
 from cli.escapes import one_line
-from cli.evictions import yes_option
+from cli.evictions import asks, confirm, yes_option
 from cli.kubeapi import dry_run_option, kube_options, named_workload, namespaced, opened, place, space_option
 from cli.kueuectl.kinds import Kinds, handed_over
 from cli.output import output_option, printed
@@ -115,7 +115,7 @@ def delete() -> None:
 
     \b
     Examples:
-      tessera delete workload bert -n team-a            with its job; it asks before
+      tessera delete workload bert -n team-a            with its job
       tessera delete wl --all -n team-a --dry-run client
       tessera delete cq research
     """
@@ -127,7 +127,7 @@ handed_over(delete, "delete", ("clusterqueue", "localqueue", "resourceflavor"))
 @delete.command("workload", short_help="Delete workloads with the jobs that they stand for.")
 @click.argument("named", nargs=-1, metavar="[WORKLOAD]...", shell_complete=workloads)
 @click.option("--all", "every", is_flag=True, help="All of the namespace.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask on a terminal before they are deleted.")
 @space_option
 @dry_run_option
 @kube_options
@@ -136,6 +136,8 @@ def delete_workload(
     where: Where, named: tuple[str, ...], every: bool, yes: bool, namespace: str | None, dry_run: str, output: str
 ) -> None:
     """Delete WORKLOADs with the jobs that they stand for: a job that stays would make its Workload anew.
+
+    On a terminal it names them, and asks.
 
     \b
     Examples:
@@ -151,10 +153,8 @@ def delete_workload(
     async def work() -> None:
         async with opened(where) as client:
             gone = await _marked(client, where, named, namespace)
-            if dry_run == "none" and not yes and gone:
-                for each in gone:
-                    click.echo(f"  {_shown(each)}", err=True)
-                click.confirm("Delete these?", abort=True, err=True)
+            if dry_run == "none" and asks(yes=yes):
+                confirm([*map(_shown, gone)], what="object", fate="would be deleted", question="Delete?")
             for (resource, space, name), uid in gone.items() if dry_run != "client" else ():
                 dry = dry_run == "server"
                 with suppress(NotFoundError):  # gone meanwhile, or before its Workload

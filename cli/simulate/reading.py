@@ -5,11 +5,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from cli.console import aside
-from cli.manifests import Manifests, WrongInputError, in_order, read_manifests, warn
+from cli.manifests import Manifests, WrongInputError, in_order, note, read_manifests, warn
 from cli.words import given as say
 from controller.config.load import default, load
 from controller.config.settings import ControllerConfig
+from controller.objects.core import Namespace
 from controller.objects.meta import KubernetesObject
 from controller.simulation.documents import Document, InputError
 from controller.simulation.inputs.known import Known, known
@@ -65,12 +65,19 @@ def inputs(
     notes = [*map(str, settings.without_effect), *read.notes, *made.warnings]
     if nodes.has_events and not events_count:
         notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")
-    for note in notes:
-        aside(note)
+    note(notes)
     warn([*made.unqueued, *warnings, *without_nodes(read.documents, made.objects)])
     if made.unqueued and not made.submissions:
         raise WrongInputError(say.no_job_is_queued())
+    if read.documents and not made.submissions and not _decides(made.objects, nodes.objects):
+        raise WrongInputError(say.nothing_decides(read.documents[0].file))
     return Inputs(settings, read.documents, names, made)
+
+
+def _decides(objects: Iterable[KubernetesObject], nodes: Iterable[KubernetesObject]) -> bool:
+    """Whether the manifests have an object that something goes by. ``nodes``: those that are not theirs."""
+    others = {id(each) for each in nodes}
+    return any(id(each) not in others and not isinstance(each, Namespace) for each in objects)
 
 
 def _settings(config: Path | None, wrong: list[str]) -> ControllerConfig | None:

@@ -1,5 +1,6 @@
 """Sentences about mistakes in options, arguments and files."""
 
+from cli.words.quoting import quoted
 from inventory.words.catalog import Kind, Place, said
 
 _refusal = said(Place.COMMANDS, Kind.REFUSAL)
@@ -8,27 +9,27 @@ _part = said(Place.COMMANDS, Kind.PART)
 
 @_refusal
 def bad_service(found: str) -> str:
-    return f"found {found!r}, expected NAMESPACE/SERVICE"
+    return f"found {quoted(found)}, expected NAMESPACE/SERVICE"
 
 
 @_refusal
 def bad_server(found: str) -> str:
-    return f"found {found!r}, expected https://HOST or https://HOST:PORT"
+    return f"found {quoted(found)}, expected https://HOST or https://HOST:PORT"
 
 
 @_refusal
 def bad_value(found: str, expected: str) -> str:
-    return f"found {found!r}, expected {expected}"
+    return f"found {quoted(found)}, expected {expected}"
 
 
 @_refusal
 def bad_duration(found: str) -> str:
-    return f"found {found!r}, expected a duration such as '90s' or '2h30m'"
+    return f"found {quoted(found)}, expected a duration such as 90s or 2h30m"
 
 
 @_refusal
 def bad_window(found: str) -> str:
-    return f"found {found!r}, expected a duration such as 7d, 12h or 1h30m"
+    return f"found {quoted(found)}, expected a duration such as 7d, 12h or 1h30m"
 
 
 @_refusal
@@ -48,22 +49,22 @@ def not_admitted_in_time(seconds: str, workloads: str) -> str:
 
 @_refusal
 def bad_name(found: str) -> str:
-    return f"found {found!r}, expected NAME or NAMESPACE/NAME"
+    return f"found {quoted(found)}, expected NAME or NAMESPACE/NAME"
 
 
 @_refusal
 def bad_queue_name(found: str) -> str:
-    return f"found {found!r}, expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"
+    return f"found {quoted(found)}, expected a ClusterQueue, or NAMESPACE/NAME of a LocalQueue"
 
 
 @_refusal
 def bad_local_queue(found: str) -> str:
-    return f"--local: found {found!r}, expected NAMESPACE/NAME"
+    return f"--local: found {quoted(found)}, expected NAMESPACE/NAME"
 
 
 @_refusal
 def bad_job(found: str) -> str:
-    return f"--for: found {found!r}, expected TYPE/NAME such as job/bert"
+    return f"--for: found {quoted(found)}, expected TYPE/NAME such as job/bert"
 
 
 @_refusal
@@ -108,6 +109,12 @@ def nothing_in_it(file: object) -> str:
 
 
 @_refusal
+def nothing_decides(file: object) -> str:
+    expected = "queues, flavors, nodes or jobs"
+    return f"{file}: found nothing that anything is decided by, expected {expected}. Name their files"
+
+
+@_refusal
 def no_job_is_queued() -> str:
     return "MANIFESTS: found no job that names a queue, expected one. Correct what the warnings name"
 
@@ -145,6 +152,11 @@ def bad_layout(file: object, problem: str) -> str:
 @_refusal
 def unknown_kind(file: object, version: str, kind: str) -> str:
     return f"{file}: found {kind} of {version}, expected a kind that the API server has. Correct it, or install its CRD"
+
+
+@_refusal
+def policy_fails(policy: str, why: str) -> str:
+    return f"found an object that the policy {policy} cannot read ({why}), expected a complete one. Correct it"
 
 
 @_refusal

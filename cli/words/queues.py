@@ -1,5 +1,6 @@
 """Sentences about mistakes in queues, quotas and workloads that a command names."""
 
+from cli.words.quoting import quoted
 from inventory.words.catalog import Kind, Place, said
 
 _refusal = said(Place.COMMANDS, Kind.REFUSAL)
@@ -7,37 +8,37 @@ _refusal = said(Place.COMMANDS, Kind.REFUSAL)
 
 @_refusal
 def none_of_that_name(found: str, kind: str) -> str:
-    return f"NAME: found {found!r}, expected a {kind} that exists"
+    return f"NAME: found {quoted(found)}, expected a {kind} that exists"
 
 
 @_refusal
 def no_cluster_queue(option: str, found: str) -> str:
-    return f"{option}: found {found!r}, expected a ClusterQueue's name"
+    return f"{option}: found {quoted(found)}, expected a ClusterQueue's name"
 
 
 @_refusal
 def no_cluster_queue_yet(found: str) -> str:
-    return f"-c: found {found!r}, expected a ClusterQueue that exists (--ignore-unknown-cq passes over it)"
+    return f"-c: found {quoted(found)}, expected a ClusterQueue that exists (--ignore-unknown-cq passes over it)"
 
 
 @_refusal
 def no_local_queue(found: str) -> str:
-    return f"--local: found {found!r}, expected a LocalQueue that exists"
+    return f"--local: found {quoted(found)}, expected a LocalQueue that exists"
 
 
 @_refusal
 def no_queue_to_move_to(found: str, namespace: str) -> str:
-    return f"--to: found {found!r}, expected a LocalQueue that exists in {namespace}"
+    return f"--to: found {quoted(found)}, expected a LocalQueue that exists in {namespace}"
 
 
 @_refusal
 def no_priority_class(found: str) -> str:
-    return f"--class: found {found!r}, expected a WorkloadPriorityClass that exists"
+    return f"--class: found {quoted(found)}, expected a WorkloadPriorityClass that exists"
 
 
 @_refusal
 def unknown_kind(found: str, known: str) -> str:
-    return f"found {found!r}, expected one of {known}"
+    return f"found {quoted(found)}, expected one of {known}"
 
 
 @_refusal
@@ -52,7 +53,7 @@ def no_workload(name: str) -> str:
 
 @_refusal
 def no_namespace(where: str, found: str) -> str:
-    return f"{where}: found {found!r}, expected a namespace that exists"
+    return f"{where}: found {quoted(found)}, expected a namespace that exists"
 
 
 @_refusal
@@ -118,7 +119,7 @@ def another_meanwhile(what: str) -> str:
 
 @_refusal
 def bad_amount(found: str, flavor: str) -> str:
-    return f"found {found!r} for flavor {flavor}, expected RESOURCE=AMOUNT"
+    return f"found {quoted(found)} for flavor {flavor}, expected RESOURCE=AMOUNT"
 
 
 @_refusal
@@ -128,7 +129,7 @@ def twice(resource: str, flavor: str) -> str:
 
 @_refusal
 def no_quantity(found: str, resource: str, flavor: str) -> str:
-    return f"found {found!r} for {resource} of flavor {flavor}, expected a quantity from 0 on"
+    return f"found {quoted(found)} for {resource} of flavor {flavor}, expected a quantity from 0 on"
 
 
 @_refusal
@@ -146,9 +147,9 @@ def other_resources(shared: str, flavor: str) -> str:
 
 @_refusal
 def bad_pair(found: str) -> str:
-    return f"found {found!r}, expected KEY=VALUE"
+    return f"found {quoted(found)}, expected KEY=VALUE"
 
 
 @_refusal
 def bad_taint(found: str, effects: str) -> str:
-    return f"found {found!r}, expected KEY=VALUE:EFFECT with one of {effects}"
+    return f"found {quoted(found)}, expected KEY=VALUE:EFFECT with one of {effects}"

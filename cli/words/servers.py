@@ -1,5 +1,6 @@
 """Sentences about servers that do not answer: the API server, the controller, an agent, Prometheus, the simulator."""
 
+from cli.words.quoting import quoted
 from inventory.words.catalog import Kind, Place, said
 
 _refusal = said(Place.COMMANDS, Kind.REFUSAL)
@@ -70,12 +71,12 @@ def labels_renamed(url: str) -> str:
 
 @_refusal
 def no_gpu_node(node: str) -> str:
-    return f"--node: found {node!r}, expected a node whose agent has written a GpuNode"
+    return f"--node: found {quoted(node)}, expected a node whose agent has written a GpuNode"
 
 
 @_refusal
 def not_in_fleet(node: str, fleet: object, known: str) -> str:
-    return f"--node: found {node!r}, expected a node of {fleet}: {known}"
+    return f"--node: found {quoted(node)}, expected a node of {fleet}: {known}"
 
 
 @_refusal

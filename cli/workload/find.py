@@ -8,7 +8,7 @@ import click
 
 from cli.console import Json
 from cli.kubeapi import namespaced
-from cli.meant import meant
+from cli.meant import meant_elsewhere
 from cli.words import given, queues
 from controller.jobframework import names
 from controller.jobframework.kind import JobKind, api_version
@@ -57,7 +57,7 @@ async def find_workload(client: Client, namespace: str, name: str, kind: str = "
     shown = f"{namespace}/{name}"
     found = [job async for job in _jobs(client, namespace, name) if kind in ("", job[0].lower())]
     if not found:
-        near = await meant(client, WORKLOADS, name, namespace, _names_of)
+        near = await meant_elsewhere(client, WORKLOADS, name, namespace, _names_of)
         raise click.ClickException(queues.no_workload(shown) + near)
     # Where several kinds have the name, the one that is in a queue is meant.
     kind, job = next((each for each in found if names.QUEUE_NAME in _labels(each[1])), found[0])

@@ -1,5 +1,7 @@
 """Workloads that never start as things are, by the engine's last decision, and what would have to change."""
 
+import difflib
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -9,6 +11,7 @@ from controller.engine.conditions.sentences import shown
 from controller.engine.cycle.freequota import with_nodes_asked
 from controller.engine.engine import Engine
 from controller.engine.flavors.assignment import PodSetChoice
+from controller.engine.model.honestunits import undeclared
 from controller.engine.model.resources import Amount, ResourceName
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.parts import Parts
@@ -26,6 +29,9 @@ HOPELESS: Final = frozenset(
 )
 """Reasons that no end of another workload removes: not even an empty cluster would admit the workload."""
 
+_NEAR: Final = 0.8
+"""So near are ``nvidia.com/gpus`` and ``nvidia.com/gpu``, and a MIG profile is not."""
+_NUMBER: Final = re.compile(r"\d+")
 _FLAVORS: Final = 3
 """Flavors that are named."""
 _SIZES: Final = 8
@@ -122,6 +128,8 @@ def _lacks_nodes(record: DecisionRecord) -> bool:
 
 def _unless(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> str | None:
     """The clause of ``unless``, with the largest size that could start. ``pending`` None: no size is searched."""
+    if uncovered := _uncovered(engine, record):
+        return words.queue_covers(*uncovered)
     told, missing = unless(record), record.missing()
     if told is None or pending is None or record.rule is Rule.NEVER:
         return told
@@ -137,6 +145,24 @@ def _unless(engine: Engine, pending: PendingWorkload | None, record: DecisionRec
         if found is not None and _is_less(found, missing, pending):
             return words.quota_and_nodes_take_less(found.said)
     return told
+
+
+def _uncovered(engine: Engine, record: DecisionRecord) -> tuple[str, str] | None:
+    """The resources that it asks for and its queue does not cover, and the one that was likely meant by the first."""
+    queue = engine.state.cluster.queues.get(record.cluster_queue)
+    if queue is None or record.reason is not PendingReason.NO_MATCHING_FLAVOR:
+        return None
+    if engine.state.assigner.ignores_undeclared:
+        return None
+    asked = {name for each in _pod_sets(record) for name, amount in each.requests.items() if amount}
+    names = sorted(undeclared(asked, queue.group_of))
+    return (", ".join(names), _nearest(names[0], queue.group_of)) if names else None
+
+
+def _nearest(name: str, covered: Collection[str]) -> str:
+    """Empty where none is near. Another model of GPU or another MIG profile was not meant by a name."""
+    alike = [each for each in covered if _NUMBER.findall(each) == _NUMBER.findall(name)]
+    return next(iter(difflib.get_close_matches(name, alike, n=1, cutoff=_NEAR)), "")
 
 
 def _is_less(found: Size, missing: Missing, pending: PendingWorkload) -> bool:

@@ -44,6 +44,10 @@ NAME: Final = "forecast"
 class NotQueuedError(ValueError):
     """No Workload would be made of the object: one sentence."""
 
+    def __init__(self, *told: str) -> None:
+        super().__init__("; ".join(told))
+        self.told = told
+
 
 class NoQueueError(NotQueuedError):
     """The object names no queue."""
@@ -122,7 +126,7 @@ class Reader(msgspec.Struct, frozen=True):
         if kind is not None and kind.is_skipped(job):
             raise NotQueuedError("another object is queued in its place")
         if told := refused_by_rules(kind, job, self.settings.gates, self.cluster.look):
-            raise NotQueuedError("; ".join(told))
+            raise NotQueuedError(*told)
         if serving is not None:
             first = serving.first_group(job)
             if first is None:

@@ -199,13 +199,17 @@ _SPREAD: Final = cel.pointer("metadata", "annotations", GPU_PERCENT_DEVICES)
 
 # The same translation in CEL.
 
+_CONTAINERS: Final = "(POD.?spec.?containers.orValue(null) == null ? [] : POD.spec.containers)"
+"""Before validation the API server shows a pod without any as ``containers: null``, and a template that is missing as
+an empty one.
+"""
 SHARES: Final = f"{listed(HAMI)}.exists(k, k in l)"
 """Whether limits ``l`` have a resource of HAMi, in CEL."""
 ASKS: Final = (
     f"{listed((FRACTION, MEMORY))}.exists(k, k in POD.?metadata.?annotations.orValue({{}})) || "
-    f"POD.spec.containers.exists(c, [c.?resources.?limits.orValue({{}})].exists(l, {SHARES}))"
+    f"{_CONTAINERS}.exists(c, [c.?resources.?limits.orValue({{}})].exists(l, {SHARES}))"
 )
-_AMOUNT: Final = "quantity(string(l[?'{0}'].orValue('{1}'))).asInteger()"
+_AMOUNT: Final = "quantity(string(l[?'{0}'].orValue(null) == null ? '{1}' : l['{0}'])).asInteger()"
 _PARTS: Final = "({0} * 100 + variables.memory - 1) / variables.memory"
 
 
@@ -215,15 +219,15 @@ def _note(name: str, default: str = "''") -> str:
 
 VARIABLES: Final = {
     "annotations": "POD.?metadata.?annotations.orValue({})",
-    "containers": "POD.spec.containers",
+    "containers": _CONTAINERS,
     "limits": "variables.containers.map(c, c.?resources.?limits.orValue({}))",
     "requests": "variables.containers.map(c, c.?resources.?requests.orValue({}))",
-    "inits": "POD.spec.?initContainers.orValue([])",
+    "inits": "POD.?spec.?initContainers.orValue([])",
     "initLimits": "variables.inits.map(c, c.?resources.?limits.orValue({}))",
     "initRequests": "variables.inits.map(c, c.?resources.?requests.orValue({}))",
     "indexes": f"{list(range(MOST_CONTAINERS))}.filter(i, i < size(variables.containers))",
     "sizes": "params.?data.orValue({})",
-    "product": f"POD.spec.?nodeSelector[?'{PRODUCT}'].orValue('')",
+    "product": f"POD.?spec.?nodeSelector[?'{PRODUCT}'].orValue('')",
     "memory": (
         "variables.product in variables.sizes ? int(variables.sizes[variables.product]) : "
         "(variables.product == '' && size(variables.sizes) == 1 ? "
@@ -239,7 +243,7 @@ VARIABLES: Final = {
     ),
     "devices": _note(DEVICES, "'1'"),
     "gpus": f"variables.kai > 0 && variables.devices.matches('{WHOLE}') ? int(variables.devices) : 1",
-    "named": _note(CONTAINER, "variables.containers[0].name"),
+    "named": _note(CONTAINER, "variables.containers[?0].?name.orValue('')"),
     "hami": (
         f"variables.limits.map(l, !{SHARES} || {_AMOUNT.format(_GPU, 1)} != 1 || "
         f"('{_MEMORY}' in l && variables.memory == 0) ? 0 : [{_AMOUNT.format(_CORES, 0)}, "

@@ -13,7 +13,7 @@ from controller.engine.model.gates import FeatureGates
 from controller.jobframework import foreignmarks, marks, names
 from controller.jobframework.kind import JobKind, api_version
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
-from controller.jobframework.raw import Json, PriorityClassMissingError, labels, mapping, sequence, shown, text
+from controller.jobframework.raw import Json, labels, mapping, missing_class, sequence, text
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
@@ -168,7 +168,7 @@ def priority(kind: JobKind, job: Json, settings: JobSettings, cluster: ClusterOb
     if name := kind.pod_priority_class(job):
         value = cluster.pod_priority(name)
         if value is None:
-            raise PriorityClassMissingError(f"priorityClassName of the pods: no PriorityClass {shown(name)}")
+            raise missing_class("priorityClassName of the pods", "PriorityClass", name)
         return pod_class(name, value)
     return default_class(settings, cluster)
 
@@ -196,7 +196,7 @@ def workload_class(name: str, cluster: ClusterObjects) -> Json:
     value = cluster.workload_priority(name)
     if value is None:
         where = f"metadata.labels[{names.PRIORITY_CLASS}]"
-        raise PriorityClassMissingError(f"{where}: no WorkloadPriorityClass {shown(name)}")
+        raise missing_class(where, "WorkloadPriorityClass", name)
     return {"priorityClassRef": {**_WORKLOAD_CLASS, "name": name}, "priority": value}
 
 

@@ -123,6 +123,11 @@ def shown(value: object) -> str:
     return repr(value if not isinstance(value, str) else value[:_MAX_SHOWN])
 
 
+def missing_class(where: str, kind: str, name: str) -> "PriorityClassMissingError":
+    """``kind``: PriorityClass or WorkloadPriorityClass."""
+    return PriorityClassMissingError(f"{where}: found {shown(name)}, expected a {kind} that exists")
+
+
 def parsed_integer(value: str, where: str) -> int:
     """A whole number written as text. Raises JobError."""
     if _INTEGER.fullmatch(value) is None:

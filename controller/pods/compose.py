@@ -16,7 +16,7 @@ from controller.jobframework import compose, foreignmarks, marks, names
 from controller.jobframework.context import controls
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, same_shape, typed_template
 from controller.jobframework.podview import IS_GROUP_WORKLOAD, OWN_GATES, SeenPod
-from controller.jobframework.raw import Json, PriorityClassMissingError, shown, text
+from controller.jobframework.raw import Json, missing_class, text
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import PodTemplateSpec
 from controller.podgroups.group import subgroup_of
@@ -107,7 +107,7 @@ def _highest(where: str, class_names: set[str], known: foreignmarks.PriorityOf) 
     found = [(value, name) for name, value in values.items() if value is not None]
     if len(found) < len(values):
         missing = min(name for name, value in values.items() if value is None)
-        raise PriorityClassMissingError(f"{where}: no PriorityClass {shown(missing)}")
+        raise missing_class(where, "PriorityClass", missing)
     value, name = max(found)
     return compose.pod_class(name, value)
 

@@ -12,7 +12,7 @@ from controller.engine.model.gangshape import GangShape, written
 from controller.jobframework import compose, foreignmarks, marks, names
 from controller.jobframework.podsets import JobPodSet, SeenWorkload, typed_template
 from controller.jobframework.podview import IS_GROUP_WORKLOAD
-from controller.jobframework.raw import Json, PriorityClassMissingError, annotations, labels, shown, text
+from controller.jobframework.raw import Json, annotations, labels, missing_class, text
 from controller.jobframework.settings import ClusterObjects, JobSettings
 from controller.objects.core import PodSpec
 from controller.servingkinds.kind import ServingGroup, ServingKind
@@ -177,6 +177,6 @@ def _priority(owner: Json, sets: tuple[JobPodSet, ...], settings: JobSettings, c
     if name := next(filter(None, named), ""):
         value = cluster.pod_priority(name)
         if value is None:
-            raise PriorityClassMissingError(f"priorityClassName of the pods: no PriorityClass {shown(name)}")
+            raise missing_class("priorityClassName of the pods", "PriorityClass", name)
         return compose.pod_class(name, value)
     return compose.default_class(settings, cluster)

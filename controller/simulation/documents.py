@@ -129,22 +129,16 @@ class Reading(msgspec.Struct, frozen=True):
 class _Loader(Placed, _LOADER):  # type: ignore[misc]
     """A YAML loader that keeps times as text, as in JSON, and reads ``2.0`` as 2, as kubectl's JSON has it.
 
-    ``repeated``: keys that stand twice in one mapping, with their lines.
+    ``has_repeated``: whether a key stands twice in one mapping.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.repeated: list[tuple[str, int, int]] = []
+        self.has_repeated = False
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if len({key.value for key in keys}) < len(keys):
-            first: dict[str, int] = {}
-            for key in keys:
-                line = key.start_mark.line + 1
-                if key.value in first:
-                    self.repeated.append((key.value, first[key.value], line))
-                first.setdefault(key.value, line)
+        self.has_repeated |= len({key.value for key in keys}) < len(keys)
         return super().construct_mapping(node, deep)
 
 
@@ -189,15 +183,42 @@ def read(text: str, file: str) -> Reading:
                     _sort_in(Document(file, number, data, (), source), found)
         finally:
             loader.dispose()
-        found.warnings.extend(_told_twice(file, *each) for each in loader.repeated)
+        if loader.has_repeated:
+            found.warnings.extend(_told_twice(file, *each) for each in _repeated(text))
     except yaml.YAMLError as wrong:
         found.errors.append(not_yaml(text, wrong).told(file))
     return found
 
 
-def _told_twice(file: str, key: str, first: int, line: int) -> str:
+def _repeated(text: str) -> Iterator[tuple[Path_, int, int]]:
+    """Keys that stand twice in one mapping: the path, and the lines of the one before and of this."""
+    left: list[tuple[yaml.Node, Path_]] = [(node, ()) for node in yaml.compose_all(text, Loader=_LOADER) if node]
+    seen = set[int]()
+    left.reverse()
+    while left:
+        node, path = left.pop()
+        if id(node) in seen:  # what an alias leads to
+            continue
+        seen.add(id(node))
+        inside: list[tuple[yaml.Node, Path_]] = []
+        if isinstance(node, yaml.SequenceNode):
+            inside = [(each, (*path, index)) for index, each in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            first: dict[str, int] = {}
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
+                line, where = key.start_mark.line + 1, (*path, str(key.value)[:63])
+                if key.value in first:
+                    yield where, first[key.value], line
+                first.setdefault(key.value, line)
+                inside.append((value, where))
+        left.extend(reversed(inside))
+
+
+def _told_twice(file: str, path: Path_, first: int, line: int) -> str:
     sentence = f"found it a second time, expected it once: the first, in line {first}, does not count"
-    return f"{file}:{line}: warning: {key[:63]}: {sentence}. Take one of them away"
+    return f"{file}:{line}: warning: {field(path)}: {sentence}. Take one of them away"
 
 
 def _sort_in(document: Document, found: Reading) -> None:

@@ -27,6 +27,13 @@ def matches_a_flavor(flavors: str) -> str:
 
 
 @_part
+def queue_covers(resources: str, meant: str) -> str:
+    """``meant``: a resource that the queue covers and whose name is near; empty: none."""
+    instead = f"the name is corrected (did you mean {meant}?)" if meant else "its pods do not ask for it"
+    return f"unless the queue covers {resources}, or {instead}"
+
+
+@_part
 def nodes_take_it() -> str:
     return "unless it asks for fewer or smaller pods, or nodes come that take them"
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from inventory.api.names import PLACEMENT
-from tests.support.controller.celpolicies import evaluated
+from controller.foreignrules.fractions import ASKS, PATCH, VARIABLES, WHOLE
+from inventory.api.names import GPU_PERCENT, PLACEMENT
+from tests.support.controller.celpolicies import evaluated, rewritten
 
 TEMPLATES = Path(__file__).parents[2] / "charts" / "tessera" / "templates"
 OF_ONE_GROUP = {"queue-policy-quotas.yaml", "serving-minimum-policy.yaml"}
@@ -83,3 +84,57 @@ def test_only_the_controller_writes_the_placement_of_a_volcano_job(
     given["variables"] = {each["name"]: evaluated(each["expression"], given) for each in spec["variables"]}
     assert (not evaluated(condition["expression"], given) or evaluated(rule["expression"], given)) is passes
     assert f"metadata.annotations[{PLACEMENT}]: expected" in evaluated(rule["messageExpression"], given)
+
+
+GPU = "nvidia.com/gpu"
+EMPTY: list[dict[str, Any]] = [
+    {"spec": {"containers": None}, "metadata": {}},
+    {"spec": {}},
+    {},
+    {"spec": {"containers": []}},
+    {"spec": {"containers": [{"name": "c", "resources": {"limits": {GPU: None, "nvidia.com/gpucores": 30}}}]}},
+    {"spec": {"containers": [{"name": "c", "resources": {"limits": {GPU_PERCENT: None}}}]}},
+]
+"""As the API server shows to policies that change objects what it has not validated yet: ``{}`` is its first."""
+NOTES: list[dict[str, str]] = [{}, {"gpu-fraction": "0.3"}, {"gpu-memory": "8000", "gpu-fraction-num-devices": "2"}]
+PODS = [{**pod, "metadata": {"annotations": notes}} for pod in EMPTY for notes in NOTES]
+
+
+@pytest.mark.parametrize("pod", [*EMPTY, *PODS])
+@pytest.mark.parametrize("path", ["object", "object.spec.template"])
+def test_no_expression_of_fractions_fails_on_a_pod_that_is_not_whole(pod: dict[str, Any], path: str) -> None:
+    given: dict[str, Any] = {"object": pod if path == "object" else {"spec": {"template": pod}}}
+    given |= {"params": {"data": {"a": "80000"}}, "variables": {}}
+    evaluated(ASKS.replace("POD", path), given)
+    for name, expression in VARIABLES.items():
+        given["variables"][name] = evaluated(expression.replace("POD", path).replace("STEP", "10"), given)
+    evaluated(rewritten(PATCH.replace("BASE", "")), given)
+
+
+@pytest.mark.parametrize("pod", [*EMPTY, *PODS])
+@pytest.mark.parametrize("path", ["object", "object.spec.template"])
+@pytest.mark.parametrize("name", ["fractions", "mps-user"])
+def test_no_rule_about_parts_of_gpus_fails_on_a_pod_that_is_not_whole(
+    pod: dict[str, Any], path: str, name: str
+) -> None:
+    given: dict[str, Any] = {"object": pod if path == "object" else {"spec": {"template": pod}}, "variables": {}}
+    spec = of_parts(name, path)
+    for each in spec["variables"]:
+        given["variables"][each["name"]] = evaluated(each["expression"], given)
+    for each in spec["validations"]:
+        if not evaluated(each["expression"], given):
+            assert each.get("message") or evaluated(each["messageExpression"], given)
+
+
+def of_parts(name: str, path: str) -> dict[str, Any]:
+    """The validating policy's specification, with all its rules and the first of two endings of a sentence."""
+    text = (TEMPLATES / f"{name}-policy.yaml").read_text()
+    (block,) = (each for each in text.split("\n---\n") if "\nkind: ValidatingAdmissionPolicy\n" in each)
+    known = {".pod": path, "$whole": f"'{WHOLE}'", "$hami": "['nvidia.com/gpucores']", "$step": "10", "$name": "m"}
+    block = re.sub(r"\{\{- else \}\}.*?\{\{- end \}\}", "", block, flags=re.DOTALL)
+    for word, value in known.items():
+        block = block.replace(f"{{{{ {word} }}}}", value)
+    block = re.sub(r"\{\{ printf[^}]*\}\}", f"\"['{GPU_PERCENT}']\"", block)
+    spec = yaml.safe_load(re.sub(r"\{\{-?[^}]*\}\}", "", block))["spec"]
+    assert isinstance(spec, dict)
+    return spec

@@ -1,11 +1,14 @@
 """Whatever evicts names first who would go, and asks: on a terminal, and not in a pipe."""
 
+import asyncio
 import io
+from types import SimpleNamespace
 
 import click
 import pytest
 
 from cli import evictions
+from cli.console import patience
 from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from tests.support.cli.shell import Shell
 
@@ -193,6 +196,48 @@ async def test_where_workloads_may_not_be_read_it_says_so_and_asks(team: Shell) 
     refused = await team.run("stop", "cq", "cq", code=1, answer="n")
     assert "those that run, which are not known: " in refused.stderr
     assert stopped(team) == NOTHING
+
+
+@pytest.mark.parametrize("quiet_s", [0.0, 1e-6])
+async def test_the_time_of_who_is_asked_is_not_told_as_the_api_servers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, quiet_s: float
+) -> None:
+    """The clock that is told by goes on while a person thinks, and at no other time."""
+    now_s = [100.0]
+
+    def thought(_question: str, **_: bool) -> bool:
+        now_s[0] += 6.0
+        return True
+
+    monkeypatch.setattr("cli.console.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr("click.confirm", thought)
+    async with patience(lambda: "waiting", quiet_s=quiet_s):
+        evictions.confirm(["one"])
+        for _ in range(50):
+            await asyncio.sleep(0)
+    told = capsys.readouterr().err.splitlines()[2:]
+    assert told == (["waiting, 0 s"] if quiet_s == 0.0 else [])
+
+
+async def test_workloads_are_deleted_after_a_yes_and_in_a_pipe_without_a_question(
+    team: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = (await team.run("delete", "wl", "runs", code=1, answer="n\n")).stderr.splitlines()
+    assert refused[:2] == ["1 object would be deleted:", "  workload.kueue.x-k8s.io/runs in team"]
+    assert refused[2].startswith("Delete? [y/N]")
+    monkeypatch.setattr(evictions, "on_terminal", lambda: False)
+    told = await team.run("delete", "wl", "runs")
+    assert (told.stdout, told.stderr) == ("workload.kueue.x-k8s.io/runs in team deleted\n", "")
+    assert [each["metadata"]["name"] for each in team.scene.server.list_all(WORKLOADS)] == ["waits"]
+
+
+@pytest.mark.parametrize(("terminals", "asked"), [((1, 1), True), ((0, 1), False), ((1, 0), False)])
+def test_a_standard_input_that_is_no_terminal_is_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, terminals: tuple[int, int], asked: bool
+) -> None:
+    for name, terminal in zip(("stdin", "stdout"), terminals, strict=True):
+        monkeypatch.setattr(f"sys.{name}", SimpleNamespace(isatty=lambda said=terminal: bool(said)))
+    assert evictions.asks(yes=False) is asked
 
 
 def test_of_many_the_first_are_named_and_no_name_forges_a_line(

@@ -13,7 +13,7 @@ import pytest
 from cli.console import patience
 from cli.submit import state_of
 from controller.config.settings import ControllerConfig
-from controller.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from controller.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES, WORKLOADS
 from inventory.api.names import RUNTIME
 from kube.resources import Resource
 from kube.testing import eventually
@@ -144,6 +144,108 @@ async def test_who_waits_for_admission_is_told_how_much_is_not_admitted_yet(
     assert done.stdout.splitlines()[-1].endswith(": Admitted")
 
 
+DRY = pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+
+
+@DRY
+async def test_an_unknown_field_is_refused_unless_it_may_be_there(
+    shell: Shell, tmp_path: Path, dry: tuple[str, ...]
+) -> None:
+    async with busy(shell):
+        wrong = job("one", 1)
+        wrong["spec"]["paralelism"] = 3
+        given = file(tmp_path, wrong)
+        told = (await shell.run("submit", *dry, given, code=2)).stderr
+        said = "Job one: spec.paralelism: found an unknown field, expected parallelism. Correct it, or use --allow-un"
+        assert told.startswith(f"Error: {given}:1: {said}")
+        assert list(shell.scene.server.list_all(JOBS)) == []
+        told = (await shell.run("submit", *dry, "--allow-unknown-fields", given)).stderr
+        assert "note: " in told
+        assert told.endswith("expected parallelism; passed over\n")
+
+
+@DRY
+async def test_a_class_that_is_not_there_is_refused_with_those_that_are(
+    shell: Shell, tmp_path: Path, dry: tuple[str, ...]
+) -> None:
+    async with busy(shell):
+        shell.scene.server.create(WORKLOAD_CLASSES, "higher", {"value": 9})
+        wrong = job("one", 1)
+        wrong["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
+        told = (await shell.run("submit", *dry, file(tmp_path, job("good", 1), wrong), code=2)).stderr
+        path = "metadata.labels[kueue.x-k8s.io/priority-class]"
+        said = f'Job one: {path}: found "high", expected a WorkloadPriorityClass: higher. Create it, or correct'
+        (line,) = told.splitlines()
+        assert f"objects.json:1: {said} the label. Did you mean higher?" in line
+        assert list(shell.scene.server.list_all(JOBS)) == []
+        brought = {"apiVersion": WORKLOAD_CLASSES.api_version, "kind": "WorkloadPriorityClass", "value": 1}
+        shell.scene.server.install(WORKLOAD_CLASSES)
+        given = file(tmp_path, {**brought, "metadata": {"name": "high"}}, wrong)
+        assert "priority-class" not in (await shell.run("submit", given)).stderr
+
+
+async def test_classes_that_may_not_be_read_are_told_to_be_left_out(shell: Shell, tmp_path: Path) -> None:
+    async with busy(shell):
+        shell.door.forbidden = "workloadpriorityclasses"
+        wrong = job("one", 1)
+        wrong["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high"
+        told = (await shell.run("submit", "--dry-run", file(tmp_path, wrong))).stderr
+        assert "note: priority classes are not looked up: " in told
+        (line,) = [line for line in told.splitlines() if "there is no forecast" in line]
+        assert line == (
+            "note: there is no forecast: metadata.labels[kueue.x-k8s.io/priority-class]: found 'high', expected a"
+            " WorkloadPriorityClass that exists"
+        )
+
+
+@DRY
+async def test_a_label_that_is_almost_the_queues_is_refused_with_the_queues_of_the_namespace(
+    shell: Shell, tmp_path: Path, dry: tuple[str, ...]
+) -> None:
+    async with busy(shell):
+        wrong = {**job("one", 1), "metadata": {"name": "one", "labels": {"kueue.x-k8s.io/queue": "lq-cp"}}}
+        error = (await shell.run("submit", *dry, file(tmp_path, wrong), code=2)).stderr.splitlines()[-1]
+        assert "Job one: metadata.labels[kueue.x-k8s.io/queue]: found the label kueue.x-k8s.io/queue, expected" in error
+        assert "expected the label kueue.x-k8s.io/queue-name with a LocalQueue of team: lq-cq. Correct it" in error
+        assert list(shell.scene.server.list_all(JOBS)) == []
+
+
+POLICY = "jobs.batch \"one\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: "
+REFUSALS = [
+    (422, POLICY + "spec.template: expected a container, found none", "spec.template: found none, expected a contain"),
+    (403, POLICY + "spec.template: too large", "spec.template: too large"),
+    (403, 'admission webhook "w" denied the request: spec.parallelism: too many', "spec.parallelism: too many"),
+    (
+        422,
+        'Job.batch "one" is invalid: spec.template.spec.containers: Required value',
+        "spec.template.spec.containers: Required value",
+    ),
+    (400, "no kind of that name", "no kind of that name"),
+    (
+        403,
+        "policy 'p' with binding 'b' denied request: expression '[a.?b + c]' resulted in error: got 'types.Null', no y",
+        "found an object that the policy p cannot read (resulted in error: got 'types.Null', no y)",
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "message", "said"), REFUSALS)
+async def test_what_the_api_server_refuses_is_a_line_of_the_file(
+    shell: Shell, tmp_path: Path, status: int, message: str, said: str
+) -> None:
+    async with busy(shell):
+        shell.door.refuses["/jobs$"] = (status, message)
+        (line,) = (await shell.run("submit", file(tmp_path, job("one", 1)), code=2)).stderr.splitlines()
+        assert f"objects.json:1: Job one: {said}" in line
+        assert "POST" not in line
+
+
+async def test_a_right_that_the_sender_lacks_is_no_fault_of_the_file(shell: Shell, tmp_path: Path) -> None:
+    async with busy(shell):
+        shell.door.forbidden = "/jobs$"
+        assert "is forbidden" in (await shell.run("submit", file(tmp_path, job("one", 1)), code=1)).stderr
+
+
 def spaces(shell: Shell, *names: str) -> None:
     shell.scene.server.checks_namespaces = True
     for name in names:
@@ -198,11 +300,11 @@ async def test_a_namespace_that_is_not_there_is_a_line_with_the_nearest(
         spaces(shell, "research")
         given = file(tmp_path, job("one", 1))
         told = await shell.run("submit", *dry, "-n", "reserch", given, code=1)
-        said = "--namespace: found 'reserch', expected a namespace that exists. Did you mean research?"
+        said = '--namespace: found "reserch", expected a namespace that exists. Did you mean research?'
         assert told.stderr == f"Error: {said}\n"
         own = {**job("two", 1), "metadata": {"name": "two", "namespace": "taem"}}
         told = await shell.run("submit", *dry, file(tmp_path, own), code=1)
-        said = "Job two: metadata.namespace: found 'taem', expected a namespace that exists. Did you mean team?"
+        said = 'Job two: metadata.namespace: found "taem", expected a namespace that exists. Did you mean team?'
         assert told.stderr.endswith(f": {said}\n")
         assert list(shell.scene.server.list_all(JOBS)) == []
 
@@ -212,7 +314,7 @@ async def test_a_queue_is_created_in_a_namespace_that_is_there(shell: Shell) -> 
     spaces(shell)
     words = ("create", "localqueue", "jobs", "-c", "cq")
     told = await shell.run(*words, "-n", "taem", code=1)
-    assert "--namespace: found 'taem', expected a namespace that exists. Did you mean team?" in told.stderr
+    assert '--namespace: found "taem", expected a namespace that exists. Did you mean team?' in told.stderr
     assert (await shell.run(*words, "-n", "team")).exit_code == 0
 
 

@@ -22,11 +22,29 @@ def passed_over(document: Document, queues: Collection[str]) -> str:
 def no_queue(document: Document, queues: Collection[str], next_step: str = "Write the label") -> str:
     """The line of a job that names no queue."""
     namespace = str(document.data["metadata"].get("namespace", ""))
+    nothing = (("metadata", "labels"), f"no label {QUEUE_NAME}", None)
+    return _no_queue(document, queues, namespace, next(_in_its_place(document.data), nothing), next_step)
+
+
+def _no_queue(
+    document: Document, queues: Collection[str], namespace: str, instead: tuple[Path_, str, Any], next_step: str
+) -> str:
+    """``instead``: the path of what stands in the label's place, what it is, and its value."""
     expected = expected_one(f"LocalQueue of {namespace}", queues, "it has none")
-    path, found, value = next(_in_its_place(document.data), (("metadata", "labels"), f"no label {QUEUE_NAME}", None))
+    path, found, value = instead
     near = nearest(value, queues) if isinstance(value, str) else ""
     meant = f". Did you mean {QUEUE_NAME}: {near}?" if near else ""
     return document.told(path, f"found {found}, expected the label {QUEUE_NAME} with {expected}. {next_step}{meant}")
+
+
+def mistaken_label(document: Document, queues: Collection[str], namespace: str = "") -> str:
+    """The line of an object that names no queue and has a label or annotation of its own that is almost the one which
+    does; empty for any other.
+    """
+    own = [each for each in _in_its_place(document.data) if each[0][0] == "metadata"]
+    if queue_of(document)[1] or not own or any(path[-1] == QUEUE_NAME for path, _, _ in own):
+        return ""
+    return _no_queue(document, queues, namespace, own[0], "Correct it")
 
 
 def queue_of(document: Document) -> tuple[Path_, str]:

@@ -54,7 +54,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         try:
             given = _only(text)
         except InputError as wrong:
-            raise WrongChangeError(" ".join(str(wrong).split())) from None
+            raise WrongChangeError(_lines(wrong)) from None
         found = given.data["metadata"].get("namespace", otherwise)
         if not isinstance(found, str) or NAMESPACE.fullmatch(found) is None:
             raise WrongChangeError(f"{_MANIFEST}: metadata.namespace: found {str(found)[:63]!r}, expected a name")
@@ -72,7 +72,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
                 raise WrongChangeError(meant)
             strangers = [f"{line}. Correct it" for line in unknown(given)]
             if told := [*refused, *strangers, *missing_classes([own], known)]:
-                raise WrongChangeError("; ".join(sorted(told, key=_line_of)))
+                raise WrongChangeError("\n".join(sorted(told, key=_line_of)))
             whole = given.having(reader.created(given.data, namespace))
             first = reader.workload(whole.data, namespace, now_s)
             above = (reader.workload(each.data, namespace, now_s) for each in islice(pods_above(whole), MOST_ABOVE))
@@ -86,8 +86,7 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             queues = {each.metadata.name for each in objects if _is_queue_of(each, namespace)}
             raise WrongChangeError(no_queue(_within(given, namespace), queues)) from None
         except (InputError, JobError, NotQueuedError) as wrong:
-            said = " ".join(str(wrong).split())
-            raise WrongChangeError(said if said.startswith(_MANIFEST) else f"{_MANIFEST}: {said}") from None
+            raise WrongChangeError(_lines(wrong)) from None
 
     def _look(self, kind: ObjectKind, namespace: str, name: str) -> Json | None:
         kept = self.facts.get((kind, namespace, name))
@@ -104,6 +103,13 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
             lambda namespace: f"{namespace}/{_DEFAULT_QUEUE}" in queues,
             self.others,
         )
+
+
+def _lines(wrong: Exception) -> str:
+    """One for each problem, with the manifest before it."""
+    told = wrong.told if isinstance(wrong, NotQueuedError) else str(wrong).splitlines()
+    lines = (" ".join(line.split()) for line in told)
+    return "\n".join(line if line.startswith(_MANIFEST) else f"{_MANIFEST}: {line}" for line in lines)
 
 
 def _is_queue_of(given: KubernetesObject, namespace: str) -> bool:

@@ -45,7 +45,8 @@ def read(raw: bytes) -> Asked:
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as wrong:
         raise WrongChangeError(f"body: {str(wrong)[:200]}") from None
     if bool(asked.manifest) == bool(asked.quotas):
-        raise WrongChangeError("body: expected either a manifest or quotas")
+        found = "both a manifest and quotas" if asked.manifest else "an empty manifest and no quotas"
+        raise WrongChangeError(f"manifest: found {found}, expected one of the two. Write the object to be tried")
     if NAMESPACE.fullmatch(asked.namespace) is None:
         raise WrongChangeError(f"namespace: found {asked.namespace[:63]!r}, expected the name of a namespace")
     if len(asked.quotas) > _MOST_QUOTAS:

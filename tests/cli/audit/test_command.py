@@ -124,7 +124,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
         (["f", "--for", "1h"], "FILE: found one together with --for or --record"),
         (["f", "--record", "g"], "FILE: found one together with --for or --record"),
         (["--for", "0s"], "--for: found 0s, expected a duration above 0"),
-        (["--for", "soon"], "found 'soon', expected a duration such as 7d, 12h or 1h30m"),
+        (["--for", "soon"], 'found "soon", expected a duration such as 7d, 12h or 1h30m'),
     ],
 )
 def test_a_wrong_call_is_refused(words: list[str], told: str) -> None:

@@ -83,11 +83,11 @@ async def test_what_is_created_is_there_and_a_dry_run_leaves_nothing(team: Shell
     made = await team.json("create", "lq", "mine", "-c", "new")
     assert made["spec"] == server.get(LOCAL_QUEUES, "mine", namespace="team")["spec"] == {"clusterQueue": "new"}
     said = (await team.run("create", "lq", "other", "-c", "no", code=1)).stderr
-    assert "-c: found 'no', expected a ClusterQueue that exists (--ignore-unknown-cq passes over it)" in said
+    assert '-c: found "no", expected a ClusterQueue that exists (--ignore-unknown-cq passes over it)' in said
     await team.run("create", "rf", "spot", "--node-labels", "a=b,c=d")
     assert server.get(FLAVORS, "spot")["spec"] == {"nodeLabels": {"a": "b", "c": "d"}}
     said = (await team.run("create", "cq", "x", "--nominal-quota", "cpu=1", code=2)).stderr
-    assert "--nominal-quota: found 'cpu=1', expected FLAVOR:RESOURCE=AMOUNT" in said
+    assert '--nominal-quota: found "cpu=1", expected FLAVOR:RESOURCE=AMOUNT' in said
 
 
 async def test_queues_are_stopped_with_what_runs_or_without(team: Shell) -> None:
@@ -124,9 +124,10 @@ async def test_lists_have_columns_filters_and_names(team: Shell) -> None:
     assert "expected TYPE/NAME" in (await team.run("list", "pods", "--for", "train", code=2)).stderr
 
 
-async def test_a_workload_is_deleted_with_its_job_after_a_yes(team: Shell) -> None:
+async def test_a_workload_is_deleted_with_its_job_after_a_yes(team: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     server = team.scene.server
     team.scene.workload("alone", 1)
+    monkeypatch.setattr("cli.evictions.on_terminal", lambda: True)
     refused = await team.run("delete", "workload", "train", "alone", code=1)
     assert "job.batch/train in team" in refused.stderr
     assert len(server.list_all(JOBS)) == 1
@@ -150,7 +151,7 @@ async def test_kubectls_words_are_handed_over_as_they_are(team: Shell, handed: l
         ["get", "clusterqueues.kueue.x-k8s.io", "-o", "yaml", "--context", "x", "-h"],
         ["delete", "localqueues.kueue.x-k8s.io", "a", "-n", "team", "--wait=false"],
     ]
-    assert "found 'jobs', expected one of clusterqueue (cq), " in (await team.run("get", "jobs", code=2)).stderr
+    assert 'found "jobs", expected one of clusterqueue (cq), ' in (await team.run("get", "jobs", code=2)).stderr
 
 
 async def test_without_kubectl_it_says_so(team: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,11 +169,12 @@ async def test_all_are_deleted_though_the_job_of_one_is_gone(team: Shell) -> Non
     assert server.list_all(JOBS) == []
 
 
-async def test_a_name_forges_no_line_of_what_is_deleted(team: Shell) -> None:
+async def test_a_name_forges_no_line_of_what_is_deleted(team: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.evictions.on_terminal", lambda: True)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "x\n  job.batch/y", "uid": "u", "controller": True}
     team.scene.server.merge(WORKLOADS, "job-train-1", {"metadata": {"ownerReferences": [owner]}}, namespace="team")
     refused = await team.run("delete", "wl", "job-train-1", code=1)
-    assert refused.stderr.splitlines()[0] == "  job.batch/x\\n  job.batch/y in team"
+    assert refused.stderr.splitlines()[1] == "  job.batch/x\\n  job.batch/y in team"
 
 
 async def test_of_a_group_of_pods_each_is_deleted_and_none_is_moved(team: Shell) -> None:

@@ -235,7 +235,7 @@ def test_a_config_file_is_nothing_to_apply(run: Run, files: tuple[Path, Path]) -
         ("kind: Pod", (), "layout.yaml: kind: found Pod, expected GpuLayout, or an agent's configuration"),
         ("a: [", (), "layout.yaml:1: column 5: not valid YAML: found the end of the text, expected a value"),
         ("kind: GpuLayout\n---\nb: 2", (), "layout.yaml:2: found a second document"),
-        ("version: v1\nlayout: []", ("--node", "n9"), "--node: found 'n9', expected a node of "),
+        ("version: v1\nlayout: []", ("--node", "n9"), '--node: found "n9", expected a node of '),
     ],
 )
 def test_a_file_that_is_none_is_a_line_with_its_place(
@@ -253,4 +253,4 @@ async def test_a_node_of_which_no_agent_has_told_is_a_mistake(shell: Shell) -> N
     shell.tell(node([gpu(0), gpu(1)]), {}, {}, pool="x")
     done = await shell.run("plan", manifest(SLICES), "--node", "n9")
     assert done.exit_code == 1
-    assert "--node: found 'n9', expected a node whose agent has written a GpuNode" in done.output
+    assert '--node: found "n9", expected a node whose agent has written a GpuNode' in done.output

@@ -206,9 +206,18 @@ def test_manifests_come_from_folders_and_standard_input(tmp_path: Path) -> None:
 
 
 def test_what_is_passed_over_is_told_beside_the_result(tmp_path: Path) -> None:
-    (tmp_path / "m.yaml").write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
-    result = call(tmp_path / "m.yaml", "-o", "json")
-    assert result.stderr == f"note: {tmp_path}/m.yaml:1: ConfigMap of v1 decides nothing here, passed over\n"
+    given = tmp_path / "m.yaml"
+    given.write_text("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")
+    told = f"{given}:1: note: ConfigMap of v1 decides nothing here, passed over\n"
+    alone = call(given, "--fleet", FOLDER / "fleet-8.yaml")
+    assert (alone.exit_code, alone.stdout) == (2, "")
+    assert alone.stderr == (
+        f"{told}Error: {given}: found nothing that anything is decided by, expected queues, flavors, nodes or jobs."
+        " Name their files\n"
+    )
+    given.write_text(f"{given.read_text()}\n---\n{{apiVersion: v1, kind: Node, metadata: {{name: n}}}}")
+    result = call(given, "-o", "json")
+    assert (result.exit_code, result.stderr) == (0, told)
     assert json.loads(result.stdout)["timeline"] == []
 
 

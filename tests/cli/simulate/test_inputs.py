@@ -215,7 +215,12 @@ ODD = [
     (
         PARALLELISM,
         PARALLELISM * 2,
-        "9: warning: parallelism: found it a second time, expected it once: the first, in line 8, ",
+        "9: warning: spec.parallelism: found it a second time, expected it once: the first, in line 8, ",
+    ),
+    (
+        "  name: train",
+        "  name: train\n  name: train",
+        "warning: metadata.name: found it a second time, ",
     ),
     (
         LABEL,
@@ -225,7 +230,7 @@ ODD = [
     (
         "{nvidia.com/gpu: 1}",
         "{nvidia.com/gpu: 1, nvidia.com/gpu: 1}",
-        "17: warning: nvidia.com/gpu: found it a second time, expected it once: the first, in line 17, does not count",
+        "17: warning: spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]: found it a second time, expe",
     ),
     (
         LABEL,

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.jobframework import names
-from controller.watching.kinds import JOBS, LOCAL_QUEUES, WORKLOAD_CLASSES, WORKLOADS
+from controller.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES, WORKLOADS
 from kube.resources import EVENTS, PODS
 from tests.support.cli.shell import Shell
 
@@ -62,6 +62,17 @@ async def test_places_come_from_the_visibility_api_where_it_is_served(queued: Sh
     assert lines[2].split()[6] == "5"
     queued.scene.server.merge(PENDING, "lq-cq", {"items": [{"positionInLocalQueue": "x"}]}, namespace="team")
     assert (await queued.run("workload", "list", "--status", "pending")).stdout.splitlines()[2].split()[6] == "-"
+
+
+async def test_a_job_of_another_namespace_is_named_where_all_may_be_listed(queued: Shell) -> None:
+    server = queued.scene.server
+    server.create(NAMESPACES, "research")
+    server.create(WORKLOADS, "bert", {"spec": {"podSets": []}}, namespace="research")
+    for asked, meant in (("bert", "research/bert"), ("brt", "research/bert"), ("trian", "train")):
+        told = (await queued.run("explain", asked, code=1)).stderr
+        assert told.endswith(f"or pod/NAME. Did you mean {meant}?\n")
+    queued.door.forbidden = "v1beta2/workloads$"
+    assert "Did you mean" not in (await queued.run("explain", "bert", code=1)).stderr
 
 
 async def test_one_is_shown_with_what_it_was_given_and_its_pods(queued: Shell) -> None:
@@ -123,16 +134,16 @@ async def test_a_move_and_a_raise_label_the_job(queued: Shell) -> None:
     ("words", "code", "said"),
     [
         ("workload move alone --to big", 1, "found a Workload that holds quota, expected one that waits: stop it"),
-        ("workload move train --to no", 1, "--to: found 'no', expected a LocalQueue that exists in team"),
-        ("workload raise train --class no", 1, "--class: found 'no', expected a WorkloadPriorityClass that exists"),
+        ("workload move train --to no", 1, '--to: found "no", expected a LocalQueue that exists in team'),
+        ("workload raise train --class no", 1, '--class: found "no", expected a WorkloadPriorityClass that exists'),
         ("workload raise alone --class high", 1, "found no class on a Workload that holds quota"),
         ("workload stop nobody", 1, "WORKLOAD: found team/nobody, expected a Workload or a job that exists"),
         ("workload move train --to bgi", 1, "exists in team. Did you mean big?"),
         ("workload raise train --class hihg", 1, "that exists. Did you mean high?"),
         ("workload stop trian", 1, "or pod/NAME. Did you mean train?"),
         ("explain teem/train", 1, "or pod/NAME. There is no namespace teem. Did you mean team?"),
-        ("workload show a/b/c", 2, "found 'a/b/c', expected NAME or NAMESPACE/NAME"),
-        ("workload list --for train", 2, "--for: found 'train', expected TYPE/NAME such as job/bert"),
+        ("workload show a/b/c", 2, 'found "a/b/c", expected NAME or NAMESPACE/NAME'),
+        ("workload list --for train", 2, '--for: found "train", expected TYPE/NAME such as job/bert'),
     ],
 )
 async def test_mistakes_are_one_sentence(queued: Shell, words: str, code: int, said: str) -> None:

@@ -23,7 +23,7 @@ from tests.support.engine.foreignqueues import asks as asks_gpus
 from tests.support.engine.foreignqueues import kai_queue, volcano_queue
 from tests.support.engine.foreignqueues import node as foreign_node
 from tests.support.engine.topologylab import BLOCK, HOST, node
-from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 HOUR = {RUNTIME: "3600s"}
@@ -100,6 +100,22 @@ def test_pods_that_select_no_flavor_of_the_queue_never_start() -> None:
     begun(made, replace(given, spec=spec))
     said = "never, unless its pods match a flavor of the queue (one, two), or the queue gets another one"
     assert told(forecast(made, "w")) == said
+
+
+@pytest.mark.parametrize(
+    ("resource", "instead"),
+    [
+        ("nvidia.com/gpus", "the name is corrected (did you mean nvidia.com/gpu?)"),
+        ("tessera.dev/gpu-percent", "its pods do not ask for it"),
+        ("nvidia.com/mig-1g.10gb", "its pods do not ask for it"),
+    ],
+)
+def test_what_the_queue_does_not_cover_is_named_and_not_the_flavors(resource: str, instead: str) -> None:
+    made = gpu_queue(8, "one")
+    given = requesting(workload("w", "q"), {resource: "10"})
+    begun(made, given)
+    said = f"never, unless the queue covers {resource}, or {instead}"
+    assert told(forecast(made, "w")) == told(asked(made, given)) == said
 
 
 def test_what_is_over_a_limit_never_starts() -> None:

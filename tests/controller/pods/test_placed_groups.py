@@ -214,7 +214,9 @@ class TestVolcanoGroup:
         lost = PodWorld(pod("p", notes={"scheduling.k8s.io/group-name": "v"}))
         lost.pod_group = {"spec": {"minMember": 1, "priorityClassName": "none"}}
         lost.settle()
-        assert lost.refusals[0] == "PodGroup v: spec.priorityClassName: no PriorityClass 'none'"
+        assert (
+            lost.refusals[0] == "PodGroup v: spec.priorityClassName: found 'none', expected a PriorityClass that exists"
+        )
 
     def test_goes_on_when_its_pod_group_is_deleted_and_ends(self) -> None:
         world = self.world(2, 2)

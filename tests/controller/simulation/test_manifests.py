@@ -206,7 +206,10 @@ def changed(given: dict[str, Any], **spec: Any) -> dict[str, Any]:
         ),
         (job("j", arrival="soon"), 'metadata.annotations[tessera.dev/arrival]: found "soon", expected a duration'),
         (job("j", runtime="-5s"), 'metadata.annotations[tessera.dev/runtime]: found "-5s", expected a duration'),
-        (job("j", priority="none"), "metadata.labels[kueue.x-k8s.io/priority-class]: no WorkloadPriorityClass 'none'"),
+        (
+            job("j", priority="none"),
+            "labels[kueue.x-k8s.io/priority-class]: found 'none', expected a WorkloadPriorityClass that exists",
+        ),
         (changed(job("j"), parallelism="4"), "Job j: spec.parallelism: expected an integer, found str"),
         (
             changed(cluster_queue(), queueingStrategy="Fifo"),

@@ -111,7 +111,11 @@ MISTAKES = [
     (node(2, more="load:\n- {gpu: 0, smUtil: 90}\n"), "6: load[0].smUtil: found 90, expected a number from 0 to 1"),
     (node(2, more="driver: {version: newest}\n"), "5: driver.version: found 'newest', expected a driver version"),
     ("nodes: [\n", "1: column 9: not valid YAML: found the end of the text, expected a value"),
-    ("nodes: []\n---\nnodes: []\n", "2: column 1: not valid YAML: found a second document, expected one document"),
+    (
+        "apiVersion: v1\nkind: Namespace\n---\na: b\n",
+        "3: found a manifest of several documents, expected one document, which has nodes",
+    ),
+    ("nodes: []\n---\nnodes: []\n", "2: found a second document, expected one document"),
     ("nodes:\n- name: a\n  name: b\n", "3: name: found the key twice, expected it once"),
     ("- 1\n", "1: the whole document: found [1], expected a mapping"),
     ("", "found nothing, expected a mapping"),

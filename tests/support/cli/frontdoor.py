@@ -21,7 +21,8 @@ _POD = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/:]+):(\w+)/proxy(/.*)")
 
 class FrontDoor:
     """``behind``: the controller that aggregated groups lead to, once there is one; ``asked``: what it was asked;
-    ``forbidden``: paths, as a pattern, that RBAC refuses. ``user``: whom all requests are of. ``pods``: ports on this
+    ``forbidden``: paths, as a pattern, that RBAC refuses. ``refuses``: by a pattern of the path where
+    something is created, the status and the message. ``user``: whom all requests are of. ``pods``: ports on this
     machine that Pods' proxies lead to, by the Pods' names."""
 
     def __init__(self, server: FakeApiServer) -> None:
@@ -32,12 +33,17 @@ class FrontDoor:
         self.asked: list[str] = []
         self.pods: dict[str, int] = {}
         self.forbidden = ""
+        self.refuses: dict[str, tuple[int, str]] = {}
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.Response:
         if self.forbidden and re.search(self.forbidden, request.path):
             said = {"kind": "Status", "reason": "Forbidden", "message": f"{request.path} is forbidden"}
             return web.json_response(said, status=403)
+        for pattern, (status, message) in self.refuses.items():
+            if request.method == "POST" and re.search(pattern, request.path):
+                body = {"kind": "Status", "reason": "Invalid", "message": message}
+                return web.json_response(body, status=status)
         found = _AGGREGATED.fullmatch(request.path)
         # Kueue's own server, where no controller is behind this one: what it answers is made as an object.
         if found is not None and (self.behind is not None or found[2] == VIEW_GROUP):

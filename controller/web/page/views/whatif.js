@@ -100,7 +100,7 @@ function state(word) {
 
 function outcome() {
   if (form.running) return html`<div class="waiting" role="status"><i aria-hidden="true"></i>The engine runs …</div>`;
-  if (form.problem) return html`<p class="note warn" role="alert">${form.problem}</p>`;
+  if (form.problem) return html`<p class="note warn lines" role="alert">${form.problem}</p>`;
   const found = form.answer;
   if (!found) return empty("Nothing asked yet", "Paste a manifest or move a quota, and see here who would start, wait or be evicted.");
   const queues = found.queues.filter((row) => row.present.admitted !== row.simulated.admitted || row.present.pending !== row.simulated.pending);

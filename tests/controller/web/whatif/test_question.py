@@ -141,7 +141,6 @@ def test_a_quota_that_is_not_there_is_a_sentence(change: QuotaChange, said: str)
     [
         b"",
         b"[]",
-        b"{}",
         b'{"manifest": "a", "quotas": [{}]}',
         b'{"quotas": [1]}',
         b'{"manifest": "\xff"}',
@@ -150,6 +149,22 @@ def test_a_quota_that_is_not_there_is_a_sentence(change: QuotaChange, said: str)
 )
 def test_a_body_that_asks_nothing_is_a_sentence(raw: bytes) -> None:
     with pytest.raises(WrongChangeError, match="body: "):
+        read(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "found"),
+    [
+        (b"{}", "an empty manifest and no quotas"),
+        (b'{"manifest": ""}', "an empty manifest and no quotas"),
+        (
+            b'{"manifest": "a", "quotas": [{"queue": "q", "flavor": "f", "resource": "r", "nominal": "1"}]}',
+            "both a manifest and",
+        ),
+    ],
+)
+def test_a_question_has_a_manifest_or_quotas(raw: bytes, found: str) -> None:
+    with pytest.raises(WrongChangeError, match=f"^manifest: found {found}"):
         read(raw)
 
 
@@ -380,6 +395,15 @@ def test_a_field_that_the_kind_does_not_have_is_told_with_its_line() -> None:
     text = json.dumps(json.loads(json.dumps(yaml.safe_load(manifest_of("door"))))).replace('"spec"', '"spce"', 1)
     with pytest.raises(WrongChangeError, match=r"manifest:1: .*spce: found an unknown field, expected spec"):
         COMPOSER.composed(text, "ns", [], 0.0)
+
+
+def test_each_mistake_of_a_manifest_has_a_line() -> None:
+    text = manifest_of("door").replace("spec:", "spce: 1\nspec:\n  paralelism: 1", 1)
+    with pytest.raises(WrongChangeError) as told:
+        COMPOSER.composed(text, "ns", [], 0.0)
+    lines = str(told.value).splitlines()
+    assert [line.split(": ")[2] for line in lines] == ["spce", "spec.paralelism"]
+    assert all(line.startswith("manifest:") for line in lines)
 
 
 async def test_a_simulation_that_takes_too_long_is_ended() -> None:

@@ -31,6 +31,7 @@ from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of, shown, sums
 from controller.engine.quota.shares import share
 from controller.engine.state.activity import flavors_without_nodes, is_nodeless
+from controller.engine.state.podsizes import too_large
 from controller.lifecycle.pendingcause import blocked, blocked_by_queues
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
@@ -61,6 +62,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "devices": _devices(engine, workload),
         "claims": _claims(engine, workload),
         "couldBeMade": [],
+        "tooLarge": _too_large(engine, workload),
         "deviceDrift": [
             {"pod": drift.pod, "node": drift.node, "planned": list(drift.planned), "held": list(drift.held)}
             for drift in engine.state.cluster.placement.drifts(key)
@@ -128,6 +130,15 @@ def _devices(engine: Engine, workload: Workload) -> list[Json]:
                     {"podSet": pod_set_assignment.name, "node": node, "pods": [list(devices) for devices in pods]}
                 )
     return found
+
+
+def _too_large(engine: Engine, workload: Workload) -> str | None:
+    """That no node is large enough for one of its pods, of a workload that holds quota or waits for it."""
+    queue = engine.state.cluster.queues.get(ClusterQueueName(_queue_name(engine, workload)))
+    if queue is None or is_true(workload.status.conditions, "Finished"):
+        return None
+    found = too_large(engine.state.cluster, queue, workload)
+    return found.sentence if found is not None else None
 
 
 def _claims(engine: Engine, workload: Workload) -> list[Json]:

@@ -72,6 +72,7 @@ class PodTrouble(Struct, frozen=True, kw_only=True, rename="camel"):
         return f"{them} {verb}: {self.what}"
 
 
+_KEEPS: Final = "; its quota is kept meanwhile"
 _SETTLED_S: Final = 60.0
 """So long a job may take to make its pods."""
 
@@ -93,6 +94,18 @@ def pods_shown(
     counts = {phase.lower(): in_phase(pods, phase) for phase in ("Running", "Succeeded")}
     found = troubles(pods, expected, nodes, policy, settled=settled)
     return {**counts, "of": max(expected, len(pods)), "troubles": [_shown(each, now) for each in found]}
+
+
+def with_sizes(pods: Json | None, too_large: str | None) -> Json | None:
+    """``pods_shown`` where no node is large enough for a pod (``too_large``): pods without a node wait in vain."""
+    if pods is None or too_large is None:
+        return pods
+    found = []
+    for trouble in pods["troubles"]:
+        after = trouble["next"].partition(_KEEPS)
+        said = f"It never starts on these nodes. {too_large}{''.join(after[1:])}"
+        found.append({**trouble, "next": said} if trouble["kind"] == NO_NODE else trouble)
+    return {**pods, "troubles": found}
 
 
 def _shown(trouble: PodTrouble, now: datetime) -> Json:
@@ -148,7 +161,7 @@ def _of_pod(pod: Json, lost: dict[str, list[tuple[str, Health]]], policy: Failur
             gates = ", ".join(str(each.get("name")) for each in pod["spec"].get("schedulingGates") or ())
             yield GATED, gates or message, since, "The pod is scheduled once its gates are lifted"
         else:
-            then = f"It starts once {_what_nodes_lack(pod, message)}; its quota is kept meanwhile{ready}"
+            then = f"It starts once {_what_nodes_lack(pod, message)}{_KEEPS}{ready}"
             yield NO_NODE, message, since, then
     for container in _containers(status):
         waiting = (container.get("state") or {}).get("waiting") or {}

@@ -191,14 +191,16 @@ class Forecaster:
 
 def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forecasts]:
     """With places in the queue as they are, and where the engine's own decision says more than the runs, by that."""
-    never, repaired = decided.never.clauses, decided.never.repaired
-    if not never and not repaired and not decided.coming:
+    never, repaired, oversized = decided.never
+    if not never and not repaired and not oversized and not decided.coming:
         return found
     replace = msgspec.structs.replace
     for line in (line for tree in model.trees for line in tree.lines):
         yield
         for ahead, waiting in enumerate(line.waiting):
-            if waiting.key in decided.coming:
+            if waiting.key in oversized:
+                found[waiting.key] = Forecast(at_s=model.now_s, ahead=ahead, never=oversized[waiting.key])
+            elif waiting.key in decided.coming:
                 found[waiting.key] = _soon(model.now_s, ahead)
             elif (known := found.get(waiting.key)) is not None:
                 told = never.get(waiting.shape) if known.from_s is None else None

@@ -9,8 +9,10 @@ from controller.engine.conditions.sentences import shown
 from controller.engine.cycle.freequota import with_nodes_asked
 from controller.engine.engine import Engine
 from controller.engine.flavors.assignment import PodSetChoice
-from controller.engine.model.resources import Amount, ResourceName
+from controller.engine.model.podrequests import one_pod
+from controller.engine.model.resources import Amount, LocalQueueKey, ResourceName, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
+from controller.engine.state.podsizes import TooLarge, too_large
 from controller.forecast.parts import Parts
 from controller.forecast.sizes import Size, any_size, largest
 from controller.words import forecasts as words
@@ -32,11 +34,19 @@ _SIZES: Final = 8
 """Shapes of which the largest size that could start is looked for a round."""
 
 
+_Sizes = tuple[LocalQueueKey, tuple[tuple[object, ...], ...]]
+"""A LocalQueue, and of each pod set its name and the request of one pod."""
+
+
 class Never(NamedTuple):
-    """By shape what would have to change: a clause. ``repaired``: shapes that wait for what is out of service."""
+    """By shape what would have to change: a clause. ``repaired``: shapes that wait for what is out of service.
+    ``oversized``: by workload the clause of one that quota admits, and no node is large enough for. Shapes do not tell
+    these: a pod of 8 and 8 pods of 1 have one shape where quota alone decides.
+    """
 
     clauses: Mapping[int, str] = {}
     repaired: Collection[int] = frozenset()
+    oversized: Mapping[WorkloadKey, str] = {}
 
 
 def never_parts(
@@ -62,9 +72,36 @@ def never_parts(
 def never_of(engine: Engine, pending: PendingWorkload, record: DecisionRecord) -> str | None:
     """What would have to change for one workload that was decided so; None for one that may start as things are."""
     record = on_free_quota(engine, pending, record)
-    if record.reason not in HOPELESS or _may_be_repaired(engine, pending, record):
+    if record.reason not in HOPELESS:
+        found = pod_too_large(engine, pending)
+        return found.clause if found is not None else None
+    if _may_be_repaired(engine, pending, record):
         return None
     return _unless(engine, pending, record)
+
+
+def pod_too_large(engine: Engine, pending: PendingWorkload | None) -> TooLarge | None:
+    """The pod set of which quota admits a pod that no node is large enough for."""
+    queue = engine.queue_of(pending.local_queue) if pending is not None else None
+    if pending is None or queue is None:
+        return None
+    return too_large(engine.state.cluster, queue, pending.info.workload)
+
+
+class Oversized:
+    """``pod_too_large`` of many: each size of pods is asked about once for each LocalQueue."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[_Sizes, str | None] = {}
+
+    def clause(self, pending: PendingWorkload) -> str | None:
+        sets = pending.info.workload.spec.pod_sets
+        sizes = pending.local_queue, tuple((each.name, *one_pod(each.template.spec).items()) for each in sets)
+        if sizes not in self._known:
+            found = pod_too_large(self._engine, pending)
+            self._known[sizes] = found.clause if found is not None else None
+        return self._known[sizes]
 
 
 def on_free_quota(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> DecisionRecord:

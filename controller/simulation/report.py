@@ -9,6 +9,7 @@ from controller.engine.model.resources import CPU, Amount, FlavorName, FlavorRes
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of
 from controller.engine.quota.shares import share
+from controller.engine.state import podsizes
 from controller.engine.topology.measures import Spread as Measured
 from controller.forecast.forecast import Forecasts
 from controller.forecast.shown import brief
@@ -94,6 +95,15 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
     ]
     borrows = decision is None or decision.record.assignment is None or decision.record.assignment.borrowing > 0
     return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
+
+
+def too_large(engine: Engine, workload: Workload) -> str | None:
+    """Of an admitted workload, that no node is large enough for one of its pods."""
+    holder = engine.state.cluster.holders.get(WorkloadKey(workload.key))
+    if holder is None:
+        return None
+    found = podsizes.too_large(engine.state.cluster, engine.state.cluster.queue(holder.cluster_queue), workload)
+    return found.sentence if found is not None else None
 
 
 def end(engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float) -> End:

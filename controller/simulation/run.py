@@ -79,6 +79,7 @@ class Run:
         self._waiting: dict[WorkloadKey, Pending | None] = {}
         """Workloads whose reason to wait may have changed in this step, with the last decision on each."""
         self._said: dict[WorkloadKey, str] = {}
+        self._too_large: dict[str, str] = {}
         self._sampled_s = self.now_s
         self._done = 0
         self._running = 0
@@ -122,7 +123,10 @@ class Run:
         forecasts = self._forecaster.all(self.engine, self.now_s)
         final = report.end(self.engine, self.workloads.values(), forecasts, self.now_s, last_t)
         return SimulationResult(
-            timeline=tuple(self.entries), final=final, fragmentation=report.fragmentation(self.engine, end_s)
+            timeline=tuple(self.entries),
+            final=final,
+            fragmentation=report.fragmentation(self.engine, end_s),
+            too_large=self._too_large,
         )
 
     def settle(self) -> None:
@@ -275,6 +279,8 @@ class Run:
         self._record(
             workload, TimelineEvent.ADMITTED, "Admitted", report.admitted(self.engine, key, decision, self.now_s)
         )
+        if (too_large := report.too_large(self.engine, workload)) is not None:
+            self._too_large.setdefault(key, too_large)
         ready = Condition(
             type=reasons.PODS_READY, status="True", reason="Started", last_transition_time=status.moment(self.now_s)
         )

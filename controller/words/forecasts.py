@@ -53,7 +53,12 @@ def so_many_pods(count: int, pod_set: str) -> str:
 
 @_part
 def so_many_devices(count: int, resource: str, pod_set: str) -> str:
-    return f"{count} {resource} in each pod of {pod_set}"
+    return in_each_pod(f"{count} {resource}", pod_set)
+
+
+@_part
+def in_each_pod(most: str, pod_set: str) -> str:
+    return f"{most} in each pod of {pod_set}"
 
 
 @_part
@@ -64,6 +69,11 @@ def flavor_has_nodes() -> str:
 @_part
 def never_starts(why_waits: str, clause: str) -> str:
     return f"{why_waits}. It never starts, {clause}"
+
+
+@_part
+def admitted_in_vain(too_large: str) -> str:
+    return f"Quota admits it at once, and its pods never start: {too_large}"
 
 
 @_part

@@ -211,3 +211,18 @@ def closed_nodes(closed: object, every: object, reasons: str) -> str:
 @_part
 def nodes_without_room(full: object, open_nodes: object) -> str:
     return f"{full} of {plural(open_nodes, 'open node has', 'open nodes have')} no room for one of them"
+
+
+@_part
+def pod_too_large(pod_set: str, flavors: str, asked: str, largest: str) -> str:
+    return f"No node of {flavors} is large enough for a pod of {pod_set}: it asks for {asked}, {largest}"
+
+
+@_part
+def largest_node_has(most: str) -> str:
+    return f"and the largest node has {most}"
+
+
+@_part
+def no_node_has_all() -> str:
+    return "and no node has all of that at once"

@@ -166,7 +166,7 @@ def test_what_waits_for_a_repair_is_not_said_to_never_start(away: str) -> None:
     found = forecast(made, "next")
     assert (found.never, found.from_s) == (None, None)
     assert found.assumes == ("It waits for nodes that take no pods now, or for devices that are out of service",)
-    assert told(asked(made, on_a_host("new", "f", 9))).startswith("unknown")
+    assert told(asked(made, on_a_host("new", "f", 9))).startswith("never, unless it asks for at most 8"), "whole nodes"
     made.put(replace(whole, status=status))
     made.settle()
     begun(made, on_a_host("more", "f", 9))
@@ -231,3 +231,16 @@ def test_a_flavor_that_selects_no_node_is_named_by_what_no_node_has() -> None:
     (pod_set,) = record.record.assignment.pod_sets
     assert pod_set.problems == ("no node has nvidia.com/gpu.present=true",)
     assert told(forecast(made, "w")) == "never, unless a node comes that the flavor selects"
+
+
+def test_quota_admits_a_pod_that_no_node_is_large_enough_for_and_it_never_starts() -> None:
+    made = gpu_queue(64, "a100")
+    made.put(flavor("a100"), foreign_node("n1", 8))
+    said = "never, unless it asks for at most 8 nvidia.com/gpu in each pod of main, or nodes come that take more"
+    assert told(asked(made, asks("w", 9))) == said
+    assert told(asked(made, asks("w", 8))).startswith("within")
+    begun(made, asks("all", 8, count=8))
+    made.put(asks("large", 9, created_s=1), asks("many", 1, count=9, created_s=2))
+    made.settle()
+    assert told(forecast(made, "large")) == said
+    assert not told(forecast(made, "many")).startswith("never"), "9 pods of one GPU ask for as much"

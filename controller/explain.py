@@ -36,6 +36,7 @@ from controller.lifecycle.pendingcause import blocked, blocked_by_queues
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
 from controller.words.pending import evictions_held
+from controller.words.spans import exact
 from inventory.words.plural import plural
 
 Json = dict[str, Any]
@@ -89,7 +90,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
 def held_back(evictions: int, left_s: float) -> Json:
     """Of a pending workload: so many evictions for it that are written after so long."""
     seconds = max(0, math.ceil(left_s))
-    said = evictions_held(plural(evictions, "workload"), seconds)
+    said = evictions_held(plural(evictions, "workload"), exact(seconds))
     return {"evictions": evictions, "seconds": seconds, "sentence": said}
 
 

@@ -15,6 +15,7 @@ from controller.config.settings import ControllerConfig, OnGpuFailure
 from controller.objects.decode import GpuNode
 from controller.objects.meta import find_condition
 from controller.objects.workload import Workload
+from controller.words.spans import exact
 from inventory.api.gpunode import Device, Health
 from inventory.api.names import ON_GPU_FAILURE
 from inventory.words.plural import plural
@@ -197,7 +198,7 @@ def _containers(status: Json) -> Iterator[Json]:
 def _unready(policy: FailurePolicy) -> str:
     if policy.ready_s is None:
         return ""
-    return f". Where its pods are not all ready {policy.ready_s:g} s after admission, it is evicted and waits again"
+    return f". Where its pods are not all ready {exact(policy.ready_s)} after admission, it is evicted and waits again"
 
 
 def _after_failure(meta: Json, policy: FailurePolicy) -> str:

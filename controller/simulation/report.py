@@ -17,6 +17,7 @@ from controller.lifecycle.pendingcause import why
 from controller.objects.meta import is_true
 from controller.objects.workload import PodSetAssignment, Workload
 from controller.simulation.timeline import End, Fragmentation, QueueEnd, Spread, TimelinePlacement, Waits
+from controller.words.spans import exact, with_moments
 
 _MILLI = 1000
 
@@ -87,7 +88,7 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
         for fr, amount in sorted(holder.usage.items())
     )
     waited_s = max(0, round(now_s - max(0.0, holder.queued_at_s)))
-    said = f"Gets {got or 'no resources'} from ClusterQueue {holder.cluster_queue} after waiting {waited_s} s"
+    said = f"Gets {got or 'no resources'} from ClusterQueue {holder.cluster_queue} after waiting {exact(waited_s)}"
     borrowed = [
         f"{quantity_of(fr.resource, node.borrowed(fr))} {fr.resource} of flavor {fr.flavor}"
         for fr in sorted(holder.usage)
@@ -106,8 +107,15 @@ def too_large(engine: Engine, workload: Workload) -> str | None:
     return found.sentence if found is not None else None
 
 
-def end(engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float) -> End:
-    """``workloads``: those that have come and have not ended. ``t``: seconds since the start."""
+def in_virtual_time(message: str, base_s: float) -> str:
+    """With the span since the start in place of each moment: ``by 10m`` where a controller would say the day."""
+    return with_moments(message, lambda at_s: exact(max(0.0, at_s - base_s)))
+
+
+def end(
+    engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float, base_s: float
+) -> End:
+    """``workloads``: those that have come and have not ended. ``t``: seconds since the start, which was at ``base_s``."""
     running: list[str] = []
     pending: list[Waits] = []
     for workload in workloads:
@@ -117,7 +125,12 @@ def end(engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now
             found = why(engine, workload, now_s)
             starts = brief(forecasts.get(WorkloadKey(workload.key)))
             pending.append(
-                Waits(workload=workload.key, reason=str(found.reason), message=found.message, forecast=starts)
+                Waits(
+                    workload=workload.key,
+                    reason=str(found.reason),
+                    message=in_virtual_time(found.message, base_s),
+                    forecast=starts,
+                )
             )
     queues = engine.state.cluster.queues
     ends: dict[str, QueueEnd] = {name: queue_end(queues[name], engine.mirror.quota_of(name)) for name in sorted(queues)}

@@ -121,7 +121,7 @@ class Run:
             self.now_s = end_s = self._until_s
         last_t = round(end_s - self.scenario.base_s, 6) if next_s is not None else self._last_t()
         forecasts = self._forecaster.all(self.engine, self.now_s)
-        final = report.end(self.engine, self.workloads.values(), forecasts, self.now_s, last_t)
+        final = report.end(self.engine, self.workloads.values(), forecasts, self.now_s, last_t, self.scenario.base_s)
         return SimulationResult(
             timeline=tuple(self.entries),
             final=final,
@@ -365,7 +365,7 @@ class Run:
                 workload=workload.key,
                 cluster_queue=self.cluster_queue(workload),
                 reason=reason,
-                message=message,
+                message=report.in_virtual_time(message, self.scenario.base_s),
                 flavors=report.flavors(workload),
                 preempted_by=by,
                 placement=report.placement(self.engine, workload),

@@ -99,8 +99,8 @@ def waits_for_preempted(count: str, verb: str, names: str) -> str:
 
 
 @_waiting
-def evictions_held(count: str, seconds: int) -> str:
-    return f"It evicts {count} in {seconds} s; what ends by itself until then is spared"
+def evictions_held(count: str, span: str) -> str:
+    return f"It evicts {count} in {span}; what ends by itself until then is spared"
 
 
 @_waiting
@@ -151,6 +151,11 @@ def node_lost(problem: str) -> str:
 @_waiting
 def would_delay(workload: str) -> str:
     return f"Fits, but would delay {workload}"
+
+
+@_part
+def starts_by(workload: str, moment: str) -> str:
+    return f"{workload}, which is to start by {moment}"
 
 
 @_waiting

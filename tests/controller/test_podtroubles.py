@@ -52,7 +52,7 @@ def test_pods_without_a_node_are_counted_with_the_schedulers_own_sentence_and_si
     (found,) = troubles(pods, 3, NODES, FailurePolicy(ready_s=300), settled=True)
     assert found.sentence == f"2 of 3 pods find no node: {NO_ROOM}"
     assert (found.pods, found.since) == (("a", "b"), AT)
-    assert found.next.endswith("Where its pods are not all ready 300 s after admission, it is evicted and waits again")
+    assert found.next.endswith("Where its pods are not all ready 5m after admission, it is evicted and waits again")
 
 
 NO_LABEL = (

@@ -119,7 +119,7 @@ def test_backfill_passes_a_blocked_head_and_does_not_delay_it() -> None:
     found = simulated("backfill", "fleet-8")
     assert told(found, "Admitted") == ["0 Admitted busy", "3 Admitted short", "60 Admitted head", "120 Admitted long"]
     (waits,) = [one for one in found["timeline"] if one["event"] == "Pending" and one["workload"] == "ml/long"]
-    assert waits["message"] == "Fits, but would delay workload ml/head, which is to start in 58 s at the latest"
+    assert waits["message"] == "Fits, but would delay workload ml/head, which is to start by 1m"
     kueue = simulated("backfill", "fleet-8", "--config", EXAMPLES / "configs/controller/kueue.yaml")
     assert "2 Admitted long" in told(kueue)
 

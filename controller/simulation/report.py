@@ -115,7 +115,7 @@ def in_virtual_time(message: str, base_s: float) -> str:
 def end(
     engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float, base_s: float
 ) -> End:
-    """``workloads``: those that have come and have not ended. ``t``: seconds since the start, which was at ``base_s``."""
+    """``workloads``: those that have come and have not ended. ``t``: seconds since the start, at ``base_s``."""
     running: list[str] = []
     pending: list[Waits] = []
     for workload in workloads:

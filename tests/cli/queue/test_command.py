@@ -29,6 +29,7 @@ from controller.watching.kinds import (
 )
 from controller.web.queuerows import tree_rows
 from controller.web.server_shell import PageServer
+from controller.words.spans import exact
 from inventory import __version__
 from kube.errors import from_response
 from kube.resources import NODES, PODS
@@ -216,7 +217,7 @@ async def test_of_one_whose_evictions_are_held_it_says_for_how_long(
         held = found["evictionsHeld"]
         assert (found["sentence"], held["evictions"]) == ("Waits for 1 workload to be preempted: team/low", 1)
         assert 500 < held["seconds"] <= 600
-        for_long = f"It evicts 1 workload in {held['seconds']} s"
+        for_long = f"It evicts 1 workload in {exact(held['seconds'])}"
         assert held["sentence"] == f"{for_long}; what ends by itself until then is spared"
         said = (await shell.run("explain", "high")).stdout
         assert "It evicts 1 workload in " in said

@@ -209,6 +209,7 @@ def _waits(record: DecisionRecord) -> bool:
 
 
 def queue_shown(engine: Engine, state: QueueState) -> Json:
+    """``available``: what it could take now; nothing where it is not active, and of flavors without a node."""
     reserved, used = sums(state.holders.values())
     problems = engine.inactive(state.name)
     active, parked = engine.state.queues.counts(state.name)
@@ -228,7 +229,11 @@ def queue_shown(engine: Engine, state: QueueState) -> Json:
         "reservation": to_json(shown(state, reserved)),
         "usage": to_json(shown(state, used)),
         "available": [
-            {"flavor": fr.flavor, "resource": fr.resource, "amount": _shown(fr.resource, state.node.available(fr))}
+            {
+                "flavor": fr.flavor,
+                "resource": fr.resource,
+                "amount": "0" if problems or fr.flavor in lacking else _shown(fr.resource, state.node.available(fr)),
+            }
             for fr in state.flavor_resources
         ],
     }

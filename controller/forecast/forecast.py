@@ -21,6 +21,7 @@ from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.calibration import Calibration, Range
 from controller.forecast.changes import EndsAt
+from controller.forecast.closed import opens_when
 from controller.forecast.decided import Asked, Decided, decided_parts, with_coming
 from controller.forecast.forward import STOPPING_S, Forward, Gates
 from controller.forecast.gates import gate_parts
@@ -49,7 +50,6 @@ _TOLD: Final = 200
 """Workloads between two pauses."""
 
 _BEHIND: Final = "It is too far behind in its queue to be looked at"
-_CLOSED: Final = "Its queue takes nothing in now"
 _NEVER: Final = "What it waits for has no known end"
 _OUT_OF_SERVICE: Final = "It waits for nodes that take no pods now, or for devices that are out of service"
 _STOPPING: Final = "It starts once what is preempted for it has stopped: that may take as long as its pods are given"
@@ -59,7 +59,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Seconds from ``at_s`` (since 1970) to its start: between ``from_s`` and ``to_s`` in about four of five cases.
 
     ``from_s`` None: nothing is known; ``to_s`` None: it may as well never start. ``never``: what would have to change,
-    where it never starts as things are: a clause. ``ahead``: workloads of its queue that are tried before it.
+    where it never starts as things are: a clause. ``not_before``: what its queues wait for where they take nothing in:
+    a clause. ``ahead``: workloads of its queue that are tried before it.
     ``assumes``: sentences, the most telling first.
     """
 
@@ -70,6 +71,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ahead: int = 0
     assumes: tuple[str, ...] = ()
     never: str | None = None
+    not_before: str | None = None
 
 
 Forecasts = dict[WorkloadKey, Forecast]
@@ -107,7 +109,8 @@ class Forecaster:
         """Every pending workload's. The engine may change in the pauses."""
         model = yield from model_parts(engine, now_s, most)
         found: Forecasts = dict.fromkeys(model.left_out, Forecast(at_s=now_s, assumes=(_BEHIND,)))
-        found |= dict.fromkeys(model.closed, Forecast(at_s=now_s, assumes=(_CLOSED,)))
+        until = {local: opens_when(engine, local) for local in set(model.closed.values())}
+        found |= {key: Forecast(at_s=now_s, not_before=until[local]) for key, local in model.closed.items()}
         waiting = sum(len(line.waiting) for tree in model.trees for line in tree.lines)
         effort = _COARSE if waiting > _MANY else _FINE
         decided = yield from decided_parts(engine, model)

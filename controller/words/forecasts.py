@@ -77,6 +77,56 @@ def admitted_in_vain(too_large: str) -> str:
 
 
 @_part
+def local_queue_created() -> str:
+    return "the LocalQueue is created"
+
+
+@_part
+def local_queue_created_anew() -> str:
+    return "the LocalQueue is created anew"
+
+
+@_part
+def local_queue_resumed() -> str:
+    return "the LocalQueue is resumed"
+
+
+@_part
+def cluster_queue_created() -> str:
+    return "the ClusterQueue is created"
+
+
+@_part
+def cluster_queue_created_anew() -> str:
+    return "the ClusterQueue is created anew"
+
+
+@_part
+def cluster_queue_resumed() -> str:
+    return "the ClusterQueue is resumed"
+
+
+@_part
+def cluster_queue_active() -> str:
+    return "the ClusterQueue is active"
+
+
+@_part
+def flavors_created() -> str:
+    return "the flavor is created"
+
+
+@_part
+def topologies_created() -> str:
+    return "the topology is created"
+
+
+@_part
+def checks_created() -> str:
+    return "the admission check is created"
+
+
+@_part
 def next_in_line(first: str) -> str:
     return f"{first}, which is next"
 

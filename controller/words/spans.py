@@ -20,6 +20,8 @@ def starts(forecast: Mapping[str, Any] | None) -> str:
     if forecast is None:
         return "-"
     low_s, high_s = forecast["fromSeconds"], forecast["toSeconds"]
+    if low_s is None and forecast.get("notBefore") is not None:
+        return f"not before {forecast['notBefore']}"
     if low_s is None:
         return "unknown" if forecast.get("never") is None else "never"
     if high_s is None:

@@ -132,6 +132,11 @@ async def test_the_page_and_the_lists_count_and_call_queues_alike(shell: Shell) 
             assert " open " in states["cq"]
             assert " no nodes " in states["nodeless"]
         assert any(line.split()[:4] == ["team/door", "nodeless", "no", "nodes"] for line in listed)
+        available = {each["name"]: [row["amount"] for row in each["available"]] for each in found}
+        state = page.state()
+        assert state is not None
+        rows = {row["name"]: [each["available"] for each in row["resources"]] for _, row in tree_rows(state.engine)}
+        assert (available["nodeless"], rows["nodeless"]) == (["0"], [0]), "it could take nothing now"
         scene.server.merge(PODS, "a-0", {"status": {"phase": "Succeeded"}}, namespace="team")
         await until({"cq": (0, 1, "open"), "elsewhere": (0, 1, "open"), "nodeless": (0, 0, "no nodes")})
 

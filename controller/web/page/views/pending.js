@@ -26,6 +26,7 @@ function placeOf(row) {
 
 function forecastCell(row) {
   if (row.forecast?.never) return html`<span title=${row.forecast.never}>never</span><small>${row.forecast.never}</small>`;
+  if (row.forecast?.notBefore) return html`<span title=${row.forecast.notBefore}>not yet</span><small>not before ${row.forecast.notBefore}</small>`;
   const known = row.forecast && row.forecast.from !== null;
   if (!known) return html`<span class="muted">not known</span>`;
   return html`<span title=${(row.forecast.assumes ?? []).join("\n")}>${range(row.forecast.from, row.forecast.to)}</span><small>${row.forecast.ahead ? `${plural(row.forecast.ahead, "workload")} ahead` : "next"}</small>`;

@@ -29,7 +29,7 @@ function shown(page, data, namespace) {
       <div class="figure"><dt>Queue</dt><dd><b>${data.clusterQueue ? link(["queues", data.clusterQueue], {}, data.clusterQueue) : "none"}</b></dd></div>
       ${figure("Priority", count(data.priority))}
       ${data.position === null || data.position === undefined ? nothing : figure("Place in the queue", count(data.position + 1), data.position ? "" : "the next")}
-      ${waits ? figure("Expected start", start(data.forecast), data.forecast?.never ? data.forecast.never : data.forecast?.ahead ? `${plural(data.forecast.ahead, "workload")} ahead` : "") : figure("GPUs", count(data.gpus.length), plural(new Set(data.gpus.map((gpu) => gpu.node)).size, "node"))}
+      ${waits ? figure("Expected start", start(data.forecast), data.forecast?.never ? data.forecast.never : data.forecast?.notBefore ? `not before ${data.forecast.notBefore}` : data.forecast?.ahead ? `${plural(data.forecast.ahead, "workload")} ahead` : "") : figure("GPUs", count(data.gpus.length), plural(new Set(data.gpus.map((gpu) => gpu.node)).size, "node"))}
     </dl>
     ${waits ? why(page, data, decision) : nothing}
     ${pods(page, data.pods)}
@@ -42,6 +42,7 @@ function shown(page, data, namespace) {
 
 function start(forecast) {
   if (forecast?.never) return "never";
+  if (forecast?.notBefore) return "not yet";
   return forecast && forecast.from !== null ? range(forecast.from, forecast.to) : "not known";
 }
 

@@ -136,8 +136,10 @@ def unless(record: DecisionRecord) -> str | None:
 
 def _may_be_repaired(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> bool:
     """Whether it lacks nodes, and some take no pods now or have devices out of service of those that it asks for."""
-    if pending is None or not _lacks_nodes(record):
-        return False
+    return pending is not None and _lacks_nodes(record) and _may_grow(engine, pending)
+
+
+def _may_grow(engine: Engine, pending: PendingWorkload) -> bool:
     asked = {name for pod_set in pending.info.pod_sets for name in pod_set.requests}
     devices = [name for name in asked if "/" in name]
     return engine.state.cluster.placement.may_grow(devices or asked)
@@ -166,7 +168,8 @@ def _unless(engine: Engine, pending: PendingWorkload | None, record: DecisionRec
     if record.reason is PendingReason.EXCEEDS_MAX_QUOTA and missing is not None and on_nodes:
         found = largest(engine, pending.info.workload)
         if found is not None and _is_less(found, missing, pending):
-            return words.quota_and_nodes_take_less(found.said)
+            less = words.quota_and_nodes_take_less(found.said)
+            return words.without_what_is_out(less) if _may_grow(engine, pending) else less
     return told
 
 

@@ -47,6 +47,11 @@ def quota_and_nodes_take_less(most: str) -> str:
 
 
 @_part
+def without_what_is_out(clause: str) -> str:
+    return f"{clause} while some nodes or devices are out of service"
+
+
+@_part
 def so_many_pods(count: int, pod_set: str) -> str:
     return f"{plural(count, 'pod')} of {pod_set}"
 

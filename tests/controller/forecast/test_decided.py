@@ -244,3 +244,21 @@ def test_quota_admits_a_pod_that_no_node_is_large_enough_for_and_it_never_starts
     made.settle()
     assert told(forecast(made, "large")) == said
     assert not told(forecast(made, "many")).startswith("never"), "9 pods of one GPU ask for as much"
+
+
+def test_a_size_that_a_fault_makes_smaller_says_that_the_fault_counts() -> None:
+    made = begun(lab("f", hosts=2), on_a_host("next", "f", 1))
+    gang = on_a_host("gang", "f", 8)
+    (pod_set,) = gang.spec.pod_sets
+    replace = msgspec.structs.replace
+    several = replace(pod_set, count=16, topology_request=PodSetTopologyRequest(required=BLOCK))
+    begun(made, replace(gang, spec=replace(gang.spec, pod_sets=(several,))))
+    said = "never, unless it asks for at most {} of main: quota and nodes have no more"
+    assert told(forecast(made, "gang")) == said.format("2 pods")
+    whole = node("b/r/n0", 8)
+    status = replace(whole.status, capacity=whole.status.allocatable)
+    broken = replace(status, allocatable={**status.allocatable, "gpu": Quantity(7 * NANO)})
+    made.put(replace(whole, status=broken))
+    made.settle()
+    out = " while some nodes or devices are out of service"
+    assert told(forecast(made, "gang")) == said.format("1 pod") + out

@@ -310,3 +310,13 @@ spec:
     assert "Job nine: in a cluster it would hold its quota and never run" in line
     assert line.endswith("it asks for 9 nvidia.com/gpu, and the largest node has 8")
     assert list(json.loads(call(*words, "-o", "json").stdout)["tooLarge"]) == ["ml-research/nine"]
+
+
+def test_what_waits_in_a_stopped_queue_starts_not_before_it_is_resumed(tmp_path: Path) -> None:
+    text = (FOLDER / "four-and-five.yaml").read_text()
+    assert "namespaceSelector: {}" in text
+    (file := tmp_path / "all.yaml").write_text(
+        text.replace("namespaceSelector: {}", "namespaceSelector: {}\n  stopPolicy: Hold")
+    )
+    shown = call("--fleet", FOLDER / "fleet-8.yaml", file).stdout
+    assert "not before the ClusterQueue is resumed" in shown

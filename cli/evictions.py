@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from typing import Final
 
 import click
+from rich.text import Text
 
-from cli.console import asking
+from cli.console import asking, console
 from cli.escapes import one_line
+from cli.table import folded
 from inventory.words.plural import plural
 
 _NAMED: Final = 20
@@ -43,10 +45,11 @@ def confirm(
         return
     click.echo(f"{plural(len(leaving), what)} {fate}:", err=True)
     for line in leaving[:_NAMED]:
-        click.echo(f"  {one_line(line)}", err=True)
+        for part in folded(Text(f"  {one_line(line)}"), console().width):
+            click.echo(part.plain, err=True)
     if len(leaving) > _NAMED:
         click.echo(f"  and {len(leaving) - _NAMED} more", err=True)
-    if instead:
-        click.echo(instead, err=True)
+    for part in folded(Text(instead), console().width) if instead else ():
+        click.echo(part.plain, err=True)
     with asking():
         click.confirm(question, abort=True, err=True)

@@ -146,8 +146,10 @@ class Offline:
 
     def explain(self, workload: Workload) -> Json:
         found, key = explained(self.engine, workload, self.now_s), WorkloadKey(workload.key)
-        forecast = self.forecasts().get(key) if found["position"] is not None else None
-        if forecast is None:
+        forecast = self.forecasts().get(key)
+        if forecast is not None and forecast.not_before is not None:
+            return {**found, "forecast": shown(forecast, (), ())}
+        if forecast is None or found["position"] is None:
             return {**found, "forecast": None}
         turns = islice(in_turn(self.engine, ClusterQueueName(found["clusterQueue"])), AHEAD_SHOWN)
         before = [pending.key for place, _, pending in turns if place < found["position"]]

@@ -22,6 +22,8 @@ _PROSE: Final = 24
 _INDENT: Final = 4
 """The indent of a cell that stands below its row."""
 
+_MORE: Final = " ..."
+
 Cell = str | Text
 
 
@@ -46,7 +48,7 @@ def prose(name: str, rank: int = 0) -> Column:
 
 class Table:
     """A table that ``cli.console.show`` prints. ``wide``: no column is left out. ``cut``: each row takes one line, as
-    on a screen of so many lines: text without room is cut after a word, and no line tells what was left out.
+    on a screen of so many lines: text without room is cut after a word, and the title tells what was left out.
     """
 
     def __init__(self, title: str, columns: Iterable[str | Column]) -> None:
@@ -68,6 +70,12 @@ class Table:
         rows = [tuple(_text(cell) for cell in row) for row in self.rows if len(row) == len(self.columns)]
         return not fitted(self.columns, rows, width).below
 
+    def leaves_out(self, width: int) -> bool:
+        """Whether a column is left out, or stands below its row."""
+        rows = [tuple(_text(cell) for cell in row) for row in self.rows if len(row) == len(self.columns)]
+        fit = fitted(self.columns, rows, width, cut=self.cut)
+        return bool(fit.left_out or fit.below)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width)
 
@@ -75,8 +83,12 @@ class Table:
         rows = [tuple(_text(cell) for cell in row) for row in self.rows]
         whole = [row for row in rows if len(row) == len(self.columns)]
         fit = fitted(self.columns, whole, width, wide=self.wide, cut=self.cut)
+        # A title that is cut itself names what matters most.
+        gone = sorted(fit.left_out, key=lambda at: self.columns[at].rank) if self.cut else fit.left_out
+        names = ", ".join(self.columns[at].name for at in gone if self.columns[at].name)
         if self.title:
-            yield from folded(Text(visible(self.title), style="italic"), width)
+            title = Text(visible(self.title) + (f", without {names}" if self.cut and names else ""), style="italic")
+            yield from _cut(title, width) if self.cut else folded(title, width)
         if any(column.name for column in self.columns):
             yield _line([Text(self.columns[at].name, style="bold") for at in fit.shown], fit.widths)
         for row in rows:
@@ -85,7 +97,6 @@ class Table:
             else:
                 yield from _row(self.columns, row, fit, width, cut=self.cut)
         if fit.left_out and not self.cut:
-            names = ", ".join(self.columns[at].name for at in fit.left_out if self.columns[at].name)
             yield from folded(Text(f"left out for want of room: {names} (-o wide)", style="dim"), width)
 
 
@@ -107,7 +118,8 @@ def fitted(
     for at, column in enumerate(columns):
         if column.prose:
             words = max([_width(column.name), *(_widest_word(row[at]) for row in rows)])
-            least[at] = min(full[at], _PROSE) if cut else max(words, min(full[at], _PROSE))
+            # Where a row is one line, its first word has to be read, with the dots behind it.
+            least[at] = max(words, min(full[at], _PROSE)) if not cut else min(full[at], max(words + len(_MORE), _PROSE))
     shown, gone = list(range(len(columns))), []
     while _sum(least, shown) > width:
         droppable = [at for at in shown[1:] if columns[at].rank or cut]
@@ -177,8 +189,8 @@ def _cut(cell: Text, width: int) -> list[Text]:
     line = next(iter(cell.split("\n")), Text())
     if line.cell_len <= width:
         return [line]
-    kept = next(folded(line, max(1, width - 4)))
-    return [Text.assemble(kept, " ...") if kept.cell_len <= width - 4 else Text("...")]
+    kept = next(folded(line, max(1, width - len(_MORE))))
+    return [Text.assemble(kept, _MORE) if kept.cell_len <= width - len(_MORE) else Text(_MORE.strip())]
 
 
 def folded(text: Text, width: int) -> Iterator[Text]:

@@ -31,10 +31,12 @@ from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of, shown, sums
 from controller.engine.quota.shares import share
 from controller.engine.state.activity import flavors_without_nodes, is_nodeless
+from controller.engine.state.podsizes import too_large
 from controller.lifecycle.pendingcause import blocked, blocked_by_queues
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.workload import Workload
 from controller.words.pending import evictions_held
+from controller.words.spans import exact
 from inventory.words.plural import plural
 
 Json = dict[str, Any]
@@ -61,6 +63,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "devices": _devices(engine, workload),
         "claims": _claims(engine, workload),
         "couldBeMade": [],
+        "tooLarge": _too_large(engine, workload),
         "deviceDrift": [
             {"pod": drift.pod, "node": drift.node, "planned": list(drift.planned), "held": list(drift.held)}
             for drift in engine.state.cluster.placement.drifts(key)
@@ -87,7 +90,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
 def held_back(evictions: int, left_s: float) -> Json:
     """The evictions for a pending workload that are held back, and the seconds until they are written."""
     seconds = max(0, math.ceil(left_s))
-    said = evictions_held(plural(evictions, "workload"), seconds)
+    said = evictions_held(plural(evictions, "workload"), exact(seconds))
     return {"evictions": evictions, "seconds": seconds, "sentence": said}
 
 
@@ -128,6 +131,15 @@ def _devices(engine: Engine, workload: Workload) -> list[Json]:
                     {"podSet": pod_set_assignment.name, "node": node, "pods": [list(devices) for devices in pods]}
                 )
     return found
+
+
+def _too_large(engine: Engine, workload: Workload) -> str | None:
+    """That no node is large enough for one of its pods, of a workload that holds quota or waits for it."""
+    queue = engine.state.cluster.queues.get(ClusterQueueName(_queue_name(engine, workload)))
+    if queue is None or is_true(workload.status.conditions, "Finished"):
+        return None
+    found = too_large(engine.state.cluster, queue, workload)
+    return found.sentence if found is not None else None
 
 
 def _claims(engine: Engine, workload: Workload) -> list[Json]:
@@ -201,6 +213,7 @@ def _waits(record: DecisionRecord) -> bool:
 
 
 def queue_shown(engine: Engine, state: QueueState) -> Json:
+    """``available``: what it could take now; nothing where it is not active, and of flavors without a node."""
     reserved, used = sums(state.holders.values())
     problems = engine.inactive(state.name)
     active, parked = engine.state.queues.counts(state.name)
@@ -220,7 +233,11 @@ def queue_shown(engine: Engine, state: QueueState) -> Json:
         "reservation": to_json(shown(state, reserved)),
         "usage": to_json(shown(state, used)),
         "available": [
-            {"flavor": fr.flavor, "resource": fr.resource, "amount": _shown(fr.resource, state.node.available(fr))}
+            {
+                "flavor": fr.flavor,
+                "resource": fr.resource,
+                "amount": "0" if problems or fr.flavor in lacking else _shown(fr.resource, state.node.available(fr)),
+            }
             for fr in state.flavor_resources
         ],
     }

@@ -15,6 +15,7 @@ from controller.config.settings import ControllerConfig, OnGpuFailure
 from controller.objects.decode import GpuNode
 from controller.objects.meta import find_condition
 from controller.objects.workload import Workload
+from controller.words.spans import exact
 from inventory.api.gpunode import Device, Health
 from inventory.api.names import ON_GPU_FAILURE
 from inventory.words.plural import plural
@@ -72,6 +73,7 @@ class PodTrouble(Struct, frozen=True, kw_only=True, rename="camel"):
         return f"{them} {verb}: {self.what}"
 
 
+_KEEPS: Final = "; its quota is kept meanwhile"
 _SETTLED_S: Final = 60.0
 """The time that a job may take to make its pods."""
 
@@ -93,6 +95,18 @@ def pods_shown(
     counts = {phase.lower(): in_phase(pods, phase) for phase in ("Running", "Succeeded")}
     found = troubles(pods, expected, nodes, policy, settled=settled)
     return {**counts, "of": max(expected, len(pods)), "troubles": [_shown(each, now) for each in found]}
+
+
+def with_sizes(pods: Json | None, too_large: str | None) -> Json | None:
+    """``pods_shown`` where no node is large enough for a pod (``too_large``): pods without a node wait in vain."""
+    if pods is None or too_large is None:
+        return pods
+    found = []
+    for trouble in pods["troubles"]:
+        after = trouble["next"].partition(_KEEPS)
+        said = f"It never starts on these nodes. {too_large}{''.join(after[1:])}"
+        found.append({**trouble, "next": said} if trouble["kind"] == NO_NODE else trouble)
+    return {**pods, "troubles": found}
 
 
 def _shown(trouble: PodTrouble, now: datetime) -> Json:
@@ -148,7 +162,7 @@ def _of_pod(pod: Json, lost: dict[str, list[tuple[str, Health]]], policy: Failur
             gates = ", ".join(str(each.get("name")) for each in pod["spec"].get("schedulingGates") or ())
             yield GATED, gates or message, since, "The pod is scheduled once its gates are lifted"
         else:
-            then = f"It starts once {_what_nodes_lack(pod, message)}; its quota is kept meanwhile{ready}"
+            then = f"It starts once {_what_nodes_lack(pod, message)}{_KEEPS}{ready}"
             yield NO_NODE, message, since, then
     for container in _containers(status):
         waiting = (container.get("state") or {}).get("waiting") or {}
@@ -186,7 +200,7 @@ def _containers(status: Json) -> Iterator[Json]:
 def _unready(policy: FailurePolicy) -> str:
     if policy.ready_s is None:
         return ""
-    return f". Where its pods are not all ready {policy.ready_s:g} s after admission, it is evicted and waits again"
+    return f". Where its pods are not all ready {exact(policy.ready_s)} after admission, it is evicted and waits again"
 
 
 def _after_failure(meta: Json, policy: FailurePolicy) -> str:

@@ -21,6 +21,7 @@ from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.quantity import NANO, Quantity, parse_quantity
 from controller.objects.workload import Workload
+from controller.podtroubles import with_sizes
 from controller.watching.kinds import LOCAL_QUEUES
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError
@@ -94,7 +95,8 @@ async def _workload(where: Where, namespace: str, name: str) -> Json:
         async with source(where, look=False) as asked:
             workload = decode(await find_workload(asked.client, namespace, name), Workload)
             body = await _explained(asked, workload)
-            body["pods"] = await running(asked.client, where, workload) if _runs(body) else None
+            pods = await running(asked.client, where, workload) if _runs(body) else None
+            body["pods"] = with_sizes(pods, body.get("tooLarge"))
             return body
     except ForbiddenError:
         # The account may read its own namespace only: it may still read what the controller wrote there.
@@ -148,6 +150,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
         "devices": [],
         "claims": [],
         "couldBeMade": [],
+        "tooLarge": None,
         "deviceDrift": [],
         "forecast": None,
     }

@@ -21,6 +21,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         _headline(body),
         _place(body),
         *_sentence(body),
+        *_too_large(body),
         *([Text(body["evictionsHeld"]["sentence"])] if body.get("evictionsHeld") else []),
         *forecasts.parts(body.get("forecast")),
         *_numbers(body),
@@ -50,6 +51,14 @@ def _sentence(body: Json) -> list[Text]:
         return [Text(f"Pods that run: {pods['running']} of {pods['of']}"), *_troubles(pods["troubles"])]
     told = _told(body)
     return [told] if told is not None else []
+
+
+def _too_large(body: Json) -> Iterator[Text]:
+    """Unless what its pods wait for says it."""
+    said = body.get("tooLarge")
+    troubles = (body.get("pods") or {}).get("troubles") or ()
+    if said and not any(said in trouble["next"] for trouble in troubles):
+        yield Text(said, style="red")
 
 
 def _troubles(troubles: list[Json]) -> Iterator[Text]:

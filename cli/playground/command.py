@@ -29,8 +29,9 @@ def try_command(manifests: tuple[Path, ...], fleet: Path | None, port: int) -> N
     """See the page at work: jobs come, wait, borrow and are preempted; a GPU fails and comes back. Until Ctrl-C.
 
     The controller and the page are the real ones; API server, nodes and GPUs are simulated in this process. Without
-    arguments it shows three teams that share 32 GPUs. With --fleet and MANIFESTS it shows yours, by the annotations
-    that tessera simulate reads: tessera.dev/arrival, tessera.dev/runtime. What comes by the clock comes again.
+    arguments it shows three teams that share 32 GPUs. With --fleet and MANIFESTS it shows your queues and jobs, by the
+    annotations that tessera simulate reads: tessera.dev/arrival, tessera.dev/runtime. What comes by the clock comes
+    again. Only Jobs of batch/v1 run here: tessera simulate takes jobs of all kinds.
 
     \b
     Examples:

@@ -143,7 +143,8 @@ def _placed(document: Document) -> Json:
 def _arrival(document: Document, body: Json) -> Arrival:
     if (document.version, document.kind) != ("batch/v1", "Job"):
         raise document.error(
-            f"kind: found {document.kind} of {document.version}, expected Job of batch/v1: no other kind is run here"
+            f"kind: found {document.kind} of {document.version}, expected Job of batch/v1: no other kind runs here. "
+            "tessera simulate takes jobs of all kinds"
         )
     notes = body["metadata"].get("annotations") or {}
     runtime = RUNTIME in notes

@@ -11,7 +11,7 @@ from controller.words.queuestate import local_queue_state, queue_state
 from controller.words.spans import starts
 from inventory.words.plural import plural
 
-_PENDING = ("#", "workload", less("LocalQueue", 3), less("priority", 2), "starts", less("reason"), prose(""))
+_PENDING = ("#", "workload", less("LocalQueue", 3), less("priority", 2), prose("starts"), "reason", prose(""))
 _AMOUNTS = (less("flavor", 3), "resource", "used", "quota", less("borrowed", 5), "free")
 
 

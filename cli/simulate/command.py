@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -13,7 +13,7 @@ from cli.simulate.reading import inputs
 from cli.simulate.tables import show
 from cli.words import given as say
 from controller.engine.conditions.reasons import PendingReason
-from controller.simulation.documents import Document
+from controller.simulation.documents import Document, warned
 from controller.simulation.inputs.nodewords import misplaced
 from controller.simulation.inputs.references import unserved
 from controller.simulation.manifests import is_job
@@ -82,7 +82,7 @@ def simulate_command(
     given = read.scenario
     result = simulate(given, read.settings.engine, until_s=until, progress=patience(time.monotonic))
     unfit = unserved(_unfit(read.documents, result), read.known, given.objects)
-    warn([*unfit, *misplaced(filter(is_job, read.documents), given.objects)])
+    warn([*unfit, *misplaced(filter(is_job, read.documents), given.objects), *_too_large(read.documents, result)])
     if output not in FOR_PEOPLE:
         printed(result, output)
     else:
@@ -91,10 +91,23 @@ def simulate_command(
         sys.exit(EXIT_PENDING)
 
 
+def _too_large(documents: list[Document], result: SimulationResult) -> Iterator[str]:
+    """A warning for each job that quota admits and no node is large enough for."""
+    for each in filter(is_job, documents):
+        for key, sentence in result.too_large.items():
+            if _makes(each, key):
+                yield warned(f"{each.place()}: {each.subject}{say.runs_on_no_node(sentence)}")
+                break
+
+
+def _makes(document: Document, workload: str) -> bool:
+    return workload == document.key or workload.startswith(f"{document.key}-")
+
+
 def _unfit(documents: list[Document], result: SimulationResult) -> list[Document]:
     """The jobs that no flavor fits at the end."""
     keys = {each.workload for each in result.final.pending if each.reason == PendingReason.NO_MATCHING_FLAVOR.value}
-    return [each for each in documents if any(key == each.key or key.startswith(f"{each.key}-") for key in keys)]
+    return [each for each in documents if any(_makes(each, key) for key in keys)]
 
 
 def patience(monotonic: Callable[[], float]) -> Progress:

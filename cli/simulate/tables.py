@@ -108,7 +108,7 @@ def fragmentation(result: SimulationResult) -> RenderableType | None:
 def waiting(result: SimulationResult) -> RenderableType | None:
     if not result.final.pending:
         return None
-    made = titled("Still waiting", "workload", "starts", less("reason"), prose(""))
+    made = titled("Still waiting", "workload", prose("starts"), "reason", prose(""))
     for workload in result.final.pending:
         made.add_row(workload.workload, starts(workload.forecast), workload.reason, _why(workload))
     return made

@@ -4,6 +4,7 @@ from asyncio import sleep
 
 import click
 import msgspec
+from rich.console import RenderableType
 from rich.live import Live
 
 from cli.cluster import SERVICE, Where, run, told
@@ -73,10 +74,16 @@ def top(
             if output not in FOR_PEOPLE:
                 printed({**msgspec.to_builtins(found), "totals": totals(found.gpus)}, output)
             else:
-                show(screen(found, height=None, by="gpu" if by == "auto" else by), wide=output == "wide")
+                show(
+                    screen(found, height=None, by="gpu" if by == "auto" else by, width=shown.width),
+                    wide=output == "wide",
+                )
 
         run(print_once())
         return
+
+    def drawn(found: Fleet) -> RenderableType:
+        return screen(found, height=shown.height, by=by, width=shown.width)
 
     async def follow() -> None:
         async with opened(where) as client:
@@ -84,14 +91,14 @@ def top(
             await until_left(draw(client, found))
 
     async def draw(client: Client, found: Fleet) -> None:
-        with Live(screen(found, height=shown.height, by=by), console=shown, screen=True, auto_refresh=False) as live:
+        with Live(drawn(found), console=shown, screen=True, auto_refresh=False) as live:
             while True:
                 await sleep(every)
                 try:
                     found = await look(client)
                 except UnavailableError as failed:  # the last reading stays, and says that it is old
                     found = msgspec.structs.replace(found, notes=(f"this is old: {told(failed)}",))
-                live.update(screen(found, height=shown.height, by=by), refresh=True)
+                live.update(drawn(found), refresh=True)
 
     try:
         run(follow(), patiently=False)

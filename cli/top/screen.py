@@ -1,6 +1,7 @@
 """The screen of ``tessera top``: totals, GPUs or nodes with bars, and the queues, cut to the screen's height."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from cli.console import titled
 from cli.escapes import visible
-from cli.table import Table, less, prose
+from cli.table import Table, folded, less, prose
 from cli.top.fleet import Fleet, GpuRow, QueueRow, Totals, totals
 from inventory.words.plural import plural
 
@@ -22,23 +23,34 @@ _LEAST: Final = 4
 """The fewest rows of GPUs that are shown, however low the screen."""
 
 
-def screen(fleet: Fleet, *, height: int | None, by: str) -> RenderableType:
-    """The screen's content. ``height``: lines of the screen; None: all rows are shown."""
+def screen(fleet: Fleet, *, height: int | None, by: str, width: int) -> RenderableType:
+    """The screen's content. ``height``: lines of the screen; None: all rows are shown. ``width``: its columns."""
     found = totals(fleet.gpus)
     shown_queues = _queues(fleet.queues) if fleet.queues else None
-    others = 4 + len(fleet.notes) + (len(fleet.queues) + 3 if fleet.queues else 0)
+    headline = [*folded(_headline(fleet, found), width)]
+    others = 3 + len(headline) + len(fleet.notes) + (len(fleet.queues) + 3 if fleet.queues else 0)
     room = None if height is None else max(_LEAST, height - others)
     by_node = by == "node" or (by == "auto" and room is not None and len(fleet.gpus) > room)
-    rows = _nodes(fleet.gpus, room) if by_node else _gpus(fleet.gpus, room)
+    rows = _with_bars(_nodes if by_node else _gpus, fleet.gpus, room, width)
     notes = [Text(f"note: {visible(note)}", style="yellow", no_wrap=True, overflow="ellipsis") for note in fleet.notes]
-    headline = _headline(fleet, found)
-    if height is not None:
-        # A folded row would push others off the screen: each has one line.
-        headline.no_wrap, headline.overflow = True, "ellipsis"
-        for table in (rows, *((shown_queues,) if shown_queues is not None else ())):
-            table.cut = True
-    parts = [headline, rows if fleet.gpus else Text("No GpuNode has GPUs."), shown_queues, *notes]
+    if shown_queues is not None:
+        shown_queues.cut = height is not None
+    parts = [*headline, rows if fleet.gpus else Text("No GpuNode has GPUs."), shown_queues, *notes]
     return Group(*(part for part in parts if part is not None))
+
+
+def _with_bars(make: "_MakesRows", rows: Sequence[GpuRow], room: int | None, width: int) -> Table:
+    """Bars go before any column does: what they show stands beside them as a number.
+
+    On a screen (``room``) a row that were folded would push others off it: each is given one line.
+    """
+    drawn = make(rows, room, bar)
+    drawn.cut = room is not None
+    if not drawn.leaves_out(width):
+        return drawn
+    plain = make(rows, room, partial(bar, width=0))
+    plain.cut = drawn.cut
+    return plain
 
 
 def _headline(fleet: Fleet, found: Totals) -> Text:
@@ -57,20 +69,26 @@ def _headline(fleet: Fleet, found: Totals) -> Text:
 
 
 def bar(share: float | None, *, width: int = _BAR) -> Text:
-    """A bar such as ``#####-----  50%``; a dash for an unknown share."""
+    """A bar such as ``#####-----  50%``; without a width the number alone; a dash for an unknown share."""
     if share is None:
         return Text("-")
     share = min(1.0, max(0.0, share))
     full = round(share * width)
     style = "green" if share < _WARM else "yellow" if share < _HOT else "red"
+    if not width:
+        return Text(f"{share:.0%}", style=style)
     return Text.assemble(("#" * full, style), ("-" * (width - full), "dim"), f" {share:4.0%}")
+
+
+_Bar = Callable[[float | None], Text]
+_MakesRows = Callable[[Sequence[GpuRow], int | None, _Bar], Table]
 
 
 def _share(row: GpuRow) -> float | None:
     return None if row.used_mib is None or not row.memory_mib else row.used_mib / row.memory_mib
 
 
-def _gpus(rows: Sequence[GpuRow], room: int | None) -> Table:
+def _gpus(rows: Sequence[GpuRow], room: int | None, drawn: _Bar) -> Table:
     table = titled(
         "GPUs",
         "node",
@@ -98,8 +116,8 @@ def _gpus(rows: Sequence[GpuRow], room: int | None) -> Table:
             row.product,
             row.mode or "-",
             health,
-            bar(row.busy),
-            bar(_share(row)),
+            drawn(row.busy),
+            drawn(_share(row)),
             *figures,
             _held(row.holders),
         )
@@ -113,7 +131,7 @@ def _held(holders: Sequence[str]) -> str:
     return ", ".join(holders[:_HOLDERS]) + more if holders else "-"
 
 
-def _nodes(rows: Iterable[GpuRow], room: int | None) -> Table:
+def _nodes(rows: Iterable[GpuRow], room: int | None, drawn: _Bar) -> Table:
     table = titled(
         "Nodes", "node", "GPUs", "in use", "out of service", less("idle", 2), "busy", less("memory"), less("pods", 3)
     )
@@ -126,7 +144,7 @@ def _nodes(rows: Iterable[GpuRow], room: int | None) -> Table:
         pods = {pod for row in of for pod in row.holders}
         out = Text(str(found.fault + found.watched), style="red" if found.fault + found.watched else "")
         idle = Text(str(found.idle), style="yellow" if found.idle else "")
-        cells = (name, str(found.gpus), str(found.in_use), out, idle, bar(found.busy), bar(memory), str(len(pods)))
+        cells = (name, str(found.gpus), str(found.in_use), out, idle, drawn(found.busy), drawn(memory), str(len(pods)))
         table.add_row(*cells)
     _cut(table, len(nodes) - len(shown), "nodes")
     return table

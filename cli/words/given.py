@@ -108,6 +108,11 @@ def nothing_in_it(file: object) -> str:
     return f"{file}:1: found nothing in the file, expected {expected}. Write one, or leave the file out"
 
 
+@_part
+def runs_on_no_node(sentence: str) -> str:
+    return f"in a cluster it would hold its quota and never run. {sentence}"
+
+
 @_refusal
 def nothing_decides(file: object) -> str:
     expected = "queues, flavors, nodes or jobs"

@@ -25,7 +25,7 @@ _STYLES = {
 _COLUMNS = (
     "name",
     less("job type", 5),
-    less("job", 4),
+    "job",
     less("LocalQueue", 2),
     less("ClusterQueue", 3),
     "state",

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from controller.config.settings import GpuFailureRules, OnGpuFailure
 from controller.engine.model.resources import WorkloadKey
+from controller.words.spans import exact
 
 TOGETHER_S: Final = 10.0
 
@@ -204,8 +205,8 @@ class GpuFailures:
     def _why_not(self) -> str:
         rules = self.rules
         if len(self._actions) >= rules.budget:
-            return f"the budget of {rules.budget} in {rules.window_s:.0f} s is spent"
-        return f"another failure of the workload was acted on less than {rules.cool_down_s:.0f} s ago"
+            return f"the budget of {rules.budget} in {exact(rules.window_s)} is spent"
+        return f"another failure of the workload was acted on less than {exact(rules.cool_down_s)} ago"
 
     def _settled_by(self, case: Case, victim: Victim) -> Iterator[Case]:
         """The cases that one action settles: all of the pod's, or all of its gang's."""

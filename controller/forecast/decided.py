@@ -14,7 +14,7 @@ from controller.engine.model.resources import FlavorName, WorkloadKey
 from controller.engine.queues.found import last_found
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.model import Charge, Held, Model, Tree, Waiting
-from controller.forecast.never import Never, never_parts, on_free_quota
+from controller.forecast.never import Never, Oversized, never_parts, on_free_quota
 from controller.forecast.parts import Parts
 
 PREEMPTING: Final = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION})
@@ -52,6 +52,7 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
     by_shape: dict[int, DecisionRecord] = {}
     coming: dict[WorkloadKey, DecisionRecord] = {}
     firsts: dict[int, PendingWorkload | None] = {}
+    oversized, too_large = Oversized(engine), dict[WorkloadKey, str]()
     seen: set[int] = set()
     tries, asks_of_nodes = _TRIES, _ASKED_OF_NODES
     for line in (line for tree in model.trees for line in tree.lines):
@@ -59,32 +60,35 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
         for place, waiting in enumerate(line.waiting):
             first = waiting.shape not in seen
             seen.add(waiting.shape)
+            pending = _pending(engine, waiting, asked)
             if asked is not None and waiting.key == asked.pending.key:
                 record = asked.record
             else:
                 record = engine.stories.last(waiting.key)
-                pending = engine.state.queues.get(waiting.key) if first else None
-                if pending is not None:
+                if first and pending is not None:
                     record = last_found(engine.stories, pending)
                     if record is None and tries:
                         tries -= 1
                         yield
                         record = engine.tried(pending, model.now_s)
+            if pending is not None and (clause := oversized.clause(pending)) is not None:
+                too_large[waiting.key] = clause
+            if place % _READ == 0:
+                yield
             if record is None:
                 continue
             if first:
                 if asks_of_nodes and record.reason is PendingReason.WAITING_FOR_QUOTA:
                     asks_of_nodes -= 1
                     yield
-                    record = on_free_quota(engine, _pending(engine, waiting, asked), record)
+                    record = on_free_quota(engine, pending, record)
                 by_shape[waiting.shape] = record
-                firsts[waiting.shape] = _pending(engine, waiting, asked)
+                firsts[waiting.shape] = pending
             # Of a strict queue the head alone is tried, whatever a dry run says of the others.
             if record.rule in PREEMPTING and record.workload == waiting.key and not (line.strict and place):
                 coming[waiting.key] = record
-            if place % _READ == 0:
-                yield
-    return Decided(by_shape, coming, (yield from never_parts(engine, by_shape, firsts)))
+    never = yield from never_parts(engine, by_shape, firsts)
+    return Decided(by_shape, coming, never._replace(oversized=too_large))
 
 
 def _pending(engine: Engine, waiting: Waiting, asked: Asked | None) -> PendingWorkload | None:

@@ -21,6 +21,7 @@ from controller.engine.model.resources import ClusterQueueName, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
 from controller.forecast.calibration import Calibration, Range
 from controller.forecast.changes import EndsAt
+from controller.forecast.closed import opens_when
 from controller.forecast.decided import Asked, Decided, decided_parts, with_coming
 from controller.forecast.forward import STOPPING_S, Forward, Gates
 from controller.forecast.gates import gate_parts
@@ -52,7 +53,6 @@ _TOLD: Final = 200
 """Workloads that are put into words between two pauses."""
 
 _BEHIND: Final = "It is too far behind in its queue to be looked at"
-_CLOSED: Final = "Its queue takes nothing in now"
 _NEVER: Final = "What it waits for has no known end"
 _OUT_OF_SERVICE: Final = "It waits for nodes that take no pods now, or for devices that are out of service"
 _STOPPING: Final = "It starts once what is preempted for it has stopped: that may take as long as its pods are given"
@@ -63,8 +63,9 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     five cases.
 
     ``from_s`` None: nothing is known. ``to_s`` None: the workload may as well never start. ``never``: a clause on what
-    would have to change, if the workload never starts as things are. ``ahead``: workloads of its queue that are tried
-    before it. ``assumes``: sentences, the most telling first.
+    would have to change, if the workload never starts as things are. ``not_before``: a clause on what its queues wait
+    for, if they take nothing in. ``ahead``: workloads of its queue that are tried before it. ``assumes``: sentences,
+    the most telling first.
     """
 
     at_s: float
@@ -74,6 +75,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ahead: int = 0
     assumes: tuple[str, ...] = ()
     never: str | None = None
+    not_before: str | None = None
 
 
 Forecasts = dict[WorkloadKey, Forecast]
@@ -111,7 +113,8 @@ class Forecaster:
         """The forecasts of all pending workloads. The engine may change in the pauses."""
         model = yield from model_parts(engine, now_s, most)
         found: Forecasts = dict.fromkeys(model.left_out, Forecast(at_s=now_s, assumes=(_BEHIND,)))
-        found |= dict.fromkeys(model.closed, Forecast(at_s=now_s, assumes=(_CLOSED,)))
+        until = {local: opens_when(engine, local) for local in set(model.closed.values())}
+        found |= {key: Forecast(at_s=now_s, not_before=until[local]) for key, local in model.closed.items()}
         waiting = sum(len(line.waiting) for tree in model.trees for line in tree.lines)
         effort = _COARSE if waiting > _MANY else _FINE
         decided = yield from decided_parts(engine, model)
@@ -198,14 +201,16 @@ def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forec
     """The forecasts with the workloads' places in their queues. Where the engine's own decision says more than the
     runs, it replaces their range.
     """
-    never, repaired = decided.never.clauses, decided.never.repaired
-    if not never and not repaired and not decided.coming:
+    never, repaired, oversized = decided.never
+    if not never and not repaired and not oversized and not decided.coming:
         return found
     replace = msgspec.structs.replace
     for line in (line for tree in model.trees for line in tree.lines):
         yield
         for ahead, waiting in enumerate(line.waiting):
-            if waiting.key in decided.coming:
+            if waiting.key in oversized:
+                found[waiting.key] = Forecast(at_s=model.now_s, ahead=ahead, never=oversized[waiting.key])
+            elif waiting.key in decided.coming:
                 found[waiting.key] = _soon(model.now_s, ahead)
             elif (known := found.get(waiting.key)) is not None:
                 told = never.get(waiting.shape) if known.from_s is None else None

@@ -3,6 +3,7 @@
 Only sums are copied: quotas, amounts, orders. ``model_parts`` reads the engine and changes nothing in it.
 """
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
@@ -24,6 +25,7 @@ from controller.engine.quota.cells import Cell
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.quota import QuotaTree
 from controller.engine.quota.quotanode import QuotaNode
+from controller.forecast.closed import opens_when
 from controller.forecast.parts import Parts, finished
 
 MOST: Final = 2_000
@@ -109,8 +111,8 @@ class Tree(NamedTuple):
 
 
 class Model(NamedTuple):
-    """``left_out``: pending workloads that were too many to consider. ``closed``: workloads whose queue admits
-    nothing.
+    """``left_out``: pending workloads that were too many to consider. ``closed``: the LocalQueues of workloads whose
+    queues admit nothing.
     """
 
     now_s: float
@@ -118,7 +120,7 @@ class Model(NamedTuple):
     backfill: bool
     fair: bool
     left_out: frozenset[WorkloadKey]
-    closed: frozenset[WorkloadKey]
+    closed: Mapping[WorkloadKey, LocalQueueKey]
 
 
 def model_of(engine: Engine, now_s: float, most: int = MOST, asked: PendingWorkload | None = None) -> Model:
@@ -135,7 +137,7 @@ def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWo
     """
     quota = yield from _copied(engine)
     state = engine.state
-    closed: set[WorkloadKey] = set()
+    closed: dict[WorkloadKey, LocalQueueKey] = {}
     queued = yield from _by_queue(engine, closed)
     if asked is not None and (name := _open_queue(engine, asked.local_queue)) is not None:
         queued.setdefault(name, []).append(asked)
@@ -146,7 +148,7 @@ def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWo
     for name in sorted(queued):
         queue = state.cluster.queues.get(name)
         if queue is None or name not in quota.cluster_queues:
-            closed.update(pending.key for pending in queued[name])
+            closed.update((pending.key, pending.local_queue) for pending in queued[name])
             continue
         seen, behind = yield from _first(engine, queued[name], each)
         if asked is not None and asked in behind:
@@ -170,18 +172,21 @@ def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWo
         backfill=extensions.backfill is BackfillPolicy.CONSERVATIVE,
         fair=state.config.fair_sharing is not None,
         left_out=frozenset(left_out),
-        closed=frozenset(closed),
+        closed=closed,
     )
 
 
 def _open_queue(engine: Engine, local: LocalQueueKey) -> ClusterQueueName | None:
     """The ClusterQueue of the LocalQueue; None if it admits nothing."""
     queue = engine.queue_of(local)
-    return None if queue is None or engine.inactive(queue.name) else queue.name
+    return None if queue is None or opens_when(engine, local) is not None else queue.name
 
 
-def _by_queue(engine: Engine, closed: set[WorkloadKey]) -> Parts[dict[ClusterQueueName, list[PendingWorkload]]]:
-    queued: dict[ClusterQueueName, list[PendingWorkload]] = {}
+_Queued = dict[ClusterQueueName, list[PendingWorkload]]
+
+
+def _by_queue(engine: Engine, closed: dict[WorkloadKey, LocalQueueKey]) -> Parts[_Queued]:
+    queued: _Queued = {}
     leads: dict[LocalQueueKey, ClusterQueueName | None] = {}
     for number, pending in enumerate(list(engine.state.queues)):
         local = pending.local_queue
@@ -189,7 +194,7 @@ def _by_queue(engine: Engine, closed: set[WorkloadKey]) -> Parts[dict[ClusterQue
             leads[local] = _open_queue(engine, local)
         name = leads[local]
         if name is None:
-            closed.add(pending.key)
+            closed[pending.key] = local
         else:
             queued.setdefault(name, []).append(pending)
         if number % _READ == 0:

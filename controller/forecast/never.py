@@ -12,8 +12,10 @@ from controller.engine.cycle.freequota import with_nodes_asked
 from controller.engine.engine import Engine
 from controller.engine.flavors.assignment import PodSetChoice
 from controller.engine.model.honestunits import undeclared
-from controller.engine.model.resources import Amount, ResourceName
+from controller.engine.model.podrequests import one_pod
+from controller.engine.model.resources import Amount, LocalQueueKey, ResourceName, WorkloadKey
 from controller.engine.queues.pending import PendingWorkload
+from controller.engine.state.podsizes import TooLarge, too_large
 from controller.forecast.parts import Parts
 from controller.forecast.sizes import Size, any_size, largest
 from controller.words import forecasts as words
@@ -38,13 +40,19 @@ _SIZES: Final = 8
 """Shapes whose largest possible size is searched for a round."""
 
 
+_Sizes = tuple[LocalQueueKey, tuple[tuple[object, ...], ...]]
+"""A LocalQueue, and of each pod set its name and the request of one pod."""
+
+
 class Never(NamedTuple):
     """``clauses``: by shape a clause on what would have to change. ``repaired``: shapes that wait for nodes or devices
-    that are out of service.
+    that are out of service. ``oversized``: by workload the clause of one that quota admits, and no node is large enough
+    for. Shapes do not tell these: a pod of 8 and 8 pods of 1 have one shape where quota alone decides.
     """
 
     clauses: Mapping[int, str] = {}
     repaired: Collection[int] = frozenset()
+    oversized: Mapping[WorkloadKey, str] = {}
 
 
 def never_parts(
@@ -74,9 +82,36 @@ def never_of(engine: Engine, pending: PendingWorkload, record: DecisionRecord) -
     are.
     """
     record = on_free_quota(engine, pending, record)
-    if record.reason not in HOPELESS or _may_be_repaired(engine, pending, record):
+    if record.reason not in HOPELESS:
+        found = pod_too_large(engine, pending)
+        return found.clause if found is not None else None
+    if _may_be_repaired(engine, pending, record):
         return None
     return _unless(engine, pending, record)
+
+
+def pod_too_large(engine: Engine, pending: PendingWorkload | None) -> TooLarge | None:
+    """The pod set of which quota admits a pod that no node is large enough for."""
+    queue = engine.queue_of(pending.local_queue) if pending is not None else None
+    if pending is None or queue is None:
+        return None
+    return too_large(engine.state.cluster, queue, pending.info.workload)
+
+
+class Oversized:
+    """``pod_too_large`` of many: each size of pods is asked about once for each LocalQueue."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: dict[_Sizes, str | None] = {}
+
+    def clause(self, pending: PendingWorkload) -> str | None:
+        sets = pending.info.workload.spec.pod_sets
+        sizes = pending.local_queue, tuple((each.name, *one_pod(each.template.spec).items()) for each in sets)
+        if sizes not in self._known:
+            found = pod_too_large(self._engine, pending)
+            self._known[sizes] = found.clause if found is not None else None
+        return self._known[sizes]
 
 
 def on_free_quota(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> DecisionRecord:
@@ -110,9 +145,11 @@ def unless(record: DecisionRecord) -> str | None:
 
 
 def _may_be_repaired(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> bool:
-    """Whether it lacks nodes, and some take no pods now or have devices of the requested kind out of service."""
-    if pending is None or not _lacks_nodes(record):
-        return False
+    """Whether it lacks nodes, and some take no pods now or have devices out of service of those that it asks for."""
+    return pending is not None and _lacks_nodes(record) and _may_grow(engine, pending)
+
+
+def _may_grow(engine: Engine, pending: PendingWorkload) -> bool:
     asked = {name for pod_set in pending.info.pod_sets for name in pod_set.requests}
     devices = [name for name in asked if "/" in name]
     return engine.state.cluster.placement.may_grow(devices or asked)
@@ -143,7 +180,8 @@ def _unless(engine: Engine, pending: PendingWorkload | None, record: DecisionRec
     if record.reason is PendingReason.EXCEEDS_MAX_QUOTA and missing is not None and on_nodes:
         found = largest(engine, pending.info.workload)
         if found is not None and _is_less(found, missing, pending):
-            return words.quota_and_nodes_take_less(found.said)
+            less = words.quota_and_nodes_take_less(found.said)
+            return words.without_what_is_out(less) if _may_grow(engine, pending) else less
     return told
 
 

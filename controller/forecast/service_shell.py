@@ -16,11 +16,13 @@ from controller.engine.engine import Engine
 from controller.engine.model.resources import WorkloadKey
 from controller.forecast.changes import Change, admits, change_parts
 from controller.forecast.forecast import Forecast, Forecaster
+from controller.forecast.never import pod_too_large
 from controller.forecast.parts import Parts
 from controller.forecast.parts_shell import worked
 from controller.forecast.shown import Foretold
 from controller.objects.workload import Workload
 from controller.watching.inbox import ObjectChange
+from controller.words import forecasts as words
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -52,7 +54,8 @@ class Submitted(NamedTuple):
     """The forecast of a workload that is not in the engine yet. ``forecast`` None: its queue does not exist or admits
     nothing.
 
-    ``starts``: the workload would be admitted at once. ``sentence``: why it would not.
+    ``starts``: the workload would be admitted at once, to quota of nodes that are large enough. ``sentence``: why it
+    would not.
     """
 
     forecast: Forecast | None
@@ -167,6 +170,8 @@ class ForecastService:
         record = engine.tried(asked, now_s, in_turns=True)
         yield
         forecast = yield from self._forecaster.of_parts(engine, asked, now_s, record)
+        if admits(record) and (too_large := pod_too_large(engine, asked)) is not None:
+            return Submitted(forecast, starts=False, sentence=words.admitted_in_vain(too_large.sentence))
         if admits(record):
             return Submitted(forecast, starts=True, sentence=None)
         changes = yield from change_parts(engine, workload, now_s, self._forecaster.ends_at(engine, now_s))

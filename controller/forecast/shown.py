@@ -23,7 +23,7 @@ class Foretold(NamedTuple):
 
 def brief(forecast: Forecast | None) -> Json | None:
     """The range alone, for a row of a list: seconds from ``at``, each None where nothing is known. ``never``: what
-    would have to change for a workload that never starts as things are.
+    would have to change for a workload that never starts as things are. ``notBefore``: what its queues wait for.
     """
     if forecast is None:
         return None
@@ -33,6 +33,7 @@ def brief(forecast: Forecast | None) -> Json | None:
         "likelySeconds": forecast.likely_s,
         "toSeconds": forecast.to_s,
         "never": forecast.never,
+        "notBefore": forecast.not_before,
     }
 
 

@@ -27,6 +27,7 @@ from controller.objects.meta import Condition, epoch_s, find_condition, is_true
 from controller.objects.queues import StopPolicy
 from controller.objects.workload import AdmissionCheckState, RequeueState, Workload
 from controller.words import pending, statuses
+from controller.words.spans import exact
 
 CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
@@ -297,7 +298,7 @@ def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_
         return _mark(workload, REQUEUING_LIMIT_EXCEEDED, message, None, now_s)
     started = _started(workload.status.conditions)
     limit_s = rules.recovery_timeout_s if started else rules.timeout_s
-    message = statuses.pods_not_ready_in_time("ready again" if started else "ready", f"{limit_s:g}")
+    message = statuses.pods_not_ready_in_time("ready again" if started else "ready", exact(limit_s or 0.0))
     wait_s = backoff_s(WorkloadKey(workload.key), count, rules)
     return _evict(workload, PODS_READY_TIMEOUT, message, now_s, delay_s=wait_s, count=count)
 
@@ -308,7 +309,7 @@ def _stale(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float)
         return None
     lost = _pods_lost(workload.status.conditions)
     why = lost.message if lost is not None else ""
-    message = statuses.below_minimum_for(f"{patience_s(workload.metadata.annotations):g}", why)
+    message = statuses.below_minimum_for(exact(patience_s(workload.metadata.annotations)), why)
     return _evict(workload, reasons.STALE_GANG, message, now_s)
 
 

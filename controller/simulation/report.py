@@ -9,6 +9,7 @@ from controller.engine.model.resources import CPU, Amount, FlavorName, FlavorRes
 from controller.engine.quota.queuestate import QueueState
 from controller.engine.quota.queueusage import quantity_of
 from controller.engine.quota.shares import share
+from controller.engine.state import podsizes
 from controller.engine.topology.measures import Spread as Measured
 from controller.forecast.forecast import Forecasts
 from controller.forecast.shown import brief
@@ -16,6 +17,7 @@ from controller.lifecycle.pendingcause import why
 from controller.objects.meta import is_true
 from controller.objects.workload import PodSetAssignment, Workload
 from controller.simulation.timeline import End, Fragmentation, QueueEnd, Spread, TimelinePlacement, Waits
+from controller.words.spans import exact, with_moments
 
 _MILLI = 1000
 
@@ -86,7 +88,7 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
         for fr, amount in sorted(holder.usage.items())
     )
     waited_s = max(0, round(now_s - max(0.0, holder.queued_at_s)))
-    said = f"Gets {got or 'no resources'} from ClusterQueue {holder.cluster_queue} after waiting {waited_s} s"
+    said = f"Gets {got or 'no resources'} from ClusterQueue {holder.cluster_queue} after waiting {exact(waited_s)}"
     borrowed = [
         f"{quantity_of(fr.resource, node.borrowed(fr))} {fr.resource} of flavor {fr.flavor}"
         for fr in sorted(holder.usage)
@@ -96,9 +98,25 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
     return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
 
 
-def end(engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float) -> End:
-    """The state at the end. ``workloads``: those that have arrived and have not ended. ``t``: seconds since the
-    start.
+def too_large(engine: Engine, workload: Workload) -> str | None:
+    """Of an admitted workload, that no node is large enough for one of its pods."""
+    holder = engine.state.cluster.holders.get(WorkloadKey(workload.key))
+    if holder is None:
+        return None
+    found = podsizes.too_large(engine.state.cluster, engine.state.cluster.queue(holder.cluster_queue), workload)
+    return found.sentence if found is not None else None
+
+
+def in_virtual_time(message: str, base_s: float) -> str:
+    """With the span since the start in place of each moment: ``by 10m`` where a controller would say the day."""
+    return with_moments(message, lambda at_s: exact(max(0.0, at_s - base_s)))
+
+
+def end(
+    engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float, base_s: float
+) -> End:
+    """The state at the end. ``workloads``: those that have arrived and have not ended. ``t``: seconds since the start,
+    which is at ``base_s``.
     """
     running: list[str] = []
     pending: list[Waits] = []
@@ -109,7 +127,12 @@ def end(engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now
             found = why(engine, workload, now_s)
             starts = brief(forecasts.get(WorkloadKey(workload.key)))
             pending.append(
-                Waits(workload=workload.key, reason=str(found.reason), message=found.message, forecast=starts)
+                Waits(
+                    workload=workload.key,
+                    reason=str(found.reason),
+                    message=in_virtual_time(found.message, base_s),
+                    forecast=starts,
+                )
             )
     queues = engine.state.cluster.queues
     ends: dict[str, QueueEnd] = {name: queue_end(queues[name], engine.mirror.quota_of(name)) for name in sorted(queues)}

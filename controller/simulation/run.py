@@ -81,6 +81,7 @@ class Run:
         self._waiting: dict[WorkloadKey, Pending | None] = {}
         """Workloads whose reason to wait may have changed in this step, with the last decision on each."""
         self._said: dict[WorkloadKey, str] = {}
+        self._too_large: dict[str, str] = {}
         self._sampled_s = self.now_s
         self._done = 0
         self._running = 0
@@ -123,9 +124,12 @@ class Run:
             self.now_s = end_s = self._until_s
         last_t = round(end_s - self.scenario.base_s, 6) if next_s is not None else self._last_t()
         forecasts = self._forecaster.all(self.engine, self.now_s)
-        final = report.end(self.engine, self.workloads.values(), forecasts, self.now_s, last_t)
+        final = report.end(self.engine, self.workloads.values(), forecasts, self.now_s, last_t, self.scenario.base_s)
         return SimulationResult(
-            timeline=tuple(self.entries), final=final, fragmentation=report.fragmentation(self.engine, end_s)
+            timeline=tuple(self.entries),
+            final=final,
+            fragmentation=report.fragmentation(self.engine, end_s),
+            too_large=self._too_large,
         )
 
     def settle(self) -> None:
@@ -283,6 +287,8 @@ class Run:
         self._record(
             workload, TimelineEvent.ADMITTED, "Admitted", report.admitted(self.engine, key, decision, self.now_s)
         )
+        if (too_large := report.too_large(self.engine, workload)) is not None:
+            self._too_large.setdefault(key, too_large)
         ready = Condition(
             type=reasons.PODS_READY, status="True", reason="Started", last_transition_time=status.moment(self.now_s)
         )
@@ -369,7 +375,7 @@ class Run:
                 workload=workload.key,
                 cluster_queue=self.cluster_queue(workload),
                 reason=reason,
-                message=message,
+                message=report.in_virtual_time(message, self.scenario.base_s),
                 flavors=report.flavors(workload),
                 preempted_by=by,
                 placement=report.placement(self.engine, workload),

@@ -99,7 +99,12 @@ class Fragmentation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     after: Spread
 
 
-class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
+class SimulationResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """``too_large``: by workload that was admitted without a place, that no node is large enough for one of its pods.
+    In a cluster these would hold their quota and not run.
+    """
+
     timeline: tuple[TimelineEntry, ...]
     final: End
     fragmentation: tuple[Fragmentation, ...] = ()
+    too_large: dict[str, str] = {}

@@ -94,6 +94,8 @@ class Answers:
         found, forecast = self._explanation(key), foretold.forecasts.get(key)
         if found is None:
             return None
+        if forecast is not None and forecast.not_before is not None:
+            return {**found, "forecast": shown(forecast, (), ())}
         if forecast is None or found["position"] is None:
             return {**found, "forecast": None}
         turns = islice(self._in_turn(ClusterQueueName(found["clusterQueue"])), min(found["position"], AHEAD_SHOWN))

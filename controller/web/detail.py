@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.podtroubles import with_sizes
 from controller.web.fleetrows import NONE, FiguresOf, links, node_row
 from controller.web.live import State, levels
 from inventory.api.gpunode import Device
@@ -113,7 +114,7 @@ def told(found: Json, gpus: list[Json], job: str | None, pods: Json | None = Non
         **found,
         "gpus": gpus,
         "job": job,
-        "pods": pods,
+        "pods": with_sizes(pods, found.get("tooLarge")),
         "forecast": None if forecast is None else {**forecast, **times},
         "change": changes[0]["sentence"] if changes else None,
     }

@@ -5,7 +5,7 @@ Each row comes with what it is made from, so that it is made anew only when that
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -178,7 +178,7 @@ def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, sums: _
         "parked": counts.parked,
         "reserving": counts.reserving,
         "admitted": counts.admitted,
-        "resources": list(_resources(node, sums, _mirrored(engine, node))),
+        "resources": list(_resources(node, sums, _mirrored(engine, node), _closed(node, lacking, problems))),
     }
 
 
@@ -189,9 +189,14 @@ def _mirrored(engine: Engine, node: QuotaNode) -> QueueSpec | None:
     return engine.mirror.queues.queues[MirroredName(node.name)]
 
 
-def _resources(node: QuotaNode, sums: _Sums, mirrored: QueueSpec | None) -> Iterator[Json]:
+def _closed(node: QuotaNode, lacking: Collection[str], problems: Collection[str]) -> Collection[str]:
+    """The flavors of which a queue could take nothing now: all of one that is not active, else those without a node."""
+    return {fr.flavor for fr in node.cells} if problems else lacking
+
+
+def _resources(node: QuotaNode, sums: _Sums, mirrored: QueueSpec | None, closed: Collection[str]) -> Iterator[Json]:
     """The row of each resource. The quota that a queue never lends is counted as its own; the quota that a cohort's
-    members never lend is counted in the cohort too, and is marked.
+    members never lend is counted in the cohort too, and is marked. ``closed``: flavors of which nothing is available.
     """
     quotas = node.spec.quotas if node.spec is not None else {}
     for fr, cell in sorted(node.cells.items()):
@@ -208,7 +213,7 @@ def _resources(node: QuotaNode, sums: _Sums, mirrored: QueueSpec | None) -> Iter
             "guaranteed": bounded(kept),
             "borrowingLimit": quota.borrowing_limit,
             "lendingLimit": quota.lending_limit,
-            "available": node.available(fr),
+            "available": 0 if fr.flavor in closed else node.available(fr),
         }
         shown = {name: number(fr.resource, amount) for name, amount in amounts.items()}
         own = _changeable(mirrored, fr.resource) if mirrored is not None else quota.nominal
@@ -247,6 +252,7 @@ def forecast_row(found: Forecast, now_s: float) -> Json:
         "ahead": min(found.ahead, POSITIONS),
         "assumes": list(found.assumes),
         "never": found.never,
+        "notBefore": found.not_before,
     }
 
 

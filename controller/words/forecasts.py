@@ -54,13 +54,23 @@ def quota_and_nodes_take_less(most: str) -> str:
 
 
 @_part
+def without_what_is_out(clause: str) -> str:
+    return f"{clause} while some nodes or devices are out of service"
+
+
+@_part
 def so_many_pods(count: int, pod_set: str) -> str:
     return f"{plural(count, 'pod')} of {pod_set}"
 
 
 @_part
 def so_many_devices(count: int, resource: str, pod_set: str) -> str:
-    return f"{count} {resource} in each pod of {pod_set}"
+    return in_each_pod(f"{count} {resource}", pod_set)
+
+
+@_part
+def in_each_pod(most: str, pod_set: str) -> str:
+    return f"{most} in each pod of {pod_set}"
 
 
 @_part
@@ -71,6 +81,61 @@ def flavor_has_nodes() -> str:
 @_part
 def never_starts(why_waits: str, clause: str) -> str:
     return f"{why_waits}. It never starts, {clause}"
+
+
+@_part
+def admitted_in_vain(too_large: str) -> str:
+    return f"Quota admits it at once, and its pods never start: {too_large}"
+
+
+@_part
+def local_queue_created() -> str:
+    return "the LocalQueue is created"
+
+
+@_part
+def local_queue_created_anew() -> str:
+    return "the LocalQueue is created anew"
+
+
+@_part
+def local_queue_resumed() -> str:
+    return "the LocalQueue is resumed"
+
+
+@_part
+def cluster_queue_created() -> str:
+    return "the ClusterQueue is created"
+
+
+@_part
+def cluster_queue_created_anew() -> str:
+    return "the ClusterQueue is created anew"
+
+
+@_part
+def cluster_queue_resumed() -> str:
+    return "the ClusterQueue is resumed"
+
+
+@_part
+def cluster_queue_active() -> str:
+    return "the ClusterQueue is active"
+
+
+@_part
+def flavors_created() -> str:
+    return "the flavor is created"
+
+
+@_part
+def topologies_created() -> str:
+    return "the topology is created"
+
+
+@_part
+def checks_created() -> str:
+    return "the admission check is created"
 
 
 @_part

@@ -99,8 +99,8 @@ def waits_for_preempted(count: str, verb: str, names: str) -> str:
 
 
 @_waiting
-def evictions_held(count: str, seconds: int) -> str:
-    return f"It evicts {count} in {seconds} s; what ends by itself until then is spared"
+def evictions_held(count: str, span: str) -> str:
+    return f"It evicts {count} in {span}; what ends by itself until then is spared"
 
 
 @_waiting
@@ -151,6 +151,11 @@ def node_lost(problem: str) -> str:
 @_waiting
 def would_delay(workload: str) -> str:
     return f"Fits, but would delay {workload}"
+
+
+@_part
+def starts_by(workload: str, moment: str) -> str:
+    return f"{workload}, which is to start by {moment}"
 
 
 @_waiting
@@ -211,3 +216,18 @@ def closed_nodes(closed: object, every: object, reasons: str) -> str:
 @_part
 def nodes_without_room(full: object, open_nodes: object) -> str:
     return f"{full} of {plural(open_nodes, 'open node has', 'open nodes have')} no room for one of them"
+
+
+@_part
+def pod_too_large(pod_set: str, flavors: str, asked: str, largest: str) -> str:
+    return f"No node of {flavors} is large enough for a pod of {pod_set}: it asks for {asked}, {largest}"
+
+
+@_part
+def largest_node_has(most: str) -> str:
+    return f"and the largest node has {most}"
+
+
+@_part
+def no_node_has_all() -> str:
+    return "and no node has all of that at once"

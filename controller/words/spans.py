@@ -1,6 +1,9 @@
 """Times of starts, in words. The command line imports this without the engine."""
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 _MINUTE_S: Final = 60.0
@@ -8,6 +11,8 @@ _HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400.0
 _SHORT: Final = 10
 """The number of hours below which minutes are shown too, rounded to as many."""
+_MOMENT: Final = "%Y-%m-%d %H:%M UTC"
+_SAID: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
 
 
 def starts(forecast: Mapping[str, Any] | None) -> str:
@@ -15,6 +20,8 @@ def starts(forecast: Mapping[str, Any] | None) -> str:
     if forecast is None:
         return "-"
     low_s, high_s = forecast["fromSeconds"], forecast["toSeconds"]
+    if low_s is None and forecast.get("notBefore") is not None:
+        return f"not before {forecast['notBefore']}"
     if low_s is None:
         return "unknown" if forecast.get("never") is None else "never"
     if high_s is None:
@@ -39,3 +46,27 @@ def duration(seconds: float) -> str:
     if seconds < 2 * _DAY_S:
         return f"{round(seconds / _HOUR_S)}h"
     return f"{round(seconds / _DAY_S)}d"
+
+
+def exact(seconds: float) -> str:
+    """Not rounded, as for what was configured: ``1m30s``, ``30m``, ``1h``, ``2.5s``, ``0s``."""
+    minutes, rest_s = divmod(seconds, _MINUTE_S)
+    hours, minutes = divmod(int(minutes), 60)
+    parts = [f"{amount:g}{unit}" for amount, unit in ((hours, "h"), (minutes, "m"), (rest_s, "s")) if amount]
+    return "".join(parts) or "0s"
+
+
+def moment(at_s: float) -> str:
+    """``2026-01-31 12:34 UTC`` of seconds since 1970, the minute that begins next. A message that is kept says a moment
+    and no span: a span is wrong a second later.
+    """
+    return datetime.fromtimestamp(math.ceil(at_s / _MINUTE_S) * _MINUTE_S, UTC).strftime(_MOMENT)
+
+
+def with_moments(text: str, told: Callable[[float], str]) -> str:
+    """With what ``told`` makes of the seconds since 1970 in place of each ``moment``."""
+
+    def replaced(found: re.Match[str]) -> str:
+        return told(datetime.strptime(found[0], _MOMENT).replace(tzinfo=UTC).timestamp())
+
+    return _SAID.sub(replaced, text)

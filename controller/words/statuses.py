@@ -15,8 +15,8 @@ def holds_quota(queue: str) -> str:
 
 
 @_admitted
-def holds_quota_after(queue: str, waited_s: object) -> str:
-    return f"Holds quota in ClusterQueue {queue} after waiting {waited_s} s"
+def holds_quota_after(queue: str, waited: str) -> str:
+    return f"Holds quota in ClusterQueue {queue} after waiting {waited}"
 
 
 @_admitted
@@ -100,13 +100,13 @@ def check_starts_over() -> str:
 
 
 @_evicted
-def pods_not_ready_in_time(what: str, limit_s: object) -> str:
-    return f"Its pods were not {what} within {limit_s} s"
+def pods_not_ready_in_time(what: str, limit: str) -> str:
+    return f"Its pods were not {what} within {limit}"
 
 
 @_evicted
-def below_minimum_for(seconds: object, why: str) -> str:
-    return f"It has run below its minimum for {seconds} s{because(why)}"
+def below_minimum_for(span: str, why: str) -> str:
+    return f"It has run below its minimum for {span}{because(why)}"
 
 
 @_evicted

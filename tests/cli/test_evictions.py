@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import click
 import pytest
+from rich.console import Console
 
 from cli import evictions
 from cli.console import patience
@@ -249,3 +250,16 @@ def test_of_many_the_first_are_named_and_no_name_forges_a_line(
     lines = capsys.readouterr().err.splitlines()
     assert lines[:2] == ["31 pods would be evicted:", "  a\\nEvict"]
     assert lines[21] == "  and 11 more"
+
+
+def test_who_would_go_is_folded_on_a_terminal_of_eighty_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    monkeypatch.setattr(evictions, "console", lambda: Console(width=80))
+    said = "it goes on, and the queue stays until it has ended"
+    line = f"research/job-evaluation-665e1 (Job evaluation), 2 pods, for 2h05m: {said}"
+    evictions.confirm([line], "tessera queue stop research lets them run, and admits nothing more from then on")
+    shown = capsys.readouterr().err
+    assert " ".join(shown.split()).count(said) == 1
+    assert max(map(len, shown.splitlines())) <= 80

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.podtroubles import FailurePolicy, troubles
+from controller.podtroubles import FailurePolicy, troubles, with_sizes
 from inventory.api.names import ON_GPU_FAILURE
 from tests.support.controller.gpunodes import observed
 
@@ -52,7 +52,7 @@ def test_pods_without_a_node_are_counted_with_the_schedulers_own_sentence_and_si
     (found,) = troubles(pods, 3, NODES, FailurePolicy(ready_s=300), settled=True)
     assert found.sentence == f"2 of 3 pods find no node: {NO_ROOM}"
     assert (found.pods, found.since) == (("a", "b"), AT)
-    assert found.next.endswith("Where its pods are not all ready 300 s after admission, it is evicted and waits again")
+    assert found.next.endswith("Where its pods are not all ready 5m after admission, it is evicted and waits again")
 
 
 NO_LABEL = (
@@ -107,3 +107,16 @@ def test_a_gate_an_image_that_is_not_there_and_a_pod_that_is_not_made_are_told_t
         "1 of 3 pods does not exist: its job has not made all of them",
     ]
     assert troubles((), 3, (), FailurePolicy(), settled=False) == ()
+
+
+def test_a_pod_that_is_larger_than_every_node_does_not_wait_for_room() -> None:
+    large = "No node of flavor gpu is large enough for a pod of main: it asks for 9, and the largest node has 8"
+    (wait,) = troubles((pod("a", conditions=unscheduled()),), 1, NODES, FailurePolicy(ready_s=300), settled=True)
+    (lost,) = troubles((pod("hit"),), 1, NODES, FailurePolicy(), settled=True)
+    shown = {"troubles": [{"kind": each.kind, "next": each.next} for each in (wait, lost)]}
+    told = with_sizes(shown, large)
+    assert told is not None
+    first, second = (each["next"] for each in told["troubles"])
+    assert first.startswith(f"It never starts on these nodes. {large}; its quota is kept meanwhile. Where its pods")
+    assert second == lost.next
+    assert with_sizes(shown, None) == shown

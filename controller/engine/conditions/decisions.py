@@ -21,6 +21,7 @@ from controller.engine.quota.queuestate import Holder
 from controller.objects.meta import is_true
 from controller.objects.workload import Admission, Workload
 from controller.words import statuses
+from controller.words.spans import exact
 
 
 class Event(NamedTuple):
@@ -87,7 +88,7 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         found = []
         if not self.second_pass:
             waited_s = max(0, int(self.record.at_s - max(0.0, self.holder.queued_at_s)))
-            message = statuses.holds_quota_after(queue, waited_s)
+            message = statuses.holds_quota_after(queue, exact(waited_s))
             found.append(Event(key, EventType.NORMAL, "QuotaReserved", message))
         before = is_true(self.workload.status.conditions, reasons.ADMITTED)
         if not before and self.outright:

@@ -29,6 +29,8 @@ from controller.engine.model.workload import TopologyUsage
 from controller.engine.preemption.victims import Victims, fits_without
 from controller.engine.queues.entry import Entry
 from controller.engine.quota.queuestate import Holder, QueueState
+from controller.words import pending
+from controller.words.spans import moment
 
 Recomputations = dict[ClusterQueueName, dict[str, int]]
 
@@ -205,9 +207,8 @@ class Cycle:
         elif not stands and not self._fits(entry):
             self._skip(entry, Rule.NO_LONGER_FITS)
         elif (broken := self._backfill.broken_by(entry, self._now_s)) is not None:
-            starts_in_s = max(0, broken.start_s - self._now_s)
             first = told_to(entry.key, broken.key, broken.cluster_queue)
-            entry.decide(Rule.HELD_BACK, f"{first}, which is to start in {starts_in_s:.0f} s at the latest")
+            entry.decide(Rule.HELD_BACK, pending.starts_by(first, moment(max(broken.start_s, self._now_s))))
         else:
             self._take(entry)
 

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.engine.model.nodesizes import too_large
 from controller.engine.model.podrequests import amounts, pod_requests, whole_amount
 from controller.engine.model.resources import Amount, ResourceName
 from controller.objects.alike import one_dict
 from controller.objects.core import Node, Pod, Taint
 from controller.objects.meta import is_true
+from controller.objects.queues import ResourceFlavorSpec
 
 PODS: Final = ResourceName("pods")
 
@@ -110,6 +112,12 @@ class NodeCache:
             for name in asked
             if (amount := node.status.capacity.get(name)) is not None
         )
+
+    def too_large(
+        self, pod: Mapping[ResourceName, Amount], flavor: ResourceFlavorSpec
+    ) -> Mapping[ResourceName, Amount] | None:
+        """See ``Placement.too_large``."""
+        return too_large(pod, (node for node in self._nodes.values() if flavor.selects(node.metadata.labels)))
 
     def set_pod(self, pod: Pod, *, placed: bool) -> tuple[str, ...]:
         """Store a pod. Returns the nodes on which foreign pods now take other amounts. ``placed``: see

@@ -65,7 +65,7 @@ class Topologies:
         self._flavors: dict[FlavorName, ResourceFlavor] = {}
         self._topologies: dict[str, Topology] = {}
         self._nodes = NodeCache()
-        self.may_grow = self._nodes.may_grow
+        self.may_grow, self.too_large = self._nodes.may_grow, self._nodes.too_large
         self._above: tuple[tuple[str, ...], ...] = ()
         """The levels of each topology that ends above the nodes."""
         self._sent: dict[str, Pod] = {}

@@ -22,7 +22,7 @@ from controller.engine.topology.nodes import NodeFacts
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
-from controller.objects.queues import ResourceFlavor, Topology
+from controller.objects.queues import ResourceFlavor, ResourceFlavorSpec, Topology
 from controller.objects.workload import PodSet
 from inventory.api.claimplan import ClaimPlan
 
@@ -193,6 +193,14 @@ class Placement(Protocol):
         node is known at all.
         """
 
+    def too_large(
+        self, pod: Mapping[ResourceName, Amount], flavor: ResourceFlavorSpec
+    ) -> Mapping[ResourceName, Amount] | None:
+        """None where some node that the flavor selects would take this request of one pod if nothing ran there and all
+        of its devices were in service, and where no node is known. Else by resource the most that one node has, of
+        those of which no node has enough; empty where no node has enough of all at once.
+        """
+
     def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:
         """The nodes on which a layout could make a MIG instance of this resource that does not exist now."""
 
@@ -315,6 +323,13 @@ class Everywhere:
 
     def lacks_nodes(self, flavor: FlavorName) -> str:  # noqa: ARG002
         return ""
+
+    def too_large(
+        self,
+        pod: Mapping[ResourceName, Amount],  # noqa: ARG002
+        flavor: ResourceFlavorSpec,  # noqa: ARG002
+    ) -> Mapping[ResourceName, Amount] | None:
+        return None
 
     def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:  # noqa: ARG002
         return iter(())

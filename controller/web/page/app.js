@@ -5,7 +5,7 @@ import { Derived } from "./derive.js";
 import { html, nothing, render } from "./lit.js";
 import { Live } from "./live.js";
 import { forget } from "./parts/palette.js";
-import { badge, empty, icon } from "./parts/ui.js";
+import { badge, callByJobs, empty, icon } from "./parts/ui.js";
 import { absolute, count } from "./pure/format.js";
 import { formatRoute, parseRoute } from "./pure/route.js";
 import { Told } from "./told.js";
@@ -90,6 +90,11 @@ function entered() {
   scrollTo(0, 0);
 }
 
+function viewed(view, page) {
+  callByJobs(page.known.jobByWorkload);
+  return view.render(page);
+}
+
 function shell(parts, view, title) {
   const waiting = known.topic("pending").rows.size;
   const entry = (name, text, note) => html`<a href=${formatRoute([name])} aria-current=${(parts[0] === name && !(name === "workloads" && parts.length > 1)) || (name === "fleet" && parts[0] === "nodes") ? "page" : nothing}>
@@ -109,7 +114,7 @@ function shell(parts, view, title) {
         </p>
       </div>
     </header>
-    <main id="main"><h1 tabindex="-1">${title}</h1>${view ? view.render(page) : empty("There is no such view", "The address names none of this page.", html`<a class="button" href="#/fleet">To the fleet</a>`)}</main>
+    <main id="main"><h1 tabindex="-1">${title}</h1>${view ? viewed(view, page) : empty("There is no such view", "The address names none of this page.", html`<a class="button" href="#/fleet">To the fleet</a>`)}</main>
     <p class="sr" aria-live="polite" id="told"></p>`;
 }
 

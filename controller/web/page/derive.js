@@ -73,9 +73,9 @@ export class Derived {
     return this.queuesOf(this.topic("workloads").rows);
   }
 
-  /** The job of each workload that holds quota and has a name. */
+  /** The job of each workload that holds quota or waits and has a name. */
   get jobByWorkload() {
-    return this.jobsOf(this.topic("workloads").rows);
+    return this.jobsOf(this.topic("workloads").rows, this.topic("pending").rows);
   }
 
   get queueNames() {

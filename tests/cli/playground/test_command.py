@@ -64,6 +64,11 @@ def test_a_wrong_call_is_told_in_a_line(words: list[str], wanted: str) -> None:
     assert wanted in found.stderr
 
 
+def test_its_help_says_which_jobs_run() -> None:
+    words = click.testing.CliRunner().invoke(tessera, ["try", "--help"]).stdout.split()
+    assert "Only Jobs of batch/v1 run here: tessera simulate takes jobs of all kinds." in " ".join(words)
+
+
 QUEUES = """
 apiVersion: kueue.x-k8s.io/v1beta2
 kind: ResourceFlavor

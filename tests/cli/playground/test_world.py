@@ -72,7 +72,10 @@ def test_the_gpu_of_the_fleet_file_fails_and_comes_back_in_each_round() -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        (JOB.replace("batch/v1", "kubeflow.org/v1").replace("kind: Job", "kind: PyTorchJob"), "expected Job of batch"),
+        (
+            JOB.replace("batch/v1", "kubeflow.org/v1").replace("kind: Job", "kind: PyTorchJob"),
+            "Job of batch/v1.*simulate takes jobs of all",
+        ),
         (JOB.replace("arrival: 10s", "arrival: soon"), 'tessera.dev/arrival]: found "soon", expected a duration'),
     ],
 )

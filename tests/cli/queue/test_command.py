@@ -29,6 +29,7 @@ from controller.watching.kinds import (
 )
 from controller.web.queuerows import tree_rows
 from controller.web.server_shell import PageServer
+from controller.words.spans import exact
 from inventory import __version__
 from kube.errors import from_response
 from kube.resources import NODES, PODS
@@ -131,6 +132,11 @@ async def test_the_page_and_the_lists_count_and_call_queues_alike(shell: Shell) 
             assert " open " in states["cq"]
             assert " no nodes " in states["nodeless"]
         assert any(line.split()[:4] == ["team/door", "nodeless", "no", "nodes"] for line in listed)
+        available = {each["name"]: [row["amount"] for row in each["available"]] for each in found}
+        state = page.state()
+        assert state is not None
+        rows = {row["name"]: [each["available"] for each in row["resources"]] for _, row in tree_rows(state.engine)}
+        assert (available["nodeless"], rows["nodeless"]) == (["0"], [0]), "it could take nothing now"
         scene.server.merge(PODS, "a-0", {"status": {"phase": "Succeeded"}}, namespace="team")
         await until({"cq": (0, 1, "open"), "elsewhere": (0, 1, "open"), "nodeless": (0, 0, "no nodes")})
 
@@ -216,7 +222,7 @@ async def test_of_one_whose_evictions_are_held_it_says_for_how_long(
         held = found["evictionsHeld"]
         assert (found["sentence"], held["evictions"]) == ("Waits for 1 workload to be preempted: team/low", 1)
         assert 500 < held["seconds"] <= 600
-        for_long = f"It evicts 1 workload in {held['seconds']} s"
+        for_long = f"It evicts 1 workload in {exact(held['seconds'])}"
         assert held["sentence"] == f"{for_long}; what ends by itself until then is spared"
         said = (await shell.run("explain", "high")).stdout
         assert "It evicts 1 workload in " in said

@@ -119,7 +119,7 @@ def test_backfill_passes_a_blocked_head_and_does_not_delay_it() -> None:
     found = simulated("backfill", "fleet-8")
     assert told(found, "Admitted") == ["0 Admitted busy", "3 Admitted short", "60 Admitted head", "120 Admitted long"]
     (waits,) = [one for one in found["timeline"] if one["event"] == "Pending" and one["workload"] == "ml/long"]
-    assert waits["message"] == "Fits, but would delay workload ml/head, which is to start in 58 s at the latest"
+    assert waits["message"] == "Fits, but would delay workload ml/head, which is to start by 1m"
     kueue = simulated("backfill", "fleet-8", "--config", EXAMPLES / "configs/controller/kueue.yaml")
     assert "2 Admitted long" in told(kueue)
 
@@ -295,3 +295,37 @@ def test_in_a_pipe_a_row_is_one_line_without_colour() -> None:
     assert f"```\n{shown}```" in told
     assert "\x1b" not in shown
     assert max(map(len, shown.splitlines())) > 200
+
+
+def test_a_job_that_no_node_is_large_enough_for_is_a_warning_where_quota_alone_decides(tmp_path: Path) -> None:
+    jobs = "".join(
+        f"""apiVersion: batch/v1
+kind: Job
+metadata: {{name: {name}, namespace: ml-research, labels: {{kueue.x-k8s.io/queue-name: team-a}}}}
+spec:
+  suspend: true
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{{name: c, image: i, resources: {{requests: {{{GPU}: {gpus}}}, limits: {{{GPU}: {gpus}}}}}}}]
+---
+"""
+        for name, gpus in (("nine", 9), ("eight", 8))
+    )
+    (file := tmp_path / "jobs.yaml").write_text(jobs)
+    words = ("--fleet", EXAMPLES / "fleets/h100-8.yaml", EXAMPLES / "queues/team-quotas.yaml", file)
+    found = call(*words)
+    (line,) = (line for line in found.stderr.splitlines() if "jobs.yaml" in line)
+    assert "Job nine: in a cluster it would hold its quota and never run" in line
+    assert line.endswith("it asks for 9 nvidia.com/gpu, and the largest node has 8")
+    assert list(json.loads(call(*words, "-o", "json").stdout)["tooLarge"]) == ["ml-research/nine"]
+
+
+def test_what_waits_in_a_stopped_queue_starts_not_before_it_is_resumed(tmp_path: Path) -> None:
+    text = (FOLDER / "four-and-five.yaml").read_text()
+    assert "namespaceSelector: {}" in text
+    (file := tmp_path / "all.yaml").write_text(
+        text.replace("namespaceSelector: {}", "namespaceSelector: {}\n  stopPolicy: Hold")
+    )
+    shown = call("--fleet", FOLDER / "fleet-8.yaml", file).stdout
+    assert "not before the ClusterQueue is resumed" in shown

@@ -2,6 +2,7 @@
 
 import io
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -123,7 +124,7 @@ def test_queues_add_up_their_flavors_and_leave_out_what_is_no_device() -> None:
 def told(fleet: Fleet, *, height: int | None = None, by: str = "auto", width: int = 160) -> list[str]:
     """The screen as rich records it."""
     recorder = Console(width=width, record=True, no_color=True, file=io.StringIO())
-    recorder.print(screen(fleet, height=height, by=by))
+    recorder.print(screen(fleet, height=height, by=by, width=width))
     return [line.rstrip() for line in recorder.export_text().splitlines()]
 
 
@@ -177,3 +178,41 @@ def test_a_bar_is_as_long_as_its_share(share: float | None, said: str) -> None:
 @pytest.mark.parametrize(("share", "style"), [(0.49, "green"), (0.5, "yellow"), (0.84, "yellow"), (0.85, "red")])
 def test_a_bar_changes_its_colour_with_its_share(share: float, style: str) -> None:
     assert bar(share).spans[0].style == style
+
+
+HOLDER = "research/evaluation-bjw6b"
+
+
+def held_fleet() -> Fleet:
+    name = "NVIDIA H100 80GB HBM3"
+    devices = [{"uuid": f"G{at}", "index": at, "memoryMiB": 81559, "product": name} for at in range(4)]
+    space, _, pod = HOLDER.partition("/")
+    holders = [{"device": f"G{at}", "namespace": space, "pod": pod} for at in range(4)]
+    measured = Figures(busy=0.5, used_mib=1024.0, power_w=400.0, temperature_c=60.0)
+    nodes = [observed("gpu-node-1", devices=devices, holders=holders)]
+    rows = gpus(nodes, {f"G{at}": measured for at in range(4)})
+    return msgspec.structs.replace(fleet(rows), at="2026-11-29 06:10:09")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_on_a_narrow_screen_bars_go_before_numbers_and_names(width: int) -> None:
+    shown = told(held_fleet(), height=24, by="gpu", width=width)
+    (first, *_) = (line for line in shown if line.startswith("gpu-node-1"))
+    assert first.endswith(HOLDER)
+    assert "50%" in first
+    assert "#" not in first
+    assert max(map(len, shown)) <= width
+    assert "#####-----  50%" in "".join(told(held_fleet(), height=24, by="gpu"))
+
+
+def test_the_title_of_a_narrow_screen_says_which_columns_have_no_room() -> None:
+    title = next(line for line in told(held_fleet(), height=24, by="gpu", width=60) if line.startswith("GPUs"))
+    assert title.startswith("GPUs, without ")
+    assert "holders" not in title
+    assert "holders" in next(line for line in told(held_fleet(), height=24, by="gpu", width=42) if "GPUs," in line)
+
+
+@pytest.mark.parametrize("width", [40, 60])
+def test_no_word_of_the_first_line_is_cut(width: int) -> None:
+    shown = " ".join(told(held_fleet(), height=24, by="gpu", width=width))
+    assert "1 node, 4 GPUs: 4 in use, 50% busy" in shown

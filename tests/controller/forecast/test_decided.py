@@ -182,7 +182,7 @@ def test_what_waits_for_a_repair_is_not_said_to_never_start(away: str) -> None:
     found = forecast(made, "next")
     assert (found.never, found.from_s) == (None, None)
     assert found.assumes == ("It waits for nodes that take no pods now, or for devices that are out of service",)
-    assert told(asked(made, on_a_host("new", "f", 9))).startswith("unknown")
+    assert told(asked(made, on_a_host("new", "f", 9))).startswith("never, unless it asks for at most 8"), "whole nodes"
     made.put(replace(whole, status=status))
     made.settle()
     begun(made, on_a_host("more", "f", 9))
@@ -247,3 +247,34 @@ def test_a_flavor_that_selects_no_node_is_named_by_what_no_node_has() -> None:
     (pod_set,) = record.record.assignment.pod_sets
     assert pod_set.problems == ("no node has nvidia.com/gpu.present=true",)
     assert told(forecast(made, "w")) == "never, unless a node comes that the flavor selects"
+
+
+def test_quota_admits_a_pod_that_no_node_is_large_enough_for_and_it_never_starts() -> None:
+    made = gpu_queue(64, "a100")
+    made.put(flavor("a100"), foreign_node("n1", 8))
+    said = "never, unless it asks for at most 8 nvidia.com/gpu in each pod of main, or nodes come that take more"
+    assert told(asked(made, asks("w", 9))) == said
+    assert told(asked(made, asks("w", 8))).startswith("within")
+    begun(made, asks("all", 8, count=8))
+    made.put(asks("large", 9, created_s=1), asks("many", 1, count=9, created_s=2))
+    made.settle()
+    assert told(forecast(made, "large")) == said
+    assert not told(forecast(made, "many")).startswith("never"), "9 pods of one GPU ask for as much"
+
+
+def test_a_size_that_a_fault_makes_smaller_says_that_the_fault_counts() -> None:
+    made = begun(lab("f", hosts=2), on_a_host("next", "f", 1))
+    gang = on_a_host("gang", "f", 8)
+    (pod_set,) = gang.spec.pod_sets
+    replace = msgspec.structs.replace
+    several = replace(pod_set, count=16, topology_request=PodSetTopologyRequest(required=BLOCK))
+    begun(made, replace(gang, spec=replace(gang.spec, pod_sets=(several,))))
+    said = "never, unless it asks for at most {} of main: quota and nodes have no more"
+    assert told(forecast(made, "gang")) == said.format("2 pods")
+    whole = node("b/r/n0", 8)
+    status = replace(whole.status, capacity=whole.status.allocatable)
+    broken = replace(status, allocatable={**status.allocatable, "gpu": Quantity(7 * NANO)})
+    made.put(replace(whole, status=broken))
+    made.settle()
+    out = " while some nodes or devices are out of service"
+    assert told(forecast(made, "gang")) == said.format("1 pod") + out

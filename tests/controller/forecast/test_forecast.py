@@ -1,5 +1,7 @@
 """Ranges for what waits, out of an engine's state."""
 
+from typing import Any
+
 import pytest
 
 from controller.engine.model.config import BackfillPolicy, EngineConfig, Extensions
@@ -8,6 +10,8 @@ from controller.forecast.forecast import Forecast, Forecaster
 from controller.forecast.forward import Forward
 from controller.forecast.model import model_of
 from controller.forecast.runtimes import FinishedRun
+from controller.forecast.shown import brief
+from controller.words import spans
 from inventory.api.names import RUNTIME
 from tests.support.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
 
@@ -194,13 +198,13 @@ def test_of_too_many_the_first_of_each_queue_are_looked_at() -> None:
     assert Forecaster().of(made.engine, asked, made.now_s) is not None
 
 
-def test_one_whose_queue_is_stopped_or_missing_has_no_forecast() -> None:
+def test_one_whose_queue_is_stopped_or_missing_starts_not_before_that_is_over() -> None:
     made = world()
     made.put(cluster_queue("q", 10, stopPolicy="Hold"), workload("next", "q", 6), workload("lost", "nowhere", 1))
     found = Forecaster().all(made.engine, made.now_s)
-    assert {key: forecast.assumes for key, forecast in found.items()} == {
-        WorkloadKey("ns/next"): ("Its queue takes nothing in now",),
-        WorkloadKey("ns/lost"): ("Its queue takes nothing in now",),
+    assert {key: spans.starts(brief(forecast)) for key, forecast in found.items()} == {
+        WorkloadKey("ns/next"): "not before the ClusterQueue is resumed",
+        WorkloadKey("ns/lost"): "not before the LocalQueue is created",
     }
     assert Forecaster().of(made.engine, made.engine.as_pending(workload("new", "nowhere", 1)), made.now_s) is None
 
@@ -216,3 +220,23 @@ def test_a_hostile_runtime_leaves_a_sane_answer(runtime: str) -> None:
     assert isinstance(found, Forecast)
     assert found.from_s is None or found.from_s >= 0.0
     assert found.to_s is None or found.from_s is None or found.from_s <= found.to_s < 1e12
+
+
+@pytest.mark.parametrize(
+    ("objects", "until"),
+    [
+        ([local_queue("q", stopPolicy="Hold")], "the LocalQueue is resumed"),
+        ([cluster_queue("q", 10, stopPolicy="HoldAndDrain")], "the ClusterQueue is resumed"),
+        ([cluster_queue("q", 10, flavors=("other",))], "the flavor is created"),
+        ([local_queue("q", "elsewhere")], "the ClusterQueue is created"),
+        (
+            [cluster_queue("q", 10, admissionChecksStrategy={"admissionChecks": [{"name": "c"}]})],
+            "the admission check is created",
+        ),
+    ],
+)
+def test_what_has_to_happen_first_is_told(objects: list[Any], until: str) -> None:
+    made = world()
+    made.put(workload("next", "q", 6), *objects)
+    found = Forecaster().all(made.engine, made.now_s)[WorkloadKey("ns/next")]
+    assert spans.starts(brief(found)) == f"not before {until}"

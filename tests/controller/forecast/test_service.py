@@ -15,6 +15,7 @@ from controller.forecast.parts import Parts
 from controller.forecast.service_shell import EVERY_S, STALE_S, BusyError, ForecastService
 from inventory.api.names import RUNTIME
 from kube.testing import VirtualClock, eventually
+from tests.controller.engine.state.test_podsizes import node
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
 NEXT = WorkloadKey("ns/next")
@@ -165,3 +166,16 @@ async def test_an_engine_that_fails_ends_no_term(monkeypatch: pytest.MonkeyPatch
         await service.all()
         clock.advance(STALE_S)
         assert NEXT in await service.all()
+
+
+async def test_a_job_that_quota_would_admit_in_vain_does_not_start_at_once() -> None:
+    made = World()
+    made.put(flavor(), cluster_queue("q", 100), local_queue("q"), node("n1", 8, gpu="8"))
+    async with serving(made, VirtualClock(wall_s=NOW_S)) as service:
+        small = await service.of_new(workload("small", "q", 8))
+        large = await service.of_new(workload("large", "q", 9))
+        assert (small.starts, small.sentence) == (True, None)
+        assert not large.starts
+        assert large.sentence is not None
+        assert large.sentence.startswith("Quota admits it at once, and its pods never start: No node of flavor")
+        assert large.sentence.endswith("it asks for 9 gpu, and the largest node has 8")

@@ -280,7 +280,7 @@ def test_a_gang_that_runs_below_its_minimum_for_too_long_is_evicted_as_a_whole()
         assert due_s(found.after, EngineConfig()) is None
     message = msgspec.structs.replace(missing(), message="1 of 2 pods have failed")
     (event,) = took(gang(60.0, message), now_s=NOW_S + 70, config=EngineConfig()).events
-    assert event.message == "It has run below its minimum for 60 s: 1 of 2 pods have failed"
+    assert event.message == "It has run below its minimum for 1m: 1 of 2 pods have failed"
 
 
 def test_a_gang_is_a_job_whose_pods_were_ready_once() -> None:
@@ -290,7 +290,7 @@ def test_a_gang_is_a_job_whose_pods_were_ready_once() -> None:
     given = gang(60.0, ready("False", "WaitForRecovery"))
     assert due_s(given, EngineConfig()) == NOW_S + 70
     (event,) = took(given, now_s=NOW_S + 70, config=EngineConfig()).events
-    assert event.message == "It has run below its minimum for 60 s: A pod was lost"
+    assert event.message == "It has run below its minimum for 1m: A pod was lost"
     for other in (ready("False", "WaitForStart"), ready("True", "Recovered"), ready("True", "WaitForRecovery")):
         assert due_s(gang(60.0, other), EngineConfig()) is None
 

@@ -108,7 +108,7 @@ async def test_a_gang_of_kais_that_runs_below_its_minimum_is_evicted_as_a_whole(
         )
         await eventually(lambda: not scene.used("q"))
         (why,) = told(scene, "EvictedDueToStaleGang")
-        assert why.startswith("It has run below its minimum for 0 s: 1 of 2 pods have failed")
+        assert why.startswith("It has run below its minimum for 0s: 1 of 2 pods have failed")
 
 
 @BOTH_SYSTEMS

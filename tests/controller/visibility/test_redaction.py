@@ -210,7 +210,10 @@ def test_a_forecast_names_what_stands_before_and_whose_end_would_do_only_to_thos
     }
     assert not any(space in change["sentence"] for change in mine["changes"] for space in SPACES[:2])
     rows = answer(answers, asked_of(f"{VIEW}/queueviews/one/pending"), set(), told)["status"]["items"]
-    assert all(set(row["forecast"]) == {"at", "fromSeconds", "likelySeconds", "toSeconds", "never"} for row in rows)
+    assert all(
+        set(row["forecast"]) == {"at", "fromSeconds", "likelySeconds", "toSeconds", "never", "notBefore"}
+        for row in rows
+    )
 
 
 def test_pending_rows_lose_names_and_keep_their_places() -> None:

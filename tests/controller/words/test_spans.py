@@ -1,13 +1,14 @@
 """Ranges in words."""
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from controller.words.spans import duration, starts
+from controller.words.spans import duration, exact, moment, starts, with_moments
 
 
 def told(low_s: float | None, high_s: float | None) -> dict[str, Any]:
@@ -50,3 +51,31 @@ def seconds(text: str) -> float:
 def test_what_is_said_is_near(given_s: float) -> None:
     """A minute and a half, said as one, is the furthest off."""
     assert seconds(duration(given_s)) == pytest.approx(given_s, rel=1 / 3, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0, "0s"),
+        (0.5, "0.5s"),
+        (59, "59s"),
+        (60, "1m"),
+        (90, "1m30s"),
+        (1536, "25m36s"),
+        (3600, "1h"),
+        (90061, "25h1m1s"),
+    ],
+)
+def test_what_was_configured_is_not_rounded(seconds: float, told: str) -> None:
+    assert exact(seconds) == told
+
+
+def test_a_moment_is_the_end_of_its_minute_and_says_its_zone() -> None:
+    at_s = datetime(2026, 1, 31, 12, 33, 7, tzinfo=UTC).timestamp()
+    assert moment(at_s) == moment(at_s + 40) == "2026-01-31 12:34 UTC"
+    assert moment(at_s + 53) == "2026-01-31 12:34 UTC", "a whole minute is itself"
+
+
+def test_a_simulation_tells_moments_by_its_own_clock() -> None:
+    at_s = datetime(2026, 1, 31, 12, 34, tzinfo=UTC).timestamp()
+    assert with_moments(f"by {moment(at_s)}, not 2026", lambda s: exact(s - at_s + 120)) == "by 2m, not 2026"

@@ -312,7 +312,7 @@ async def test_a_tree_of_subgroups_starts_when_each_of_them_can(cluster: Cluster
         await until(lambda: not set(names) & there.keys(), "the gang has run below its minimum for too long")
         events = await lab.scene.client.list_all(EVENTS, dict[str, Any], Selection(namespace=TEAM))
         (why,) = (one["note"] for one in events.items if one["reason"] == "EvictedDueToStaleGang")
-        assert why.startswith("It has run below its minimum for 5 s: 1 of 5 pods have failed"), why
+        assert why.startswith("It has run below its minimum for 5s: 1 of 5 pods have failed"), why
 
 
 async def test_half_a_gpu_is_translated_admitted_given_and_counted(

@@ -2,6 +2,7 @@
 
 import { html, nothing, svg } from "../lit.js";
 import { absolute, duration, relative } from "../pure/format.js";
+import { called } from "../pure/model.js";
 import { formatRoute } from "../pure/route.js";
 import { STATES } from "../pure/tiles.js";
 
@@ -38,11 +39,23 @@ export function link(parts, query, text, css = "") {
   return html`<a class=${css} href=${formatRoute(parts, query)}>${text}</a>`;
 }
 
+let jobs = new Map();
+
+/** The jobs by whose names workloads are called in what is drawn from here on, by the workloads' keys. */
+export function callByJobs(known) {
+  jobs = known;
+}
+
+/** A sentence of the server's, with the names of jobs for their workloads'. */
+export function said(text) {
+  return called(text, jobs);
+}
+
 /**
  * A workload by its key NAMESPACE/NAME, or what stands for it where the reader may not see it. `job`: the name of its job,
  * by which its user knows it, is shown where there is one.
  */
-export function workloadLink(key, hidden, css = "", job = null) {
+export function workloadLink(key, hidden, css = "", job = jobs.get(key)) {
   const at = (key ?? "").indexOf("/");
   if (hidden || at < 0) return html`<span class="hidden-name">${key || "–"}</span>`;
   const [namespace, name] = [key.slice(0, at), key.slice(at + 1)];

@@ -55,9 +55,14 @@ export function queuesOf(workloads) {
   return new Map([...workloads.values()].filter((row) => !row.hidden).map((row) => [row.workload, row.queue]));
 }
 
-/** The job of each workload that runs and has a name, as its user knows it. */
-export function jobsOf(workloads) {
-  return new Map([...workloads.values()].filter((row) => !row.hidden && row.job).map((row) => [row.workload, row.job]));
+/** The job of each workload that runs or waits and has a name, as its user knows it. */
+export function jobsOf(...topics) {
+  return new Map(topics.flatMap((rows) => [...rows.values()]).filter((row) => !row.hidden && row.job).map((row) => [row.workload, row.job]));
+}
+
+/** A sentence in which workloads are called by their jobs' names: `ns/job-a-4f1c2` is `ns/a`. */
+export function called(text, jobs) {
+  return String(text ?? "").replace(/[a-z0-9][a-z0-9.-]*\/[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/g, (key) => (jobs.has(key) ? `${split(key).namespace}/${jobs.get(key)}` : key));
 }
 
 /** What a holder is called where there is little room: its job's name, else its own, without the namespace. */

@@ -3,7 +3,7 @@
 import { html, nothing } from "../lit.js";
 import "../parts/table.js";
 import { sortedRows } from "../parts/table.js";
-import { badge, empty, figure, lasting, workloadLink } from "../parts/ui.js";
+import { badge, empty, figure, lasting, said, workloadLink } from "../parts/ui.js";
 import { asked, count, plural, range } from "../pure/format.js";
 import { devices, split } from "../pure/model.js";
 import { wordsOf } from "../pure/tiles.js";
@@ -17,7 +17,7 @@ const COLUMNS = (now) => [
   { id: "asks", label: "Asks for", css: "l", less: true, down: true, sort: (row) => devices(row.asks), cell: (row) => html`<span title=${asked(row.asks)}>${asked(row.asks)}</span><small>${plural(row.pods, "pod")}</small>` },
   { id: "since", label: "Waits", css: "m", sort: (row) => row.since, cell: (row) => lasting(row.since, now) },
   { id: "start", label: "Expected start", css: "m", sort: (row) => row.forecast?.likely ?? null, cell: forecastCell },
-  { id: "why", label: "Why it waits", css: "xxl", less: true, cell: (row) => html`<span title=${row.sentence}>${row.sentence || "It has not been tried yet"}</span><small>${row.reason}${row.parked ? ", tried again when something changes" : ""}</small>` },
+  { id: "why", label: "Why it waits", css: "xxl", less: true, cell: (row) => html`<span title=${said(row.sentence)}>${said(row.sentence) || "It has not been tried yet"}</span><small>${row.reason}${row.parked ? ", tried again when something changes" : ""}</small>` },
 ];
 
 function placeOf(row) {
@@ -26,6 +26,7 @@ function placeOf(row) {
 
 function forecastCell(row) {
   if (row.forecast?.never) return html`<span title=${row.forecast.never}>never</span><small>${row.forecast.never}</small>`;
+  if (row.forecast?.notBefore) return html`<span title=${row.forecast.notBefore}>not yet</span><small>not before ${row.forecast.notBefore}</small>`;
   const known = row.forecast && row.forecast.from !== null;
   if (!known) return html`<span class="muted">not known</span>`;
   return html`<span title=${(row.forecast.assumes ?? []).join("\n")}>${range(row.forecast.from, row.forecast.to)}</span><small>${row.forecast.ahead ? `${plural(row.forecast.ahead, "workload")} ahead` : "next"}</small>`;

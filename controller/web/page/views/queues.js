@@ -11,6 +11,8 @@ export const title = (page) => page.route.parts[1] ? `Queue ${page.route.parts[1
 
 const STATES = { open: ["live", "Open"], stopped: ["idle", "Stopped"], draining: ["idle", "Draining"], inactive: ["fault", "Inactive"], "no nodes": ["fault", "No nodes"] };
 
+const SHARE = "Fair share: borrowed, as a part of what the cohort could lend, divided by the weight. 0 borrows nothing; of two the smaller comes first";
+
 export function render(page) {
   const { known, route } = page;
   const denied = page.live.hello?.denied?.queues;
@@ -29,7 +31,7 @@ export function render(page) {
       <ul class="legend"><li><i class="swatch bar-own"></i>own quota used</li><li><i class="swatch bar-borrowed"></i>borrowed</li><li><i class="swatch mark"></i>nominal quota</li><li><i class="swatch mark-guarantee"></i>never lent</li></ul></div>
     <section class="panel flush" aria-label="Queues"><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="tree"><thead><tr>
       <th scope="col">Queue</th><th scope="col" class="less">State</th><th scope="col" class="wide">${short(chosen ?? "")} used of nominal</th><th scope="col" class="number">Used</th><th scope="col" class="number">Nominal</th>
-      <th scope="col" class="number">Borrowed</th><th scope="col" class="number less" title="What it could take now, with all it may borrow">Available</th><th scope="col" class="number less" title="Weighted share of fair sharing: 0 borrows nothing">Share</th><th scope="col" class="number less" title="Workloads with a pod that runs">Running</th><th scope="col" class="number">Waiting</th>
+      <th scope="col" class="number" title="Beyond its own quota. What queues borrow of each other is no loan to their cohort, so a cohort's own stands in its title">Borrowed</th><th scope="col" class="number less" title="What it could take now, with all it may borrow: 0 where it is stopped, inactive or without nodes">Available</th><th scope="col" class="number less" title=${SHARE}>Share</th><th scope="col" class="number less" title="Workloads with a pod that runs">Running</th><th scope="col" class="number">Waiting</th>
     </tr></thead><tbody>${rows.map((row) => line(row, chosen))}</tbody></table></div></section>`;
 }
 
@@ -43,8 +45,8 @@ function line(row, chosen) {
     <td class="less">${queue ? badge(kind, word, (row.problems ?? []).join("\n")) : nothing}</td>
     <td class="wide">${has.known ? quotaDrawn(has) : nothing}</td>
     <td class="number">${has.known ? quantity(chosen, has.used) : "–"}</td><td class="number muted">${has.known ? quantity(chosen, has.nominal) : "–"}${has.own ? html`<small>${quantity(chosen, has.own)} its own</small>` : nothing}${has.guaranteed ? html`<small>${quantity(chosen, has.guaranteed)} never lent</small>` : nothing}</td>
-    <td class="number ${has.borrowed ? "borrowed" : "muted"}">${has.known ? quantity(chosen, has.borrowed) : "–"}</td><td class="number less">${has.known && queue ? quantity(chosen, has.available) : ""}</td>
-    <td class="number less">${row.share === undefined || row.share === null ? "–" : amount(row.share / 1000)}</td>
+    <td class="number ${queue && has.borrowed ? "borrowed" : "muted"}" title=${queue || !has.known ? "" : `The cohort has borrowed ${quantity(chosen, has.borrowed)} from outside; its queues borrow of each other, too`}>${has.known && queue ? quantity(chosen, has.borrowed) : "–"}</td><td class="number less">${has.known && queue ? quantity(chosen, has.available) : ""}</td>
+    <td class="number less" title=${SHARE}>${row.share === undefined || row.share === null ? "–" : amount(row.share / 1000)}</td>
     <td class="number less">${running(row)}${row.admittedWithoutPods ? html`<small title=${withoutPods(row)}>of ${count(row.running + row.admittedWithoutPods)} admitted</small>` : nothing}</td>
     <td class="number">${row.pending && queue ? link(["pending"], { queue: row.name }, count(row.pending)) : count(row.pending ?? 0)}</td></tr>`;
 }
@@ -79,7 +81,7 @@ function one(page, row) {
     <dl class="figures">
       ${figure("Running", running(row), row.admittedWithoutPods ? withoutPods(row) : plural(row.reserving, "workload holds", "workloads hold") + " quota")}
       <div class="figure"><dt>Waiting</dt><dd><b>${link(["pending"], { queue: row.name }, count(row.pending))}</b> <span>${row.parked ? `${count(row.parked)} until something changes` : ""}</span></dd></div>
-      ${figure("Fair share", row.share === null ? "–" : amount(row.share / 1000), row.share ? "of what it may borrow, by weight" : "borrows nothing")}
+      ${figure("Fair share", row.share === null ? "–" : amount(row.share / 1000), row.share ? "borrowed, of what the cohort could lend, by weight" : "borrows nothing")}
       ${figure("Weight", amount(row.weight), "")}
       ${figure("Order", row.strategy === "StrictFIFO" ? "strict" : "best effort", row.strategy)}
     </dl>

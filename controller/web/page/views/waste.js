@@ -1,7 +1,7 @@
 /** What is held and does nothing, what nobody holds, and what could be done about it. */
 
 import { html, nothing } from "../lit.js";
-import { empty, fetched, figure, link, panel, time, workloadLink } from "../parts/ui.js";
+import { empty, fetched, figure, link, panel, said, time, workloadLink } from "../parts/ui.js";
 import { count, duration, percent, plural, product } from "../pure/format.js";
 
 export const title = () => "Waste";
@@ -23,7 +23,7 @@ function shown(page, data) {
       ${figure("Advice", count(data.advice.length), "")}
     </dl>
     ${data.measured ? nothing : html`<p class="note">${data.why}</p>`}
-    ${panel("What to do", data.advice.length ? html`<ul class="advice">${data.advice.map((each) => html`<li><p>${each.sentence}</p>${each.workload ? html`<p>${workloadLink(each.workload, each.hidden)}</p>` : nothing}</li>`)}</ul>`
+    ${panel("What to do", data.advice.length ? html`<ul class="advice">${data.advice.map((each) => html`<li><p>${said(each.sentence)}</p>${each.workload ? html`<p>${workloadLink(each.workload, each.hidden)}</p>` : nothing}</li>`)}</ul>`
       : empty("No advice", data.measured ? "No workload asks for more than it uses." : "Advice comes from what was measured, and nothing measures here."))}
     ${data.measured ? panel("Held and idle, the longest first", idle.length ? table(["GPU", "Product", "Held by", "Busy", "Idle since"], idle.slice(0, MOST).map((each) => [
       gpu(each), product(each.product), each.workload ? workloadLink(each.workload, each.hidden) : workloadLink(each.pod, true), percent(each.busy), time(each.since, page.now)]), idle.length)

@@ -2,7 +2,7 @@
 
 import { post } from "../api.js";
 import { html, nothing } from "../lit.js";
-import { badge, choice, empty, panel, workloadLink } from "../parts/ui.js";
+import { badge, choice, empty, panel, said, workloadLink } from "../parts/ui.js";
 import { amount, count, plural, resource as short } from "../pure/format.js";
 import { namespaceIn } from "../pure/manifest.js";
 
@@ -108,11 +108,11 @@ function outcome() {
       <tr><th scope="row">Admitted</th><td class="number">${count(found.present.admitted)}</td><td class="number">${delta(found.present.admitted, found.simulated.admitted)}</td></tr>
       <tr><th scope="row">Waiting</th><td class="number">${count(found.present.pending)}</td><td class="number">${delta(found.present.pending, found.simulated.pending)}</td></tr></tbody></table>
     ${found.warnings.map((warning) => html`<p class="note warn">${warning}</p>`)}
-    ${found.arrived.length ? html`<h3>What was submitted</h3><ul class="outcomes">${found.arrived.map((each) => html`<li><p>${state(each.state)} <b>${each.workload}</b></p>${each.why ? html`<p>${each.why}</p>` : nothing}${each.changes?.length ? html`<p class="muted">What would let it start now</p><ul class="plain">${each.changes.map((sentence) => html`<li>${sentence}</li>`)}</ul>` : nothing}</li>`)}</ul>` : nothing}
+    ${found.arrived.length ? html`<h3>What was submitted</h3><ul class="outcomes">${found.arrived.map((each) => html`<li><p>${state(each.state)} <b>${each.workload}</b></p>${each.why ? html`<p>${said(each.why)}</p>` : nothing}${each.changes?.length ? html`<p class="muted">What would let it start now</p><ul class="plain">${each.changes.map((sentence) => html`<li>${said(sentence)}</li>`)}</ul>` : nothing}</li>`)}</ul>` : nothing}
     ${queues.length ? html`<h3>Queues that change</h3><table class="small"><thead><tr><th scope="col">Queue</th><th scope="col" class="number">Admitted</th><th scope="col" class="number">Waiting</th></tr></thead>
       <tbody>${queues.map((row) => html`<tr><td>${row.name}</td><td class="number">${count(row.present.admitted)} → ${count(row.simulated.admitted)}</td><td class="number">${count(row.present.pending)} → ${count(row.simulated.pending)}</td></tr>`)}</tbody></table>` : nothing}
     <h3>Workloads that change</h3>
-    ${found.changes.length ? html`<ul class="outcomes">${found.changes.map((each) => html`<li><p>${workloadLink(each.workload, each.hidden)} ${state(each.before)} → ${state(each.after)}</p>${each.why ? html`<p class="muted">${each.why}</p>` : nothing}</li>`)}</ul>` : html`<p class="muted">None: all others go on as they are.</p>`}
+    ${found.changes.length ? html`<ul class="outcomes">${found.changes.map((each) => html`<li><p>${workloadLink(each.workload, each.hidden)} ${state(each.before)} → ${state(each.after)}</p>${each.why ? html`<p class="muted">${said(each.why)}</p>` : nothing}</li>`)}</ul>` : html`<p class="muted">None: all others go on as they are.</p>`}
     <p class="muted">${found.note} ${`Took ${amount(found.tookS)} s.`}</p>`;
 }
 

@@ -3,7 +3,7 @@
 import { html, nothing } from "../lit.js";
 import "../parts/fleetmap.js";
 import { history } from "../parts/history.js";
-import { bar, empty, fetched, figure, lasting, link, panel, time, workloadLink } from "../parts/ui.js";
+import { bar, empty, fetched, figure, lasting, link, panel, said, time, workloadLink } from "../parts/ui.js";
 import { absolute, amount, count, percent, plural, range, resource } from "../pure/format.js";
 import { holderName } from "../pure/model.js";
 import { timeline } from "../pure/timeline.js";
@@ -29,7 +29,7 @@ function shown(page, data, namespace) {
       <div class="figure"><dt>Queue</dt><dd><b>${data.clusterQueue ? link(["queues", data.clusterQueue], {}, data.clusterQueue) : "none"}</b></dd></div>
       ${figure("Priority", count(data.priority))}
       ${data.position === null || data.position === undefined ? nothing : figure("Place in the queue", count(data.position + 1), data.position ? "" : "the next")}
-      ${waits ? figure("Expected start", start(data.forecast), data.forecast?.never ? data.forecast.never : data.forecast?.ahead ? `${plural(data.forecast.ahead, "workload")} ahead` : "") : figure("GPUs", count(data.gpus.length), plural(new Set(data.gpus.map((gpu) => gpu.node)).size, "node"))}
+      ${waits ? figure("Expected start", start(data.forecast), data.forecast?.never ? data.forecast.never : data.forecast?.notBefore ? `not before ${data.forecast.notBefore}` : data.forecast?.ahead ? `${plural(data.forecast.ahead, "workload")} ahead` : "") : figure("GPUs", count(data.gpus.length), plural(new Set(data.gpus.map((gpu) => gpu.node)).size, "node"))}
     </dl>
     ${waits ? why(page, data, decision) : nothing}
     ${pods(page, data.pods)}
@@ -42,6 +42,7 @@ function shown(page, data, namespace) {
 
 function start(forecast) {
   if (forecast?.never) return "never";
+  if (forecast?.notBefore) return "not yet";
   return forecast && forecast.from !== null ? range(forecast.from, forecast.to) : "not known";
 }
 
@@ -49,7 +50,7 @@ function why(page, data, decision) {
   const rows = decision?.wouldAdmit?.resources ?? [];
   const holders = rows.flatMap((row) => (row.heldBy ?? []).map((each) => ({ ...each, resource: row.resource })));
   return panel("Why it waits", html`
-    <p class="lead">${data.blocked?.sentence ?? decision?.sentence ?? "It has not been tried yet."}</p>
+    <p class="lead">${said(data.blocked?.sentence ?? decision?.sentence ?? "It has not been tried yet.")}</p>
     ${changes(data)}
     ${data.forecast?.never ? nothing : before(data.forecast?.before ?? [], data.forecast?.ahead ?? 0)}
     ${(data.forecast?.assumes ?? []).length ? html`<details><summary>What the expected start assumes</summary><ul class="plain">${data.forecast.assumes.map((each) => html`<li>${each}</li>`)}</ul></details>` : nothing}
@@ -57,14 +58,14 @@ function why(page, data, decision) {
       <tbody>${rows.map((row) => html`<tr><td><code>${row.resource}</code></td><td class="number">${shownAmount(row.needed)}</td><td class="number">${shownAmount(row.available)}</td><td class="number lacking">${lacking(row)}</td><td class="number">${shownAmount(row.nominal)}</td><td class="number">${shownAmount(row.used)}</td><td class="number">${shownAmount(row.atMost)}</td></tr>`)}</tbody></table></div>` : nothing}
     ${holders.length ? html`<details><summary>Who holds it: ${plural(holders.length, "workload")}</summary><div class="scroll-x" tabindex="0" role="group" aria-label="Table"><table class="small"><thead><tr><th scope="col">Workload</th><th scope="col">Queue</th><th scope="col" class="number">Holds</th><th scope="col" class="number">Priority</th></tr></thead>
       <tbody>${holders.slice(0, 100).map((each) => html`<tr><td>${workloadLink(each.workload, each.hidden)}</td><td>${each.clusterQueue ?? each.queue}</td><td class="number">${shownAmount(each.amount)} ${resource(each.resource)}</td><td class="number">${count(each.priority)}</td></tr>`)}</tbody></table></div></details>` : nothing}
-    ${(decision?.details ?? []).length ? html`<details><summary>What was tried</summary><pre>${decision.details.join("\n")}</pre></details>` : nothing}`, nothing, "why-panel");
+    ${(decision?.details ?? []).length ? html`<details><summary>What was tried</summary><pre>${said(decision.details.join("\n"))}</pre></details>` : nothing}`, nothing, "why-panel");
 }
 
 /** The smallest change first; others where the server tells some. */
 function changes(data) {
   const all = data.forecast?.changes?.length ? data.forecast.changes.map((each) => each.sentence) : [data.change].filter(Boolean);
   if (!all.length) return nothing;
-  return html`<div class="change"><h3>What would start it now</h3><ul class="plain">${all.map((sentence) => html`<li>${sentence}</li>`)}</ul></div>`;
+  return html`<div class="change"><h3>What would start it now</h3><ul class="plain">${all.map((sentence) => html`<li>${said(sentence)}</li>`)}</ul></div>`;
 }
 
 function before(rows, ahead) {
@@ -102,9 +103,9 @@ function story(page, data) {
   if (!steps.length) return empty("No story yet", "What is decided about it is kept from when this controller began to lead.");
   return html`<ol class="timeline">${steps.map((step) => html`<li class="is-${step.kind}">
     <p><b>${step.title}</b>${step.times > 1 ? html` <span class="muted">${count(step.times)} times, last ${time(step.until, page.now)}</span>` : nothing} <span class="when" title=${absolute(step.at)}>${time(step.at, page.now)}</span></p>
-    ${step.text ? html`<p>${step.text}</p>` : nothing}
+    ${step.text ? html`<p>${said(step.text)}</p>` : nothing}
     ${(step.preempts ?? []).map((each) => html`<p class="why">preempts ${workloadLink(each.workload, !each.workload?.includes("/"))}</p>`)}
-    ${step.details.length ? html`<details><summary>In numbers</summary><pre>${step.details.join("\n")}</pre></details>` : nothing}
+    ${step.details.length ? html`<details><summary>In numbers</summary><pre>${said(step.details.join("\n"))}</pre></details>` : nothing}
   </li>`)}</ol>`;
 }
 

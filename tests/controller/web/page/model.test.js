@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { chart, niceTop } from "./pure/chart.js";
 import { fabric, linkWords } from "./pure/fabric.js";
-import { gpuOf, holderName, jobsOf, nodeOf, ofResource, queueOfHolder, resourcesOf } from "./pure/model.js";
+import { called, gpuOf, holderName, jobsOf, nodeOf, ofResource, queueOfHolder, resourcesOf } from "./pure/model.js";
 import { namespaceIn } from "./pure/manifest.js";
 import { formatRoute, parseRoute } from "./pure/route.js";
 import { heldShare, isOut, isUsed, matches, STATES, totals, wordsOf } from "./pure/tiles.js";
@@ -152,4 +152,12 @@ test("a series with gaps is drawn in pieces under a round top", () => {
   assert.equal(drawn.top, 4);
   assert.deepEqual([0, 3, 70, 900, 1001].map(niceTop), [1, 4, 80, 1000, 2000]);
   assert.deepEqual(chart([{ name: "used", points: [] }], 300, 100).lines, []);
+});
+
+test("a sentence calls workloads by the names of their jobs, whether they run or wait", () => {
+  const rows = (key, job, hidden = false) => new Map([[key, { workload: key, job, hidden }]]);
+  const jobs = jobsOf(rows("research/job-llm-4f1c2", "llm"), rows("research/job-evaluation-665e1", "evaluation"), rows("x/job-y-1", "y", true));
+  assert.equal(called("When research/job-llm-4f1c2 (8 nvidia.com/gpu) ends, after research/job-evaluation-665e1.", jobs), "When research/llm (8 nvidia.com/gpu) ends, after research/evaluation.");
+  assert.equal(called("x/job-y-1 and research/job-llm-4f1c", jobs), "x/job-y-1 and research/job-llm-4f1c");
+  assert.equal(called(undefined, jobs), "");
 });

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from controller import core
+from controller.watching.kinds import LOCAL_QUEUES
 from controller.writing import queuestatus
 from failpoints.names import Failpoint
 from tests.failpoints.test_routines import lived
-from tests.support.failpoints.acts import ACTS
-from tests.support.failpoints.cluster import Act
+from tests.support.failpoints.acts import ACTS, PRIORITY, job, runs, workload
+from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Dead
 from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.furtheracts import FURTHER
 from tests.support.failpoints.late import LateCluster, of_the_controller, table
@@ -50,6 +51,33 @@ async def test_what_a_former_leader_had_sent_changes_nothing_when_it_comes(
         assert here.findings() == ()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_late_admission_of_a_workload_that_still_waits_is_the_harm_that_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next leader has given the quota away and has not written the Workload: nothing tells the API server."""
+    monkeypatch.setattr(core, "_LONGEST_S", 0.02)
+    async with Wire(monkeypatch) as server:
+        here = LateCluster(server, Deaths(monkeypatch), CONFIG.replace("{after: 0s", "{after: 30s"))
+        await here.start()
+        here.make(LOCAL_QUEUES, "held", TEAM, spec={"clusterQueue": "cq", "stopPolicy": "Hold"})
+        job(here, "high", 3, runs_s=None, queue="held", labels={PRIORITY: "urgent"})
+        await here.until(lambda: bool(workload(here, "high")), "the urgent job waits")
+        server.keeps, server.on_kept = Failpoint.ADMITTED, here.deaths.die
+        job(here, "low", 4, runs_s=None)
+        with pytest.raises(Dead):
+            await here.until(lambda: runs(here, "low", 4), "never")
+        await here.bury()
+        server.cuts = False
+        server.merge(LOCAL_QUEUES, "held", {"spec": {"stopPolicy": "None"}}, namespace=TEAM)
+        await here.start()
+        await here.until(lambda: runs(here, "high", 3), "the urgent job runs")
+        assert server.kept is not None
+        assert server.arrives(server.kept) == 200
+        await here.stop()
+        assert "over-quota" in {found.rule for found in here.findings()}
+
+
 @pytest.mark.parametrize("routine", OF_THE_API, ids=lambda routine: routine.name.replace(" ", "-"))
 async def test_what_a_former_process_had_sent_is_right_again_after_the_next(
     routine: Routine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -65,6 +93,7 @@ async def test_what_a_former_process_had_sent_is_right_again_after_the_next(
             server.keeps, server.on_kept = failpoint, deaths.die
             assert not await lived(scene, routine, deaths), f"{failpoint} was never written"
             deaths.life()
+            server.cuts = False
             assert await lived(scene, routine, deaths)
             assert server.kept is not None
             holds(server.sent, failpoint, [server.arrives(server.kept)])

@@ -68,6 +68,7 @@ class LateCluster(KilledCluster):
             stage.deed()
             if not await self._ends(stage, last=stage is stages[-1]):
                 await self.bury()
+                wire.cuts = False
                 await self.start()
                 await self.until(stage.until, f"{stage.what} after {failpoint} was kept back")
             if wire.kept is not None:

@@ -82,6 +82,10 @@ class Wire(FakeApiServer):
         self.sent: list[Sent] = []
         self.keeps: Failpoint | None = None
         self.kept: Sent | None = None
+        self.cuts = False
+        """From the kept write on no write comes through, until the test has seen its sender end: aiohttp itself sends a
+        PUT once more where a connection was cut.
+        """
         self.on_kept: Callable[[], object] = lambda: None
         opened = Client._open
 
@@ -102,8 +106,9 @@ class Wire(FakeApiServer):
         sent = Sent(request.method, request.path, request.content_type, dict(request.query), Failpoint(name), body)
         self.sent.append(sent)
         if sent.failpoint is self.keeps and self.kept is None and not sent.says_nothing:
-            self.kept = sent
+            self.kept, self.cuts = sent, True
             self.on_kept()
+        if self.cuts:
             assert request.transport is not None
             request.transport.abort()
             return web.Response(status=500)

@@ -16,16 +16,18 @@ from controller.writing.workloadwrites import Stamped
 from failpoints.names import Failpoint
 from inventory.api.names import GPU_FAILURE_ACTIONS
 from kube.client import Client
-from kube.errors import NotFoundError
+from kube.errors import KubeError, NotFoundError
 from kube.resources import LEASES
-from kube.writing.writes import Abandoned, Outcome, Verb, Write, Written
+from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Verb, Write, Written
 
 log = logging.getLogger(__name__)
 
 NAME: Final = "tessera-gpu-failures"
+_TRIES: Final = 3
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
     annotations: dict[str, str] = {}
 
 
@@ -34,8 +36,8 @@ class _Lease(msgspec.Struct):
 
 
 class GpuFailureRecord:
-    """Reads and writes the record. ``namespace`` is the controller's own. The annotation has one writer, the leader: it
-    is replaced as a whole.
+    """Reads and writes the record. ``namespace`` is the controller's own. The annotation has one writer, the leader: it is replaced as a whole, on
+    top of the version that was read or written last, so that a former leader's record does not come after a newer one.
     """
 
     def __init__(
@@ -45,36 +47,39 @@ class GpuFailureRecord:
         self._put = put
         self._namespace = namespace
         self._warned = False
+        self._version = ""
+        """The version of the Lease; empty while there is none."""
 
     async def read(self) -> RecentActions:
         """The recorded actions. Raises KubeError. An annotation that cannot be decoded counts as empty."""
-        try:
-            lease = await self._client.get(LEASES, NAME, _Lease, namespace=self._namespace)
-        except NotFoundError:
-            return RecentActions()
+        lease = await self._look()
         try:
             return msgspec.json.decode(lease.metadata.annotations.get(GPU_FAILURE_ACTIONS, "{}"), type=RecentActions)
         except msgspec.MsgspecError as error:
             log.warning("lease %s/%s: %s: %s; it counts as empty", self._namespace, NAME, GPU_FAILURE_ACTIONS, error)
             return RecentActions()
 
+    async def _look(self) -> _Lease:
+        try:
+            lease = await self._client.get(LEASES, NAME, _Lease, namespace=self._namespace)
+        except NotFoundError:
+            lease = _Lease()
+        self._version = lease.metadata.resource_version
+        return lease
+
     async def write(self, recent: RecentActions) -> bool:
-        """Writes the record. False if this replica does not lead any more. A record that cannot be written is logged
-        once.
-        """
-        annotations = {GPU_FAILURE_ACTIONS: msgspec.json.encode(recent).decode()}
-        metadata = {"name": NAME, "namespace": self._namespace, "annotations": annotations}
-        body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata}
-        write: Write[Any] = Write(
-            verb=Verb.APPLY,
-            resource=LEASES,
-            namespace=self._namespace,
-            name=NAME,
-            body=body,
-            kind=Stamped,
-            failpoint=Failpoint.GPU_FAILURE_RECORD,
-        )
-        outcome = await self._put(write)
+        """Writes the record. False if this replica does not lead any more. A record that cannot be written is logged once."""
+        outcome = await self._put(self._write(recent))
+        for _ in range(_TRIES):
+            if not isinstance(outcome, Conflicted | Missing):
+                break
+            try:
+                await self._look()  # somebody else has changed the Lease, or deleted it: what is to be recorded is ours
+            except KubeError:
+                break
+            outcome = await self._put(self._write(recent))
+        if isinstance(outcome, Written) and outcome.object is not None:
+            self._version = outcome.object.metadata.resource_version
         if not isinstance(outcome, Written | Abandoned) and not self._warned:
             self._warned = True
             log.warning(
@@ -84,3 +89,18 @@ class GpuFailureRecord:
                 getattr(outcome, "error", outcome),
             )
         return not isinstance(outcome, Abandoned)
+
+    def _write(self, recent: RecentActions) -> Write[Any]:
+        annotations = {GPU_FAILURE_ACTIONS: msgspec.json.encode(recent).decode()}
+        metadata = {"name": NAME, "namespace": self._namespace, "annotations": annotations}
+        if self._version:
+            metadata["resourceVersion"] = self._version
+        return Write(
+            verb=Verb.MERGE_PATCH if self._version else Verb.CREATE,
+            resource=LEASES,
+            namespace=self._namespace,
+            name=NAME,
+            body={"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata},
+            kind=Stamped,
+            failpoint=Failpoint.GPU_FAILURE_RECORD,
+        )

@@ -81,6 +81,7 @@ class PodOnHost(Struct, frozen=True, gc=False):
     state: PodState
     pod_set: str = ""
     placed: bool = False
+    uid: str = ""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -219,6 +220,11 @@ class NodeFailures:
             if pod.state is PodState.WAITING:
                 waiting.setdefault(pod.workload, {}).setdefault(pod.host, set()).add(name)
         assert waiting == self._waiting, "the index of pods that wait has drifted"
+
+    def uid(self, pod: str) -> str:
+        """Of the pod of that ``namespace/name``; empty where it is gone."""
+        found = self._pods.get(pod)
+        return "" if found is None else found.uid
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

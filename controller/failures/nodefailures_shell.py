@@ -144,9 +144,10 @@ class NodeFailureController:
             self._later[key] = now_s + _TOGETHER_S
             return
         before, hosts = kept.workload, verdict.unhealthy[:_MOST_NAMED]
+        stuck = {pod: self.failures.uid(pod) for pod in verdict.stuck}
         named = tuple(UnhealthyNode(name=host) for host in hosts)
         if named == before.status.unhealthy_nodes and not verdict.evict:
-            self._fail(verdict.stuck, hosts)
+            self._fail(stuck, hosts)
             return
         if verdict.evict:
             after = evicted(before, reasons.NODE_FAILURES, sentence(hosts), now_s=now_s)
@@ -161,15 +162,16 @@ class NodeFailureController:
             if result is Result.WRITTEN:
                 if hosts:
                     self._tell((event,))
-                self._fail(() if verdict.evict else verdict.stuck, hosts)
+                self._fail({} if verdict.evict else stuck, hosts)
             elif result is not Result.GONE:
                 self._later[key] = self._clock.wall() + _AGAIN_S
                 self._event.set()
 
         self._writes.status(kept, after, then, Failpoint.NODE_FAILURE)
 
-    def _fail(self, pods: tuple[str, ...], hosts: tuple[str, ...]) -> None:
-        for name in pods:
+    def _fail(self, pods: dict[str, str], hosts: tuple[str, ...]) -> None:
+        """``pods``: uids by ``namespace/name``. Another pod of the name, which may be well, is not failed."""
+        for name, uid in pods.items():
             namespace, _, pod = name.partition("/")
             message = f"Assigned to {', '.join(hosts) or 'a node'}, which was lost"
             status = {"phase": "Failed", "reason": UNHEALTHY_NODE, "message": message}
@@ -180,7 +182,7 @@ class NodeFailureController:
                     namespace=namespace,
                     name=pod,
                     subresource="status",
-                    body={"status": status},
+                    body={"metadata": {"uid": uid}, "status": status},
                     kind=Stamped,
                     slot=UNHEALTHY_NODE,
                     failpoint=Failpoint.POD_NODE_FAILURE,
@@ -277,7 +279,7 @@ def pod_on_host(pod: Pod) -> PodOnHost | None:
     if state is None:
         return None
     pod_set = pod.metadata.labels.get(names.POD_SET, "")
-    return PodOnHost(key, host, state, pod_set, asks_for_topology(pod))
+    return PodOnHost(key, host, state, pod_set, asks_for_topology(pod), pod.metadata.uid)
 
 
 def _state(pod: Pod) -> PodState | None:

@@ -33,6 +33,14 @@ class Patch(Struct, frozen=True, kw_only=True):
     subresource: Literal["", "status"] = ""
 
 
+def tie(job: Json) -> Json:
+    """The metadata of a patch that holds for the job as it was seen, and for no other state of it.
+
+    Without the version, the stop of a former leader that arrives late would stop a job that runs again.
+    """
+    return {key: text(job, "metadata", key) for key in ("uid", "resourceVersion")}
+
+
 class Outcome(Struct, frozen=True, kw_only=True):
     """How a job ended."""
 

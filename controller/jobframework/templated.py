@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.jobframework.kind import KindDefaults, Outcome, Patch
+from controller.jobframework.kind import KindDefaults, Outcome, Patch, tie
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.podsets import (
     JobPodSet,
@@ -215,7 +215,7 @@ class TemplatedKind(KindDefaults, ABC):
         return any(is_started(written[name], originals.get(name, {})) for name in marked)
 
     def suspend(self, job: Json) -> Patch:
-        return Patch(body={"metadata": {"uid": text(job, "metadata", "uid")}, **nested(self.suspend_path, True)})
+        return Patch(body={"metadata": tie(job), **nested(self.suspend_path, True)})
 
     def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
         slots, originals = self.slots(job), workload.templates()
@@ -364,5 +364,4 @@ def _names(slots: tuple[Slot, ...]) -> list[str]:
 def _tied(job: Json, wanted: Json) -> Patch:
     """The patch to ``wanted`` that applies only to the job as it was seen."""
     patch = difference(job, wanted)
-    version = {key: text(job, "metadata", key) for key in ("uid", "resourceVersion")}
-    return Patch(body={**patch, "metadata": {**patch.get("metadata", {}), **version}})
+    return Patch(body={**patch, "metadata": {**patch.get("metadata", {}), **tie(job)}})

@@ -13,7 +13,7 @@ from typing import Final
 
 from controller.jobframework import names
 from controller.jobframework.growing import batch_minimum, begins_with
-from controller.jobframework.kind import Ending, KindDefaults, Outcome, Patch, Review, refused
+from controller.jobframework.kind import Ending, KindDefaults, Outcome, Patch, Review, refused, tie
 from controller.jobframework.marks import is_elastic
 from controller.jobframework.podsets import (
     JobPodSet,
@@ -154,7 +154,7 @@ class BatchJob(KindDefaults):
         return FULL_PARALLELISM in annotations(job)
 
     def suspend(self, job: Json) -> Patch:
-        return Patch(body={"metadata": {"uid": text(job, "metadata", "uid")}, "spec": {"suspend": True}})
+        return Patch(body={"metadata": tie(job), "spec": {"suspend": True}})
 
     def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
         original = _original(workload)

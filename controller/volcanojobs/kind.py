@@ -16,7 +16,7 @@ from typing import Final
 from controller.engine.model.gangshape import GangShape
 from controller.engine.model.gangshape import written as shape_written
 from controller.jobframework import names
-from controller.jobframework.kind import Outcome, Patch
+from controller.jobframework.kind import Outcome, Patch, tie
 from controller.jobframework.marks import is_elastic, queue_name
 from controller.jobframework.podsets import JobPodSet, PodSetInfo, SeenWorkload, StartConflictError
 from controller.jobframework.raw import JobError, Json, annotations, labels, sequence, text
@@ -159,7 +159,7 @@ class VolcanoJobKind(TemplatedKind):
         return is_placed(job)
 
     def suspend(self, job: Json) -> Patch:
-        return Patch(body={"metadata": {"uid": text(job, "metadata", "uid"), "annotations": {PLACEMENT: None}}})
+        return Patch(body={"metadata": {**tie(job), "annotations": {PLACEMENT: None}}})
 
     def start(self, job: Json, workload: SeenWorkload, infos: tuple[PodSetInfo, ...]) -> tuple[Patch, ...]:
         if not self.is_stopped(job):
@@ -171,8 +171,7 @@ class VolcanoJobKind(TemplatedKind):
                 f"found {', '.join(given) or 'none'}"
             )
         placed: Placement = {name: TaskPlacement(info=given[name]) for name in tasks}
-        version = {key: text(job, "metadata", key) for key in ("uid", "resourceVersion")}
-        return (Patch(body={"metadata": {**version, "annotations": {PLACEMENT: written(placed)}}}),)
+        return (Patch(body={"metadata": {**tie(job), "annotations": {PLACEMENT: written(placed)}}}),)
 
     def stop(self, job: Json, _workload: SeenWorkload | None) -> tuple[Patch, ...]:
         return () if self.is_suspended(job) else (self.suspend(job),)

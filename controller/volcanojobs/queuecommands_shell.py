@@ -82,7 +82,7 @@ class QueueCommandController:
         command: VolcanoCommand = entry.object
         found = self._feeds[VOLCANO_QUEUES].get(ObjectKey("", command.target.name))
         if found is not None and command.action in _STATES:
-            await self._set(command, found.object, found.uid)
+            await self._set(command, found.object, {"uid": found.uid, "resourceVersion": found.resource_version})
         meta = {"namespace": key.namespace, "name": key.name}
         outcome = await self._writer.put(
             stamped_write(Verb.DELETE, VOLCANO_COMMANDS, meta, entry.uid, Failpoint.VOLCANO_COMMAND)
@@ -90,29 +90,28 @@ class QueueCommandController:
         if not isinstance(outcome, Written | Missing | Conflicted):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
-    async def _set(self, command: VolcanoCommand, queue: VolcanoQueue, uid: str) -> None:
+    async def _set(self, command: VolcanoCommand, queue: VolcanoQueue, tied: dict[str, str]) -> None:
+        """``tied``: the uid and version of ``queue``. A former leader's write that is late must not close it again."""
         name, opens = queue.metadata.name, command.action == "OpenQueue"
-        about = ObjectReference(VOLCANO_QUEUE, "Queue", name, uid, "")
+        about = ObjectReference(VOLCANO_QUEUE, "Queue", name, tied["uid"], "")
         if opens and (above := closed_above(queue, self._find)) is not None:
             wanted = f"found {above.metadata.name!r}, which is {above.status.state}, expected an open Queue"
             self._tell(about, "Warning", command.action, f"The queue stays closed: spec.parent: {wanted}")
             return
         if queue.closed_by_parent:
-            # The state is the Queue's own from now on: it must not follow the state of its parent.
-            body = {"metadata": {"uid": uid, "annotations": {CLOSED_BY_PARENT: "false"}}}
-            await written(self._writer, _patch(name, body))
+            # From now on the state is its own: it must not follow the one above.
+            body = {"metadata": {**tied, "annotations": {CLOSED_BY_PARENT: "false"}}}
+            answer = await written(self._writer, _patch(name, body))
+            if answer is not None:
+                tied = {**tied, "resourceVersion": answer.metadata.resource_version}
         state = state_after(command.action, queue)
         if state is not None:
-            await written(self._writer, _patch(name, _status(uid, state), "status"))
+            await written(self._writer, _patch(name, {"metadata": tied, "status": {"state": state}}, "status"))
             self._tell(about, "Normal", command.action, command.message or f"The queue is {state}")
 
     def _find(self, name: str) -> VolcanoQueue | None:
         entry = self._feeds[VOLCANO_QUEUES].get(ObjectKey("", name))
         return None if entry is None else entry.object
-
-
-def _status(uid: str, state: str) -> dict[str, Any]:
-    return {"metadata": {"uid": uid}, "status": {"state": state}}
 
 
 def _patch(name: str, body: dict[str, Any], subresource: str | None = None) -> Write[Stamped]:

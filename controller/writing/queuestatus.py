@@ -6,8 +6,10 @@ nothing is pending there is no such admission: a queue that has emptied says so 
 LocalQueues.
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from controller.engine.conditions.status import moment
@@ -33,7 +35,7 @@ from controller.writing.workloadwrites import Stamped, status_write
 from failpoints.names import Failpoint
 from inventory.api.names import QUEUE_USAGE
 from kube.resources import Resource
-from kube.writing.writes import Verb, Write
+from kube.writing.writes import Conflicted, Outcome, Verb, Write
 
 PERIOD_S: Final = 1.0
 _DRAINED_S: Final = 0.1
@@ -161,29 +163,38 @@ class QueueStatuses:
         if self._emptied and not len(self._engine.state.queues):
             self._write_emptied()
         while self._unsent and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
-            key, (since_s, write) = next(iter(self._unsent.items()))
+            key, (since_s, _) = next(iter(self._unsent.items()))
             if self._backlog() > _BACKLOG and now_s - since_s < _LATEST_S:
                 return
-            self._unsend(key)
             self._allowance.take()
-            self._put(write)
+            self._send_now(key)
         while self._records and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
             name = next(iter(self._records))
             text = self._records.pop(name)
-            if (KAI_QUEUES, "", name) in self._foreign:
+            if (owner := self._foreign.get((KAI_QUEUES, "", name))) is not None:
                 self._allowance.take()
-                self._put(_annotation(KAI_QUEUES, name, QUEUE_USAGE, text, Failpoint.QUEUE_USAGE, slot="usage"))
+                tied = {"name": name, "uid": owner.metadata.uid}
+                self._put(_annotation(KAI_QUEUES, tied, QUEUE_USAGE, text, Failpoint.QUEUE_USAGE, slot="usage"))
 
     def _write_emptied(self) -> None:
         """Writes statuses of queues that have emptied: nothing is pending, so they delay no admission."""
         for key in sorted(self._emptied, key=lambda key: (key[0] is not CLUSTER_QUEUES, *key[1:])):
             if self._backlog() > _BACKLOG_EMPTIED:
                 return
-            self._put(self._unsend(key))
+            self._send_now(key)
 
-    def _unsend(self, key: _Key) -> Write[Any]:
+    def _answered(self, key: _Key, outcome: "asyncio.Future[Outcome[Any]]") -> None:
+        """What was not written on top of a newer version is compared with it."""
+        if isinstance(outcome.result(), Conflicted) and (owner := self._foreign.get(key)) is not None:
+            self._dirty = True
+            self._written[key] = to_json(owner.status)
+
+    def _send_now(self, key: _Key) -> None:
         self._emptied.discard(key)
-        return self._unsent.pop(key)[1]
+        _, write = self._unsent.pop(key)
+        answer = self._put(write)
+        if "metadata" in write.body:
+            answer.add_done_callback(partial(self._answered, key))
 
     def _compare(self, now_s: float) -> None:
         self._dirty, self._changes = False, self._engine.state.changes
@@ -222,11 +233,8 @@ class QueueStatuses:
         if late and self._allowance.left(now_s, len(self._written) / _ROUND_S) >= 1.0:
             self._marked[key] = now_s
             self._allowance.take()
-            self._put(
-                _annotation(
-                    VOLCANO_QUEUES, owner.metadata.name, CLOSED_BY_PARENT, wanted, Failpoint.QUEUE_CLOSED, slot="mark"
-                )
-            )
+            tied = {"name": owner.metadata.name, **_tie(owner)}
+            self._put(_annotation(VOLCANO_QUEUES, tied, CLOSED_BY_PARENT, wanted, Failpoint.QUEUE_CLOSED, slot="mark"))
 
     def _cluster_queue(self, state: QueueState, now_s: float) -> Json:
         """The status of a ClusterQueue. If all holders have one LocalQueue, the totals serve for its status too."""
@@ -322,9 +330,11 @@ class QueueStatuses:
             self._written[key] = {**known, **status}
             since_s, earlier = self._unsent.get(key, (self._next_s, None))
             merged = {**earlier.body["status"], **changes} if earlier is not None else changes
+            # The state of a Queue of Volcano is also a command's to set: it holds for the version it was read from.
+            tied = _tie(given) if "state" in merged else None
             self._unsent[key] = (
                 since_s,
-                status_write(resource, meta.namespace, meta.name, merged, Failpoint.QUEUE_STATUS),
+                status_write(resource, meta.namespace, meta.name, merged, Failpoint.QUEUE_STATUS, tied=tied),
             )
             if not status.get("reservingWorkloads", 1) and not status["pendingWorkloads"]:
                 if known.get("reservingWorkloads") or known.get("pendingWorkloads"):
@@ -333,12 +343,17 @@ class QueueStatuses:
                 self._emptied.discard(key)
 
 
-def _annotation(resource: Resource, name: str, key: str, value: str, failpoint: Failpoint, *, slot: str) -> Write[Any]:
+def _tie(given: KubernetesObject) -> Json:
+    return {"uid": given.metadata.uid, "resourceVersion": given.metadata.resource_version}
+
+
+def _annotation(resource: Resource, tied: Json, key: str, value: str, failpoint: Failpoint, *, slot: str) -> Write[Any]:
+    """``tied``: the name, and what else of the metadata it must have."""
     return Write(
         verb=Verb.MERGE_PATCH,
         resource=resource,
-        name=name,
-        body={"metadata": {"annotations": {key: value}}},
+        name=tied["name"],
+        body={"metadata": {**tied, "annotations": {key: value}}},
         kind=Stamped,
         slot=slot,
         failpoint=failpoint,

@@ -266,15 +266,19 @@ def _identity(uid: str, resource_version: str) -> dict[str, str]:
     return {"uid": uid, "resourceVersion": resource_version}
 
 
-def status_write(resource: Resource, namespace: str, name: str, status: Any, failpoint: Failpoint) -> Write[Stamped]:
-    """A merge patch of another kind's ``status``; a newer one replaces one that still waits."""
+def status_write(
+    resource: Resource, namespace: str, name: str, status: Any, failpoint: Failpoint, *, tied: Json | None = None
+) -> Write[Stamped]:
+    """A merge patch of another kind's ``status``; a newer one replaces one that still waits. ``tied``: the metadata
+    without which it does not hold.
+    """
     return Write(
         verb=Verb.MERGE_PATCH,
         resource=resource,
         namespace=namespace or None,
         name=name,
         subresource="status",
-        body={"status": status},
+        body={"status": status} if tied is None else {"metadata": tied, "status": status},
         kind=Stamped,
         slot="status",
         failpoint=failpoint,

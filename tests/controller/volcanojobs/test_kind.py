@@ -97,7 +97,11 @@ def test_a_start_is_an_annotation_and_a_stop_takes_it_away() -> None:
     assert not KIND.is_suspended(runs)
     assert KIND.is_suspended(job)
     assert KIND.stop(job, None) == ()
-    assert KIND.stop(runs, None)[0].body["metadata"] == {"uid": "u1", "annotations": {PLACEMENT: None}}
+    assert KIND.stop(runs, None)[0].body["metadata"] == {
+        "uid": "u1",
+        "resourceVersion": "1",
+        "annotations": {PLACEMENT: None},
+    }
 
 
 def test_a_job_is_stopped_when_its_status_counts_no_pod() -> None:

@@ -128,7 +128,7 @@ async def test_the_example_runs_in_a_queue_that_is_volcanos_own() -> None:
             becomes(scene, "Succeeded", "train-master-0")
             await eventually(lambda: phase(scene, "train") == "Completed", what="its policy completes it")
             await eventually(lambda: set(group_phases(scene).values()) == {"Completed"})
-            assert len(scene.server.written("podgroups")) <= 4
+            assert len(scene.server.written("podgroups")) <= 5, "one of them asks for the version"
 
 
 def made_uid(scene: Stage) -> str:

@@ -1,5 +1,7 @@
 """What ``kubectl get`` shows of Volcano's and KAI's Queues."""
 
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -15,7 +17,8 @@ from controller.writing.foreignstatus import loads, mark, status
 from controller.writing.pace import Pace
 from controller.writing.queuestatus import QueueStatuses
 from inventory.api.names import GPU_PERCENT, QUEUE_USAGE
-from kube.writing.writes import Write
+from kube.errors import ConflictError
+from kube.writing.writes import Conflicted, Write
 from tests.support.engine.foreignqueues import GPU, asks, kai_queue, volcano_queue, world
 from tests.support.engine.world import World, requesting, workload
 
@@ -151,13 +154,14 @@ def test_a_queue_of_another_system_or_below_none_closes_nothing() -> None:
 
 def test_the_mark_is_written_once_and_again_where_the_watch_does_not_show_it() -> None:
     lab, sent = world(volcano_queue("top", state="Closed"), below("Open")), list[Write[Any]]()
-    statuses = QueueStatuses(lab.engine, sent.append, pace=Pace(), backlog=lambda: 0)
+    statuses = QueueStatuses(lab.engine, unanswered(sent), pace=Pace(), backlog=lambda: 0)
     statuses.observed(VOLCANO_QUEUES, below("Open"))
 
     def marks(now_s: float) -> list[str]:
         sent.clear()
         statuses.write(now_s)
-        return [write.body["metadata"]["annotations"][CLOSED_BY_PARENT] for write in sent if "metadata" in write.body]
+        notes = [write.body["metadata"] for write in sent if write.subresource is None]
+        return [note["annotations"][CLOSED_BY_PARENT] for note in notes]
 
     assert marks(1000.0) == ["true"]
     assert marks(1001.0) == []
@@ -168,6 +172,40 @@ def test_the_mark_is_written_once_and_again_where_the_watch_does_not_show_it() -
     statuses.observed(VOLCANO_QUEUES, shown_)
     assert marks(1010.0) == []
     assert [write.body["status"]["state"] for write in sent] == ["Closed"]
+
+
+def test_the_state_of_a_volcano_queue_holds_for_the_version_it_was_read_from_and_is_looked_at_again() -> None:
+    """A command may have opened it since: then what is there now counts."""
+    lab, sent, answers = world(volcano_queue("q", state="Closing")), list[Write[Any]](), list[Future[Any]]()
+    statuses = QueueStatuses(lab.engine, unanswered(sent, answers), pace=Pace(), backlog=lambda: 0)
+    closing = volcano_queue("q", state="Closing")
+    statuses.observed(VOLCANO_QUEUES, closing)
+    statuses.write(1000.0)
+    (closed,) = sent
+    assert closed.body["status"]["state"] == "Closed"
+    meta = closing.metadata
+    assert closed.body["metadata"] == {"uid": meta.uid, "resourceVersion": meta.resource_version}
+    statuses.write(1010.0)
+    assert len(sent) == 1
+    answers[0].set_result(Conflicted(ConflictError("changed", status=409)))
+    statuses.write(1020.0)
+    assert [write.body["status"]["state"] for write in sent] == ["Closed", "Closed"]
+    opened = volcano_queue("q", state="Open")
+    lab.put(opened)
+    statuses.observed(VOLCANO_QUEUES, opened)
+    answers[1].set_result(Conflicted(ConflictError("changed", status=409)))
+    statuses.write(1030.0)
+    assert [write.body["status"].get("state") for write in sent[2:]] in ([], [None])
+
+
+def unanswered(sent: list[Write[Any]], answers: list[Future[Any]] | None = None) -> Callable[[Write[Any]], Future[Any]]:
+    def put(write: Write[Any]) -> Future[Any]:
+        sent.append(write)
+        answer: Future[Any] = Future()
+        (answers if answers is not None else []).append(answer)
+        return answer
+
+    return put
 
 
 def test_a_job_that_was_evicted_and_still_runs_is_of_unknown_state() -> None:
@@ -203,7 +241,8 @@ def test_past_use_is_written_into_an_annotation_now_and_then(window_s: float, ev
         sent.clear()
         statuses.recorded({name: text, QueueName(other): "no object"}, now_s)
         statuses.write(now_s)
-        notes = [write for write in sent if "metadata" in write.body]
+        notes = [write for write in sent if write.subresource is None]
+        assert all(write.body["metadata"]["uid"] == kai_queue("q").metadata.uid for write in notes)
         assert {write.name for write in notes} <= {"q"}
         return [write.body["metadata"]["annotations"][QUEUE_USAGE] for write in notes]
 
@@ -222,4 +261,4 @@ def test_nothing_is_recorded_where_past_use_does_not_count() -> None:
     for now_s in (1000.0, 2000.0):
         statuses.recorded({QueueName("q"): "text"}, now_s)
         statuses.write(now_s)
-    assert not any("metadata" in write.body for write in sent)
+    assert all(write.subresource == "status" for write in sent)

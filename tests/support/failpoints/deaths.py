@@ -13,6 +13,7 @@ import pytest
 from failpoints import points
 from failpoints.names import Failpoint
 from hack.failpoints.armed import Moment, Point
+from tests.support.failpoints.wire import UNDER_WAY
 
 
 class DiedError(BaseException):
@@ -46,11 +47,18 @@ class Deaths:
     def is_dead(self) -> bool:
         return self._dead
 
+    def die(self) -> None:
+        """Now, wherever it is: no step of it begins any more."""
+        self._dead = True
+        self.died.set()
+
     def _reached(self, failpoint: Failpoint | None, moment: Moment) -> None:
         assert failpoint is not None, "a step without a name"
         point = Point(failpoint, moment)
         if not self._dead:
             self.counts[point] += 1
+            if moment is Moment.BEFORE:
+                UNDER_WAY.set(failpoint)
             if point != self.point:
                 return
             self._dead = True

@@ -281,7 +281,7 @@ def a_volcano_job_runs_in_its_own_queue(here: KilledCluster, n: str) -> list[Sta
 
     def group() -> str:
         found = [each for each in here.server.list_all(POD_GROUPS) if each["metadata"]["name"].startswith(f"{name}-")]
-        return str(found[0]["status"]["phase"]) if found else ""
+        return str(found[0].get("status", {}).get("phase")) if found else ""
 
     return [
         Stage(begun, lambda: state(here, name) == group() == "Running", "the job runs, and its group says so"),

@@ -271,7 +271,7 @@ class Controller:
 
 
 def _no_forecast(failed: KubeError) -> str:
-    """Of an object that is refused, the sentence alone: its path begins at the manifest, which the caller gave."""
+    """The sentence about a refused object, alone: its path begins at the manifest, which the caller gave."""
     if isinstance(failed, NotFoundError):
         return servers.views_not_served(VIEW_GROUP)
     if isinstance(failed, InvalidError):

@@ -70,7 +70,7 @@ def warn(lines: Iterable[str]) -> None:
 
 
 def note(lines: Iterable[str]) -> None:
-    """On standard error: ``FILE:LINE: note: ...``, and ``note: ...`` for what has no place in a file."""
+    """Print a note on standard error: ``FILE:LINE: note: ...``, and ``note: ...`` for what has no place in a file."""
     for line in lines:
         if place := _PLACE.match(line):
             click.echo(one_line(f"{place[0]}note: {line[place.end() :]}"), err=True)

@@ -40,7 +40,7 @@ async def meant(
 async def meant_elsewhere(
     client: Client, resource: Resource, name: str, namespace: str, names: Callable[[Json], Iterable[str]] = _own_name
 ) -> str:
-    """As ``meant``; where another namespace has one of that very name, that is told first, as NAMESPACE/NAME.
+    """The line of ``meant``; where another namespace has one of that very name, that is told first, as NAMESPACE/NAME.
 
     Namespaces are looked into as far as the objects of all of them may be listed.
     """

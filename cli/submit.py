@@ -115,7 +115,7 @@ def submit(
 
 
 async def _sent(one: "_Submission", target: Target) -> tuple[Json, Json]:
-    """As ``sent``. Raises WrongInputError for an object that is refused as it is written."""
+    """Send an object as ``sent`` does. Raises WrongInputError for an object that is refused as it is written."""
     try:
         return await one.sent(target.document, target.namespace)
     except KubeError as failed:

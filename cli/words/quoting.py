@@ -7,5 +7,5 @@ _MOST: Final = 200
 
 
 def quoted(value: object) -> str:
-    """In double quotes and on one line, as in the lines about manifests; cut where it is long."""
+    """A value in double quotes and on one line, as in the lines about manifests; cut where it is long."""
     return json.dumps(str(value)[:_MOST], ensure_ascii=False)

@@ -36,8 +36,9 @@ class _Lease(msgspec.Struct):
 
 
 class GpuFailureRecord:
-    """Reads and writes the record. ``namespace`` is the controller's own. The annotation has one writer, the leader: it is replaced as a whole, on
-    top of the version that was read or written last, so that a former leader's record does not come after a newer one.
+    """Reads and writes the record. ``namespace`` is the controller's own. The annotation has one writer, the leader: it
+    is replaced as a whole, on top of the version that was read or written last, so that a former leader's record does
+    not come after a newer one.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class GpuFailureRecord:
         return lease
 
     async def write(self, recent: RecentActions) -> bool:
-        """Writes the record. False if this replica does not lead any more. A record that cannot be written is logged once."""
+        """Writes the record. False if this replica does not lead any more. A record that cannot be written is logged
+        once.
+        """
         outcome = await self._put(self._write(recent))
         for _ in range(_TRIES):
             if not isinstance(outcome, Conflicted | Missing):

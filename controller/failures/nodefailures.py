@@ -222,7 +222,7 @@ class NodeFailures:
         assert waiting == self._waiting, "the index of pods that wait has drifted"
 
     def uid(self, pod: str) -> str:
-        """Of the pod of that ``namespace/name``; empty where it is gone."""
+        """The uid of the pod of that ``namespace/name``; empty where it is gone."""
         found = self._pods.get(pod)
         return "" if found is None else found.uid
 

@@ -99,7 +99,7 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
 
 
 def too_large(engine: Engine, workload: Workload) -> str | None:
-    """Of an admitted workload, that no node is large enough for one of its pods."""
+    """The sentence that no node is large enough for a pod of an admitted workload; None where one is."""
     holder = engine.state.cluster.holders.get(WorkloadKey(workload.key))
     if holder is None:
         return None
@@ -108,7 +108,7 @@ def too_large(engine: Engine, workload: Workload) -> str | None:
 
 
 def in_virtual_time(message: str, base_s: float) -> str:
-    """With the span since the start in place of each moment: ``by 10m`` where a controller would say the day."""
+    """The message with the span since the start in place of each moment: ``by 10m`` where a controller would say the day."""
     return with_moments(message, lambda at_s: exact(max(0.0, at_s - base_s)))
 
 

@@ -64,7 +64,7 @@ def moment(at_s: float) -> str:
 
 
 def with_moments(text: str, told: Callable[[float], str]) -> str:
-    """With what ``told`` makes of the seconds since 1970 in place of each ``moment``."""
+    """The message with what ``told`` makes of the seconds since 1970 in place of each ``moment``."""
 
     def replaced(found: re.Match[str]) -> str:
         return told(datetime.strptime(found[0], _MOMENT).replace(tzinfo=UTC).timestamp())

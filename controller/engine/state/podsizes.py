@@ -65,13 +65,13 @@ def too_large(cluster: Cluster, queue: QueueState, workload: Workload) -> TooLar
 
 
 def _fixed(cluster: Cluster, pod: _Amounts) -> _Amounts:
-    """Without the resources of which a layout could make more than nodes have now."""
+    """The requests without the resources of which a layout could make more than nodes have now."""
     made = cluster.placement.could_be_made
     return {name: amount for name, amount in pod.items() if next(iter(made(name)), None) is None}
 
 
 def _choices(queue: QueueState, pod: _Amounts, given: Mapping[str, str] | None) -> Iterable[tuple[FlavorName, ...]]:
-    """Of each group of resources the flavors of which it gets one."""
+    """The flavors of each group of resources; the group gets one of them."""
     if given:
         return dict.fromkeys((FlavorName(flavor),) for flavor in given.values())
     return (group.flavors for group in queue.groups if any(name in pod for name in group.resources))

@@ -32,7 +32,7 @@ HOPELESS: Final = frozenset(
 """Reasons that no end of another workload removes: not even an empty cluster would admit the workload."""
 
 _NEAR: Final = 0.8
-"""The least likeness of a name to correct: ``nvidia.com/gpus`` and ``nvidia.com/gpu`` have it, a MIG profile has not."""
+"""The least likeness of a name to correct: ``nvidia.com/gpus`` and ``nvidia.com/gpu`` have it, MIG profiles do not."""
 _NUMBER: Final = re.compile(r"\d+")
 _FLAVORS: Final = 3
 """Flavors that are named."""

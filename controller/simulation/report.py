@@ -108,7 +108,7 @@ def too_large(engine: Engine, workload: Workload) -> str | None:
 
 
 def in_virtual_time(message: str, base_s: float) -> str:
-    """The message with the span since the start in place of each moment: ``by 10m`` where a controller would say the day."""
+    """The message with spans since the start in place of moments: ``by 10m`` where a controller would say the day."""
     return with_moments(message, lambda at_s: exact(max(0.0, at_s - base_s)))
 
 

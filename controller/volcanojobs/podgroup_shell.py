@@ -3,7 +3,8 @@
 Each is tied to the version before it, so that what a former leader wrote does not come after it. A new group is made
 without anything in it first: apply cannot say that nothing may be there.
 
-PodGroups are not watched: nothing is decided by them, and one that a user deletes comes back with the job's next change.
+PodGroups are not watched: nothing is decided by them, and one that a user deletes comes back with the job's next
+change.
 """
 
 import logging

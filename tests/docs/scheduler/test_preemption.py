@@ -1,5 +1,6 @@
 """``docs/scheduler/preemption.md``: the engine decides the worked example as the page says."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from tests.support.pagetables import Row, table
 PAGE = Path(__file__).resolve().parents[3] / "docs/scheduler/preemption.md"
 GPUS = FlavorResource(FlavorName("default"), ResourceName("gpu"))
 REASON = "evicted for train, reason"
-OLDER: Row = {"workload": "older", "ClusterQueue": "a", "GPUs": "3", "priority": "5", "created, s": "35"}
 
 
 def come(world: World, row: Row) -> None:
@@ -49,6 +49,16 @@ def example(*, reserve: bool = True) -> World:
 
 def preemptor() -> Row:
     return table(PAGE, "workload")[-1]
+
+
+def older() -> Row:
+    """The workload that the page's text describes."""
+    told = re.search(
+        r"`older` is in `(\w)` as well:\n(\d+) GPUs, priority (\d+), created at (\d+) s\.", PAGE.read_text()
+    )
+    assert told is not None
+    columns = ("ClusterQueue", "GPUs", "priority", "created, s")
+    return {"workload": "older", **dict(zip(columns, told.groups(), strict=True))}
 
 
 def test_the_trial_releases_and_charges_what_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +111,7 @@ def after_each_event(world: World) -> list[tuple[str, str, str]]:
     seen = []
     for act in (
         lambda: come(world, preemptor()),
-        lambda: come(world, OLDER),
+        lambda: come(world, older()),
         lambda: world.stop_evicted(1),
         lambda: world.stop_evicted(1),
     ):

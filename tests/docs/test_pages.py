@@ -19,6 +19,7 @@ PAGES = [
     *sorted(DOCS.glob("*.md")),
     *sorted(DOCS.glob("kinds/*.md")),
     *sorted(DOCS.glob("runbooks/*.md")),
+    *sorted(DOCS.glob("scheduler/*.md")),
 ]
 CODE = (
     "agent",

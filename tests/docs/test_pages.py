@@ -19,6 +19,7 @@ PAGES = [
     *sorted(DOCS.glob("*.md")),
     *sorted(DOCS.glob("kinds/*.md")),
     *sorted(DOCS.glob("runbooks/*.md")),
+    *sorted(DOCS.glob("scheduler/*.md")),
 ]
 CODE = (
     "agent",
@@ -172,6 +173,12 @@ def test_a_value_of_the_chart_is_named_as_it_is() -> None:
 def test_every_page_is_on_the_list() -> None:
     listed = set(re.findall(r"\]\(([\w-]+\.md)", (DOCS / "README.md").read_text()))
     assert {page.name for page in DOCS.glob("*.md")} - {"README.md"} == listed
+
+
+@pytest.mark.parametrize("page", ["README.md", "architecture.md"])
+def test_every_page_of_the_scheduler_is_linked(page: str) -> None:
+    linked = set(re.findall(r"\]\(scheduler/([\w-]+\.md)", (DOCS / page).read_text()))
+    assert {each.name for each in (DOCS / "scheduler").glob("*.md")} == linked
 
 
 def test_every_page_of_an_alert_is_on_the_alerts_page() -> None:

@@ -175,6 +175,12 @@ def test_every_page_is_on_the_list() -> None:
     assert {page.name for page in DOCS.glob("*.md")} - {"README.md"} == listed
 
 
+@pytest.mark.parametrize("page", ["README.md", "architecture.md"])
+def test_every_page_of_the_scheduler_is_linked(page: str) -> None:
+    linked = set(re.findall(r"\]\(scheduler/([\w-]+\.md)", (DOCS / page).read_text()))
+    assert {each.name for each in (DOCS / "scheduler").glob("*.md")} == linked
+
+
 def test_every_page_of_an_alert_is_on_the_alerts_page() -> None:
     listed = set(re.findall(r"\(runbooks/(\w+\.md)\)", (DOCS / "alerts.md").read_text()))
     assert {page.name for page in (DOCS / "runbooks").glob("*.md")} == listed

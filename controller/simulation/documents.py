@@ -81,7 +81,12 @@ class Document(msgspec.Struct, frozen=True):
         metadata = self.data.get("metadata")
         found = metadata if isinstance(metadata, dict) else {}
         name = found.get("name") or found.get("generateName")
-        words = [str(each)[:63] for each in (self.kind, name) if each]
+        # Both are as somebody wrote them: a line break in one would be another line.
+        words = [
+            "".join(char if char.isprintable() else "?" for char in str(each)[:63])
+            for each in (self.kind, name)
+            if each
+        ]
         return f"{' '.join(words)}: " if words else ""
 
     @property

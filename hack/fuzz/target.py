@@ -8,6 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.web.whatif.quotas import WrongChangeError
+
 ROOT: Final = Path(__file__).parents[2]
 MOST_MESSAGE: Final = 4_000
 """Characters of an error beside what it repeats of the input."""
@@ -92,7 +94,8 @@ def execute(parse: Parse, declared: tuple[type[Exception], ...], data: bytes) ->
 
 def _check_message(error: Exception, given: int) -> None:
     text = str(error)
-    if len(text.splitlines()) > 1:
+    several = isinstance(error, WrongChangeError) and all(line.startswith("manifest") for line in text.splitlines())
+    if len(text.splitlines()) > 1 and not several:
         raise Defect(f"an error of several lines at {_place(error)}", text)
     if len(text) > given + MOST_MESSAGE:
         raise Defect(f"an error far longer than its input at {_place(error)}", text[:MOST_MESSAGE])

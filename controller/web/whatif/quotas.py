@@ -17,7 +17,7 @@ from controller.simulation.problems import meant
 
 
 class WrongChangeError(ValueError):
-    """The question cannot be simulated: one sentence."""
+    """The question cannot be simulated: a line for each problem."""
 
 
 class QuotaChange(msgspec.Struct, frozen=True):

@@ -193,7 +193,25 @@ class Life:
         return self.everything(), self.files()
 
     def everything(self) -> set[Thing]:
-        """All objects of all kinds, but Events and what has no life of its own."""
+        """All objects of all kinds, but Events and what has no life of its own. A kind may go between the list of kinds
+        and that of objects: then both are asked for again.
+        """
+        found: set[Thing] = set()
+
+        def listed() -> bool:
+            nonlocal found
+            try:
+                found = self._everything()
+            except ClusterError as failed:
+                if "doesn't have a resource type" in str(failed):
+                    return False
+                raise
+            return True
+
+        until(listed, "the kinds that are listed are served")
+        return found
+
+    def _everything(self) -> set[Thing]:
         kinds = self.cluster.kubectl("api-resources", "--verbs=list", "-o", "name").split()
         wanted = ",".join(kind for kind in kinds if kind.partition(".")[0] not in ("events", "componentstatuses"))
         columns = "custom-columns=KIND:.kind,IN:.metadata.namespace,NAME:.metadata.name"

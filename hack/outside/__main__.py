@@ -25,7 +25,14 @@ SECONDS: Final = 12.0
 
 def main(words: Sequence[str]) -> int:
     asked = _parser().parse_args(words)
-    logging.disable(logging.CRITICAL)
+    logging.disable(logging.CRITICAL)  # the controllers' own
+    try:
+        return _run(asked)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _run(asked: argparse.Namespace) -> int:
     if asked.replay is not None:
         story = msgspec.json.decode(asked.replay.read_bytes(), type=Story)
         return _replayed(story, smaller=asked.minimise)

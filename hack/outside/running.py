@@ -1,81 +1,40 @@
 """A story on the real controller, and the judge's verdict on it."""
 
-import asyncio
 import contextlib
-import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
-from cli.playground.cluster import Machine, stamp
-from controller.config.load import parse
-from controller.process.flags import Flags
-from controller.process.process import Process
+from cli.playground.cluster import Machine
 from hack.outside.story import FLAVORS, GPUS_OF_NODE, NODES, Act, Story
-from hack.planted.nets.queueworld import (
-    CLUSTER_QUEUES,
-    JOBS,
-    LOCAL_QUEUES,
-    NAMESPACES,
-    PRIORITIES,
-    STEP_S,
-    WORKLOADS,
-    QueueWorld,
-    controller,
-    install_nodes,
-    machines,
-)
-from hack.planted.nets.queueworld import (
-    FLAVORS as RESOURCE_FLAVORS,
-)
+from hack.planted.nets import queueworld
+from hack.planted.nets.queueworld import WORKLOADS, QueueWorld, config, controller, first, machines, play, world_of
 from history.judge import Verdict
 from kube.errors import KubeError
 from kube.resources import Resource
-from kube.testing import FakeApiServer, eventually
+from kube.testing import FakeApiServer
 
 QUIET_S: Final = 12.0
 """After the last act: longer than the judge's longest bound, on a clock that goes six times as fast."""
 COHORTS: Final = Resource("kueue.x-k8s.io", "v1beta2", "cohorts", "Cohort")
 _KINDS: Final = {
-    "Namespace": NAMESPACES,
-    "ResourceFlavor": RESOURCE_FLAVORS,
-    "WorkloadPriorityClass": PRIORITIES,
+    "Namespace": queueworld.NAMESPACES,
+    "ResourceFlavor": queueworld.FLAVORS,
+    "WorkloadPriorityClass": queueworld.PRIORITIES,
     "Cohort": COHORTS,
-    "ClusterQueue": CLUSTER_QUEUES,
-    "LocalQueue": LOCAL_QUEUES,
-    "Job": JOBS,
+    "ClusterQueue": queueworld.CLUSTER_QUEUES,
+    "LocalQueue": queueworld.LOCAL_QUEUES,
+    "Job": queueworld.JOBS,
 }
-_CONFIG: Final = """\
-apiVersion: config.kueue.x-k8s.io/v1beta2
-kind: Configuration
-clientConnection: {qps: -1}
-health: {healthProbeBindAddress: "0"}
-integrations: {frameworks: [batch/job]}
-"""
 
 
 async def judged(story: Story) -> Verdict:
     """Raises what ends the controller."""
-    nodes = _nodes()
     async with FakeApiServer() as server:
-        server.store.stamp = lambda: stamp(time.time())
-        world = QueueWorld(server, nodes)
-        install_nodes(server, nodes)
-        todo = list(story.acts)
-        while todo and todo[0].at_s <= 0:
-            carry_out(world, todo.pop(0))
-        flags = Flags(kubeconfig="none", metrics=(None,), web=None, leader_elect=False, namespace="tessera-system")
-        config = parse(_CONFIG + ("fairSharing: {}\n" if story.fair else ""), "the driver's configuration")
-        process = Process(config, flags, connect=lambda: server.config)
-        async with controller(process.run):
-            await eventually(lambda: process.core is not None and process.core.loaded.is_set(), within_s=60.0)
-            world.begin()
-            end_s = (todo[-1].at_s if todo else 0.0) + QUIET_S
-            while world.now_s < end_s:
-                while todo and todo[0].at_s <= world.now_s:
-                    carry_out(world, todo.pop(0))
-                world.step()
-                await asyncio.sleep(STEP_S)
-            return world.verdict()
+        world = world_of(server, _nodes())
+        todo = first(world, ((act.at_s, partial(carry_out, act=act)) for act in story.acts))
+        async with controller(server, config(more="fairSharing: {}\n" if story.fair else "")):
+            return await play(world, todo, (todo[-1][0] if todo else 0.0) + QUIET_S)
 
 
 def carry_out(world: QueueWorld, act: Act) -> None:

@@ -6,7 +6,6 @@ and a holder that was followed by another does not come back by a write from bef
 
 import asyncio
 import itertools
-import json
 import logging
 import random
 import sys
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from hack.planted.nets.findings import told
 from hack.planted.nets.relay import Relay
 from kube.client import Client
 from kube.clock import SystemClock
@@ -111,12 +111,9 @@ async def _forever() -> None:
 
 
 def main() -> int:
-    logging.disable(logging.CRITICAL)
-    found = asyncio.run(judged())
-    for each in found:
-        print(json.dumps({"net": "history", "message": each}))
-    return 1 if found else 0
+    return told("history", asyncio.run(judged()))
 
 
 if __name__ == "__main__":
+    logging.disable(logging.CRITICAL)
     sys.exit(main())

@@ -3,7 +3,6 @@ seconds of the wall clock since the beginning.
 """
 
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 from cli.playground.cluster import stamp
@@ -18,6 +17,7 @@ from hack.planted.nets.queueworld import (
     NAMESPACES,
     PRIORITIES,
     QueueWorld,
+    Timed,
 )
 from kube.errors import KubeError
 
@@ -29,7 +29,7 @@ GPUS: Final = "planted-gpus"
 ENDLESS_S: Final = 600
 CHECK: Final = "provisioned"
 
-Act = tuple[float, Callable[[QueueWorld], None]]
+Act = Timed
 
 
 def quota(flavor: str, amounts: dict[str, int], *, borrowing: int | None = None) -> Json:

@@ -9,19 +9,30 @@ its controller gets none either, so a step counts for ``_LONGEST_STEP_S`` at mos
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from cli.playground.cluster import Cluster, Create, Delete, Machine, Merge, Seen, stamp
+from controller.config.load import parse
+from controller.config.settings import Address, ControllerConfig
+from controller.process.flags import Flags
+from controller.process.process import Process
 from history.judge import Judge, Verdict
 from history.record import ApiFact, Note
 from history.settings import Settings
 from kube.errors import KubeError
 from kube.resources import NODES, PODS, Resource
-from kube.testing import FakeApiServer
+from kube.testing import FakeApiServer, eventually
 
 Json = dict[str, Any]
+_CONFIG: Final = """\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+clientConnection: {{qps: -1}}
+health: {{healthProbeBindAddress: "0"}}
+integrations: {{frameworks: [{frameworks}]}}
+"""
 FASTER: Final = 6.0
 STEP_S: Final = 0.1
 _LONGEST_STEP_S: Final = 0.2
@@ -36,6 +47,10 @@ PRIORITIES: Final = Resource(_QUEUES, "v1beta2", "workloadpriorityclasses", "Wor
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace")
 JOBS: Final = Resource("batch", "v1", "jobs", "Job", namespaced=True)
 JOB_SETS: Final = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", namespaced=True)
+
+
+Timed = tuple[float, Callable[["QueueWorld"], None]]
+"""An act with its time, in seconds since the beginning of the record."""
 
 
 class QueueWorld:
@@ -92,18 +107,55 @@ class QueueWorld:
             self._judge.take(ApiFact(t, change.type, change.body))
 
 
+def world_of(server: FakeApiServer, machines_: Mapping[str, Machine]) -> QueueWorld:
+    """The world of an API server without objects: what is created has its time, and the nodes are there."""
+    server.store.stamp = lambda: stamp(time.time())
+    world = QueueWorld(server, machines_)
+    install_nodes(server, machines_)
+    return world
+
+
+def config(frameworks: Sequence[str] = ("batch/job",), more: str = "") -> ControllerConfig:
+    """The configuration of a controller for ``frameworks``. ``more``: further lines of the file."""
+    return parse(_CONFIG.format(frameworks=", ".join(frameworks)) + more, "the net's configuration")
+
+
 @asynccontextmanager
-async def controller(run: Callable[[asyncio.Event], Any]) -> AsyncIterator[None]:
-    """It runs meanwhile. Raises what ends it before."""
-    stop = asyncio.Event()
-    task = asyncio.create_task(run(stop))
+async def controller(
+    server: FakeApiServer, config_: ControllerConfig, web: Address | None = None
+) -> AsyncIterator[Process]:
+    """A controller that has loaded all there is, and runs meanwhile. Raises what ends it before."""
+    flags = Flags(kubeconfig="none", metrics=(None,), web=web, leader_elect=False, namespace="tessera-system")
+    process, stop = Process(config_, flags, connect=lambda: server.config), asyncio.Event()
+    task = asyncio.create_task(process.run(stop))
     try:
-        yield
+        await eventually(lambda: process.core is not None and process.core.loaded.is_set(), within_s=60.0)
+        yield process
         if task.done():
             task.result()
     finally:
         stop.set()
         await asyncio.wait([task], timeout=10.0)
+
+
+def first(world: QueueWorld, acts: Iterable[Timed]) -> list[Timed]:
+    """Carry out the acts of time 0, which come first; the others are returned."""
+    todo = list(acts)
+    while todo and todo[0][0] <= 0:
+        todo.pop(0)[1](world)
+    return todo
+
+
+async def play(world: QueueWorld, todo: Iterable[Timed], lasts_s: float) -> Verdict:
+    """Begin the record, carry out each act at its time, and judge after ``lasts_s``."""
+    waiting = list(todo)
+    world.begin()
+    while world.now_s < lasts_s:
+        while waiting and waiting[0][0] <= world.now_s:
+            waiting.pop(0)[1](world)
+        world.step()
+        await asyncio.sleep(STEP_S)
+    return world.verdict()
 
 
 def machines(count: int, gpus: int) -> dict[str, Machine]:

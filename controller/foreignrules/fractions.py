@@ -197,7 +197,7 @@ def _asking(at: str, limits: Json, requests: Json, percents: int, *, replaces: b
 _SPREAD: Final = cel.pointer("metadata", "annotations", GPU_PERCENT_DEVICES)
 
 
-# The same translation in CEL.
+# The translation above, in CEL.
 
 _CONTAINERS: Final = "(POD.?spec.?containers.orValue(null) == null ? [] : POD.spec.containers)"
 """Before validation the API server shows a pod without any as ``containers: null``, and a template that is missing as

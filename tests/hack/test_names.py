@@ -21,7 +21,7 @@ OPENING = re.compile(
     r"`*(?:Of|By|As|In|For|So|With|From|Nothing|Without|To|Equal|Have|Between|At|On|Under|Are|Is|Among|Somebody|Nobody"
     r"|Neither|Who|Whose|Whoever|It|They|Its|Their|There|One of|What is|The same)(?![\w`])"
 )
-MOST_OPENINGS = 5
+MOST_OPENINGS = 0
 NAME = re.compile(r"``([A-Za-z_][\w.]*)(?:\(\))?``")
 OTHERS = {
     # Names of other programs' code and API, in docstrings that give a source or say what is not read.

@@ -39,7 +39,7 @@ def claim_plan(pods: Iterable[Planned]) -> ClaimPlan:
 
 
 def _named(pod: Planned) -> Iterator[tuple[str, str, tuple[str, str] | None]]:
-    """For each device its claim, its request, and an attribute that no other device of the node has, with its value
+    """The claim and the request of each device, and an attribute that no other device of the node has, with its value
     (None if there is none). The claim for extended resources is left out: the scheduler makes it.
     """
     for given in (given for given in pod.devices if given.claim < len(pod.claims)):

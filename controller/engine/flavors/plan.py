@@ -1,5 +1,4 @@
-"""What is known of a workload's flavors before looking at usage: which are open to which pod set, and why others are
-not.
+"""A workload's flavors before usage is looked at: those that are open to each pod set, and why others are not.
 
 This depends only on the ClusterQueue, its flavors and the shape of the pod sets, so it is compiled once and kept:
 ``Plans.of`` answers from memory until one of the cluster's objects changes.

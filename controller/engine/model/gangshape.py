@@ -104,7 +104,7 @@ def patience_s(annotations: dict[str, str]) -> float:
 
 
 def _problems(shape: GangShape) -> Iterator[str]:
-    """What is wrong with the shape. Anybody who may write the Workload may have written it, and its readers walk down
+    """The faults of a shape. Anybody who may write the Workload may have written it, and its readers walk down
     the tree.
     """
     if len(shape.groups) > MOST_SUBGROUPS:

@@ -80,8 +80,8 @@ class PodSetRequests(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The part of a pending set's ``requests`` that is the same for any number of pods: that of shared claims."""
 
     def scaled_to(self, count: int) -> "PodSetRequests":
-        """The same set with ``count`` pods, each taking an equal part of the present requests. Which pods are gone is
-        not known, so their places become free only when all are gone.
+        """A copy of the set with ``count`` pods, each taking an equal part of the present requests. It is not known
+        which pods are gone, so their places become free only when all are gone.
         """
         if count == self.count:
             return self

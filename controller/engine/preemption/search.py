@@ -41,7 +41,7 @@ class Preemption:
         """The evictions that the engine decided; it also reports changes from outside here."""
         self.oracle = Oracle(self)
         self._due: dict[ClusterQueueName, float] = {}
-        """For each ClusterQueue the soonest end of a minimum runtime after which a search of its may find victims."""
+        """The soonest end of a minimum runtime after which a search may find victims, by ClusterQueue that searches."""
 
     def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
         """The victims that make the assignment fit; empty where none do."""

@@ -23,6 +23,7 @@ from hack.failpoints.armed import Moment, Point
 from history.judge import Finding, judged
 from history.record import read
 from inventory.layout.layout import physical_id
+from kube.errors import ConflictError
 from kube.resources import NODES
 from kube.testing import FakeApiServer, eventually
 from simulator.boards import migstate
@@ -228,5 +229,6 @@ class KilledNode:
             "allocation": {"devices": {"results": results, "config": []}},
             "reservedFor": [{"resource": "pods", "name": f"pod-{uid}", "uid": "p"}],
         }
-        self.server.create(RESOURCE_CLAIMS, uid, {"metadata": {}, "status": status}, namespace=TEAM)
+        with contextlib.suppress(ConflictError):  # the agent died in this stage, and it is gone through again
+            self.server.create(RESOURCE_CLAIMS, uid, {"metadata": {}, "status": status}, namespace=TEAM)
         self.server.store.objects[(RESOURCE_CLAIMS.path(), TEAM, uid)].body["metadata"]["uid"] = uid

@@ -27,6 +27,7 @@ class Target(StrEnum):
     CONTROL_PLANE = "control-plane"
     HARDWARE = "hardware"
     OBJECTS = "objects"
+    PORTS = "ports"
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ _ROWS: Final = (
     _kind("gpu-lost", Target.HARDWARE, 3, 10, "a GPU falls off the bus"),
     _kind("gpu-lost-in-mig-change", Target.HARDWARE, 3, 10, "a GPU falls off the bus while it is cut"),
     _kind("rapid-layouts", Target.HARDWARE, 2, 8, "two layouts and a lost GPU within 50 ms"),
+    _kind("flood-ports", Target.PORTS, 5, 15, "a flood of every port and socket of agent and controllers"),
     _kind(
         "rapid-edits", Target.OBJECTS, 0.1, 2, "a quota, a job or the node changes thrice in 50 ms", turns=RAPID_EDITS
     ),

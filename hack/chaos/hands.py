@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from hack.chaos import floods
 from hack.chaos import otherfaults as other
 from hack.chaos import processfaults as process
 from hack.chaos import rapidfaults as rapid
@@ -55,6 +56,7 @@ _BEGINS: Final[Mapping[str, Begin]] = {
     "gpu-lost": other.gpu_lost,
     "gpu-lost-in-mig-change": other.gpu_lost_in_mig_change,
     "rapid-layouts": rapid.rapid_layouts,
+    "flood-ports": floods.flood_ports,
     "rapid-edits": rapid.rapid_edits,
 }
 BEGINS: Final[Mapping[KindName, Begin]] = {KINDS[KindName(name)].name: begin for name, begin in _BEGINS.items()}

@@ -88,8 +88,8 @@ def draw(seed: int, minutes: float, only: Collection[KindName] = (), pace: Pace 
     chance = random.Random(seed)
     turns = {kind.name: _turns(chance, kind.turns) for kind in KINDS.values()}
     kinds = [kind for kind in KINDS.values() if not only or kind.name in only]
-    kills = _deck(chance, [kind for kind in kinds if kind.kills])
-    others = _deck(chance, [kind for kind in kinds if not kind.kills])
+    kills = _Deck(chance, [kind for kind in kinds if kind.kills])
+    others = _Deck(chance, [kind for kind in kinds if not kind.kills])
     bursts = []
     left_s = minutes * 60
     while left_s > 0:
@@ -101,10 +101,26 @@ def draw(seed: int, minutes: float, only: Collection[KindName] = (), pace: Pace 
     return Schedule(seed, tuple(bursts))
 
 
-def _deck(chance: random.Random, kinds: Sequence[Kind]) -> Iterator[Kind]:
-    """Each kind once in every round, in an order of its own: no kind waits for its luck."""
-    while kinds:
-        yield from chance.sample(kinds, len(kinds))
+class _Deck:
+    """Each kind once in every round, in an order of its own: no kind waits for its luck. A kind that was laid back, as
+    it did not fit into its burst, is the next.
+    """
+
+    def __init__(self, chance: random.Random, kinds: Sequence[Kind]) -> None:
+        self._chance, self._kinds = chance, kinds
+        self._next: list[Kind] = []
+        self._back: list[Kind] = []
+
+    def __iter__(self) -> Iterator[Kind]:
+        """Without an end, where there are kinds. What was laid back until now comes first."""
+        self._next, self._back = self._back + self._next, []
+        while self._kinds:
+            self._next = self._next or self._chance.sample(self._kinds, len(self._kinds))
+            yield self._next.pop(0)
+
+    def lay_back(self, kind: Kind) -> None:
+        if kind not in self._back:
+            self._back.append(kind)
 
 
 def _turns(chance: random.Random, count: int) -> Iterator[float]:
@@ -114,7 +130,7 @@ def _turns(chance: random.Random, count: int) -> Iterator[float]:
             yield (part + chance.uniform(0.01, 0.99)) / count
 
 
-Lane = tuple[Iterator[Kind], Pace]
+Lane = tuple[_Deck, Pace]
 
 
 def _burst(
@@ -128,10 +144,12 @@ def _burst(
             act = Act(round(now_s, 1), kind.name, round(away_s, 1), 0.0)
             while (at_s := _free_from(acts, kind, act.at_s, act.lasts_s, pace.room_s)) != act.at_s:
                 act = msgspec.structs.replace(act, at_s=round(at_s, 1))
-            if now_s > lasts_s:
-                break
             if act.end_s <= lasts_s:
                 acts.append(msgspec.structs.replace(act, draw=round(next(turns[kind.name]), 5)))
+            else:
+                deck.lay_back(kind)
+            if now_s > lasts_s:
+                break
             # The lane of kills does not wait for one whose target is busy; that of the others is one after the other.
             now_s = (now_s if kind.kills else max(act.end_s, now_s)) + chance.uniform(*pace.pause_s)
     return Burst(lasts_s, tuple(sorted(acts, key=lambda act: (act.at_s, act.kind))))

@@ -258,7 +258,7 @@ class Engine:
         state.cluster.placement.begin(now_s)
         for name in state.preemption.due(now_s):
             state.wake(name)
-        replaced = list(self._outcomes.replaced_slices(now_s))
+        replaced = [*self._outcomes.replaced_slices(now_s), *self._outcomes.beyond_quota(now_s)]
         entries = [*self._second_passes(now_s), *self._heads(now_s)]
         before = state.changes
         cycle = Cycle(
@@ -284,7 +284,8 @@ class Engine:
         return Decisions(tuple(made), len(entries), cycle.skipped, cycle.recomputed)
 
     def follow(self, now_s: float) -> None:
-        """Do what cycles begin with, for an engine that makes none: nothing piles up, however long it follows."""
+        """Do what cycles begin with, for an engine that makes none: another leader decides on what is admitted."""
+        self.state.notes.take_undecided()
         self._mirrored.flush(now_s)
         self._workloads.settle_claims(now_s)
         self.state.queues.release_due(now_s)
@@ -325,7 +326,7 @@ class Engine:
             return False
         if self._settled and self._tried_at == self.state.changes:
             return True
-        if self.state.notes.replaced or self.state.notes.has_moved or self.state.queues.busy(open_for=self._open_for()):
+        if self.state.notes.ask_for_a_cycle or self.state.queues.busy(open_for=self._open_for()):
             return False
         return not self._passed_over()
 

@@ -150,15 +150,20 @@ class Outcomes:
                 yield self._without(holder, minimum, now_s)
 
     def _without(self, holder: Holder, minimum: WorkloadKey, now_s: float) -> Evicted:
-        message = statuses.minimum_gone(minimum)
-        record = DecisionRecord(
-            at_s=now_s,
-            workload=holder.key,
-            cluster_queue=holder.cluster_queue,
-            rule=Rule.BELOW_MINIMUM,
-            detail=minimum,
-        )
-        return self._gone(holder, reasons.BELOW_MINIMUM, message, record)
+        record = _record(holder, Rule.BELOW_MINIMUM, now_s, minimum)
+        return self._gone(holder, reasons.BELOW_MINIMUM, statuses.minimum_gone(minimum), record)
+
+    def beyond_quota(self, now_s: float) -> Iterator[Evicted]:
+        """Evict workloads whose admission an earlier leader wrote, and whose quota this one has given away: the write
+        came late, or was taken for lost.
+        """
+        state = self._state
+        for key in state.notes.take_undecided():
+            holder = state.cluster.holders[key]
+            queue = state.cluster.queues[holder.cluster_queue]
+            if not holder.evicted and queue.node.is_exceeded(holder.usage):
+                record = _record(holder, Rule.NO_LONGER_FITS, now_s)
+                yield self._gone(holder, reasons.QUOTA_TAKEN, statuses.quota_taken(queue.name), record)
 
     def _gone(self, holder: Holder, reason: str, message: str, record: DecisionRecord) -> Evicted:
         """Evict the holder for a reason other than another workload."""
@@ -325,6 +330,11 @@ def _holder(entry: Entry, now_s: float) -> Holder:
         reserved_at_s=float(int(now_s)),
         queued_at_s=incoming.queued_at_s,
     )
+
+
+def _record(holder: Holder, rule: Rule, now_s: float, detail: str = "") -> DecisionRecord:
+    """The record of an eviction for no other workload."""
+    return DecisionRecord(at_s=now_s, workload=holder.key, cluster_queue=holder.cluster_queue, rule=rule, detail=detail)
 
 
 def _held(pod_set: PodSetChoice) -> PodSetRequests:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, Final
 
-from controller.engine.conditions.reasons import BELOW_MINIMUM, STALE_GANG
+from controller.engine.conditions.reasons import BELOW_MINIMUM, QUOTA_TAKEN, STALE_GANG
 from controller.engine.model.gates import FeatureGates
 from controller.jobframework.actions import (
     DeleteWorkload,
@@ -21,7 +21,7 @@ from controller.jobframework.podsets import FlavorMissingError, SeenWorkload
 from controller.jobframework.raw import JobError, PriorityClassMissingError
 from controller.objects.meta import Condition
 
-_REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures", BELOW_MINIMUM, STALE_GANG)
+_REQUEUED_AT_ONCE: Final = ("Preempted", "NodeFailures", BELOW_MINIMUM, STALE_GANG, QUOTA_TAKEN)
 """Reasons of evictions after which a workload is queued again without a delay."""
 
 

@@ -80,6 +80,11 @@ def minimum_gone(minimum: str) -> str:
 
 
 @_evicted
+def quota_taken(queue: str) -> str:
+    return f"Its admission came late: others hold the quota of ClusterQueue {queue} by now"
+
+
+@_evicted
 def queue_stopped(queue: str, policy: str) -> str:
     return f"The {queue} is stopped ({policy})"
 

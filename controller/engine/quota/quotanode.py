@@ -145,6 +145,10 @@ class QuotaNode:
                 return False
         return True
 
+    def is_exceeded(self, usage: Usage) -> bool:
+        """Whether more of what ``usage`` has is used here than there is, here or above; ``usage`` is charged."""
+        return any(amount > 0 and fr in self.cells and self.cells[fr].available() < 0 for fr, amount in usage.items())
+
     def borrowed(self, fr: FlavorResource) -> Amount:
         """Usage beyond own quota, 0 for a root."""
         cell = self.cells.get(fr)

@@ -23,25 +23,39 @@ class HolderNotes:
     """Notes on workloads with quota. ``WorkloadEvents`` writes what objects say, ``Outcomes`` what a cycle decided.
 
     ``unready``: workloads that are admitted and whose pods are not all ready. ``replaced``: holder -> the elastic slice
-    that it replaced, while that one holds quota as well. ``passes``: second passes to come. A key of these three is
-    that of a workload with quota, or of a slice whose end is decided. Holders that got new places in a second pass are
-    kept for one cycle: from the next cycle on the room that they left counts for workloads refused beside them.
+    that it replaced, while that one holds quota as well. ``passes``: second passes to come. ``undecided``: workloads
+    that waited here until their object showed an admission that no decision of this engine is about, until the next
+    cycle has looked at them. A key of these four is that of a workload with quota, or of a slice whose end is decided.
+    Holders that got new places in a second pass are kept for one cycle: from the next cycle on the room that they left
+    counts for workloads refused beside them.
     """
 
     def __init__(self) -> None:
         self._unready: set[WorkloadKey] = set()
         self._replaced: dict[WorkloadKey, WorkloadKey] = {}
         self._passes: dict[WorkloadKey, SecondPass] = {}
+        self._undecided: set[WorkloadKey] = set()
         self._moved: list[Holder] = []
         self.unready: AbstractSet[WorkloadKey] = self._unready
         self.replaced: Mapping[WorkloadKey, WorkloadKey] = self._replaced
         self.passes: Mapping[WorkloadKey, SecondPass] = self._passes
+        self.undecided: AbstractSet[WorkloadKey] = self._undecided
 
     def forget(self, key: WorkloadKey) -> None:
         """Drop the notes on a workload that no longer holds quota."""
         self._unready.discard(key)
         self._passes.pop(key, None)
         self._replaced.pop(key, None)
+        self._undecided.discard(key)
+
+    def note_undecided(self, key: WorkloadKey) -> None:
+        self._undecided.add(key)
+
+    def take_undecided(self) -> list[WorkloadKey]:
+        """The workloads sorted by key; none is left."""
+        found = sorted(self._undecided)
+        self._undecided.clear()
+        return found
 
     def set_unready(self, key: WorkloadKey, *, unready: bool) -> bool:
         """Note whether the workload's pods are not all ready. Returns whether that is new."""
@@ -83,8 +97,9 @@ class HolderNotes:
         return sorted(key for key, due in self._passes.items() if due.due_s <= now_s) if self._passes else []
 
     @property
-    def has_moved(self) -> bool:
-        return bool(self._moved)
+    def ask_for_a_cycle(self) -> bool:
+        """Whether there is something that the next cycle takes."""
+        return bool(self._replaced or self._moved or self._undecided)
 
     def note_moved(self, holder: Holder) -> None:
         self._moved.append(holder)
@@ -96,6 +111,6 @@ class HolderNotes:
         return moved
 
     def validate(self, holders: Mapping[WorkloadKey, Holder], ended: AbstractSet[WorkloadKey]) -> None:
-        strange = {*self._unready, *self._replaced, *self._passes} - holders.keys() - ended
+        strange = {*self._unready, *self._replaced, *self._passes, *self._undecided} - holders.keys() - ended
         if strange:
             raise DriftError(f"notes on workloads without quota: {sorted(strange)[:5]}")

@@ -47,7 +47,8 @@ class WorkloadEvents:
         state.workloads.tell(key, workload)
         if state.config.extensions.consolidation is not None:
             self._note_move(key, workload)
-        if key in state.unwritten.admissions:
+        decided = key in state.unwritten.admissions
+        if decided:
             if where is WorkloadPhase.PENDING:
                 # The object is the one from before the admission that is being written.
                 return
@@ -55,7 +56,10 @@ class WorkloadEvents:
         if where is not WorkloadPhase.HOLDS:
             state.unwritten.drop_end(key)
         if where is WorkloadPhase.HOLDS:
+            waited = not decided and state.queues.get(key) is not None
             self._hold(key, workload, now_s)
+            if waited and key in state.cluster.holders:
+                state.notes.note_undecided(key)
         elif where is WorkloadPhase.PENDING:
             self._queue(key, workload, now_s)
         else:

@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 
 from hack.chaos.floods import BYTES, CONNECTIONS, flooded, listening
+from kube.testing import eventually
+from tests.support.hang import HANG_S
 
 
 async def test_a_flood_comes_on_many_connections_with_every_kind_of_bytes(tmp_path: Path) -> None:
@@ -31,8 +33,7 @@ async def test_a_flood_comes_on_many_connections_with_every_kind_of_bytes(tmp_pa
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(1.0):
             await flooded([str(tmp_path / "a.sock"), f"127.0.0.1:{port}"])
-    while now:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: now == 0, within_s=HANG_S, what="every connection has ended")
     for server in (unix, tcp):
         server.close()
         await server.wait_closed()

@@ -17,37 +17,37 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Protocol
 
-from controller.config.settings import ControllerConfig
-from controller.engine.conditions.decisions import Decision, Decisions, Event, Pending
-from controller.engine.conditions.reasons import EventType
-from controller.engine.engine import Engine
-from controller.engine.mirror.specs import System
-from controller.engine.model.resources import WorkloadKey
-from controller.engine.state.intake import WorkloadPhase, standing
-from controller.lifecycle.affected import affected_by, asks
-from controller.lifecycle.lateadmissions import LateAdmissions
-from controller.lifecycle.lifecycle import Step
-from controller.lifecycle.lifecycle_shell import LifecycleController
-from controller.lifecycle.pendingcause import gates_of, is_uncounted
-from controller.lifecycle.pendingconditions_shell import PendingConditions
+from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.watching.inbox import Inbox, ObjectChange
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, COHORTS, DECIDING, FOREIGN_QUEUES, LOCAL_QUEUES, WORKLOADS
+from controller.cluster.watching.ledger import Ledger
+from controller.cluster.writing.decisionwriter import DecisionWriter
+from controller.cluster.writing.finalizers import KINDS as FINALIZED
+from controller.cluster.writing.finalizers import Finalizers
+from controller.cluster.writing.holdtimes import HoldTimes
+from controller.cluster.writing.pace import Pace
+from controller.cluster.writing.priorities import Priorities
+from controller.cluster.writing.queuestatus import QueueStatuses
+from controller.cluster.writing.retention import WorkloadRetention
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.messages import statuses
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import (
     WorkloadPriorityClass,
 )
 from controller.objects.workload import Workload
-from controller.watching.inbox import Inbox, ObjectChange
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, DECIDING, FOREIGN_QUEUES, LOCAL_QUEUES, WORKLOADS
-from controller.watching.ledger import Ledger
-from controller.words import statuses
-from controller.writing.decisionwriter import DecisionWriter
-from controller.writing.finalizers import KINDS as FINALIZED
-from controller.writing.finalizers import Finalizers
-from controller.writing.holdtimes import HoldTimes
-from controller.writing.pace import Pace
-from controller.writing.priorities import Priorities
-from controller.writing.queuestatus import QueueStatuses
-from controller.writing.retention import WorkloadRetention
-from controller.writing.workloadwrites import Result, WorkloadWrites
+from controller.reconcile.lifecycle.affected import affected_by, asks
+from controller.reconcile.lifecycle.lateadmissions import LateAdmissions
+from controller.reconcile.lifecycle.lifecycle import Step
+from controller.reconcile.lifecycle.lifecycle_shell import LifecycleController
+from controller.reconcile.lifecycle.pendingcause import gates_of, is_uncounted
+from controller.reconcile.lifecycle.pendingconditions_shell import PendingConditions
+from controller.scheduler.decisions.decisions import Decision, Decisions, Event, Pending
+from controller.scheduler.decisions.reasons import EventType
+from controller.scheduler.engine import Engine
+from controller.scheduler.mirror.specs import System
+from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.state.intake import WorkloadPhase, standing
 from kube.client import Client
 from kube.clock import Clock
 from kube.reading.entries import ObjectKey

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.web.whatif.quotas import WrongChangeError
+from controller.people.whatif.quotas import WrongChangeError
 
 ROOT: Final = Path(__file__).parents[2]
 MOST_MESSAGE: Final = 4_000

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from controller import core
-from controller.watching.kinds import LOCAL_QUEUES, PODS
-from controller.writing import queuestatus
+from controller.cluster.watching.kinds import LOCAL_QUEUES, PODS
+from controller.cluster.writing import queuestatus
 from failpoints.names import Failpoint
 from tests.failpoints.test_routines import lived
 from tests.support.failpoints.acts import ACTS, PRIORITY, job, runs, workload

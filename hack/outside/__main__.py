@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from hack.chaos.minimise import minimise
+from hack.outside.acts import Story
 from hack.outside.running import judged
-from hack.outside.story import Story, told
+from hack.outside.story import told
 from history.judge import Finding
 
 ROOT: Final = Path(__file__).parents[2]
@@ -37,33 +39,46 @@ def _run(asked: argparse.Namespace) -> int:
         story = msgspec.json.decode(asked.replay.read_bytes(), type=Story)
         return _replayed(story, smaller=asked.minimise)
     began_s = time.process_time()
-    found = asyncio.run(explored(range(asked.seed, asked.seed + asked.stories), asked.at_once, asked.seconds))
+    seeds = range(asked.seed, asked.seed + asked.stories)
+    results = asyncio.run(explored(seeds, asked.at_once, asked.seconds))
     spent_s = time.process_time() - began_s
-    print(f"outside: {found} of {asked.stories} stories with findings, {spent_s:.0f} s of CPU", flush=True)
+    found = sum(bool(each.findings) for each in results)
+    admitted, evicted = sum(each.admitted for each in results), sum(each.evicted for each in results)
+    said = f"{admitted} admissions, {evicted} evictions, {spent_s:.0f} s of CPU"
+    print(f"outside: {found} of {asked.stories} stories with findings, {said}", flush=True)
     return 1 if found else 0
 
 
-async def explored(seeds: Sequence[int], at_once: int, seconds: float) -> int:
-    """How many of the stories have findings. Each is told and kept."""
+class Outcome(Struct, frozen=True):
+    """``findings``: sentences. ``admitted`` and ``evicted``: how often a Workload was."""
+
+    findings: tuple[str, ...]
+    admitted: int = 0
+    evicted: int = 0
+
+
+async def explored(seeds: Sequence[int], at_once: int, seconds: float) -> list[Outcome]:
+    """Runs the stories. Each that has findings is told and kept."""
     turns = asyncio.Semaphore(at_once)
 
-    async def one(seed: int) -> bool:
+    async def one(seed: int) -> Outcome:
         async with turns:
             story = told(seed, seconds)
-            findings = await _findings(story)
-            if findings:
-                _keep(story, findings)
-            return bool(findings)
+            outcome = await outcome_of(story)
+            if outcome.findings:
+                _keep(story, outcome.findings)
+            return outcome
 
-    return sum(await asyncio.gather(*(one(seed) for seed in seeds)))
+    return await asyncio.gather(*(one(seed) for seed in seeds))
 
 
-async def _findings(story: Story) -> list[str]:
-    """Sentences. A controller that ends by itself is a finding."""
+async def outcome_of(story: Story) -> Outcome:
+    """A controller that ends by itself is a finding."""
     try:
-        return [_shown(each) for each in (await judged(story)).findings]
+        ran = await judged(story)
     except Exception as failed:  # noqa: BLE001 - whatever ends it
-        return [f"the controller ended: {type(failed).__name__}: {failed}"]
+        return Outcome((f"the controller ended: {type(failed).__name__}: {failed}",))
+    return Outcome(tuple(map(_shown, ran.verdict.findings)), ran.admitted, ran.evicted)
 
 
 def _shown(finding: Finding) -> str:
@@ -80,7 +95,7 @@ def _keep(story: Story, findings: Sequence[str]) -> None:
 
 
 def _replayed(story: Story, *, smaller: bool) -> int:
-    findings = asyncio.run(_findings(story))
+    findings = asyncio.run(outcome_of(story)).findings
     print("\n".join(findings) or "nothing was found")
     if findings and smaller:
         least = _smallest(story)
@@ -96,7 +111,7 @@ def _smallest(story: Story) -> Story:
 
     def fails(places: Sequence[int]) -> bool:
         print(f"minimise: {len(places)} of {len(story.acts)} acts", file=sys.stderr, flush=True)
-        return bool(asyncio.run(_findings(kept(places))))
+        return bool(asyncio.run(outcome_of(kept(places))).findings)
 
     return kept(minimise(range(len(story.acts)), fails))
 

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Struct
 
 from hack.chaos.minimise import minimise
 from hack.outside.acts import Story
-from hack.outside.running import judged
+from hack.outside.running import Outcome, outcome_of
 from hack.outside.story import told
-from history.judge import Finding
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = 12.0
@@ -49,14 +47,6 @@ def _run(asked: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-class Outcome(Struct, frozen=True):
-    """``findings``: sentences. ``admitted`` and ``evicted``: how often a Workload was."""
-
-    findings: tuple[str, ...]
-    admitted: int = 0
-    evicted: int = 0
-
-
 async def explored(seeds: Sequence[int], at_once: int, seconds: float) -> list[Outcome]:
     """Runs the stories. Each that has findings is told and kept."""
     turns = asyncio.Semaphore(at_once)
@@ -70,19 +60,6 @@ async def explored(seeds: Sequence[int], at_once: int, seconds: float) -> list[O
             return outcome
 
     return await asyncio.gather(*(one(seed) for seed in seeds))
-
-
-async def outcome_of(story: Story) -> Outcome:
-    """A controller that ends by itself is a finding."""
-    try:
-        ran = await judged(story)
-    except Exception as failed:  # noqa: BLE001 - whatever ends it
-        return Outcome((f"the controller ended: {type(failed).__name__}: {failed}",))
-    return Outcome(tuple(map(_shown, ran.verdict.findings)), ran.admitted, ran.evicted)
-
-
-def _shown(finding: Finding) -> str:
-    return f"{finding.t:7.1f} {finding.rule}: {', '.join(finding.objects)}: {finding.message}"
 
 
 def _keep(story: Story, findings: Sequence[str]) -> None:

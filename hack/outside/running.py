@@ -12,12 +12,12 @@ from cli.playground.cluster import Machine, stamp
 from hack.outside.acts import FLAVORS, GPUS_OF_NODE, NODES, Act, Json, Story
 from hack.planted.nets import queueworld
 from hack.planted.nets.queueworld import WORKLOADS, QueueWorld, config, controller, first, machines, play, world_of
-from history.judge import Verdict
+from history.judge import Finding, Verdict
 from kube.errors import KubeError
 from kube.resources import Resource
 from kube.testing import FakeApiServer
 
-QUIET_S: Final = 13.0
+QUIET_S: Final = 17.0
 """After the last act: longer than the judge's longest bound, on a clock that goes six times as fast."""
 COHORTS: Final = Resource("kueue.x-k8s.io", "v1beta2", "cohorts", "Cohort")
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass")
@@ -50,6 +50,27 @@ async def judged(story: Story) -> Told:
         async with controller(server, config(more="fairSharing: {}\n" if story.fair else "")):
             verdict = await play(world, todo, (todo[-1][0] if todo else 0.0) + QUIET_S)
         return Told(verdict, _times(server, "Admitted"), _times(server, "Evicted"))
+
+
+class Outcome(Struct, frozen=True):
+    """``findings``: sentences. ``admitted`` and ``evicted``: how often a Workload was."""
+
+    findings: tuple[str, ...]
+    admitted: int = 0
+    evicted: int = 0
+
+
+async def outcome_of(story: Story) -> Outcome:
+    """A controller that ends by itself is a finding."""
+    try:
+        ran = await judged(story)
+    except Exception as failed:  # noqa: BLE001 - whatever ends it
+        return Outcome((f"the controller ended: {type(failed).__name__}: {failed}",))
+    return Outcome(tuple(map(_shown, ran.verdict.findings)), ran.admitted, ran.evicted)
+
+
+def _shown(finding: Finding) -> str:
+    return f"{finding.t:7.1f} {finding.rule}: {', '.join(finding.objects)}: {finding.message}"
 
 
 def carry_out(world: QueueWorld, act: Act) -> None:

@@ -28,12 +28,14 @@ def alike(runs_s: int, *, pods: int = 1, cpus: bool) -> Shape:
 
 
 def drawn(rng: random.Random, *, cpus: bool) -> Shape:
-    """Half of all are like each other, so that their order can be judged."""
+    """Many of all are like each other, so that their order can be judged."""
+    return alike(3, cpus=cpus) if rng.random() < 0.4 else odd(rng, cpus=cpus)  # noqa: PLR2004 - a share
+
+
+def odd(rng: random.Random, *, cpus: bool) -> Shape:
     kinds = [_wide, _gang, _elastic, _sidecar, _helper, _several]
     if cpus:
         kinds += [_as_a_whole, _overhead]
-    if rng.random() < 0.4:  # noqa: PLR2004 - a share
-        return alike(3, cpus=cpus)
     return rng.choice(kinds)(rng, cpus)
 
 

@@ -75,7 +75,7 @@ class _Teller:
     def _burst(self, at_s: float) -> Iterator[Act]:
         """One shape many times: more than there is quota for, or a reason to evict several."""
         space, queue = self._rng.choice(self._locals)
-        shape, labels = shapes.drawn(self._rng, cpus=self._cpus), {QUEUE: queue, **self._priority(0.6)}
+        shape, labels = shapes.odd(self._rng, cpus=self._cpus), {QUEUE: queue, **self._priority(0.6)}
         for number in range(self._rng.randint(3, 7)):
             yield self._made(at_s + number * 0.06, space, shape, labels, loose=True)
 

@@ -13,6 +13,7 @@ from hack.outside.running import Told
 from hack.outside.story import told
 from history.judge import Finding, Verdict
 
+REALLY = running.judged
 WRONG = Finding(3.0, "over-quota", ("ClusterQueue q",), "6 are used, 4 may be")
 
 
@@ -27,7 +28,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def at_once(story: Story) -> Told:
         return judging(story)
 
-    monkeypatch.setattr(outside, "judged", at_once)
+    monkeypatch.setattr(running, "judged", at_once)
     monkeypatch.setattr(outside, "ROOT", tmp_path)
 
 
@@ -61,7 +62,7 @@ def test_a_controller_that_ends_by_itself_is_a_finding(
     async def dies(_: Story) -> Told:
         raise RuntimeError("two in one place")
 
-    monkeypatch.setattr(outside, "judged", dies)
+    monkeypatch.setattr(running, "judged", dies)
     assert outside.main(["--seed", "1"]) == 1
     assert "the controller ended: RuntimeError: two in one place" in capsys.readouterr().out
 
@@ -72,7 +73,7 @@ def test_the_real_controller_runs_a_story_and_the_judge_has_nothing_to_say(monke
     again = next(each for each in story.acts if each.kind == "Job")
     again = msgspec.structs.replace(again, at_s=3.0)  # it is there already: passed over
     story = msgspec.structs.replace(story, acts=(*story.acts, again))
-    ran = asyncio.run(running.judged(story))
+    ran = asyncio.run(REALLY(story))
     assert ran.verdict.findings == ()
     assert ran.verdict.facts > 20
     assert ran.admitted > 0

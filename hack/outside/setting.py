@@ -60,7 +60,7 @@ class Setting(Struct, frozen=True):
 
 
 def drawn(rng: random.Random) -> Setting:
-    fair, checked = rng.random() < 0.3, rng.random() < 0.3  # noqa: PLR2004 - shares
+    fair, checked = rng.random() < 0.3, rng.random() < 0.4  # noqa: PLR2004 - shares
     cpus: Cpus = rng.choice(("", "beside", "apart"))
     cohorts = ("tree", *rng.sample(("tree-left", "tree-right"), rng.randint(0, 2)))
     empty = Setting(fair, FLAVORS[: rng.randint(1, 2)], cpus, checked, cohorts, ())

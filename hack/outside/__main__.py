@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from hack.chaos.minimise import minimise
-from hack.outside.running import judged
-from hack.outside.story import Story, told
-from history.judge import Finding
+from hack.outside.acts import Story
+from hack.outside.running import Outcome, outcome_of
+from hack.outside.story import told
 
 ROOT: Final = Path(__file__).parents[2]
 SECONDS: Final = 12.0
@@ -37,37 +37,29 @@ def _run(asked: argparse.Namespace) -> int:
         story = msgspec.json.decode(asked.replay.read_bytes(), type=Story)
         return _replayed(story, smaller=asked.minimise)
     began_s = time.process_time()
-    found = asyncio.run(explored(range(asked.seed, asked.seed + asked.stories), asked.at_once, asked.seconds))
+    seeds = range(asked.seed, asked.seed + asked.stories)
+    results = asyncio.run(explored(seeds, asked.at_once, asked.seconds))
     spent_s = time.process_time() - began_s
-    print(f"outside: {found} of {asked.stories} stories with findings, {spent_s:.0f} s of CPU", flush=True)
+    found = sum(bool(each.findings) for each in results)
+    admitted, evicted = sum(each.admitted for each in results), sum(each.evicted for each in results)
+    said = f"{admitted} admissions, {evicted} evictions, {spent_s:.0f} s of CPU"
+    print(f"outside: {found} of {asked.stories} stories with findings, {said}", flush=True)
     return 1 if found else 0
 
 
-async def explored(seeds: Sequence[int], at_once: int, seconds: float) -> int:
-    """How many of the stories have findings. Each is told and kept."""
+async def explored(seeds: Sequence[int], at_once: int, seconds: float) -> list[Outcome]:
+    """Runs the stories. Each that has findings is told and kept."""
     turns = asyncio.Semaphore(at_once)
 
-    async def one(seed: int) -> bool:
+    async def one(seed: int) -> Outcome:
         async with turns:
             story = told(seed, seconds)
-            findings = await _findings(story)
-            if findings:
-                _keep(story, findings)
-            return bool(findings)
+            outcome = await outcome_of(story)
+            if outcome.findings:
+                _keep(story, outcome.findings)
+            return outcome
 
-    return sum(await asyncio.gather(*(one(seed) for seed in seeds)))
-
-
-async def _findings(story: Story) -> list[str]:
-    """Sentences. A controller that ends by itself is a finding."""
-    try:
-        return [_shown(each) for each in (await judged(story)).findings]
-    except Exception as failed:  # noqa: BLE001 - whatever ends it
-        return [f"the controller ended: {type(failed).__name__}: {failed}"]
-
-
-def _shown(finding: Finding) -> str:
-    return f"{finding.t:7.1f} {finding.rule}: {', '.join(finding.objects)}: {finding.message}"
+    return await asyncio.gather(*(one(seed) for seed in seeds))
 
 
 def _keep(story: Story, findings: Sequence[str]) -> None:
@@ -80,7 +72,7 @@ def _keep(story: Story, findings: Sequence[str]) -> None:
 
 
 def _replayed(story: Story, *, smaller: bool) -> int:
-    findings = asyncio.run(_findings(story))
+    findings = asyncio.run(outcome_of(story)).findings
     print("\n".join(findings) or "nothing was found")
     if findings and smaller:
         least = _smallest(story)
@@ -96,7 +88,7 @@ def _smallest(story: Story) -> Story:
 
     def fails(places: Sequence[int]) -> bool:
         print(f"minimise: {len(places)} of {len(story.acts)} acts", file=sys.stderr, flush=True)
-        return bool(asyncio.run(_findings(kept(places))))
+        return bool(asyncio.run(outcome_of(kept(places))).findings)
 
     return kept(minimise(range(len(story.acts)), fails))
 

@@ -1,4 +1,4 @@
-"""``python -m hack.planted [--count N --seed TEXT] [--fault NAME] [-o json] [--page]``; see the package.
+"""``python -m hack.planted [--count N --seed TEXT] [--fault NAME] [--outside] [-o json] [--page]``; see the package.
 
 Exit code: 0 each fault was found, 1 one was not, 2 the nets cannot tell: a program failed, or spoke without any fault.
 """
@@ -17,7 +17,7 @@ from hack.planted.fault import Fault
 from hack.planted.nodefaults import NODE_FAULTS
 from hack.planted.planting import UnplantableError
 from hack.planted.queuefaults import QUEUE_FAULTS
-from hack.planted.running import Tree, Trial, ran, trials
+from hack.planted.running import Tree, Trial, programs, ran, trials
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs/planted-faults.md"
@@ -29,7 +29,7 @@ def main(words: Sequence[str]) -> int:
     told = _parser().parse_args(words)
     chosen = [each for each in FAULTS if each.name == told.fault] if told.fault else drawn(told.count, told.seed)
     try:
-        results = _results(chosen, told.jobs)
+        results = _results(chosen, told.jobs, outside=told.outside or told.page)
     except UnplantableError as wrong:
         _say(f"planted: {wrong}")
         return UNKNOWN
@@ -52,9 +52,9 @@ def drawn(count: int | None, seed: str) -> list[Fault]:
     return random.Random(hashlib.sha256(seed.encode()).digest()).sample(FAULTS, count)
 
 
-def _results(chosen: Sequence[Fault], jobs: int) -> list[Trial] | None:
+def _results(chosen: Sequence[Fault], jobs: int, *, outside: bool) -> list[Trial] | None:
     tree = Tree(ROOT)
-    for program in sorted({each.program for each in chosen}):
+    for program in sorted({program for each in chosen for program in programs(each, outside=outside)}):
         _say(f"planted: {program} without any fault")
         honest = ran(ROOT, program)
         if honest.error or honest.findings:
@@ -62,7 +62,7 @@ def _results(chosen: Sequence[Fault], jobs: int) -> list[Trial] | None:
             return None
     results = []
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
-        for number, trial in enumerate(trials(tree, chosen, Path(folder), jobs), 1):
+        for number, trial in enumerate(trials(tree, chosen, Path(folder), jobs, outside=outside), 1):
             results.append(trial)
             _say(f"{number:3}/{len(chosen)} {table.line(trial)}")
     return results
@@ -82,7 +82,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", default="1", help="of the draw, any text (1)")
     parser.add_argument("--fault", choices=[each.name for each in FAULTS], metavar="NAME", help="only this one")
     parser.add_argument("--jobs", type=_positive, default=2, help="how many at a time (2)")
-    parser.add_argument("--page", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--outside", action="store_true", help="ask the driver of random stories too, a minute a fault")
+    parser.add_argument(
+        "--page", action="store_true", help=f"write the table into {PAGE.relative_to(ROOT)}, with --outside"
+    )
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="of the table, on stdout")
     return parser
 

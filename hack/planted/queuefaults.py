@@ -5,6 +5,7 @@ from typing import Final
 from hack.planted.fault import Fault
 
 _HISTORY: Final = ("history",)
+_BOTH: Final = ("history", "outside")
 
 QUEUE_FAULTS: Final = (
     Fault(
@@ -16,7 +17,7 @@ if not holder.evicted:
     self.release(holder)
 """,
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="What an evicted workload had is never given to anybody again.",
     ),
     Fault(
@@ -28,7 +29,7 @@ self._exchange(known, holder)
 self.charge(holder)
 """,
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="The echo of an admission is charged once more, and quota lies idle.",
     ),
     Fault(
@@ -37,7 +38,7 @@ self.charge(holder)
         before="self.undo.record(self.remove_usage, name, dict(usage))",
         after="self.undo.record(self.remove_usage, name, dict(list(usage.items())[:1]))",
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="A try leaves one of its charges behind.",
     ),
     Fault(
@@ -46,7 +47,7 @@ self.charge(holder)
         before="not checks_ready(workload, checks) or any(state.state != 'Ready' for state in states)",
         after="any(state.state == 'Rejected' for state in states)",
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="Pods start before what their admission check provides is there.",
     ),
     Fault(
@@ -58,7 +59,7 @@ _add(sidecars, container.resources.requests)
 """,
         after="_add(sidecars, container.resources.requests)",
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="A team gets more GPUs than its quota by asking for them in sidecars.",
     ),
     Fault(
@@ -79,7 +80,7 @@ state.cluster.remove_holder(key)
         before="self.wake(holder.cluster_queue, departed)",
         after="",
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="A workload waits on though what it waits for is free.",
     ),
     Fault(
@@ -88,7 +89,7 @@ state.cluster.remove_holder(key)
         before="amount * count",
         after="amount * max(1, count - 1)",
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="Every gang takes a pod more than its quota pays for.",
     ),
     Fault(
@@ -97,7 +98,7 @@ state.cluster.remove_holder(key)
         before="FlavorResource(flavor, resource)",
         after="FlavorResource(next(iter(pod_set.flavors.values())), resource)",
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="GPUs are charged to the flavor of the CPUs, and their own quota is never used up.",
     ),
     Fault(
@@ -109,7 +110,7 @@ if bound < least:
 """,
         after="",
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="A queue borrows all that its cohort has, whatever its borrowing limit says.",
     ),
     Fault(
@@ -136,7 +137,7 @@ if bound < least:
         before="self.queued_at_s",
         after="-self.queued_at_s",
         program="queues",
-        nets=_HISTORY,
+        nets=_BOTH,
         says="The last who came is the first who is served.",
     ),
     Fault(

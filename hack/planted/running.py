@@ -18,6 +18,8 @@ from hack.mutants import running
 from hack.planted.fault import Fault
 from hack.planted.planting import Place, is_product, place_of, planted
 
+OUTSIDE: Final = "hack.outside.net"
+_QUEUES: Final = "queues"
 LIMIT_S: Final = 240.0
 """A program of nets takes a minute at most on a quiet machine; one that hangs has not judged."""
 
@@ -68,7 +70,12 @@ class Tree:
         return planted(self._sources[place.module], place)
 
 
-def trials(tree: Tree, faults: Sequence[Fault], folder: Path, jobs: int) -> Iterator[Trial]:
+def programs(fault: Fault, *, outside: bool) -> tuple[str, ...]:
+    """``outside``: the driver of random stories too, where the fault is of queues."""
+    return (fault.program, OUTSIDE) if outside and fault.program == _QUEUES else (fault.program,)
+
+
+def trials(tree: Tree, faults: Sequence[Fault], folder: Path, jobs: int, *, outside: bool = False) -> Iterator[Trial]:
     """Each as soon as it and those before it are known. Raises UnplantableError before anything runs."""
     places = [tree.place(fault) for fault in faults]
     copies: SimpleQueue[Path] = SimpleQueue()  # a copy is in it while no thread has it
@@ -79,7 +86,7 @@ def trials(tree: Tree, faults: Sequence[Fault], folder: Path, jobs: int) -> Iter
         copy = copies.get()
         try:
             with running.written(copy, place.module, tree.source(place).encode()):
-                return Trial(fault, ran(copy, fault.program))
+                return Trial(fault, _together([ran(copy, each) for each in programs(fault, outside=outside)]))
         finally:
             copies.put(copy)
 
@@ -87,10 +94,15 @@ def trials(tree: Tree, faults: Sequence[Fault], folder: Path, jobs: int) -> Iter
         yield from pool.map(tried, faults, places)
 
 
+def _together(runs: Sequence[Ran]) -> Ran:
+    findings = tuple(finding for each in runs for finding in each.findings)
+    return Ran(findings, "; ".join(each.error for each in runs if each.error), sum(each.seconds for each in runs))
+
+
 def ran(copy: Path, program: str) -> Ran:
-    """A program of nets in a tree."""
+    """A program of nets in a tree. ``program``: a module, by its whole name if it is not in ``hack.planted.nets``."""
     started = time.monotonic()
-    command = [sys.executable, "-m", f"hack.planted.nets.{program}"]
+    command = [sys.executable, "-m", program if "." in program else f"hack.planted.nets.{program}"]
     process = subprocess.Popen(
         command,
         cwd=copy,

@@ -8,7 +8,7 @@ import msgspec
 
 from hack.planted.running import Trial
 
-NETS: Final = ("history", "hardware", "kubelet", "account")
+NETS: Final = ("history", "outside", "hardware", "kubelet", "account")
 _MARKS: Final = ("<!-- planted: table -->", "<!-- planted: end -->")
 
 

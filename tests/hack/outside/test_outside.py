@@ -8,29 +8,32 @@ import pytest
 
 from hack.outside import __main__ as outside
 from hack.outside import running
-from hack.outside.story import Story, told
+from hack.outside.acts import Story
+from hack.outside.running import Told
+from hack.outside.story import told
 from history.judge import Finding, Verdict
 
+REALLY = running.judged
 WRONG = Finding(3.0, "over-quota", ("ClusterQueue q",), "6 are used, 4 may be")
 
 
-def judging(story: Story) -> Verdict:
+def judging(story: Story) -> Told:
     """As if whoever deletes a job were found out."""
     bad = any(each.verb == "delete" for each in story.acts)
-    return Verdict((WRONG,) if bad else (), len(story.acts), ())
+    return Told(Verdict((WRONG,) if bad else (), len(story.acts), ()), admitted=5, evicted=2)
 
 
 @pytest.fixture(autouse=True)
 def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def at_once(story: Story) -> Verdict:
+    async def at_once(story: Story) -> Told:
         return judging(story)
 
-    monkeypatch.setattr(outside, "judged", at_once)
+    monkeypatch.setattr(running, "judged", at_once)
     monkeypatch.setattr(outside, "ROOT", tmp_path)
 
 
 def seed_with_deletions() -> int:
-    return next(seed for seed in range(100) if judging(told(seed, outside.SECONDS)).findings)
+    return next(seed for seed in range(100) if judging(told(seed, outside.SECONDS)).verdict.findings)
 
 
 def test_a_story_with_findings_is_told_kept_and_ends_with_1(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -38,7 +41,7 @@ def test_a_story_with_findings_is_told_kept_and_ends_with_1(capsys: pytest.Captu
     assert outside.main(["--seed", str(seed)]) == 1
     printed = capsys.readouterr().out
     assert "over-quota: ClusterQueue q: 6 are used, 4 may be" in printed
-    assert "outside: 1 of 1 stories with findings" in printed
+    assert "outside: 1 of 1 stories with findings, 5 admissions, 2 evictions, 0 s of CPU" in printed
     kept = msgspec.json.decode((tmp_path / f"build/outside-{seed}.json").read_bytes(), type=Story)
     assert kept == told(seed, outside.SECONDS)
 
@@ -56,10 +59,10 @@ def test_a_replayed_story_is_made_as_small_as_it_still_fails(
 def test_a_controller_that_ends_by_itself_is_a_finding(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def dies(_: Story) -> Verdict:
+    async def dies(_: Story) -> Told:
         raise RuntimeError("two in one place")
 
-    monkeypatch.setattr(outside, "judged", dies)
+    monkeypatch.setattr(running, "judged", dies)
     assert outside.main(["--seed", "1"]) == 1
     assert "the controller ended: RuntimeError: two in one place" in capsys.readouterr().out
 
@@ -70,6 +73,7 @@ def test_the_real_controller_runs_a_story_and_the_judge_has_nothing_to_say(monke
     again = next(each for each in story.acts if each.kind == "Job")
     again = msgspec.structs.replace(again, at_s=3.0)  # it is there already: passed over
     story = msgspec.structs.replace(story, acts=(*story.acts, again))
-    verdict = asyncio.run(running.judged(story))
-    assert verdict.findings == ()
-    assert verdict.facts > 20
+    ran = asyncio.run(REALLY(story))
+    assert ran.verdict.findings == ()
+    assert ran.verdict.facts > 20
+    assert ran.admitted > 0

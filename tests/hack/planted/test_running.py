@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from hack.planted import running
+from hack.planted.nodefaults import NODE_FAULTS
+from hack.planted.queuefaults import QUEUE_FAULTS
 from hack.planted.running import ran
 
 HONEST = "import sys\nsys.exit(0)\n"
@@ -44,3 +46,16 @@ def test_a_program_that_fails_has_not_judged(tmp_path: Path, text: str, error: s
 def test_a_program_that_hangs_has_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "LIMIT_S", 0.3)
     assert "no verdict within" in ran(program(tmp_path, HANGS), "tried").error
+
+
+def test_the_driver_of_stories_is_asked_about_faults_of_queues_alone() -> None:
+    (charge,) = (each for each in QUEUE_FAULTS if each.name == "double charge")
+    assert running.programs(charge, outside=False) == ("queues",)
+    assert running.programs(charge, outside=True) == ("queues", "hack.outside.net")
+    assert all(len(running.programs(each, outside=True)) == 1 for each in NODE_FAULTS)
+
+
+def test_a_program_may_be_a_module_elsewhere(tmp_path: Path) -> None:
+    program(tmp_path, HONEST)
+    (tmp_path / "hack/elsewhere.py").write_text(SPEAKS)
+    assert len(ran(tmp_path, "hack.elsewhere").findings) == 1

@@ -15,9 +15,9 @@ BROKEN = Trial(FAULT, Ran((), "no verdict within 240 s", 240.0))
 def test_a_fault_is_found_by_the_nets_that_spoke() -> None:
     assert table.line(FOUND) == "double charge: found by history, kubelet: over-quota: x (12 s)"
     assert table.lines([FOUND, MISSED]) == [
-        "fault          history  hardware  kubelet  account",
-        "double charge  found    -         found    -      ",
-        "double charge  -        -         -        -      ",
+        "fault          history  outside  hardware  kubelet  account",
+        "double charge  found    -        -         found    -      ",
+        "double charge  -        -        -         -        -      ",
     ]
 
 
@@ -33,7 +33,7 @@ def test_the_table_of_a_page_is_written_anew_between_its_marks() -> None:
     assert "old" not in found
     assert found.startswith("Before.\n")
     assert found.endswith("<!-- planted: end -->\nAfter.\n")
-    assert "| double charge | `Cluster.charge` | Quota lies idle. | found |  | found |  |" in found
+    assert "| double charge | `Cluster.charge` | Quota lies idle. | found |  |  | found |  |" in found
     assert table.with_table(found, [FOUND]) == found
     with pytest.raises(ValueError, match="found no"):
         table.with_table("nothing", [FOUND])

@@ -32,7 +32,7 @@ def main(name: str, folder: Path, options: list[str]) -> None:
         short = [each for each in HOSTILE if len(each) <= LONG]
         seeds = (*target.seeds(), *short, *DEEP[target.shape])
         for seed in (*seeds, *HOSTILE):  # what a parser imports when it is first used is followed too
-            _tried(parse, declared, seed, {})
+            _tried(parse, declared, seed, {}, target.each_line)
     corpus, found = folder / "corpus", folder / "found"
     for each in (corpus, found):
         each.mkdir(parents=True, exist_ok=True)

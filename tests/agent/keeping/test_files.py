@@ -55,10 +55,14 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(
 
 def killed_in_the_middle(path: Path) -> None:
     """By a process of its own, between the new content and its place."""
+
+    def before(failpoint: Failpoint | None) -> None:  # noqa: ARG001 - the failpoint's
+        os.kill(os.getpid(), signal.SIGKILL)
+
     pid = os.fork()
     if pid == 0:
         try:
-            points.before = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+            points.before = before
             write_atomically(path, b"new", Failpoint.LAYOUT)
         finally:
             os._exit(1)

@@ -175,10 +175,10 @@ async def busy(cluster: Cluster, folder: Path) -> AsyncIterator[tuple[QueueLab, 
 # -- scenes ------------------------------------------------------------------------------------------------------------
 
 
-WRONG: Final = "a person writes an admission beyond the quota, and starts a job that waits"
-
-
-@pytest.mark.history(allow={"over-quota", "ran-without-admission"}, why=WRONG)
+@pytest.mark.history(
+    allow={"over-quota", "ran-without-admission"},
+    why="a person writes an admission beyond the quota, and starts a job that waits",
+)
 async def test_a_cluster_that_keeps_the_rules_has_no_findings_and_what_a_person_does_past_them_is_found(
     cluster: Cluster, tmp_path: Path
 ) -> None:

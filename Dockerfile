@@ -18,7 +18,7 @@ COPY kube /build/src/kube
 COPY simulator /build/src/simulator
 COPY yamlfile /build/src/yamlfile
 COPY controller /build/src/controller
-COPY docs/runbooks /build/src/controller/web/runbooks
+COPY docs/runbooks /build/src/controller/people/page/runbooks
 COPY history /build/src/history
 COPY cli /build/src/cli
 COPY kubeletapi /build/src/kubeletapi

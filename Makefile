@@ -42,9 +42,9 @@ demo-down: ## end the demo and remove everything it made
 test: check conformance e2e ## everything: fast tests, other systems' cases, a real Kubernetes
 
 # Tests begin when lint has ended: mypy without its cache takes one core for a minute, and they have the other.
-check: setup ## the fast tier: lint, types, imports, unit and property tests; IN=controller/engine: of that room alone
+check: setup ## the fast tier: lint, types, imports, unit and property tests; IN=controller/scheduler: of that room alone
 ifdef IN
-	@test -d "$(IN)" || { echo "check: IN: found $(IN), expected a folder of this repository such as controller/engine"; exit 2; }
+	@test -d "$(IN)" || { echo "check: IN: found $(IN), expected a folder of this repository such as controller/scheduler"; exit 2; }
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types fast HERE="$(IN) $(wildcard tests/$(IN))"
 else
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint types fast

@@ -228,7 +228,7 @@ def is_kind_missing(failed: KubeError) -> bool:
 
 
 class Controller:
-    """The controller's API (``controller.visibility``), with the rights and the credentials of the caller."""
+    """The controller's API (``controller.people.visibility``), with the rights and the credentials of the caller."""
 
     def __init__(self, where: Where, cluster: ClusterConfig, client: Client) -> None:
         self._where = where

@@ -11,7 +11,7 @@ from inventory.words.plural import plural
 
 
 def parts(forecast: Json | None) -> Iterator[RenderableType]:
-    """The lines of ``controller.forecast.shown``; none where there is no forecast."""
+    """The lines of ``controller.insight.forecast.shown``; none where there is no forecast."""
     if forecast is None:
         return
     yield Text("")

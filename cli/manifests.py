@@ -12,9 +12,9 @@ import msgspec
 from cli.console import aside
 from cli.escapes import one_line
 from cli.words import given as say
-from controller.simulation.documents import Document, InputError, judged_values, read, unknown
-from controller.simulation.inputs.quotawords import refused_quotas
-from controller.simulation.inputs.references import almost
+from controller.insight.simulation.documents import Document, InputError, judged_values, read, unknown
+from controller.insight.simulation.inputs.quotawords import refused_quotas
+from controller.insight.simulation.inputs.references import almost
 from yamlfile.tree import no_utf8
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")

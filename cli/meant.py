@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, Final
 
-from controller.watching.kinds import NAMESPACES
+from controller.cluster.watching.kinds import NAMESPACES
 from kube.client import Client, Selection
 from kube.errors import KubeError
 from kube.resources import Resource

@@ -15,20 +15,10 @@ import click
 from cli.cluster import Where, named_config
 from cli.console import Json
 from cli.manifests import WrongInputError
-from controller.config.load import default, load, parse
-from controller.config.settings import ControllerConfig, ForeignSystem
-from controller.engine.engine import Engine
-from controller.engine.model.resources import ClusterQueueName, WorkloadKey
-from controller.explain import explained, in_turn, queue_shown, waiting_row
-from controller.forecast.changes import changes
-from controller.forecast.forecast import Forecaster, Forecasts
-from controller.forecast.shown import AHEAD_SHOWN, brief, shown
-from controller.lifecycle.pendingcause import why
-from controller.objects.core import Node
-from controller.objects.decode import DecodeError
-from controller.objects.workload import Workload
-from controller.watching.feeds import ORDER
-from controller.watching.kinds import (
+from controller.cluster.config.load import default, load, parse
+from controller.cluster.config.settings import ControllerConfig, ForeignSystem
+from controller.cluster.watching.feeds import ORDER
+from controller.cluster.watching.kinds import (
     CLAIM_KINDS,
     CLUSTER_QUEUES,
     FOREIGN_QUEUES,
@@ -39,6 +29,16 @@ from controller.watching.kinds import (
     claim_readers,
     reader,
 )
+from controller.insight.explain import explained, in_turn, queue_shown, waiting_row
+from controller.insight.forecast.changes import changes
+from controller.insight.forecast.forecast import Forecaster, Forecasts
+from controller.insight.forecast.shown import AHEAD_SHOWN, brief, shown
+from controller.objects.core import Node
+from controller.objects.decode import DecodeError
+from controller.objects.workload import Workload
+from controller.reconcile.lifecycle.pendingcause import why
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, Resource

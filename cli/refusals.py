@@ -4,8 +4,8 @@ import re
 from typing import Final
 
 from cli.words import given as say
-from controller.simulation.documents import Document
-from controller.simulation.problems import found_first
+from controller.insight.simulation.documents import Document
+from controller.insight.simulation.problems import found_first
 from kube.errors import ForbiddenError, InvalidError, KubeError
 
 _DENIED: Final = re.compile(

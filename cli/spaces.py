@@ -10,7 +10,7 @@ import click
 from cli.cluster import is_kind_missing
 from cli.meant import meant
 from cli.words import queues as say
-from controller.watching.kinds import NAMESPACES
+from controller.cluster.watching.kinds import NAMESPACES
 from kube.client import Client
 from kube.errors import NotFoundError
 

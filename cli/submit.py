@@ -23,9 +23,9 @@ from cli.refusals import refused
 from cli.spaces import namespace_told
 from cli.targets import Target, mistaken_labels, target, unknown_classes, unknown_queues
 from cli.words import given as say
-from controller.jobframework import names
-from controller.simulation.documents import Document, InputError
-from controller.watching.kinds import WORKLOADS
+from controller.cluster.watching.kinds import WORKLOADS
+from controller.insight.simulation.documents import Document, InputError
+from controller.jobs.framework import names
 from kube.client import Client, Selection
 from kube.errors import KubeError, NotFoundError
 from kube.resources import Resource

@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 def _resource(plural: str) -> "Resource":
     # The controller's modules are loaded where names are asked for, not where options are declared.
-    from controller.watching import kinds
+    from controller.cluster.watching import kinds
     from kube.resources import NODES, PODS
 
     queues = (kinds.CLUSTER_QUEUES, kinds.LOCAL_QUEUES, kinds.COHORTS, kinds.FLAVORS)

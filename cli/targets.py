@@ -13,12 +13,12 @@ from cli.cluster import told
 from cli.console import aside
 from cli.meant import listed
 from cli.spaces import no_namespace
-from controller.simulation.documents import Document
-from controller.simulation.fields import POD_SPEC, typed
-from controller.simulation.inputs.known import known
-from controller.simulation.inputs.queuewords import mistaken_label, queue_of, unknown_queue
-from controller.simulation.inputs.references import missing_classes
-from controller.watching.kinds import LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES
+from controller.cluster.watching.kinds import LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES
+from controller.insight.simulation.documents import Document
+from controller.insight.simulation.fields import POD_SPEC, typed
+from controller.insight.simulation.inputs.known import known
+from controller.insight.simulation.inputs.queuewords import mistaken_label, queue_of, unknown_queue
+from controller.insight.simulation.inputs.references import missing_classes
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError, NotFoundError
 

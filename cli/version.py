@@ -9,7 +9,7 @@ from cli.cluster import Controller, UnreachableError, Where, cluster_options, to
 from cli.console import Json
 from cli.kubeapi import opened
 from cli.output import output_option, printed
-from controller.watching.kinds import GPU_NODES
+from controller.cluster.watching.kinds import GPU_NODES
 from inventory import __version__
 from inventory.words.plural import plural
 from kube.errors import ConfigError, KubeError

@@ -17,45 +17,37 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Protocol
 
-from controller.config.settings import ControllerConfig
-from controller.engine.conditions import reasons
-from controller.engine.conditions.decisions import Decision, Decisions, Event, Pending
-from controller.engine.conditions.reasons import EventType
-from controller.engine.deviceclaims.book import is_of_one_pod
-from controller.engine.engine import Engine
-from controller.engine.mirror.specs import System
-from controller.engine.model.resources import WorkloadKey
-from controller.engine.state.intake import WorkloadPhase, standing
-from controller.lifecycle.lifecycle import Step
-from controller.lifecycle.lifecycle_shell import LifecycleController
-from controller.lifecycle.pendingcause import gates_of, is_uncounted
-from controller.lifecycle.pendingconditions_shell import PendingConditions
-from controller.objects.deviceclaims import CLAIM_TYPES, ResourceClaim
-from controller.objects.kai import KaiQueue
-from controller.objects.meta import KubernetesObject, is_true
+from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.watching.inbox import Inbox, ObjectChange
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, COHORTS, DECIDING, FOREIGN_QUEUES, LOCAL_QUEUES, WORKLOADS
+from controller.cluster.watching.ledger import Ledger
+from controller.cluster.writing.decisionwriter import DecisionWriter
+from controller.cluster.writing.finalizers import KINDS as FINALIZED
+from controller.cluster.writing.finalizers import Finalizers
+from controller.cluster.writing.holdtimes import HoldTimes
+from controller.cluster.writing.pace import Pace
+from controller.cluster.writing.priorities import Priorities
+from controller.cluster.writing.queuestatus import QueueStatuses
+from controller.cluster.writing.retention import WorkloadRetention
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.messages import statuses
+from controller.objects.meta import KubernetesObject
 from controller.objects.queues import (
-    AdmissionCheck,
-    ClusterQueue,
-    LocalQueue,
-    ResourceFlavor,
-    Topology,
     WorkloadPriorityClass,
 )
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
-from controller.watching.inbox import Inbox, ObjectChange
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, DECIDING, FOREIGN_QUEUES, LOCAL_QUEUES, WORKLOADS
-from controller.watching.ledger import Ledger
-from controller.words import statuses
-from controller.writing.decisionwriter import DecisionWriter
-from controller.writing.finalizers import KINDS as FINALIZED
-from controller.writing.finalizers import Finalizers
-from controller.writing.holdtimes import HoldTimes
-from controller.writing.pace import Pace
-from controller.writing.priorities import Priorities
-from controller.writing.queuestatus import QueueStatuses
-from controller.writing.retention import WorkloadRetention
-from controller.writing.workloadwrites import Result, WorkloadWrites
+from controller.reconcile.lifecycle.affected import affected_by, asks
+from controller.reconcile.lifecycle.lateadmissions import LateAdmissions
+from controller.reconcile.lifecycle.lifecycle import Step
+from controller.reconcile.lifecycle.lifecycle_shell import LifecycleController
+from controller.reconcile.lifecycle.pendingcause import gates_of, is_uncounted
+from controller.reconcile.lifecycle.pendingconditions_shell import PendingConditions
+from controller.scheduler.decisions.decisions import Decision, Decisions, Event, Pending
+from controller.scheduler.decisions.reasons import EventType
+from controller.scheduler.engine import Engine
+from controller.scheduler.mirror.specs import System
+from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.state.intake import WorkloadPhase, standing
 from kube.client import Client
 from kube.clock import Clock
 from kube.reading.entries import ObjectKey
@@ -190,6 +182,7 @@ class Core:
         """Objects that existed when this replica began to lead, and that listeners have not heard of yet."""
         self._to_reconcile: dict[WorkloadKey, None] = {}
         """Workloads that may have a next step, in order: the same changes lead to the same writes."""
+        self._late = LateAdmissions(self.engine)
         self._uncounted: set[WorkloadKey] = set()
         """Workloads that are held back because their claims of devices cannot be counted; ``_changed`` and ``_gone``
         write it."""
@@ -309,6 +302,9 @@ class Core:
                     self.pending_conditions.decided(decision, now_s)
                 else:
                     self.decisions.submit(decision)
+            for key in self._late.standing():
+                if (kept := self.ledger.get(key)) is not None:
+                    self._tell_listeners(kept.workload, gone=False)
             if ended_s - started_s > _SLICE_S:
                 return True
         return False
@@ -445,8 +441,8 @@ class Core:
                 case Added(new=entry) | Changed(new=entry):
                     old = change.old.object if isinstance(change, Changed) else None
                     self._told(resource, entry.object, old)
-                    if not all_anew and (old is None or _asks(old) != _asks(entry.object)):
-                        self._to_reconcile |= dict.fromkeys(self._affected_by(entry.object))
+                    if not all_anew and (old is None or asks(old) != asks(entry.object)):
+                        self._to_reconcile |= dict.fromkeys(affected_by(entry.object, self.ledger, self._uncounted))
                 case Removed(key=key, old=entry):
                     self._told_gone(resource, key, entry.object)
             self.decisions.held.queues_changed()
@@ -454,7 +450,7 @@ class Core:
             listener.on_object(observed)
 
     def _told_gone(self, resource: Resource, key: ObjectKey, last: KubernetesObject) -> None:
-        self._to_reconcile |= dict.fromkeys(self._affected_by(last))
+        self._to_reconcile |= dict.fromkeys(affected_by(last, self.ledger, self._uncounted))
         if resource in _QUEUE_KINDS:
             self.statuses.gone(resource, key.namespace, key.name)
         if resource in FINALIZED:
@@ -467,28 +463,6 @@ class Core:
             self.finalizers.observed(resource, given)
         if isinstance(given, WorkloadPriorityClass) and isinstance(old, WorkloadPriorityClass | None):
             self.priorities.changed(old, given)
-
-    def _affected_by(self, given: KubernetesObject) -> Iterator[WorkloadKey]:
-        """Workloads whose next step may depend on the object."""
-        match given:
-            case ClusterQueue() | VolcanoQueue() | KaiQueue():
-                name = given.metadata.name
-                for kept in self.ledger.values():
-                    admission = kept.workload.status.admission
-                    if (admission is not None and admission.cluster_queue == name) or _on_hold(kept.workload):
-                        yield WorkloadKey(kept.workload.key)
-            case LocalQueue():
-                where = (given.metadata.namespace, given.metadata.name)
-                for kept in self.ledger.values():
-                    if (kept.workload.metadata.namespace, kept.workload.spec.queue_name) == where:
-                        yield WorkloadKey(kept.workload.key)
-            case _ if isinstance(given, CLAIM_TYPES):
-                if not isinstance(given, ResourceClaim) or not is_of_one_pod(given):
-                    yield from sorted(self._uncounted)
-            case ResourceFlavor() | AdmissionCheck() | Topology():
-                for kept in self.ledger.values():
-                    if _waits_for_checks(kept.workload):
-                        yield WorkloadKey(kept.workload.key)
 
     def _see(self, workload: Workload) -> None:
         known = self.ledger.get(WorkloadKey(workload.key))
@@ -519,7 +493,8 @@ class Core:
         key = WorkloadKey(workload.key)
         self.retention.observed(workload)
         (self._uncounted.add if is_uncounted(workload) else self._uncounted.discard)(key)
-        self._tell_listeners(workload, gone=False)
+        if not self._late.holds_back(key):
+            self._tell_listeners(workload, gone=False)
         gates = self.engine.state.config.gates
         if before is not None and gates_of(before, gates) and not gates_of(workload, gates):
             self._observer.events((Event(key, EventType.NORMAL, "AdmissionGateCleared", statuses.gate_cleared()),))
@@ -549,6 +524,7 @@ class Core:
         self.decisions.held.settled(key)
         self.pending_conditions.forget(key)
         self.lifecycle.forget(key)
+        self._late.forget(key)
         self._tell_listeners(kept.workload, gone=True)
         self.inbox.wake()
 
@@ -573,28 +549,3 @@ class Core:
         self._call_number += 1
         heapq.heappush(self._calls, (self._clock.monotonic() + seconds, self._call_number, call))
         self.inbox.wake()
-
-
-def _asks(given: KubernetesObject) -> tuple[object, bool, bool]:
-    """The parts of an object that are no report on it. The status of Volcano's queue counts: it tells whether the queue
-    admits jobs.
-    """
-    is_open = not isinstance(given, VolcanoQueue) or given.status.open
-    if isinstance(given, ResourceClaim):
-        return given, False, False  # what it was given counts as well
-    return getattr(given, "spec", None), given.metadata.deletion_timestamp is not None, is_open
-
-
-def _waits_for_checks(workload: Workload) -> bool:
-    """Whether the workload holds quota and is not admitted yet: it loses the quota if its ClusterQueue becomes
-    inactive.
-    """
-    conditions = workload.status.conditions
-    return is_true(conditions, reasons.QUOTA_RESERVED) and not is_true(conditions, reasons.ADMITTED)
-
-
-def _on_hold(workload: Workload) -> bool:
-    """Whether the Workload has the condition Requeued=False: it may wait for its queue to be started again."""
-    return any(
-        condition.type == reasons.REQUEUED and condition.status == "False" for condition in workload.status.conditions
-    )

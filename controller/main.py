@@ -1,4 +1,4 @@
-"""``tessera-controller``: runs ``controller.process.process.Process`` as the command line says.
+"""``tessera-controller``: runs ``controller.cluster.process.process.Process`` as the command line says.
 
 Exit codes: 0 stopped as asked, 1 could not go on, 2 a wrong flag or configuration.
 """
@@ -13,12 +13,12 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from controller.config.load import load
-from controller.config.settings import ControllerConfig
-from controller.process.flags import PROGRAM, Flags, TextRequested, UsageError, parse
-from controller.process.process import Process, own_namespace
-from controller.process.selfcheck import check_installation
-from controller.process.uninstall import remove_finalizers
+from controller.cluster.config.load import load
+from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.process.flags import PROGRAM, Flags, TextRequested, UsageError, parse
+from controller.cluster.process.process import Process, own_namespace
+from controller.cluster.process.selfcheck import check_installation
+from controller.cluster.process.uninstall import remove_finalizers
 from kube import brokenpeers
 from kube.access import load as connect
 from kube.allocator import hold_little, read_little

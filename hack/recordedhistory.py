@@ -24,10 +24,10 @@ from cli.playground.agents_shell import run_all
 from cli.playground.cluster import GPU, stamp
 from cli.playground.stage_shell import STEP_S, Stage
 from cli.simulate.reading import inputs
-from controller.config.load import parse
-from controller.process.flags import Flags
-from controller.process.process import Process
-from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS
+from controller.cluster.config.load import parse
+from controller.cluster.process.flags import Flags
+from controller.cluster.process.process import Process
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS
 from inventory.words.plural import plural
 from kube.client import Client
 from kube.clock import Backoff, SystemClock

@@ -12,17 +12,17 @@ from cli.console import Json, aside, show, titled
 from cli.manifests import WrongInputError, read_documents
 from cli.offline import Offline
 from cli.table import less, prose
-from controller.config.load import default, load
-from controller.config.settings import ControllerConfig
-from controller.engine.engine import Engine
-from controller.engine.mirror.specs import System
-from controller.moveadvice import plans, unlimited
+from controller.cluster.config.load import default, load
+from controller.cluster.config.settings import ControllerConfig
+from controller.insight.moveadvice import plans, unlimited
+from controller.insight.simulation.documents import Document, InputError, named
 from controller.objects.decode import DecodeError, UnknownKindError, decode_object, read_gpu_node
 from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
-from controller.simulation.documents import Document, InputError, named
+from controller.scheduler.engine import Engine
+from controller.scheduler.mirror.specs import System
 from inventory.api.gpunode import KIND as GPU_NODE
 from kube.client import Client
 from yamlfile import ConfigError

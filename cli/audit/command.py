@@ -24,8 +24,8 @@ from cli.local import reason
 from cli.output import output_option, printed
 from cli.words import given as say
 from cli.words import records
-from controller.config.load import load
-from controller.watching.kinds import NAMESPACES
+from controller.cluster.config.load import load
+from controller.cluster.watching.kinds import NAMESPACES
 from history.judge import Verdict
 from history.settings import Settings
 from inventory.words.plural import plural

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
-from controller.config.load import parse
-from controller.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig
-from controller.engine.model.config import BackfillPolicy
+from controller.cluster.config.load import parse
+from controller.cluster.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig
+from controller.scheduler.model.config import BackfillPolicy
 from history.settings import Settings
 from inventory.api.names import GPU_COMPUTE_SLICES, GPU_MEMORY_GIB
 from yamlfile import ConfigError

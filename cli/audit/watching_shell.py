@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from cli.audit.recorder import Recorder
 from cli.console import Json
-from controller.jobkinds.table import JOB_KINDS
-from controller.watching.kinds import (
+from controller.cluster.watching.kinds import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
     COHORTS,
@@ -21,6 +20,7 @@ from controller.watching.kinds import (
     PODS,
     WORKLOADS,
 )
+from controller.jobs.kinds.table import JOB_KINDS
 from history.settings import Settings
 from kube.client import Client, Listing, decoder
 from kube.clock import Backoff, Clock, pause_s, sleep

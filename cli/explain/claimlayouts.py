@@ -12,10 +12,10 @@ from agent.dra.publishing.devices import DraDevice, offered
 from cli.explain.claims import ClaimAsk
 from cli.explain.layouts import FOLDER, Remedy, no_agent
 from cli.layout.plan import seen_of
-from controller.engine.deviceclaims.cel import CelSyntaxError, Selector, compiled
-from controller.engine.deviceclaims.published import as_seen
 from controller.objects.decode import GpuNode, decode
 from controller.objects.deviceclaims import Device, DeviceAttribute
+from controller.scheduler.dra.claims.cel import CelSyntaxError, Selector, compiled
+from controller.scheduler.dra.claims.published import as_seen
 from inventory.api.names import CLIQUE, LINK_GROUP
 from inventory.devices import GpuUuid, NodeInventory
 

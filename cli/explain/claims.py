@@ -12,9 +12,6 @@ from msgspec.structs import replace
 
 from cli.console import Json
 from cli.explain.offers import Holding, NodeOffer, Withheld, withheld_by_agent
-from controller.engine.deviceclaims.cel import CelSyntaxError, Selector, compiled
-from controller.engine.deviceclaims.published import as_seen
-from controller.engine.model.taints import untolerated
 from controller.objects.core import Taint
 from controller.objects.decode import GpuNode, decode
 from controller.objects.deviceclaims import (
@@ -27,6 +24,9 @@ from controller.objects.deviceclaims import (
     ResourceSlice,
     expressions,
 )
+from controller.scheduler.dra.claims.cel import CelSyntaxError, Selector, compiled
+from controller.scheduler.dra.claims.published import as_seen
+from controller.scheduler.model.taints import untolerated
 
 DeviceName = tuple[str, str, str]
 """The driver, pool and name of a device."""

@@ -16,13 +16,13 @@ from cli.output import FOR_PEOPLE, printed, table_option
 from cli.queue.source import COMPUTED, AnswerSource, instead, source
 from cli.suggestions import names, workloads_and_pods
 from cli.workload.find import find_workload
-from controller.jobframework import names as known
+from controller.cluster.watching.kinds import LOCAL_QUEUES
+from controller.insight.podtroubles import with_sizes
+from controller.jobs.framework import names as known
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.quantity import NANO, Quantity, parse_quantity
 from controller.objects.workload import Workload
-from controller.podtroubles import with_sizes
-from controller.watching.kinds import LOCAL_QUEUES
 from kube.client import Client
 from kube.errors import ForbiddenError, KubeError
 

@@ -11,11 +11,11 @@ from typing import Final
 from msgspec import Struct
 
 from cli.console import Json
-from controller.engine.model.podrequests import one_pod
-from controller.engine.model.taints import untolerated
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.quantity import NANO
+from controller.scheduler.model.podrequests import one_pod
+from controller.scheduler.model.taints import untolerated
 from inventory.api.gpunode import Health, Offer
 from inventory.api.names import PREFIX
 

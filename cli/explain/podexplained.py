@@ -16,12 +16,12 @@ from cli.explain.running import gpu_nodes
 from cli.meant import meant
 from cli.words import queues as say
 from cli.workload.story import time_of
-from controller.engine.model.podrequests import one_pod
-from controller.jobframework.podview import workload_of
+from controller.cluster.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLAIMS, DEVICE_CLASSES, DEVICE_SLICES
+from controller.jobs.framework.podview import workload_of
 from controller.objects.core import Node, Pod
 from controller.objects.decode import DecodeError, GpuNode, decode
 from controller.objects.deviceclaims import DeviceClass, ResourceClaimTemplate, ResourceSlice, expressions
-from controller.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLAIMS, DEVICE_CLASSES, DEVICE_SLICES
+from controller.scheduler.model.podrequests import one_pod
 from kube.client import Client, Selection
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, PODS, Resource

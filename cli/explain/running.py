@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 from cli.cluster import Where, named_config
 from cli.console import Json
 from cli.workload.read import pods_of
-from controller.config.load import load, parse
-from controller.config.settings import ControllerConfig
+from controller.cluster.config.load import load, parse
+from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.watching.kinds import GPU_NODES, WORKLOADS
+from controller.insight.podtroubles import FailurePolicy, pods_shown
 from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
 from controller.objects.workload import Workload
-from controller.podtroubles import FailurePolicy, pods_shown
-from controller.watching.kinds import GPU_NODES, WORKLOADS
 from kube.client import Client
 from kube.errors import KubeError
 from yamlfile import ConfigError

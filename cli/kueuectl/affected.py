@@ -17,8 +17,8 @@ from cli.kubeconfigs import default_kubeconfigs
 from cli.kubectlwords import KubectlWords
 from cli.workload.holding import described_now, holding, workloads_of
 from cli.workload.rows import state_of
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from controller.objects.workload import Workload
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from kube.client import Client, Selection
 from kube.errors import KubeError
 from kube.resources import Resource

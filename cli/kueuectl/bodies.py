@@ -7,8 +7,8 @@ from typing import Any, Final
 from cli.console import Json
 from cli.words import given as inputs
 from cli.words import queues as say
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from controller.objects.quantity import parse_quantity
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from kube.resources import Resource
 
 QUOTA_FIELDS: Final = {"nominal": "nominalQuota", "borrowing": "borrowingLimit", "lending": "lendingLimit"}

@@ -15,7 +15,7 @@ from cli.output import output_option, printed
 from cli.spaces import namespace_told
 from cli.suggestions import names
 from cli.words import queues as say
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import Resource

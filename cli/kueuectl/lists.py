@@ -17,7 +17,7 @@ from cli.workload.command import list_ as workload_list
 from cli.workload.find import find_workload, typed
 from cli.workload.read import pods_of
 from cli.workload.story import time_of
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from kube.client import Selection
 from kube.resources import PODS, Resource
 

@@ -12,8 +12,8 @@ from cli.kubectlwords import read
 from cli.suggestions import kubectls
 from cli.words import queues, servers
 
-# The names stand here and not in controller.watching.kinds: kubectl does the work, and no module of the controller is
-# loaded.
+# The names stand here and not in controller.cluster.watching.kinds: kubectl does the work, and no module of the
+# controller is loaded.
 _GROUP: Final = "kueue.x-k8s.io"
 PLURALS: Final = {
     "clusterqueue": "clusterqueues",

@@ -15,7 +15,7 @@ from cli.suggestions import names, workloads
 from cli.words import given, queues
 from cli.workload.command import change, switched
 from cli.workload.find import find_workload, group_pods, owner_of, uid_of
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
 from kube.errors import ConflictError, NotFoundError
 from kube.resources import PODS, Resource

@@ -18,7 +18,7 @@ from agent.health.settings import HealthSettings
 from cli.fleetnodes import hardware
 from cli.playground.cluster import GPU, Holder, Machine
 from cli.playground.figures import measured
-from controller.web.fleetrows import Figures
+from controller.people.history.figures import Figures
 from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.layout import plan
 from inventory.layout.sharing import LayoutSpec

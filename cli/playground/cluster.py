@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from cli.playground.world import runtime_s
-from controller.watching.kinds import JOBS, PODS, WORKLOADS
+from controller.cluster.watching.kinds import JOBS, PODS, WORKLOADS
 from inventory.api import deviceplan
 from inventory.api.names import DEVICES
 from kube.resources import Resource

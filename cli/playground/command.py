@@ -13,7 +13,7 @@ from cli.manifests import WrongInputError
 from cli.playground import world as worlds
 from cli.simulate.reading import inputs
 from cli.words import given as say
-from controller.simulation.documents import InputError
+from controller.insight.simulation.documents import InputError
 from inventory.words.plural import plural
 from simulator.fleet.fleetfile import load_fleet
 from simulator.reading import InputError as FleetError

@@ -9,8 +9,8 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 from zlib import crc32
 
-from controller.web.fleetrows import Figures
-from controller.web.history.queries import figures
+from controller.people.history.figures import Figures
+from controller.people.history.queries import figures
 from simulator.boards.loads import Load
 from simulator.boards.telemetry import activity
 from simulator.fleet.fleet import GpuSpec, NodeSpec

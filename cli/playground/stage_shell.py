@@ -12,12 +12,12 @@ from cli.page.proxy import PageProxy
 from cli.playground.agents_shell import NodeAgent, run_all
 from cli.playground.cluster import Cluster, Create, Delete, Holder, Merge, Seen, Write, stamp
 from cli.playground.world import Course, Fault, World
-from controller.config.load import parse
-from controller.config.settings import Address
-from controller.process.flags import Flags
-from controller.process.process import Process
-from controller.watching.kinds import GPU_NODES, JOBS, NODES, PODS, TYPES, WORKLOADS
-from controller.web.fleetrows import Figures, FiguresOf
+from controller.cluster.config.load import parse
+from controller.cluster.config.settings import Address
+from controller.cluster.process.flags import Flags
+from controller.cluster.process.process import Process
+from controller.cluster.watching.kinds import GPU_NODES, JOBS, NODES, PODS, TYPES, WORKLOADS
+from controller.people.history.figures import Figures, FiguresOf
 from kube import brokenpeers
 from kube.client import Client
 from kube.config import ClusterConfig

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.simulation.documents import Document, InputError
-from controller.simulation.problems import shown
+from controller.insight.simulation.documents import Document, InputError
+from controller.insight.simulation.problems import shown
 from inventory.api.names import ARRIVAL, RUNTIME
 from simulator.fleet.fleet import Fleet
 from simulator.fleet.orders import Order

@@ -15,7 +15,7 @@ from cli.queue.running import admitted, with_running
 from cli.queue.source import AnswerSource, source
 from cli.suggestions import everywhere, names
 from cli.words import given, queues
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client
 from kube.errors import NotFoundError
 

@@ -6,12 +6,12 @@ from typing import TypeVar
 from cli.cluster import told
 from cli.console import Json, aside
 from cli.workload.rows import state_of
-from controller.engine.model.resources import WorkloadKey
+from controller.cluster.watching.kinds import WORKLOADS
+from controller.insight.podcounts import Admitted, counted, with_running_pods
 from controller.objects.core import Pod
 from controller.objects.decode import DecodeError, decode
 from controller.objects.workload import Workload
-from controller.podcounts import Admitted, counted, with_running_pods
-from controller.watching.kinds import WORKLOADS
+from controller.scheduler.model.resources import WorkloadKey
 from kube.client import Client, Selection
 from kube.errors import KubeError
 from kube.resources import PODS

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from cli.console import Json, console, show, titled
 from cli.table import Column, Table, less, prose
-from controller.words.queuestate import local_queue_state, queue_state
-from controller.words.spans import starts
+from controller.messages.queuestate import local_queue_state, queue_state
+from controller.messages.spans import starts
 from inventory.words.plural import plural
 
 _PENDING = ("#", "workload", less("LocalQueue", 3), less("priority", 2), prose("starts"), "reason", prose(""))

@@ -12,13 +12,13 @@ from cli.output import FOR_PEOPLE, printed, table_option
 from cli.simulate.reading import inputs
 from cli.simulate.tables import show
 from cli.words import given as say
-from controller.engine.conditions.reasons import PendingReason
-from controller.simulation.documents import Document, warned
-from controller.simulation.inputs.nodewords import misplaced
-from controller.simulation.inputs.references import unserved
-from controller.simulation.manifests import is_job
-from controller.simulation.run import Progress, simulate
-from controller.simulation.timeline import SimulationResult
+from controller.insight.simulation.documents import Document, warned
+from controller.insight.simulation.inputs.nodewords import misplaced
+from controller.insight.simulation.inputs.references import unserved
+from controller.insight.simulation.manifests import is_job
+from controller.insight.simulation.run import Progress, simulate
+from controller.insight.simulation.timeline import SimulationResult
+from controller.scheduler.decisions.reasons import PendingReason
 from inventory.words.plural import plural
 from yamlfile.parsers import Unfit, go_duration
 

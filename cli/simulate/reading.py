@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 from cli.manifests import Manifests, WrongInputError, in_order, note, read_manifests, warn
 from cli.words import given as say
-from controller.config.load import default, load
-from controller.config.settings import ControllerConfig
+from controller.cluster.config.load import default, load
+from controller.cluster.config.settings import ControllerConfig
+from controller.insight.simulation.documents import Document, InputError
+from controller.insight.simulation.inputs.known import Known, known
+from controller.insight.simulation.inputs.nodewords import without_nodes
+from controller.insight.simulation.inputs.references import loose_ends, missing_classes
+from controller.insight.simulation.manifests import Scenario, is_job, scenario, wrong_kinds
+from controller.insight.simulation.problems import found_first
 from controller.objects.core import Namespace
 from controller.objects.meta import KubernetesObject
-from controller.simulation.documents import Document, InputError
-from controller.simulation.inputs.known import Known, known
-from controller.simulation.inputs.nodewords import without_nodes
-from controller.simulation.inputs.references import loose_ends, missing_classes
-from controller.simulation.manifests import Scenario, is_job, scenario, wrong_kinds
-from controller.simulation.problems import found_first
 from yamlfile import ConfigError
 
 

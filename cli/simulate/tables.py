@@ -6,11 +6,11 @@ from rich.text import Text
 from cli.console import show as print_parts
 from cli.console import titled
 from cli.table import less, prose
-from controller.engine.model.resources import CPU, ResourceName
-from controller.engine.quota.queueusage import quantity_of
-from controller.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent, Waits
-from controller.words import forecasts as words
-from controller.words.spans import starts
+from controller.insight.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent, Waits
+from controller.messages import forecasts as words
+from controller.messages.spans import starts
+from controller.scheduler.model.resources import CPU, ResourceName
+from controller.scheduler.quota.queueusage import quantity_of
 from inventory.api.deviceplan import written
 
 _STYLES = {

@@ -14,7 +14,7 @@ from cli.console import Json
 from cli.supportbundle import parts
 from cli.supportbundle.scrub import OURS, Scrubber
 from cli.version import agents
-from controller.watching.kinds import (
+from controller.cluster.watching.kinds import (
     CHECKS,
     CLUSTER_QUEUES,
     COHORTS,

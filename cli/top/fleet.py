@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 
 from cli.console import Json
+from controller.messages.queuestate import NO_NODES, OPEN, is_nodeless, queue_state
 from controller.objects.decode import GpuNode
 from controller.objects.quantity import NANO, QuantityError, parse_quantity
 from controller.objects.queues import ResourceFlavor
-from controller.words.queuestate import NO_NODES, OPEN, is_nodeless, queue_state
 from inventory.api.gpunode import HANDED_OUT, Device
 from inventory.gpustates import IN_USE, GpuState, counted, state_of
 

@@ -8,10 +8,10 @@ from typing import Final, TypeVar
 from cli.cluster import told
 from cli.console import Json
 from cli.top.fleet import Figures, Fleet, QueueRow, figures, gpus, queues, without_nodes
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError, GpuNode, decode, read_gpu_node
 from controller.objects.queues import ResourceFlavor
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES
 from inventory.words.plural import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError

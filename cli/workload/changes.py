@@ -11,10 +11,10 @@ import msgspec
 from cli.console import Json
 from cli.words import queues as say
 from cli.workload.rows import state_of
-from controller.jobframework import names
+from controller.cluster.watching.kinds import WORKLOADS
+from controller.jobs.framework import names
 from controller.objects.queues import WorkloadPriorityClass
 from controller.objects.workload import Workload
-from controller.watching.kinds import WORKLOADS
 from kube.resources import PODS, Resource
 
 WORKLOAD_CLASS: Final = ("kueue.x-k8s.io", "WorkloadPriorityClass")

@@ -29,10 +29,10 @@ from cli.workload.changes import Change, RefusedError, activated, moved, raised
 from cli.workload.find import find_workload, owner_of, typed
 from cli.workload.holding import described, holds_quota
 from cli.workload.rows import STATES, chosen, requests, state_of
+from controller.cluster.watching.kinds import LOCAL_QUEUES, WORKLOAD_CLASSES, WORKLOADS
 from controller.objects.decode import decode
 from controller.objects.queues import WorkloadPriorityClass
 from controller.objects.workload import Workload
-from controller.watching.kinds import LOCAL_QUEUES, WORKLOAD_CLASSES, WORKLOADS
 from kube.client import Client, Selection
 from kube.errors import ForbiddenError, NotFoundError
 

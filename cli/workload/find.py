@@ -10,13 +10,13 @@ from cli.console import Json
 from cli.kubeapi import namespaced
 from cli.meant import meant_elsewhere
 from cli.words import given, queues
-from controller.jobframework import names
-from controller.jobframework.kind import JobKind, api_version
-from controller.jobkinds.declared.accepting import verdicts
-from controller.jobkinds.table import JOB_KINDS
-from controller.jobshell.watched import KNOWN_KINDS, resource_of
-from controller.servingkinds.table import STAMPED_KINDS
-from controller.watching.kinds import DECLARATIONS, WORKLOADS
+from controller.cluster.watching.kinds import DECLARATIONS, WORKLOADS
+from controller.jobs.framework import names
+from controller.jobs.framework.kind import JobKind, api_version
+from controller.jobs.kinds.declared.accepting import verdicts
+from controller.jobs.kinds.table import JOB_KINDS
+from controller.jobs.serving.table import STAMPED_KINDS
+from controller.reconcile.jobshell.watched import KNOWN_KINDS, resource_of
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import PODS, Resource

@@ -13,11 +13,11 @@ from cli.kubeapi import namespaced
 from cli.workload.find import group_pods, owner_of
 from cli.workload.rows import Row, row
 from cli.workload.story import Moment, concerns, story
-from controller.jobframework.podview import workload_of
+from controller.cluster.watching.kinds import LOCAL_QUEUES, WORKLOADS
+from controller.jobs.framework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.decode import DecodeError, decode
 from controller.objects.workload import Workload
-from controller.watching.kinds import LOCAL_QUEUES, WORKLOADS
 from kube.client import Client, Selection
 from kube.errors import ForbiddenError, KubeError, NotFoundError
 from kube.resources import EVENTS, PODS, Resource

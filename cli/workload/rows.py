@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from controller.engine.model.podrequests import one_pod
-from controller.engine.model.resources import ResourceName
-from controller.engine.quota.queueusage import quantity_of
 from controller.objects.meta import find_condition, is_true
 from controller.objects.workload import Workload
+from controller.scheduler.model.podrequests import one_pod
+from controller.scheduler.model.resources import ResourceName
+from controller.scheduler.quota.queueusage import quantity_of
 
 STATES: Final = ("Pending", "QuotaReserved", "Admitted", "Finished")
 """The states that ``kubectl kueue list workload --status`` tells apart."""

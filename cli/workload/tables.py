@@ -11,7 +11,7 @@ from cli.console import Json, ago, show, titled
 from cli.table import less, prose
 from cli.workload.rows import Row, owner, requests, state_of
 from cli.workload.story import Moment
-from controller.engine.model.encoding import hosts
+from controller.objects.placeencoding import hosts
 from controller.objects.workload import Workload
 
 _STYLES = {

@@ -1,1 +1,1 @@
-"""The controller of jobs of every kind: their requests, and how they are held, started, stopped and finished."""
+"""Kinds of jobs: what each kind is, what all have in common, and the rules that users declare for their own kinds."""

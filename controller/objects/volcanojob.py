@@ -1,7 +1,7 @@
 """Volcano's Job and its Command: ``batch.volcano.sh/v1alpha1`` and ``bus.volcano.sh/v1alpha1``.
 
 Pod templates and volume claims stay JSON, because the objects that are made of them must lose nothing. Values are as
-users wrote them; the defaults that follow from other fields are in ``controller.volcanojobs``.
+users wrote them; the defaults that follow from other fields are in ``controller.foreign.jobs``.
 """
 
 from typing import Any, Final

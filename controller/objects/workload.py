@@ -99,7 +99,7 @@ class TopologyAssignmentSlice(Struct, frozen=True, kw_only=True):
 
 
 class TopologyAssignment(Struct, frozen=True, kw_only=True):
-    """A compressed topology assignment: ``controller.engine.model.encoding`` reads and writes it."""
+    """A compressed topology assignment: ``controller.objects.placeencoding`` reads and writes it."""
 
     levels: tuple[str, ...] = ()
     slices: tuple[TopologyAssignmentSlice, ...] = ()

@@ -55,7 +55,10 @@ def _claimed(world: World, name: str, pool: str, device: str) -> None:
 
 
 def quota(world: World) -> Heal:
-    """A Workload is admitted with a hundred GPUs: its status is written past the controller."""
+    """A Workload is admitted with a hundred GPUs: its status is written past the controllers, which sleep through the
+    calm, as they would take that back.
+    """
+    wake = _asleep(world)
     container = {"name": "main", "image": "none", "resources": {"requests": {GPU: "100"}}}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     made = world.api.call(
@@ -78,16 +81,22 @@ def quota(world: World) -> Heal:
     status = {"admission": admission, "conditions": conditions}
     with contextlib.suppress(RefusedError):  # the controller wrote first: again, whatever stands there
         world.api.call("PUT", f"{WORKLOADS}/{PLANTED}/status", {**made, "status": status})
-        return nothing
+        return wake
     world.api.patch(f"{WORKLOADS}/{PLANTED}/status", {"status": status})
-    return nothing
+    return wake
 
 
 def unsettled(world: World) -> Heal:
     """Both controllers sleep through the calm, and a job waits for them."""
+    wake = _asleep(world)
+    world.load.submit(job(world.load.name(), Shape(GPU, 1), "research", 1))
+    return wake
+
+
+def _asleep(world: World) -> Heal:
+    """Stop both controllers. The returned function has them go on."""
     pids = [one.process.pid for one in world.replicas if one.process is not None]
     signal_all(pids, signal.SIGSTOP)
-    world.load.submit(job(world.load.name(), Shape(GPU, 1), "research", 1))
     return lambda: signal_all(pids, signal.SIGCONT)
 
 

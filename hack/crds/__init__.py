@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from controller.simulation.fields import TABLE
+from controller.insight.simulation.fields import TABLE
 from hack.crds import fields, foreignrules, gpulayout, gpunode, jobkind, jobkinds, jobrules, kueue
 
 CRDS = Path(__file__).parents[2] / "charts" / "tessera" / "crds"

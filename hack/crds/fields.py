@@ -1,4 +1,5 @@
-"""The fields of the kinds that a simulation reads, by name and type, as a table: ``controller/simulation/fields.json``.
+"""The fields of the kinds that a simulation reads, by name and type, as a table:
+``controller/insight/simulation/fields.json``.
 
 Kubernetes' part is taken from its OpenAPI documents, others' from their CRDs, both by ``take``; the parts of the Kueue
 kinds, from the CRDs made here, and of JAXJob, which is like another, are written anew. ``kinds`` leads from
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 import yaml
 
-from controller.simulation.fields import TABLE
+from controller.insight.simulation.fields import TABLE
 from hack.crds.podtemplate import META, ROOT, pod_template
 
 Schema = dict[str, Any]

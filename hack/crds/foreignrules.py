@@ -1,18 +1,18 @@
-"""The rules about Volcano's and KAI's objects for the chart, from ``controller/foreignrules``."""
+"""The rules about Volcano's and KAI's objects for the chart, from ``controller/foreign/rules``."""
 
 from pathlib import Path
 from typing import Any, Final
 
-from controller.foreignrules import fractions, servinggangs
-from controller.foreignrules.queues import conflict, is_grouped, queue_of
-from controller.foreignrules.refusedkinds import REFUSED
-from controller.foreignrules.ruled import ForeignKind
-from controller.foreignrules.schedulers import SCHEDULERS
-from controller.foreignrules.table import FOREIGN_KINDS
-from controller.jobkinds.table import JOB_KINDS
+from controller.foreign.rules import fractions, servinggangs
+from controller.foreign.rules.queues import conflict, is_grouped, queue_of
+from controller.foreign.rules.refusedkinds import REFUSED
+from controller.foreign.rules.ruled import ForeignKind
+from controller.foreign.rules.schedulers import SCHEDULERS
+from controller.foreign.rules.table import FOREIGN_KINDS
+from controller.jobs.kinds.table import JOB_KINDS
 from hack.crds.jobrules import flow
 
-SOURCE: Final = "controller/foreignrules"
+SOURCE: Final = "controller/foreign/rules"
 TEMPLATE: Final = Path(__file__).parents[2] / "charts" / "tessera" / "templates" / "_foreignrules.tpl"
 
 

@@ -1,10 +1,10 @@
-"""The CRD of JobKind, from inventory/api/jobkind.py and the rules of controller/jobkinds/declared/rules.py."""
+"""The CRD of JobKind, from inventory/api/jobkind.py and the rules of controller/jobs/kinds/declared/rules.py."""
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-from controller.jobkinds.declared.rules import CHANGED, FIXED, NAME, POD_SET_RULES, SPEC_RULES, STATUS_RULES, Rule
-from controller.watching.kinds import DECLARATIONS
+from controller.cluster.watching.kinds import DECLARATIONS
+from controller.jobs.kinds.declared.rules import CHANGED, FIXED, NAME, POD_SET_RULES, SPEC_RULES, STATUS_RULES, Rule
 from hack.crds.gpunode import Schema, own_crd, structural
 from inventory.api.jobkind import SpecFields, StatusFields
 

@@ -1,4 +1,4 @@
-"""The chart's tables of job kinds, from ``controller/jobkinds`` and ``controller/servingkinds``.
+"""The chart's tables of job kinds, from ``controller/jobs/kinds`` and ``controller/jobs/serving``.
 
 Policies and rights are made of them.
 """
@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import yaml
 
-from controller.jobframework.kind import JobKind
-from controller.jobkinds.table import JOB_KINDS
-from controller.servingkinds.kind import Stamp, StampedKind
-from controller.servingkinds.table import SERVING_PARENTS, STAMPED_KINDS
+from controller.jobs.framework.kind import JobKind
+from controller.jobs.kinds.table import JOB_KINDS
+from controller.jobs.serving.kind import Stamp, StampedKind
+from controller.jobs.serving.table import SERVING_PARENTS, STAMPED_KINDS
 
-SOURCE: Final = "the tables of controller/jobkinds and controller/servingkinds"
+SOURCE: Final = "the tables of controller/jobs/kinds and controller/jobs/serving"
 TEMPLATE: Final = Path(__file__).parents[2] / "charts" / "tessera" / "templates" / "_jobkinds.tpl"
 
 

@@ -1,4 +1,4 @@
-"""The rules of all kinds for the chart, from ``controller/jobkinds/policies.py``: what the API server refuses."""
+"""The rules of all kinds for the chart, from ``controller/jobs/kinds/policies.py``: what the API server refuses."""
 
 import re
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import yaml
 
-from controller.engine.model.gates import DEFAULTS
-from controller.jobkinds.policies import RULED, Ruled
+from controller.jobs.kinds.policies import RULED, Ruled
+from controller.scheduler.model.gates import DEFAULTS
 
-SOURCE: Final = "controller/jobkinds/policies.py"
+SOURCE: Final = "controller/jobs/kinds/policies.py"
 TEMPLATE: Final = Path(__file__).parents[2] / "charts" / "tessera" / "templates" / "_jobrules.tpl"
 
 _GATE: Final = re.compile(r"variables\.gates\.([A-Za-z]+)")

@@ -1,7 +1,7 @@
 """The structs of ``kueue.x-k8s.io/v1beta1``, made from those of v1beta2 by what the older version has otherwise.
 
-Nothing decides on them: the API server stores and hands out v1beta2, and ``controller.conversion`` converts raw JSON.
-They are for the schemas of the older version alone. Source: Kueue's v1beta1 API.
+Nothing decides on them: the API server stores and hands out v1beta2, and ``controller.objects.conversion`` converts raw
+JSON. They are for the schemas of the older version alone. Source: Kueue's v1beta1 API.
 
 Renamed since: ClusterQueue ``cohort`` (``cohortName``) and ``admissionChecks`` (``admissionChecksStrategy``), Workload
 ``priorityClassName`` with ``priorityClassSource`` (``priorityClassRef``) and the misspelt

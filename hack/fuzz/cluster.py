@@ -23,7 +23,7 @@ from hack.fuzz.target import Shape, Target
 
 
 def _config() -> Made:
-    from controller.config.load import parse
+    from controller.cluster.config.load import parse
     from yamlfile import ConfigError
 
     return lambda data: parse(data.decode(errors="replace")), (ConfigError,)
@@ -60,7 +60,7 @@ def _gpu_node() -> Made:
 
 
 def _job_kind() -> Made:
-    from controller.jobkinds.declared.spec import JobKindError, read
+    from controller.jobs.kinds.declared.spec import JobKindError, read
 
     def parse(data: bytes) -> object:
         found = msgspec.json.decode(data)
@@ -70,7 +70,7 @@ def _job_kind() -> Made:
 
 
 def _selector() -> Made:
-    from controller.engine.deviceclaims.cel import ByDomain, CelSyntaxError, Selector
+    from controller.scheduler.dra.claims.cel import ByDomain, CelSyntaxError, Selector
 
     attributes = ByDomain({"gpu.nvidia.com": {"type": "gpu", "index": 3, "cudaComputeCapability": True}})
     device: dict[str, Any] = {"driver": "gpu.nvidia.com", "attributes": attributes, "capacity": ByDomain()}
@@ -82,14 +82,14 @@ def _selector() -> Made:
 
 
 def _manifest() -> Made:
-    from controller.engine.mirror.specs import ADOPTED, System
-    from controller.forecast.submitted import Others
-    from controller.jobframework.settings import JobSettings
-    from controller.jobkinds.table import JOB_KINDS
+    from controller.foreign.jobs.kind import VolcanoJobKind
+    from controller.insight.forecast.submitted import Others
+    from controller.jobs.framework.settings import JobSettings
+    from controller.jobs.kinds.table import JOB_KINDS
     from controller.objects.decode import decode_object
-    from controller.volcanojobs.kind import VolcanoJobKind
-    from controller.web.whatif.manifest import Composer
-    from controller.web.whatif.quotas import WrongChangeError
+    from controller.people.whatif.manifest import Composer
+    from controller.people.whatif.quotas import WrongChangeError
+    from controller.scheduler.mirror.specs import ADOPTED, System
 
     others = Others({System.VOLCANO: ADOPTED, System.KAI: ADOPTED})
     composer = Composer(kinds=(*JOB_KINDS, VolcanoJobKind()), settings=JobSettings(), facts={}, others=others)
@@ -113,10 +113,10 @@ def _manifest() -> Made:
 
 def _reviews(paths: str) -> Callable[[], Made]:
     def make() -> Made:
-        from controller import conversion
-        from controller.config.load import default
-        from controller.webhooks import claims, dryrun
-        from controller.webhooks.apart.answers import webhook_server
+        from controller.cluster.config.load import default
+        from controller.cluster.webhooks import claims, dryrun
+        from controller.cluster.webhooks.apart.answers import webhook_server
+        from controller.objects import conversion
 
         if paths == "convert":
             return conversion.answer, ()
@@ -139,7 +139,7 @@ def _reviews(paths: str) -> Callable[[], Made]:
 
 
 def _owned(owner: Callable[[bytes], object], body: bytes) -> object:
-    from controller.conversion.tree import ConversionError
+    from controller.objects.conversion.tree import ConversionError
 
     try:
         return owner(body)
@@ -148,7 +148,7 @@ def _owned(owner: Callable[[bytes], object], body: bytes) -> object:
 
 
 def _asked() -> Made:
-    from controller.visibility.routes import BadRequestError, created, manifest_of, parsed
+    from controller.people.visibility.routes import BadRequestError, created, manifest_of, parsed
 
     def parse(data: bytes) -> object:
         line, _, body = data.decode(errors="replace").partition("\n")
@@ -163,14 +163,14 @@ def _asked() -> Made:
 
 
 def _what_if() -> Made:
-    from controller.web.whatif.question import read
-    from controller.web.whatif.quotas import WrongChangeError
+    from controller.people.whatif.question import read
+    from controller.people.whatif.quotas import WrongChangeError
 
     return read, (WrongChangeError,)
 
 
 def _cookie() -> Made:
-    from controller.web.session import Seal
+    from controller.people.page.session import Seal
 
     seal = Seal(b"secret", "session")
 
@@ -183,13 +183,13 @@ def _cookie() -> Made:
 
 
 def _mark() -> Made:
-    from controller.web.frames import read_mark
+    from controller.people.page.frames import read_mark
 
     return lambda data: read_mark(data.decode(errors="replace"), "1.a"), ()
 
 
 def _identity() -> Made:
-    from controller.visibility.identity import front_proxy, reviewed
+    from controller.people.visibility.identity import front_proxy, reviewed
 
     def parse(data: bytes) -> object:
         found = msgspec.json.decode(data)
@@ -200,9 +200,9 @@ def _identity() -> Made:
 
 
 def _annotations() -> Made:
-    from controller.engine.model.gangshape import GangShapeError, gang_shape, patience_s
-    from controller.engine.quota.capacity import QuotaShareError, shares_of
-    from controller.volcanojobs.placement import placement
+    from controller.foreign.jobs.placement import placement
+    from controller.scheduler.model.gangshape import GangShapeError, gang_shape, patience_s
+    from controller.scheduler.quota.capacity import QuotaShareError, shares_of
 
     def parse(data: bytes) -> object:
         found = msgspec.json.decode(data, type=dict[str, str])

@@ -9,14 +9,14 @@ _AMOUNTS: Final = " ".join(
     for resource in ("gpu", "cpu", "memory")
     for amount in ("quota", "overQuotaWeight", "limit")
 )
-_STATUS: Final = "controller/writing/foreignstatus.py"
+_STATUS: Final = "controller/cluster/writing/foreignstatus.py"
 _QUEUE: Final[Rows] = {
     **below(
         "spec",
         {
             **served(
                 "the queue of its name, and by what it gets",
-                "controller/engine/mirror/specs.py",
+                "controller/scheduler/mirror/specs.py",
                 f"parentQueue priority preemptMinRuntime reclaimMinRuntime {_AMOUNTS}",
             ),
             **unrelated("for users", "displayName"),
@@ -32,7 +32,7 @@ _QUEUE: Final[Rows] = {
 }
 _LEVELS: Final = "topologyConstraint.requiredTopologyLevel topologyConstraint.preferredTopologyLevel"
 _LEVELS_ARE_LABELS: Final = "a level is the label of nodes that it is called by, whatever a Topology lists"
-_GROUPS: Final = "controller/podgroups/group.py"
+_GROUPS: Final = "controller/foreign/podgroups/group.py"
 _POD_GROUP: Final[Rows] = {
     **below(
         "spec",
@@ -46,7 +46,9 @@ _POD_GROUP: Final[Rows] = {
                 "subGroups[].name subGroups[].minMember subGroups[].parent",
             ),
             **served(
-                "an Event on each pod that says why it waits", "controller/pods/groupstatus.py", "markUnschedulable"
+                "an Event on each pod that says why it waits",
+                "controller/reconcile/pods/groupstatus.py",
+                "markUnschedulable",
             ),
             **served("all its pods in one domain of the level", _GROUPS, _LEVELS),
             **served(
@@ -64,7 +66,7 @@ _POD_GROUP: Final[Rows] = {
         {
             **served(
                 "written",
-                "controller/podgroups/status.py",
+                "controller/foreign/podgroups/status.py",
                 "phase pending running succeeded failed conditions resourcesStatus schedulingConditions",
             ),
         },
@@ -78,8 +80,8 @@ FIELDS: Final[dict[str, Rows]] = {
     "kai.scheduler/v1alpha1 Topology": _TOPOLOGY,
 }
 
-_MARKS_OF_JOBS: Final = "controller/jobframework/foreignmarks.py"
-_PODS: Final = "controller/jobframework/podview.py"
+_MARKS_OF_JOBS: Final = "controller/jobs/framework/foreignmarks.py"
+_PODS: Final = "controller/jobs/framework/podview.py"
 _PLACEMENT: Final = "kai.scheduler/topology-required-placement kai.scheduler/topology-preferred-placement"
 MARKS: Final[Rows] = {
     **served("the queue", _PODS, "kai.scheduler/queue"),
@@ -103,7 +105,7 @@ MARKS: Final[Rows] = {
     **not_yet("kai.scheduler/preemption-delay", "a job preempts as soon as it may"),
     **served(
         "percents of GPUs",
-        "controller/foreignrules/fractions.py",
+        "controller/foreign/rules/fractions.py",
         "gpu-fraction gpu-memory gpu-fraction-num-devices gpu-fraction-container-name",
     ),
     **unrelated("there is no pod grouper", "kai.scheduler/skip-podgrouper"),

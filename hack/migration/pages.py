@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from controller.foreignrules.refusedkinds import REFUSED
-from controller.foreignrules.ruled import System
+from controller.foreign.rules.refusedkinds import REFUSED
+from controller.foreign.rules.ruled import System
 from hack.migration import kai, volcano
 from hack.migration.rows import NotYet, Row, Rows, told
 

@@ -3,14 +3,14 @@
 import re
 from typing import Final
 
-from controller.foreignrules.refusedkinds import REFUSED
-from controller.foreignrules.volcanoqueue import NO_NODE_GROUPS
+from controller.foreign.rules.refusedkinds import REFUSED
+from controller.foreign.rules.volcanoqueue import NO_NODE_GROUPS
 from hack.migration.rows import Refused, Rows, below, not_yet, served, unrelated
 
-_RULES: Final = "controller/foreignrules/"
+_RULES: Final = "controller/foreign/rules/"
 _JOB_RULES: Final = f"{_RULES}volcanojob.py"
-_JOBS: Final = "controller/volcanojobs/"
-_TABLE: Final = "controller/jobframework/tiers.py"
+_JOBS: Final = "controller/foreign/jobs/"
+_TABLE: Final = "controller/jobs/framework/tiers.py"
 _LEVELS: Final = "a level by the table `tessera.volcano.topology`; refused without it"
 _SLICES: Final = "a slice in a level by the table `tessera.volcano.topology`; refused without it"
 _TIERS: Final = "networkTopology.mode networkTopology.highestTierAllowed networkTopology.highestTierName"
@@ -86,14 +86,14 @@ _NODE_GROUPS: Final = " ".join(
     for which in ("nodeGroupAffinity", "nodeGroupAntiAffinity")
     for when in ("required", "preferred")
 )
-_STATUS: Final = "controller/writing/foreignstatus.py"
+_STATUS: Final = "controller/cluster/writing/foreignstatus.py"
 _QUEUE: Final[Rows] = {
     **below(
         "spec",
         {
             **served(
                 "the queue of its name, and by what it gets",
-                "controller/engine/mirror/specs.py",
+                "controller/scheduler/mirror/specs.py",
                 "weight capability deserved guarantee.resource reclaimable parent priority dequeueStrategy",
             ),
             **{
@@ -121,8 +121,8 @@ _QUEUE: Final[Rows] = {
         },
     ),
 }
-_GROUPS: Final = "controller/podgroups/group.py"
-_GROUP_STATUS: Final = "controller/podgroups/status.py"
+_GROUPS: Final = "controller/foreign/podgroups/group.py"
+_GROUP_STATUS: Final = "controller/foreign/podgroups/status.py"
 _POD_GROUP: Final[Rows] = {
     **below(
         "spec",
@@ -172,12 +172,12 @@ FIELDS: Final[dict[str, Rows]] = {
     "topology.volcano.sh/v1alpha1 HyperNode": _HYPER_NODE,
 }
 
-_MARKS_OF_JOBS: Final = "controller/jobframework/foreignmarks.py"
+_MARKS_OF_JOBS: Final = "controller/jobs/framework/foreignmarks.py"
 MARKS: Final[Rows] = {
     **served("the queue", _MARKS_OF_JOBS, "scheduling.volcano.sh/queue-name volcano.sh/queue-name"),
     **served(
         "the PodGroup of a pod",
-        "controller/jobframework/podview.py",
+        "controller/jobs/framework/podview.py",
         "scheduling.k8s.io/group-name scheduling.volcano.sh/group-name",
     ),
     **served("the pods that are admitted together", _GROUPS, "scheduling.volcano.sh/group-min-member"),

@@ -37,7 +37,9 @@ def _results(arguments: argparse.Namespace, known: dict[verdict.Name, str]) -> l
     part, parts = arguments.part
     chosen = tree.drawn(arguments.count, arguments.seed)[part - 1 :: parts]
     if not chosen:
-        raise CannotTell("nothing to change there: --in names a folder of a room, as controller/engine/claimrooms")
+        raise CannotTell(
+            "nothing to change there: --in names a folder of a room, as controller/scheduler/dra/allocation"
+        )
     shared = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared").resolve()
     results = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:

@@ -11,8 +11,12 @@ from msgspec import Struct
 from hack.mutants.planting import Mutant
 
 ROOMS: Final[Mapping[str, tuple[str, ...]]] = {
-    "engine": ("controller/engine",),
-    "jobs": tuple(f"controller/{name}" for name in ("jobframework", "jobkinds", "jobs", "jobshell", "placing", "pods")),
+    "engine": ("controller/scheduler",),
+    "jobs": (
+        "controller/jobs/framework",
+        "controller/jobs/kinds",
+        *(f"controller/reconcile/{name}" for name in ("jobs", "jobshell", "placing", "pods")),
+    ),
     "health": ("agent/health",),
     "mig": ("agent/mig",),
     "deviceplugin": ("deviceplugin",),

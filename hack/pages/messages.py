@@ -1,6 +1,6 @@
 """What users read as one text, for reading: ``python -m hack.pages.messages`` writes ``docs/messages.md``.
 
-Those of conditions and Events come from ``controller.words`` and ``agent.words``, those of layouts from
+Those of conditions and Events come from ``controller.messages`` and ``agent.words``, those of layouts from
 ``inventory.words``, what commands refuse from ``cli.words``; those of rules about Volcano's and KAI's objects from the
 tables that the chart's policies are made of, each up to its first value. A test fails when the page is stale.
 """
@@ -15,9 +15,9 @@ from typing import Final
 from agent.words import claims, health, mig, node
 from cli.words import doctor, given, servers
 from cli.words import queues as named
-from controller.foreignrules.refusedkinds import REFUSED
-from controller.foreignrules.table import FOREIGN_KINDS
-from controller.words import forecasts, jobs, pending, queues, statuses
+from controller.foreign.rules.refusedkinds import REFUSED
+from controller.foreign.rules.table import FOREIGN_KINDS
+from controller.messages import forecasts, jobs, pending, queues, statuses
 from inventory.words import layouts
 from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
@@ -45,8 +45,8 @@ _HEAD: Final = """# Messages
 
 What the controller and the agent say in conditions and Events, what they and the commands refuse, what `tessera doctor`
 finds. Words in CAPITALS are values. `.venv/bin/python -m hack.pages.messages` writes this page from
-`controller/words/`, `agent/words/`, `inventory/words/`, `cli/words/` and `controller/foreignrules/`. What each XID asks
-of a person stands in [its table](health.md).
+`controller/messages/`, `agent/words/`, `inventory/words/`, `cli/words/` and `controller/foreign/rules/`. What each XID
+asks of a person stands in [its table](health.md).
 
 """
 

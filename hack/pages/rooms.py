@@ -2,8 +2,9 @@
 
 ``python -m hack.pages.rooms`` rewrites what stands between ``<!-- rooms: NAME -->`` and ``<!-- end -->``; ``--check``
 exits with 1 when that is stale. A room is a folder or a module; an arrow is drawn for each import between siblings, at
-whatever depth it stands. Arrows that follow from others are left out: where a imports b and b imports c, a -> c is not
-drawn. ``tests/hack/pages/test_rooms.py`` holds that no package has a circle.
+whatever depth it stands. Some folders only put rooms together (``GROUPS``). Arrows that follow from others are left
+out: where a imports b and b imports c, a -> c is not drawn. ``tests/hack/pages/test_rooms.py`` holds that no package
+has a circle.
 """
 
 import re
@@ -32,6 +33,18 @@ PACKAGES = (
     "simulator",
     "yamlfile",
 )
+GROUPS = (
+    "controller.cluster",
+    "controller.foreign",
+    "controller.insight",
+    "controller.jobs",
+    "controller.objects",
+    "controller.people",
+    "controller.reconcile",
+    "controller.scheduler.dra",
+    "controller.scheduler.kai",
+)
+"""Folders that only put rooms together: their rooms stand beside those of the parent."""
 _MARKED = re.compile(r"(<!-- rooms: ([\w.]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Arrows = Mapping[str, set[str]]
@@ -54,7 +67,10 @@ def arrows(parent: str) -> Arrows:
     prefix = "" if parent == TOP else f"{parent}."
 
     def room(module: str) -> str:
-        return module.removeprefix(prefix).partition(".")[0] if module.startswith(prefix) else ""
+        if not module.startswith(prefix):
+            return ""
+        words = module.removeprefix(prefix).split(".")
+        return ".".join(words[: 2 if f"{prefix}{words[0]}" in GROUPS else 1])
 
     found: dict[str, set[str]] = {}
     for module in filter(room, code().modules):

@@ -18,7 +18,7 @@ from hack.supply.locks import Package, Use, merge, parse
 PATH: Final = ROOT / "build" / "sbom.json"
 RULES: Final = Path(__file__).parent / "licences.toml"
 VENDORED: Final = {
-    ROOT / "controller/web/vendor": Use.IMAGE,
+    ROOT / "controller/people/page/vendor": Use.IMAGE,
     ROOT / "tests/support/page": Use.DEVELOPMENT,
     ROOT / "tests/support/supply": Use.DEVELOPMENT,
 }

@@ -1,7 +1,8 @@
 """The JobKind, ``tessera.dev/v1alpha1``: where a foreign kind of job has its pod templates, counts and status.
 
-``python -m hack.crds`` prints the CRD from these structs and from the rules of ``controller.jobkinds.declared.rules``.
-The controller reads the same structs: ``controller.jobkinds.declared.kind`` makes a kind of job of a specification.
+``python -m hack.crds`` prints the CRD from these structs and from the rules of
+``controller.jobs.kinds.declared.rules``. The controller reads the same structs: ``controller.jobs.kinds.declared.kind``
+makes a kind of job of a specification.
 """
 
 from typing import Annotated, Final

@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 import inventory
-from controller.process.flags import VERSION
+from controller.cluster.process.flags import VERSION
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.foreignrules.fractions import ASKS, PATCH, VARIABLES, WHOLE
+from controller.foreign.rules.fractions import ASKS, PATCH, VARIABLES, WHOLE
 from inventory.api.names import GPU_PERCENT, PLACEMENT
 from tests.support.controller.celpolicies import evaluated, rewritten
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.model.gates import FeatureGates
+from controller.scheduler.model.gates import FeatureGates
 from tests.support.e2e.queuecases import CREATED, RESERVED, UPDATED, Case, Update, changed, objects
 from tests.support.e2e.workloadcases import WORKLOADS_CREATED, WORKLOADS_UPDATED
 from tests.support.queuerules import requests

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from agent.config.table import OPTIONS
-from controller.config.load import default, parse
-from controller.config.pagekeys import ALGORITHMS, PAGE
-from controller.engine.mirror.specs import System
-from controller.process.foreignsystems import FREE_S
+from controller.cluster.config.load import default, parse
+from controller.cluster.config.pagekeys import ALGORITHMS, PAGE
+from controller.cluster.process.foreignsystems import FREE_S
+from controller.scheduler.mirror.specs import System
 from hack.crds import rendered
 from simulator.fleet.fleetfile import load_fleet
 

@@ -11,7 +11,7 @@ import pytest
 
 from cli.completion import candidates
 from cli.main import COMPLETE_VAR, tessera
-from controller.watching.kinds import WORKLOADS
+from controller.cluster.watching.kinds import WORKLOADS
 from kube.resources import NODES, PODS
 from tests.support.cli.shell import Shell
 

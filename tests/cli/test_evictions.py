@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cli import evictions
 from cli.console import patience
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from tests.support.cli.shell import Shell
 
 

@@ -31,12 +31,12 @@ main()
 GROUPS: Final = (
     "agent",
     "aiohttp.web",
-    "controller.config",
-    "controller.engine.engine",
-    "controller.forecast",
-    "controller.jobkinds",
+    "controller.cluster.config",
+    "controller.scheduler.engine",
+    "controller.insight.forecast",
+    "controller.jobs.kinds",
     "controller.objects",
-    "controller.simulation",
+    "controller.insight.simulation",
     "grpc",
     "kubernetes",
     "oauthlib",
@@ -49,13 +49,13 @@ GROUPS: Final = (
 )
 """Packages that cost something. Clicks and sockets, and what the API's client needs, stand for no choice."""
 PLAIN: Final = "controller.objects rich yaml"
-KINDS: Final = f"{PLAIN} controller.jobkinds"
+KINDS: Final = f"{PLAIN} controller.jobs.kinds"
 """With the tables of all kinds of jobs: a workload is found by its job's name."""
 ROWS: Final = {
-    "audit": f"{KINDS} controller.config",
+    "audit": f"{KINDS} controller.cluster.config",
     "create clusterqueue q --nominal-quota a100:cpu=96": PLAIN,
     "delete workload w --yes": KINDS,
-    "explain w": f"{KINDS} controller.config",
+    "explain w": f"{KINDS} controller.cluster.config",
     "list clusterqueue": KINDS,
     "queue list": PLAIN,
     "queue pending": PLAIN,
@@ -72,8 +72,8 @@ ROWS: Final = {
     "sim status": "simulator",
 }
 MANIFESTS: Final = {
-    "submit": f"{PLAIN} controller.simulation",
-    "layout plan": f"{PLAIN} agent controller.simulation simulator",
+    "submit": f"{PLAIN} controller.insight.simulation",
+    "layout plan": f"{PLAIN} agent controller.insight.simulation simulator",
 }
 """With a file of examples behind."""
 
@@ -115,7 +115,7 @@ def test_so_has_one_that_reads_manifests(command: str, tmp_path: Path) -> None:
 
 def test_the_engine_is_imported_where_it_computes_here(tmp_path: Path) -> None:
     for line in ENGINE:
-        assert "controller.engine.engine" in imported(tmp_path, line, {"token": "t"})
+        assert "controller.scheduler.engine" in imported(tmp_path, line, {"token": "t"})
 
 
 def test_the_package_for_logins_is_imported_for_logins(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from cli.main import tessera
-from controller.jobframework import names
-from controller.watching.kinds import GPU_NODES
+from controller.cluster.watching.kinds import GPU_NODES
+from controller.jobs.framework import names
 from kube.resources import PODS
 from kube.testing import eventually
 from tests.cli.advise.test_command import FULL, Stored
@@ -19,7 +19,7 @@ from tests.cli.conftest import AgentSocket, Run
 from tests.cli.node.test_command import report
 from tests.cli.queue.test_command import served
 from tests.cli.test_commands import LISTS, TABLES
-from tests.controller.engine.packing.test_packing import fragmented
+from tests.controller.scheduler.consolidation.test_packing import fragmented
 from tests.support.cli.shell import Shell, terminal
 from tests.support.controller.gpunodes import full_status
 from tests.support.engine.world import workload

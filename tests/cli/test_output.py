@@ -8,7 +8,7 @@ import yaml
 from cli.console import console, show, titled
 from cli.escapes import visible
 from cli.output import print_names, printed, printed_json
-from controller.watching.kinds import WORKLOADS
+from controller.cluster.watching.kinds import WORKLOADS
 from kube.resources import PODS
 
 BODY = {"z": [1, None, True], "a": "2026-11-21T17:21:22Z", "text": "yes: no"}

@@ -12,8 +12,8 @@ import pytest
 
 from cli.console import patience
 from cli.submit import state_of
-from controller.config.settings import ControllerConfig
-from controller.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES, WORKLOADS
+from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES, WORKLOADS
 from inventory.api.names import RUNTIME
 from kube.resources import Resource
 from kube.testing import eventually

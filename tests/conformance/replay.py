@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import pytest
 
-from controller.engine.model.gates import FeatureGates
+from controller.scheduler.model.gates import FeatureGates
 from tests.conformance import corpus
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controller.jobframework import names
-from controller.jobframework.raw import Json
-from controller.jobframework.templated import TemplatedKind
+from controller.jobs.framework import names
+from controller.jobs.framework.raw import Json
+from controller.jobs.framework.templated import TemplatedKind
 from tests.support.controller.jobmodel import UID
 from tests.support.controller.kindworld import KindWorld
 

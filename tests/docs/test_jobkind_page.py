@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.jobframework.raw import JobError, Json
-from controller.jobkinds.declared import accepting
-from controller.jobkinds.declared.kind import DeclaredKind
-from controller.jobkinds.declared.spec import JobKindError, read
+from controller.jobs.framework.raw import JobError, Json
+from controller.jobs.kinds.declared import accepting
+from controller.jobs.kinds.declared.kind import DeclaredKind
+from controller.jobs.kinds.declared.spec import JobKindError, read
 from hack.crds.jobkind import jobkind_crd
 from tests.support.controller.declarations import job_kind, kind_of
 from tests.support.controller.declaredjobs import typed

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.engine.model.gates import FeatureGates
-from controller.jobframework import names
-from controller.jobframework.kind import JobKind, ObjectKind, completed
-from controller.jobframework.raw import JobError, Json
-from controller.jobframework.templated import Path as At
-from controller.jobframework.templated import TemplatedKind, located, replaced
-from controller.jobframework.topologyrequest import GROUP_NAME, REQUIRED
-from controller.jobkinds.table import DECLARED_KINDS, JOB_KINDS
-from controller.jobrules.serving import deployment_created, statefulset_created
-from controller.servingkinds.kind import StampedKind
-from controller.servingkinds.leaderworkerset import SUBGROUP_TOPOLOGY, LeaderWorkerSet
-from controller.servingkinds.table import STAMPED_KINDS
+from controller.jobs.framework import names
+from controller.jobs.framework.kind import JobKind, ObjectKind, completed
+from controller.jobs.framework.raw import JobError, Json
+from controller.jobs.framework.templated import Path as At
+from controller.jobs.framework.templated import TemplatedKind, located, replaced
+from controller.jobs.framework.topologyrequest import GROUP_NAME, REQUIRED
+from controller.jobs.kinds.table import DECLARED_KINDS, JOB_KINDS
+from controller.jobs.rules.serving import deployment_created, statefulset_created
+from controller.jobs.serving.kind import StampedKind
+from controller.jobs.serving.leaderworkerset import SUBGROUP_TOPOLOGY, LeaderWorkerSet
+from controller.jobs.serving.table import STAMPED_KINDS
+from controller.scheduler.model.gates import FeatureGates
 from inventory.api.names import MIN_REPLICAS
 from tests.support.controller.kindrules import broken
 

@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from controller.config.settings import KNOWN_FRAMEWORKS, MANAGED_FRAMEWORKS, VOLCANO_JOB
-from controller.jobframework.kind import JobKind
-from controller.jobkinds.table import JOB_KINDS
-from controller.servingkinds.kind import StampedKind
-from controller.servingkinds.table import STAMPED_KINDS
+from controller.cluster.config.settings import KNOWN_FRAMEWORKS, MANAGED_FRAMEWORKS, VOLCANO_JOB
+from controller.jobs.framework.kind import JobKind
+from controller.jobs.kinds.table import JOB_KINDS
+from controller.jobs.serving.kind import StampedKind
+from controller.jobs.serving.table import STAMPED_KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -50,7 +50,7 @@ def test_objects_that_are_the_same_have_a_crd_in_the_chart() -> None:
 
 
 def test_no_page_says_that_there_is_no_page() -> None:
-    assert (ROOT / "controller/web").is_dir()
+    assert (ROOT / "controller/people/page").is_dir()
     told = {page.name: page.read_text() for page in DOCS.glob("**/*.md") if page.parent.name != "decisions"}
     assert [name for name, text in told.items() if re.search(r"no (web )?page yet", text)] == []
     (right,) = (right for left, right in ROWS if "enableKueueViz" in left)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.jobkinds.table import JOB_KINDS
+from controller.jobs.kinds.table import JOB_KINDS
 from tests.support.cli.lines import understood
 
 ROOT = Path(__file__).resolve().parents[2]

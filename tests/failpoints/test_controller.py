@@ -5,7 +5,7 @@ the cluster has nothing in it that may not be.
 import pytest
 
 from controller import core
-from controller.writing import queuestatus
+from controller.cluster.writing import queuestatus
 from failpoints.names import Failpoint
 from hack.failpoints.armed import Moment, Point
 from kube.testing import FakeApiServer

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from controller import core
-from controller.watching.kinds import LOCAL_QUEUES
-from controller.writing import queuestatus
+from controller.cluster.watching.kinds import LOCAL_QUEUES, PODS
+from controller.cluster.writing import queuestatus
 from failpoints.names import Failpoint
 from tests.failpoints.test_routines import lived
 from tests.support.failpoints.acts import ACTS, PRIORITY, job, runs, workload
@@ -52,10 +52,10 @@ async def test_what_a_former_leader_had_sent_changes_nothing_when_it_comes(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_late_admission_of_a_workload_that_still_waits_is_the_harm_that_is_left(
+async def test_a_late_admission_of_a_workload_that_still_waits_is_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The next leader has given the quota away and has not written the Workload: nothing tells the API server."""
+    """The next leader has given the quota away and has not written the Workload: the API server takes the write."""
     monkeypatch.setattr(core, "_LONGEST_S", 0.02)
     async with Wire(monkeypatch) as server:
         here = LateCluster(server, Deaths(monkeypatch), CONFIG.replace("{after: 0s", "{after: 30s"))
@@ -74,8 +74,18 @@ async def test_a_late_admission_of_a_workload_that_still_waits_is_the_harm_that_
         await here.until(lambda: runs(here, "high", 3), "the urgent job runs")
         assert server.kept is not None
         assert server.arrives(server.kept) == 200
+        await here.until(lambda: _evicted_for(here, "low") == "QuotaTaken", "the late admission is taken back")
+        await here.until(lambda: not workload(here, "low")["status"].get("admission"), "its quota is given back")
+        assert runs(here, "high", 3)
+        pods = [pod["metadata"]["labels"].get("job-name", "") for pod in server.list_all(PODS)]
+        assert len(pods) == 3, f"the job that came late never starts: {pods}"
         await here.stop()
-        assert "over-quota" in {found.rule for found in here.findings()}
+        assert here.findings() == ()
+
+
+def _evicted_for(here: LateCluster, name: str) -> str:
+    conditions = workload(here, name).get("status", {}).get("conditions", [])
+    return next((each["reason"] for each in conditions if each["type"] == "Evicted"), "")
 
 
 @pytest.mark.parametrize("routine", OF_THE_API, ids=lambda routine: routine.name.replace(" ", "-"))

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.cluster.watching.kinds import reader
 from controller.objects.decode import DecodeError, read_gpu_node
 from controller.objects.quantity import MAX_INT64, QuantityError, parse_quantity
 from controller.objects.workload import Workload
-from controller.watching.kinds import reader
 from inventory.api import claimplan, deviceplan
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 

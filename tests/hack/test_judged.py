@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, PODS, WORKLOADS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, NAMESPACES, PODS, WORKLOADS
 from hack.agents import plain_kubeconfig
 from hack.cluster.cluster import FOLLOWERS, Cluster
 from history.record import ApiFact, Fact, Note, read

@@ -75,8 +75,8 @@ def test_a_string_that_documents_nothing_stays() -> None:
 
 AGENT = "agent.command, agent.cluster.apireporter, agent.serving.handlers, agent.dra.server_shell, simulator, yaml"
 
-
-CONTROLLER = "controller.main, controller.process.view, controller.process.webhook, controller.process.submissions"
+_PROCESS = "controller.cluster.process"
+CONTROLLER = f"controller.main, {_PROCESS}.view, {_PROCESS}.webhook, {_PROCESS}.submissions"
 
 
 @pytest.mark.parametrize("modules", [AGENT, CONTROLLER])

@@ -70,7 +70,7 @@ OTHERS = {
     "validatePodResources",
     "validateResourceGroups",
 }
-SCHEDULER = ROOT / "controller/engine"
+SCHEDULER = ROOT / "controller/scheduler"
 SHARED_TEST_NAMES = frozenset({"test_case"})
 """The one test of each system's corpus."""
 

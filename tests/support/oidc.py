@@ -20,7 +20,7 @@ import jwt
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from controller.webhooks.certificates import new_authority, new_serving
+from controller.cluster.webhooks.certificates import new_authority, new_serving
 from tests.support.hang import HANG_S
 
 Json = dict[str, Any]

@@ -9,8 +9,8 @@ from agent.config.load import load as load_agent
 from agent.mig import parted
 from cli.layout.command import _read as read_layout
 from cli.manifests import read_documents
-from controller.config.load import load as load_controller
-from controller.simulation.documents import documents
+from controller.cluster.config.load import load as load_controller
+from controller.insight.simulation.documents import documents
 from kube.kubeconfig import contexts_of, from_kubeconfig
 from simulator.fleet.fleetfile import load_fleet
 from yamlfile import read_text

@@ -252,7 +252,7 @@ it within what the owner's workload is charged for. */ -}}
 {{- end -}}
 
 {{- /* CEL: the operations that stamp one pod template of an object with a queue, if it is there; a dict of the `stamp`,
-the `framework` of its kind and the `root`. As controller/servingkinds/kind.py. */ -}}
+the `framework` of its kind and the `root`. As controller/jobs/serving/kind.py. */ -}}
 {{- define "tessera.stamp" -}}
 {{- $template := printf "object.spec.?%s" (rest .stamp.path | join ".?") -}}
 {{- $metadata := printf "/%s/metadata" (join "/" .stamp.path) -}}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from controller.webhooks.certificates import Pair, new_authority, new_client, new_serving
+from controller.cluster.webhooks.certificates import Pair, new_authority, new_client, new_serving
 from hack.bench.commandline.firstrequest import Door, to_first_line, to_first_request
 from hack.bench.commandline.scenes import Asked
 

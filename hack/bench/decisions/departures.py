@@ -10,15 +10,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from controller.engine.conditions import reasons, status
-from controller.engine.conditions.reasons import PendingReason
-from controller.engine.engine import Engine
-from controller.engine.model.encoding import HOSTNAME_LABEL
 from controller.objects.core import Namespace, Node
 from controller.objects.decode import decode
 from controller.objects.meta import is_true
+from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
+from controller.scheduler.decisions import reasons, status
+from controller.scheduler.decisions.reasons import PendingReason
+from controller.scheduler.engine import Engine
 from hack.bench.decisions.engineload import NOW_S, POLICIES, local_queue
 from hack.bench.decisions.topology import FLAVOR, FULL_FANS, GPU, GPUS, VICTIMS, nodes, topology
 from hack.bench.table import Row, show

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from controller.engine.conditions.decisions import Admitted, Decisions, Evicted, Pending
-from controller.engine.engine import Engine
-from controller.engine.model.config import EngineConfig
 from controller.objects.workload import Workload
+from controller.scheduler.decisions.decisions import Admitted, Decisions, Evicted, Pending
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.config import EngineConfig
 from hack.bench.decisions.engineload import NOW_S, POLICIES, echoed, engine_of, finished, load, read_workload, workload
 from hack.bench.table import Row, show
 

@@ -6,15 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.engine.engine import Engine
-from controller.engine.model.config import BackfillPolicy as BackfillMode
-from controller.engine.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
+from controller.cluster.watching.kinds import reader
 from controller.objects.core import Namespace
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from controller.objects.workload import Workload
-from controller.watching.kinds import reader
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.config import BackfillPolicy as BackfillMode
+from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
 
 NOW_S: Final = 1_800_000_000.0
 

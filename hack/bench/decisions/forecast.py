@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from controller.engine.engine import Engine
-from controller.forecast.forecast import Forecaster
+from controller.insight.forecast.forecast import Forecaster
+from controller.scheduler.engine import Engine
 from hack.bench.decisions.engineload import NOW_S, POLICIES, engine_of, read_workload, workload
 from hack.bench.decisions.forecasttrace import SIZES, Answer, answers
 from hack.bench.table import Row, show

@@ -7,16 +7,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.engine.model.resources import WorkloadKey
-from controller.forecast.forecast import Forecast, Forecaster
-from controller.forecast.runtimes import FinishedRun
+from controller.insight.forecast.forecast import Forecast, Forecaster
+from controller.insight.forecast.runtimes import FinishedRun
+from controller.insight.simulation.manifests import Scenario
+from controller.insight.simulation.run import Run
+from controller.insight.simulation.submissions import Submission
+from controller.insight.simulation.timeline import TimelineEvent
 from controller.objects.core import Namespace
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
-from controller.simulation.manifests import Scenario
-from controller.simulation.run import Run
-from controller.simulation.submissions import Submission
-from controller.simulation.timeline import TimelineEvent
+from controller.scheduler.model.resources import WorkloadKey
 from hack.bench.decisions.engineload import NOW_S, POLICIES, local_queue, queue, read_workload, workload
 from inventory.api.names import RUNTIME
 

@@ -13,15 +13,15 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from controller.engine.devices.grants import GrantOwner
-from controller.engine.model.devicerequest import DeviceAsk, Link
-from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
-from controller.engine.model.gates import FeatureGates
-from controller.engine.model.resources import WorkloadKey
-from controller.engine.model.undo import UndoLog
-from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.placement import Topologies
-from controller.engine.topology.port import Placed
+from controller.objects.placeencoding import HOSTNAME_LABEL, Domain
+from controller.scheduler.devices.grants import GrantOwner
+from controller.scheduler.model.devicerequest import DeviceAsk, Link
+from controller.scheduler.model.gates import FeatureGates
+from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.model.undo import UndoLog
+from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.placement import Topologies
+from controller.scheduler.topology.port import Placed
 from hack.bench.decisions.topology import FLAVOR, GPU, GPUS, gpu_node, nodes, request, topology
 from hack.bench.table import Row, show
 

@@ -8,8 +8,8 @@ import random
 import time
 from collections.abc import Sequence
 
-from controller.engine.gangs.actions import consolidation
-from controller.engine.gangs.gang import (
+from controller.scheduler.kai.gangs.actions import consolidation
+from controller.scheduler.kai.gangs.gang import (
     CPU,
     GPU,
     MEMORY,
@@ -24,10 +24,10 @@ from controller.engine.gangs.gang import (
     Task,
     TaskName,
 )
-from controller.engine.gangs.machine import Machine
-from controller.engine.gangs.session import GangSession, running
-from controller.engine.gangs.shares import GangQueue, fair_shares
-from controller.engine.proportion.division import QueueName
+from controller.scheduler.kai.gangs.machine import Machine
+from controller.scheduler.kai.gangs.session import GangSession, running
+from controller.scheduler.kai.gangs.shares import GangQueue, fair_shares
+from controller.scheduler.kai.proportion.division import QueueName
 from hack.bench.table import Row, show
 
 QUEUES, NODES, GPUS = 1000, 2000, 8

@@ -8,12 +8,12 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 
-from controller.engine.engine import Engine
 from controller.objects.decode import GpuNode, read_gpu_node
 from controller.objects.workload import Workload
-from controller.web.frames import Frame
-from controller.web.live import TOPICS, Live, State
-from controller.web.sight import Sight, Variants
+from controller.people.page.frames import Frame
+from controller.people.page.live import TOPICS, Live, State
+from controller.people.page.sight import Sight, Variants
+from controller.scheduler.engine import Engine
 from hack.bench.decisions.engineload import NOW_S
 from hack.bench.decisions.forecast import crowded
 from hack.bench.table import Row, show

@@ -8,18 +8,24 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.incoming import Incoming
-from controller.engine.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
-from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
-from controller.engine.model.workload import PodSetRequests, WorkloadInfo
-from controller.engine.preemption.room import NeededCapacity
-from controller.engine.preemption.search import Preemption
-from controller.engine.quota.queuestate import Holder
 from controller.objects.decode import decode
 from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import Workload
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.cluster.incoming import Incoming
+from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
+from controller.scheduler.model.resources import (
+    ClusterQueueName,
+    FlavorName,
+    FlavorResource,
+    LocalQueueKey,
+    ResourceName,
+)
+from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo
+from controller.scheduler.preemption.room import NeededCapacity
+from controller.scheduler.preemption.search import Preemption
+from controller.scheduler.quota.queuestate import Holder
 from hack.bench.table import Row, show
 
 FEW, MANY = 100, 100_000

@@ -23,13 +23,18 @@ from typing import Final, Protocol
 
 import msgspec
 
-from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.incoming import Incoming
-from controller.engine.conditions.takennodes import ranked
-from controller.engine.flavors.assigner import FlavorAssigner
-from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
-from controller.engine.model.gates import FeatureGates
-from controller.engine.model.resources import (
+from controller.objects.core import Node
+from controller.objects.decode import GpuNode, decode
+from controller.objects.meta import ObjectMeta
+from controller.objects.placeencoding import HOSTNAME_LABEL, Domain
+from controller.objects.queues import ClusterQueue, ResourceFlavor, Topology
+from controller.objects.workload import PodSet, Workload
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.cluster.incoming import Incoming
+from controller.scheduler.decisions.takennodes import ranked
+from controller.scheduler.flavors.assigner import FlavorAssigner
+from controller.scheduler.model.gates import FeatureGates
+from controller.scheduler.model.resources import (
     ClusterQueueName,
     FlavorName,
     FlavorResource,
@@ -37,18 +42,13 @@ from controller.engine.model.resources import (
     ResourceName,
     WorkloadKey,
 )
-from controller.engine.model.undo import UndoLog
-from controller.engine.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
-from controller.engine.preemption.search import Preemption
-from controller.engine.quota.queuestate import Holder
-from controller.engine.topology.ask import pod_set_ask
-from controller.engine.topology.placement import Topologies
-from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest
-from controller.objects.core import Node
-from controller.objects.decode import GpuNode, decode
-from controller.objects.meta import ObjectMeta
-from controller.objects.queues import ClusterQueue, ResourceFlavor, Topology
-from controller.objects.workload import PodSet, Workload
+from controller.scheduler.model.undo import UndoLog
+from controller.scheduler.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
+from controller.scheduler.preemption.search import Preemption
+from controller.scheduler.quota.queuestate import Holder
+from controller.scheduler.topology.ask import pod_set_ask
+from controller.scheduler.topology.placement import Topologies
+from controller.scheduler.topology.port import NoPlacement, Placed, PlacementRequest
 from hack.bench.table import Row, show
 from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer, Summary
 from inventory.api.names import REQUIRED_GPU_LINK

@@ -14,14 +14,14 @@ import msgspec
 import psutil
 from msgspec import Struct
 
-from controller.config.load import default
-from controller.engine.conditions.decisions import Admitted
-from controller.engine.engine import Engine
+from controller.cluster.config.load import default
+from controller.cluster.watching.kinds import TYPES, reader
 from controller.objects.core import Namespace
 from controller.objects.decode import decode
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
-from controller.watching.kinds import TYPES, reader
+from controller.scheduler.decisions.decisions import Admitted
+from controller.scheduler.engine import Engine
 from hack.bench.decisions.engineload import NOW_S, echoed
 from hack.bench.fleet import objects
 from hack.bench.fleet.shape import Fleet, fleet

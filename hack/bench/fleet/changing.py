@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.watching.kinds import GPU_NODES, NODES, PODS, WORKLOADS
+from controller.cluster.watching.kinds import GPU_NODES, NODES, PODS, WORKLOADS
 from hack.bench.fleet import objects
 from hack.bench.fleet.shape import PENDING, Fleet, Running, Waiting
 from kube.client import Client

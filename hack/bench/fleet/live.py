@@ -21,8 +21,8 @@ import msgspec
 import psutil
 from msgspec import Struct
 
-from controller.watching.catchup import newest_version
-from controller.watching.kinds import TYPES, WORKLOADS
+from controller.cluster.watching.catchup import newest_version
+from controller.cluster.watching.kinds import TYPES, WORKLOADS
 from hack.bench.fleet import objects, readings
 from hack.bench.fleet.changing import AGENT, CONNECTIONS, Changes, Done
 from hack.bench.fleet.seeding import seed

@@ -18,7 +18,7 @@ import msgspec
 
 from agent.dra.publishing.slices import RESOURCE_SLICES
 from agent.dra.testing import DRIVER
-from controller.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLASSES, PODS
+from controller.cluster.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLASSES, PODS
 from hack.agents import AgentProcess
 from hack.bench.node.agent import A100, FLEET, GPU
 from hack.bench.table import Row, show

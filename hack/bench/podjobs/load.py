@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
-from controller.watching.kinds import JOBS, PODS
+from controller.cluster.watching.kinds import JOBS, PODS
+from controller.foreign.jobs.reconcile_shell import JOBS as VOLCANO_JOBS
 from hack.bench.throughput.drainload import AGENT, Tally
 from hack.bench.throughput.drainshape import API
 from hack.bench.throughput.jobshape import QUEUE, Json

@@ -16,8 +16,7 @@ from typing import Final, NamedTuple
 
 from agent.dra.publishing.slices import RESOURCE_SLICES
 from agent.dra.testing import DRIVER
-from controller.jobframework.raw import Json
-from controller.watching.kinds import (
+from controller.cluster.watching.kinds import (
     CLAIM_KINDS,
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
@@ -27,6 +26,7 @@ from controller.watching.kinds import (
     LOCAL_QUEUES,
     NAMESPACES,
 )
+from controller.jobs.framework.raw import Json
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess, plain_kubeconfig
 from hack.bench.node.agent import A100, FLEET, GPU

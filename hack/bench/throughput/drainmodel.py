@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.config.load import default, load
-from controller.config.settings import ControllerConfig, Policy
-from controller.engine.conditions.decisions import Decision, Evicted
-from controller.metrics.instruments import Instruments
-from controller.metrics.observing import Counting
+from controller.cluster.config.load import default, load
+from controller.cluster.config.settings import ControllerConfig, Policy
+from controller.cluster.metrics.instruments import Instruments
+from controller.cluster.metrics.observing import Counting
+from controller.cluster.process.term import Replica, Term
+from controller.cluster.watching.feeds import Feeds
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES
 from controller.objects.workload import Workload
-from controller.process.term import Replica, Term
-from controller.watching.feeds import Feeds
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES
+from controller.scheduler.decisions.decisions import Decision, Evicted
 from hack.bench.throughput import virtual
 from hack.bench.throughput.busyserver import BusyClient, BusyServer, Costs
 from hack.bench.throughput.drain import KUEUE_POLICY

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from controller.jobframework.kind import JobKind
-from controller.jobframework.raw import Json
-from controller.jobkinds.table import JOB_KINDS
-from controller.jobshell.watched import read_job, resource_of
+from controller.jobs.framework.kind import JobKind
+from controller.jobs.framework.raw import Json
+from controller.jobs.kinds.table import JOB_KINDS
+from controller.reconcile.jobshell.watched import read_job, resource_of
 from hack.bench.throughput.drainload import WORKLOADS
 from hack.bench.throughput.jobshape import KINDS, PRIORITIES
 from hack.bench.throughput.nullcontroller import PARALLEL

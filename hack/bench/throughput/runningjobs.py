@@ -17,11 +17,11 @@ from typing import Final
 import psutil
 import yaml
 
-from controller.jobframework.kind import JobKind
-from controller.jobframework.raw import Json, merged
-from controller.jobkinds.table import JOB_KINDS
-from controller.jobshell.watched import read_resource, resource_of
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from controller.jobs.framework.kind import JobKind
+from controller.jobs.framework.raw import Json, merged
+from controller.jobs.kinds.table import JOB_KINDS
+from controller.reconcile.jobshell.watched import read_resource, resource_of
 from hack.agents import plain_kubeconfig
 from hack.bench.table import Row, show
 from hack.bench.throughput.drainshape import API

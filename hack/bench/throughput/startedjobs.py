@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from controller.jobframework.actions import Action, CreateWorkload, StartJob
-from controller.jobframework.kind import JobKind, ObjectKind, Patch, completed
-from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.raw import Json
-from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
-from controller.jobs.reconcile import reconcile
+from controller.jobs.framework.actions import Action, CreateWorkload, StartJob
+from controller.jobs.framework.kind import JobKind, ObjectKind, Patch, completed
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.raw import Json
+from controller.jobs.framework.settings import ClusterObjects, JobSettings, Observed
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
+from controller.reconcile.jobs.reconcile import reconcile
 from hack.bench.throughput.drainshape import FLAVOR
 
 _SETTINGS: Final = JobSettings(wait_for_pods_ready=False)

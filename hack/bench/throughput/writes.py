@@ -19,11 +19,11 @@ import psutil
 from aiohttp import web
 from msgspec import Raw, Struct, structs
 
+from controller.cluster.watching.kinds import reader
+from controller.cluster.writing.mergepatch import status_body, status_patch
 from controller.objects.meta import Condition
 from controller.objects.quantity import parse_quantity
 from controller.objects.workload import NO_STATUS, Admission, PodSetAssignment, Workload, WorkloadStatus
-from controller.watching.kinds import reader
-from controller.writing.mergepatch import status_body, status_patch
 from hack.bench.table import Row, show
 from hack.bench.throughput.drain import CRDS, prepare
 from hack.bench.throughput.drainload import WORKLOADS

@@ -20,26 +20,26 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from controller.config.settings import Address
-from controller.engine.engine import Engine
-from controller.engine.model.resources import WorkloadKey
-from controller.forecast.service_shell import ForecastService
+from controller.cluster.config.settings import Address
+from controller.cluster.process.view import Forecasts
+from controller.cluster.webhooks.keeper import OwnCertificates, SecretName
+from controller.cluster.webhooks.service import service_names
+from controller.insight.forecast.service_shell import ForecastService
 from controller.objects.core import Namespace
 from controller.objects.decode import GpuNode, decode
 from controller.objects.queues import LocalQueue
 from controller.objects.workload import Workload
-from controller.process.view import Forecasts
-from controller.visibility.answers import Answers
-from controller.visibility.identity import User
-from controller.visibility.reviews_shell import Reviews
-from controller.visibility.server_shell import Leader, RefusedError, ViewServer
-from controller.visibility.service_shell import ViewService
-from controller.web.events_shell import Hub
-from controller.web.live import State
-from controller.web.server_shell import PageServer, Source
-from controller.web.session import Seals
-from controller.webhooks.keeper import OwnCertificates, SecretName
-from controller.webhooks.service import service_names
+from controller.people.page.events_shell import Hub
+from controller.people.page.live import State
+from controller.people.page.server_shell import PageServer, Source
+from controller.people.page.session import Seals
+from controller.people.visibility.answers import Answers
+from controller.people.visibility.identity import User
+from controller.people.visibility.reviews_shell import Reviews
+from controller.people.visibility.server_shell import Leader, RefusedError, ViewServer
+from controller.people.visibility.service_shell import ViewService
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.resources import WorkloadKey
 from hack.bench.decisions.engineload import NOW_S, POLICIES, engine_of, read_workload, workload
 from hack.bench.decisions.forecasttrace import SIZES
 from hack.bench.decisions.page import GPUS, node

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import aiohttp
 
-from controller.config.settings import Address
-from controller.process.process import Process
+from controller.cluster.config.settings import Address
+from controller.cluster.process.process import Process
 from hack.planted.nets import findings
 from hack.planted.nets.queues import TESSERA
 from hack.planted.nets.queuescenes import QUEUE, Act, base, job, queue

@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from cli.playground.cluster import Cluster, Create, Delete, Machine, Merge, Seen, stamp
-from controller.config.load import parse
-from controller.config.settings import Address, ControllerConfig
-from controller.process.flags import Flags
-from controller.process.process import Process
+from controller.cluster.config.load import parse
+from controller.cluster.config.settings import Address, ControllerConfig
+from controller.cluster.process.flags import Flags
+from controller.cluster.process.process import Process
 from history.judge import Judge, Verdict
 from history.record import ApiFact, Note
 from history.settings import Settings

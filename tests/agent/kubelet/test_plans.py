@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent.kubelet.plans import BoundPod, Demand, Plans
-from controller.engine.model.gpuparts import Part, Piece, choose
+from controller.scheduler.model.gpuparts import Part, Piece, choose
 from inventory.devices import DeviceId, ResourceName
 from inventory.layout.entries import PERCENT_RESOURCE
 

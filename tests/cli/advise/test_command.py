@@ -16,7 +16,7 @@ from cli.advise.advice import AdviceKind
 from cli.advise.command import advise
 from cli.advise.queries import queries
 from cli.main import tessera
-from controller.webhooks.certificates import advanced
+from controller.cluster.webhooks.certificates import advanced
 from tests.support.prometheus import served, vector
 
 HOST = {"Hostname": "n1", "UUID": "GPU-1"}

@@ -10,7 +10,7 @@ import pytest
 from cli.main import tessera
 from controller.objects.decode import KUEUE
 from controller.objects.meta import KubernetesObject, to_json
-from tests.controller.engine.packing.test_packing import fragmented
+from tests.controller.scheduler.consolidation.test_packing import fragmented
 from tests.support.engine.foreignqueues import asks, kai_queue, rest
 from tests.support.engine.foreignqueues import node as gpu_node
 from tests.support.engine.world import World, workload

@@ -14,7 +14,7 @@ import pytest
 
 import cli.audit.command
 from cli.main import tessera
-from controller.watching.kinds import JOBS, PODS, WORKLOADS
+from controller.cluster.watching.kinds import JOBS, PODS, WORKLOADS
 from kube.testing import VirtualClock
 from tests.support.cli.shell import Shell
 from tests.support.e2e.lab import ROOT

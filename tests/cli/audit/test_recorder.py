@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from cli.audit.recorder import Recorder
-from controller.watching.kinds import JOBS, PODS
+from controller.cluster.watching.kinds import JOBS, PODS
 from history.settings import Settings
 
 

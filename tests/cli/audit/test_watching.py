@@ -10,7 +10,7 @@ import pytest
 
 from cli.audit.recorder import Recorder
 from cli.audit.watching_shell import NEEDED, First, first, record
-from controller.watching.kinds import CLUSTER_QUEUES, COHORTS, JOBS, PODS, WORKLOADS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, COHORTS, JOBS, PODS, WORKLOADS
 from history.settings import Settings
 from kube.client import Client
 from kube.clock import Backoff

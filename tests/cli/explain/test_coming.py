@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent.cluster.gpulayouts import GPU_LAYOUTS
-from controller.watching.kinds import GPU_NODES
+from controller.cluster.watching.kinds import GPU_NODES
 from kube.resources import NODES, PODS
 from tests.cli.explain.test_pods import GPU, Cluster, by_claim, offer
 from tests.support.cli.shell import Shell

@@ -13,8 +13,7 @@ from agent.cluster import gpulayouts
 from cli.explain import layouts
 from cli.fleetnodes import hardware
 from cli.layout.plan import Seen, planned
-from controller.jobframework import names
-from controller.watching.kinds import (
+from controller.cluster.watching.kinds import (
     CLAIM_TEMPLATES,
     DEVICE_CLAIMS,
     DEVICE_CLASSES,
@@ -22,6 +21,7 @@ from controller.watching.kinds import (
     GPU_NODES,
     NAMESPACES,
 )
+from controller.jobs.framework import names
 from kube.resources import NODES, PODS
 from simulator.fleet.fleetfile import load_fleet
 from tests.support.cli.shell import Shell

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cli.kueuectl import passthrough
-from controller.jobframework import names
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, WORKLOADS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, WORKLOADS
+from controller.jobs.framework import names
 from kube.resources import PODS
 from tests.support.cli.shell import Shell
 

@@ -10,7 +10,7 @@ from cli.manifests import read_documents
 from cli.playground.agents_shell import run_all
 from cli.playground.stage_shell import Stage
 from cli.playground.world import World, packaged, world
-from controller.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS, NODES
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS, NODES
 from kube.resources import EVENTS
 from kube.testing import FakeApiServer, eventually
 from simulator.fleet.fleetfile import load_fleet

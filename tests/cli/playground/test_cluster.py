@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.playground.cluster import GPU, KEPT_S, Cluster, Create, Delete, Machine, Merge, Seen
-from controller.watching.kinds import JOBS, PODS, WORKLOADS
+from controller.cluster.watching.kinds import JOBS, PODS, WORKLOADS
 from inventory.api.names import DEVICES
 from kube.errors import NotFoundError
 from kube.resources import Resource

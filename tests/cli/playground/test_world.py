@@ -8,10 +8,10 @@ import pytest
 from cli.fleetnodes import nodes
 from cli.manifests import read_documents
 from cli.playground.world import Course, World, packaged, world
-from controller.config.load import default
-from controller.simulation.documents import InputError, documents
-from controller.simulation.manifests import scenario
-from controller.simulation.run import simulate
+from controller.cluster.config.load import default
+from controller.insight.simulation.documents import InputError, documents
+from controller.insight.simulation.manifests import scenario
+from controller.insight.simulation.run import simulate
 from simulator.fleet.fleetfile import load_fleet
 from simulator.fleet.orders import Reset, Xid
 from tests.support.e2e.lab import ROOT

@@ -13,12 +13,8 @@ import yaml
 
 from cli.cluster import run
 from cli.explain.command import _row
-from controller.config.settings import ControllerConfig
-from controller.engine.model.resources import WorkloadKey
-from controller.jobframework import names
-from controller.jobkinds.jobset import JobSet
-from controller.jobshell.watched import resource_of
-from controller.watching.kinds import (
+from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.watching.kinds import (
     CLUSTER_QUEUES,
     FLAVORS,
     GPU_NODES,
@@ -27,9 +23,13 @@ from controller.watching.kinds import (
     VOLCANO_QUEUES,
     WORKLOADS,
 )
-from controller.web.queuerows import tree_rows
-from controller.web.server_shell import PageServer
-from controller.words.spans import exact
+from controller.jobs.framework import names
+from controller.jobs.kinds.jobset import JobSet
+from controller.messages.spans import exact
+from controller.people.page.queuerows import tree_rows
+from controller.people.page.server_shell import PageServer
+from controller.reconcile.jobshell.watched import resource_of
+from controller.scheduler.model.resources import WorkloadKey
 from inventory import __version__
 from kube.errors import from_response
 from kube.resources import NODES, PODS
@@ -209,7 +209,7 @@ async def test_an_explanation_says_what_is_missing_and_who_holds_it(shell: Shell
 async def test_of_one_whose_evictions_are_held_it_says_for_how_long(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.writing.pace.Pace.quick", lambda _self, _now_s: True)
+    monkeypatch.setattr("controller.cluster.writing.pace.Pace.quick", lambda _self, _now_s: True)
     scene = shell.scene
     scene.queue(cpus=1, preemption={"withinClusterQueue": "LowerPriority"})
     async with scene.controller(served("  holdEvictions: 10m\n"), core_only=False) as process:

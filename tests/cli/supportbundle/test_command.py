@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.jobframework import names
-from controller.watching.kinds import GPU_NODES, NAMESPACES, WORKLOADS
+from controller.cluster.watching.kinds import GPU_NODES, NAMESPACES, WORKLOADS
+from controller.jobs.framework import names
 from kube.resources import EVENTS, PODS, Resource
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from rich.console import Console
 
-from controller.watching.kinds import GPU_NODES
+from controller.cluster.watching.kinds import GPU_NODES
 from kube.resources import NODES, PODS
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.watching.kinds import GPU_NODES
+from controller.cluster.watching.kinds import GPU_NODES
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status
 

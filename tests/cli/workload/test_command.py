@@ -2,8 +2,8 @@
 
 import pytest
 
-from controller.jobframework import names
-from controller.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES, WORKLOADS
+from controller.cluster.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES, WORKLOADS
+from controller.jobs.framework import names
 from kube.resources import EVENTS, PODS
 from tests.support.cli.shell import Shell
 

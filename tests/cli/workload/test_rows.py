@@ -7,11 +7,11 @@ import pytest
 
 from cli.workload.changes import RefusedError, activated, moved, raised
 from cli.workload.rows import chosen, owner, row, state_of
-from controller.jobframework import names
+from controller.cluster.watching.kinds import JOBS, WORKLOADS
+from controller.jobs.framework import names
 from controller.objects.decode import decode
 from controller.objects.queues import WorkloadPriorityClass
 from controller.objects.workload import Workload
-from controller.watching.kinds import JOBS, WORKLOADS
 from kube.resources import PODS
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from controller.jobframework import names
+from controller.jobs.framework import names
 from tests.conformance.jobcrds.fieldrows import (
     COUNT,
     MANAGED_BY,

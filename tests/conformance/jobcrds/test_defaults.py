@@ -2,9 +2,9 @@
 
 import pytest
 
-from controller.jobframework.kind import api_version
-from controller.jobkinds.table import DECLARED_KINDS
-from controller.simulation.crddefaults import DEFAULTS
+from controller.insight.simulation.crddefaults import DEFAULTS
+from controller.jobs.framework.kind import api_version
+from controller.jobs.kinds.table import DECLARED_KINDS
 from tests.conformance.jobcrds.kindcrds import below, specs
 
 pytestmark = pytest.mark.conformance

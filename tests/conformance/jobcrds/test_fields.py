@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.engine.model.gates import FeatureGates
-from controller.jobframework.kind import Look, ObjectKind, api_version, completed, no_objects
-from controller.jobframework.raw import JobError, Json
-from controller.jobframework.templated import TemplatedKind
-from controller.jobkinds.table import DECLARED_KINDS
-from controller.jobrules import kinds
-from controller.servingkinds.leaderworkerset import LeaderWorkerSet
-from controller.simulation.crddefaults import with_defaults
+from controller.insight.simulation.crddefaults import with_defaults
+from controller.jobs.framework.kind import Look, ObjectKind, api_version, completed, no_objects
+from controller.jobs.framework.raw import JobError, Json
+from controller.jobs.framework.templated import TemplatedKind
+from controller.jobs.kinds.table import DECLARED_KINDS
+from controller.jobs.rules import kinds
+from controller.jobs.serving.leaderworkerset import LeaderWorkerSet
+from controller.scheduler.model.gates import FeatureGates
 from tests.conformance.jobcrds.fieldrows import POD, Refused, Row, Served, Told, uncovered, written
 from tests.conformance.jobcrds.fieldtable import FIELDS
 from tests.conformance.jobcrds.kindcrds import ROOT, below, specs

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.foreignrules.refusedkinds import REFUSED
-from controller.foreignrules.ruled import created
-from controller.foreignrules.table import FOREIGN_KINDS
+from controller.foreign.rules.refusedkinds import REFUSED
+from controller.foreign.rules.ruled import created
+from controller.foreign.rules.table import FOREIGN_KINDS
 from hack.migration.pages import FIELDS
 from hack.migration.rows import NotYet, Refused
 from tests.conformance.jobcrds.fieldrows import uncovered, written

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from controller.engine.gangs.actions import ACTIONS
-from controller.engine.gangs.gang import (
+from controller.scheduler.kai.gangs.actions import ACTIONS
+from controller.scheduler.kai.gangs.gang import (
     CPU,
     GPU,
     MEMORY,
@@ -22,12 +22,12 @@ from controller.engine.gangs.gang import (
     TopologyConstraint,
     mig_slices,
 )
-from controller.engine.gangs.machine import Machine
-from controller.engine.gangs.session import CycleLimits, GangSession, running
-from controller.engine.gangs.shares import GangQueue
-from controller.engine.model.resources import ResourceName
-from controller.engine.proportion.division import QueueName
-from controller.engine.proportion.queues import Amounts
+from controller.scheduler.kai.gangs.machine import Machine
+from controller.scheduler.kai.gangs.session import CycleLimits, GangSession, running
+from controller.scheduler.kai.gangs.shares import GangQueue
+from controller.scheduler.kai.proportion.division import QueueName
+from controller.scheduler.kai.proportion.queues import Amounts
+from controller.scheduler.model.resources import ResourceName
 from tests.conformance.replay import Difference
 
 Case = Mapping[str, Any]

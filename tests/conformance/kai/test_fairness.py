@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import pytest
 
-from controller.engine.model.resources import ResourceName
-from controller.engine.proportion.division import Claimant, Division, QueueName, divide_over_quota, divide_quota
-from controller.engine.proportion.limits import over
-from controller.engine.proportion.order import order_key
-from controller.engine.proportion.queues import Amounts, QueueShare, Tree, path
-from controller.engine.proportion.reclaim import is_reclaimable, may_reclaim
+from controller.scheduler.kai.proportion.division import Claimant, Division, QueueName, divide_over_quota, divide_quota
+from controller.scheduler.kai.proportion.limits import over
+from controller.scheduler.kai.proportion.order import order_key
+from controller.scheduler.kai.proportion.queues import Amounts, QueueShare, Tree, path
+from controller.scheduler.kai.proportion.reclaim import is_reclaimable, may_reclaim
+from controller.scheduler.model.resources import ResourceName
 from tests.conformance import corpus
 
 pytestmark = pytest.mark.conformance

@@ -9,9 +9,14 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.conditions.decisions import Decisions, Event, Evicted
-from controller.engine.engine import Engine
-from controller.engine.model.config import (
+from controller.objects.decode import decode, decode_object
+from controller.objects.meta import Time, epoch_s, is_true, to_json
+from controller.objects.quantity import parse_quantity
+from controller.objects.queues import ClusterQueue
+from controller.objects.workload import Admission, Workload
+from controller.scheduler.decisions.decisions import Decisions, Event, Evicted
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.config import (
     AdmissionFairSharing,
     EngineConfig,
     FairSharing,
@@ -19,12 +24,7 @@ from controller.engine.model.config import (
     QuotaCheckStrategy,
     WaitForPodsReady,
 )
-from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
-from controller.objects.decode import decode, decode_object
-from controller.objects.meta import Time, epoch_s, is_true, to_json
-from controller.objects.quantity import parse_quantity
-from controller.objects.queues import ClusterQueue
-from controller.objects.workload import Admission, Workload
+from controller.scheduler.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
 from tests.conformance.kueue.runners_workload import duration_s, request_rules
 from tests.conformance.replay import Case, Difference, first_difference, runner
 

@@ -3,12 +3,24 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.incoming import Incoming
-from controller.engine.flavors.assigner import FlavorAssigner
-from controller.engine.flavors.assignment import Assignment, FlavorAttempt, Mode, NoFitReason, PodSetChoice, Possibility
-from controller.engine.model.config import EngineConfig, FairSharing, QuotaCheckStrategy
-from controller.engine.model.resources import (
+from controller.objects.core import Node
+from controller.objects.decode import decode
+from controller.objects.quantity import parse_quantity
+from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor, Topology
+from controller.objects.workload import Workload
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.cluster.incoming import Incoming
+from controller.scheduler.flavors.assigner import FlavorAssigner
+from controller.scheduler.flavors.assignment import (
+    Assignment,
+    FlavorAttempt,
+    Mode,
+    NoFitReason,
+    PodSetChoice,
+    Possibility,
+)
+from controller.scheduler.model.config import EngineConfig, FairSharing, QuotaCheckStrategy
+from controller.scheduler.model.resources import (
     CPU,
     Amount,
     ClusterQueueName,
@@ -17,14 +29,9 @@ from controller.engine.model.resources import (
     LocalQueueKey,
     ResourceName,
 )
-from controller.engine.model.workload import PodSetRequests, WorkloadInfo, effective_priority
-from controller.engine.quota.queuestate import Holder
-from controller.engine.quota.queueusage import quantity_of
-from controller.objects.core import Node
-from controller.objects.decode import decode
-from controller.objects.quantity import parse_quantity
-from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor, Topology
-from controller.objects.workload import Workload
+from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo, effective_priority
+from controller.scheduler.quota.queuestate import Holder
+from controller.scheduler.quota.queueusage import quantity_of
 from tests.conformance.kueue.runners_quota import amounts_of
 from tests.conformance.kueue.runners_workload import request_rules
 from tests.conformance.replay import ABSENT, Case, Difference, first_difference, runner

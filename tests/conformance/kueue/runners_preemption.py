@@ -3,20 +3,26 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.incoming import Incoming, Target
-from controller.engine.conditions.evictionstatus import evicted
-from controller.engine.flavors.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
-from controller.engine.model.config import BOTH_STRATEGIES, EngineConfig, FairSharing, PreemptionStrategy
-from controller.engine.model.podrequests import RequestRules
-from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, LocalQueueKey, ResourceName
-from controller.engine.model.workload import WorkloadInfo, effective_priority, queue_order_time_s
-from controller.engine.preemption.search import Preemption
-from controller.engine.quota.queuestate import Holder
 from controller.objects.decode import decode
 from controller.objects.meta import Time, epoch_s, find_condition, is_true, to_json
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor
 from controller.objects.workload import Workload
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.cluster.incoming import Incoming, Target
+from controller.scheduler.decisions.evictionstatus import evicted
+from controller.scheduler.flavors.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
+from controller.scheduler.model.config import BOTH_STRATEGIES, EngineConfig, FairSharing, PreemptionStrategy
+from controller.scheduler.model.podrequests import RequestRules
+from controller.scheduler.model.resources import (
+    ClusterQueueName,
+    FlavorName,
+    FlavorResource,
+    LocalQueueKey,
+    ResourceName,
+)
+from controller.scheduler.model.workload import WorkloadInfo, effective_priority, queue_order_time_s
+from controller.scheduler.preemption.search import Preemption
+from controller.scheduler.quota.queuestate import Holder
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 

@@ -4,22 +4,22 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.cluster.cluster import Cluster
-from controller.engine.model.config import AdmissionFairSharing, EngineConfig
-from controller.engine.model.limitrange import LimitSummary
-from controller.engine.model.podrequests import RequestRules
-from controller.engine.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
-from controller.engine.model.workload import WorkloadInfo, effective_priority
-from controller.engine.queues.pendingqueues import PendingQueues
-from controller.engine.quota.queuestate import Holder
-from controller.engine.quota.queueusage import reservation, usage
-from controller.engine.quota.usagehistory import UsageHistory
-from controller.engine.state.intake import Shapes
 from controller.objects.decode import decode
 from controller.objects.meta import epoch_s, is_true, to_json
 from controller.objects.quantity import parse_quantity
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.objects.workload import Workload
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.model.config import AdmissionFairSharing, EngineConfig
+from controller.scheduler.model.limitrange import LimitSummary
+from controller.scheduler.model.podrequests import RequestRules
+from controller.scheduler.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
+from controller.scheduler.model.workload import WorkloadInfo, effective_priority
+from controller.scheduler.queues.pendingqueues import PendingQueues
+from controller.scheduler.quota.queuestate import Holder
+from controller.scheduler.quota.queueusage import reservation, usage
+from controller.scheduler.quota.usagehistory import UsageHistory
+from controller.scheduler.state.intake import Shapes
 from tests.conformance.kueue.runners_workload import duration_s
 from tests.conformance.replay import Case, Difference, first_difference, runner
 

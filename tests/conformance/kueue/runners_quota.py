@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.engine.model.resources import (
+from controller.objects.decode import decode
+from controller.objects.queues import ClusterQueue, Cohort
+from controller.scheduler.model.resources import (
     UNLIMITED,
     Amount,
     ClusterQueueName,
@@ -12,12 +14,10 @@ from controller.engine.model.resources import (
     FlavorResource,
     ResourceName,
 )
-from controller.engine.quota.quota import QuotaTree
-from controller.engine.quota.quotanode import QuotaNode
-from controller.engine.quota.quotaspec import cluster_queue_spec, cohort_spec
-from controller.engine.quota.shares import share
-from controller.objects.decode import decode
-from controller.objects.queues import ClusterQueue, Cohort
+from controller.scheduler.quota.quota import QuotaTree
+from controller.scheduler.quota.quotanode import QuotaNode
+from controller.scheduler.quota.quotaspec import cluster_queue_spec, cohort_spec
+from controller.scheduler.quota.shares import share
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 Amounts = dict[FlavorResource, Amount]

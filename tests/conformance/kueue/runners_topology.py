@@ -5,20 +5,20 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.model.encoding import Domain
-from controller.engine.model.encoding import decode as decode_topology
-from controller.engine.model.resources import FlavorName, ResourceName
-from controller.engine.model.undo import UndoLog
-from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.ask import pod_set_ask
-from controller.engine.topology.nodes import PODS
-from controller.engine.topology.placement import Topologies
-from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest
-from controller.engine.topology.replacement import stays
 from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
+from controller.objects.placeencoding import Domain
+from controller.objects.placeencoding import decode as decode_topology
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet, PodSetTopologyRequest, TopologyAssignment, Workload
+from controller.scheduler.model.resources import FlavorName, ResourceName
+from controller.scheduler.model.undo import UndoLog
+from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.ask import pod_set_ask
+from controller.scheduler.topology.nodes import PODS
+from controller.scheduler.topology.placement import Topologies
+from controller.scheduler.topology.port import NoPlacement, Placed, PlacementRequest
+from controller.scheduler.topology.replacement import stays
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 FLAVOR = FlavorName("default")

@@ -4,12 +4,16 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.engine.model import encoding as topologyencoding
-from controller.engine.model.encoding import Domain
-from controller.engine.model.limitrange import LimitSummary, ResourceProblem
-from controller.engine.model.podrequests import RequestRules, Transformation
-from controller.engine.model.resources import FlavorName, ResourceName
-from controller.engine.model.workload import (
+from controller.objects import placeencoding as topologyencoding
+from controller.objects.core import LimitRange, RuntimeClass
+from controller.objects.decode import decode
+from controller.objects.meta import Time, epoch_s, to_json
+from controller.objects.placeencoding import Domain
+from controller.objects.workload import TopologyAssignment, Workload
+from controller.scheduler.model.limitrange import LimitSummary, ResourceProblem
+from controller.scheduler.model.podrequests import RequestRules, Transformation
+from controller.scheduler.model.resources import FlavorName, ResourceName
+from controller.scheduler.model.workload import (
     PodSetRequests,
     WorkloadInfo,
     adjusted,
@@ -18,10 +22,6 @@ from controller.engine.model.workload import (
     resource_problems,
     usage_of,
 )
-from controller.objects.core import LimitRange, RuntimeClass
-from controller.objects.decode import decode
-from controller.objects.meta import Time, epoch_s, to_json
-from controller.objects.workload import TopologyAssignment, Workload
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}

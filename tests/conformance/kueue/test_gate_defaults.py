@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from controller.engine.model.gates import DEFAULTS
+from controller.scheduler.model.gates import DEFAULTS
 from tests.conformance import replay
 
 pytestmark = pytest.mark.conformance

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from controller.conversion import HUB, KINDS, OLD, convert
+from controller.objects.conversion import HUB, KINDS, OLD, convert
 from tests.conformance.kueue_crds.schemas import errors, objects
-from tests.controller.conversion.test_round_trips import domains, slices
+from tests.controller.objects.conversion.test_round_trips import domains, slices
 
 pytestmark = pytest.mark.conformance
 

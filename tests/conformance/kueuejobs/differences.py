@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from controller.jobframework import names
-from controller.jobframework.podview import ADMISSION_GATE, GROUP_NAME, GROUP_TOTAL, ROLE_HASH, SUSPENDING_PARENT
-from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
-from controller.jobframework.topologyrequest import SLICE_CONSTRAINTS, SLICE_SIZE, SLICE_TOPOLOGY
+from controller.jobs.framework import names
+from controller.jobs.framework.podview import ADMISSION_GATE, GROUP_NAME, GROUP_TOTAL, ROLE_HASH, SUSPENDING_PARENT
+from controller.jobs.framework.topologyrequest import GROUP_NAME as PODSET_GROUP
+from controller.jobs.framework.topologyrequest import SLICE_CONSTRAINTS, SLICE_SIZE, SLICE_TOPOLOGY
 from tests.conformance.kueuejobs.inputs import annotations, workloads
 from tests.conformance.kueuejobs.jobdifferences import JOB_RULES
 from tests.conformance.kueuejobs.poddifferences import POD_RULES

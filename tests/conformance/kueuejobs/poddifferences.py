@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from controller.jobframework import names
-from controller.jobframework.podview import GROUP_TOTAL, MANAGED, POD_INDEX, POD_INDEX_LABEL, RETRIABLE, SERVING
+from controller.jobs.framework import names
+from controller.jobs.framework.podview import GROUP_TOTAL, MANAGED, POD_INDEX, POD_INDEX_LABEL, RETRIABLE, SERVING
 from tests.conformance.kueuejobs.inputs import annotations, workloads
 from tests.conformance.replay import ABSENT, Rule, at, one_of
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from controller.jobframework import names
-from controller.jobframework.actions import (
+from controller.cluster.watching.ledger import WrittenVersions
+from controller.jobs.framework import names
+from controller.jobs.framework.actions import (
     AwaitOwner,
     CreateWorkload,
     DeleteWorkload,
@@ -20,17 +21,16 @@ from controller.jobframework.actions import (
     RemoveFinalizer,
     UpdateWorkload,
 )
-from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.podview import TERMINATION_TARGET, SeenPod, key_of
-from controller.jobframework.raw import Json, merged
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.podview import TERMINATION_TARGET, SeenPod, key_of
+from controller.jobs.framework.raw import Json, merged
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.workload import Workload
-from controller.pods.actions import DeletePod, PatchPod, PodAction
-from controller.pods.compose import own_workload
-from controller.pods.group import SeenPods
-from controller.pods.reconcile import reconcile_pods
-from controller.watching.ledger import WrittenVersions
+from controller.reconcile.pods.actions import DeletePod, PatchPod, PodAction
+from controller.reconcile.pods.compose import own_workload
+from controller.reconcile.pods.group import SeenPods
+from controller.reconcile.pods.reconcile import reconcile_pods
 from kube.reading.entries import ObjectKey
 from tests.conformance.kueuejobs import world
 from tests.conformance.replay import Case

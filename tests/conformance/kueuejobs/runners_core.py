@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from controller.engine.conditions import reasons
-from controller.engine.conditions.status import checks_for, synced_checks
-from controller.engine.model.config import EngineConfig, WaitForPodsReady
-from controller.engine.model.resources import FlavorName
-from controller.jobframework.raw import Json
-from controller.lifecycle.lifecycle import due_s
+from controller.jobs.framework.raw import Json
 from controller.objects.decode import decode
 from controller.objects.meta import find_condition, to_json
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import AdmissionCheckState, Workload
+from controller.reconcile.lifecycle.lifecycle import due_s
+from controller.scheduler.decisions import reasons
+from controller.scheduler.decisions.status import checks_for, synced_checks
+from controller.scheduler.model.config import EngineConfig, WaitForPodsReady
+from controller.scheduler.model.resources import FlavorName
 from tests.conformance.kueue.runners_workload import duration_s
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.replay import Case, Difference, first_difference, runner

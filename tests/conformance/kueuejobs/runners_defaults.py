@@ -3,10 +3,10 @@
 import json
 from typing import Any, Final
 
-from controller.jobframework.kind import JobKind
-from controller.jobframework.names import QUEUE_NAME
-from controller.jobframework.raw import Json, at, labels
-from controller.webhooks.jobs import patch
+from controller.cluster.webhooks.jobs import patch
+from controller.jobs.framework.kind import JobKind
+from controller.jobs.framework.names import QUEUE_NAME
+from controller.jobs.framework.raw import Json, at, labels
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.kueuejobs.world import KINDS
 from tests.conformance.replay import Case, Difference, first_difference, runner

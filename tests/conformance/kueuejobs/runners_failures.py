@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from controller.failures.stuckpods import REASON, is_candidate, recovery
-from controller.jobframework.raw import Json
+from controller.jobs.framework.raw import Json
 from controller.objects.core import Node
 from controller.objects.decode import decode
+from controller.reconcile.failures.stuckpods import REASON, is_candidate, recovery
 from tests.conformance.kueue.runners_workload import duration_s
 from tests.conformance.kueuejobs.runners_core import now_s
 from tests.conformance.kueuejobs.runners_podsets import filled

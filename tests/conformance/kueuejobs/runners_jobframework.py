@@ -7,19 +7,19 @@ from typing import Any, cast
 
 import msgspec
 
-from controller.jobframework import compose, names
-from controller.jobframework.actions import CreateWorkload, SetPodsReady
-from controller.jobframework.marks import managed_ancestor
-from controller.jobframework.podsets import JobPodSet, SeenWorkload, infos, started_template
-from controller.jobframework.raw import Json, PriorityClassMissingError, merged
-from controller.jobframework.steps import refuse
-from controller.jobkinds.batchjob import BatchJob
-from controller.jobshell.workloadactions import WorkloadActions
-from controller.metrics.instruments import Instruments
-from controller.metrics.observing import Counting
+from controller.cluster.metrics.instruments import Instruments
+from controller.cluster.metrics.observing import Counting
+from controller.jobs.framework import compose, names
+from controller.jobs.framework.actions import CreateWorkload, SetPodsReady
+from controller.jobs.framework.marks import managed_ancestor
+from controller.jobs.framework.podsets import JobPodSet, SeenWorkload, infos, started_template
+from controller.jobs.framework.raw import Json, PriorityClassMissingError, merged
+from controller.jobs.framework.steps import refuse
+from controller.jobs.kinds.batchjob import BatchJob
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import Workload
+from controller.reconcile.jobshell.workloadactions import WorkloadActions
 from kube.clock import Clock
 from kube.writing.writes import Written
 from tests.conformance.kueuejobs.runners_kinds import given, kind_of

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from controller.jobframework import compose
-from controller.jobframework.kind import ObjectKind, completed
-from controller.jobframework.podsets import PodSetInfo, SeenWorkload, StartConflictError
-from controller.jobframework.raw import JobError, Json, merged
-from controller.jobframework.templated import Slot, TemplatedKind, with_placement
-from controller.jobkinds.table import DECLARED_KINDS
-from controller.jobrules import kinds
+from controller.jobs.framework import compose
+from controller.jobs.framework.kind import ObjectKind, completed
+from controller.jobs.framework.podsets import PodSetInfo, SeenWorkload, StartConflictError
+from controller.jobs.framework.raw import JobError, Json, merged
+from controller.jobs.framework.templated import Slot, TemplatedKind, with_placement
+from controller.jobs.kinds.table import DECLARED_KINDS
+from controller.jobs.rules import kinds
 from tests.conformance.kueuejobs.runners_podsets import filled, info_of, pod_sets_json, settings_of
 from tests.conformance.kueuejobs.runners_validation import errors_differ, wanted_errors
 from tests.conformance.replay import Case, Difference, first_difference, runner

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from controller.jobframework import compose
-from controller.jobframework.podview import TERMINATION_TARGET, SeenPod
-from controller.jobframework.raw import JobError, Json
-from controller.pods import group
-from controller.pods.actions import holds_quota
+from controller.jobs.framework import compose
+from controller.jobs.framework.podview import TERMINATION_TARGET, SeenPod
+from controller.jobs.framework.raw import JobError, Json
+from controller.reconcile.pods import group
+from controller.reconcile.pods.actions import holds_quota
 from tests.conformance.kueuejobs.differences import ADDED_TO_TEMPLATES
 from tests.conformance.kueuejobs.podgroups import PodsWorld, is_behind, pods_world, with_given_uids
 from tests.conformance.kueuejobs.runners_podsets import filled

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from controller.jobframework import compose
-from controller.jobframework.names import SLICE_NAME, WORKLOAD
-from controller.jobframework.podsets import (
+from controller.jobs.framework import compose
+from controller.jobs.framework.names import SLICE_NAME, WORKLOAD
+from controller.jobs.framework.podsets import (
     OWN_ANNOTATIONS,
     FlavorMissingError,
     JobPodSet,
@@ -19,10 +19,10 @@ from controller.jobframework.podsets import (
     started_template,
     template_patch,
 )
-from controller.jobframework.raw import JobError, Json, merged
-from controller.jobframework.settings import JobSettings
-from controller.jobframework.topologyrequest import ranked, topology_request
-from controller.jobkinds.batchjob import BatchJob, terminal_indexes
+from controller.jobs.framework.raw import JobError, Json, merged
+from controller.jobs.framework.settings import JobSettings
+from controller.jobs.framework.topologyrequest import ranked, topology_request
+from controller.jobs.kinds.batchjob import BatchJob, terminal_indexes
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.queues import ResourceFlavor

@@ -4,22 +4,22 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from controller.jobframework import names
-from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.podview import ADMISSION_GATE, ROLE_HASH, SeenPod
-from controller.jobframework.raw import JobError, Json, merged
+from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import QUEUED_PODS
+from controller.cluster.watching.ledger import Ledger
+from controller.cluster.webhooks.pods import patch
+from controller.jobs.framework import names
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.podview import ADMISSION_GATE, ROLE_HASH, SeenPod
+from controller.jobs.framework.raw import JobError, Json, merged
 from controller.objects.decode import decode
 from controller.objects.meta import LabelSelector
 from controller.objects.workload import Workload
-from controller.placing.gateremovals_shell import GateRemovals
-from controller.pods.actions_shell import PodActions
-from controller.pods.groupobjects_shell import GroupObjects
-from controller.pods.reconcile_shell import PodController, read_pod
-from controller.pods.start import places
-from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import QUEUED_PODS
-from controller.watching.ledger import Ledger
-from controller.webhooks.pods import patch
+from controller.reconcile.placing.gateremovals_shell import GateRemovals
+from controller.reconcile.pods.actions_shell import PodActions
+from controller.reconcile.pods.groupobjects_shell import GroupObjects
+from controller.reconcile.pods.reconcile_shell import PodController, read_pod
+from controller.reconcile.pods.start import places
 from kube.clock import Clock
 from kube.reading.entries import CachedObject, ObjectKey
 from kube.reading.reflector import Changed

@@ -5,23 +5,23 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
-from controller.engine.engine import Engine
-from controller.engine.model.config import AdmissionFairSharing, EngineConfig
-from controller.engine.model.resources import CPU, LocalQueueKey, ResourceName, WorkloadKey
-from controller.jobframework.names import RESOURCE_IN_USE
-from controller.jobframework.raw import Json, merged
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
+from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.writing.finalizers import Finalizers
+from controller.cluster.writing.pace import Pace
+from controller.cluster.writing.priorities import Priorities, changes_value
+from controller.cluster.writing.queuestatus import QueueStatuses
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.jobs.framework.names import RESOURCE_IN_USE
+from controller.jobs.framework.raw import Json, merged
 from controller.objects.decode import decode
 from controller.objects.meta import KubernetesObject, epoch_s, to_json
 from controller.objects.quantity import parse_quantity
 from controller.objects.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, WorkloadPriorityClass
 from controller.objects.workload import Workload
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
-from controller.watching.ledger import Kept, Ledger
-from controller.writing.finalizers import Finalizers
-from controller.writing.pace import Pace
-from controller.writing.priorities import Priorities, changes_value
-from controller.writing.queuestatus import QueueStatuses
-from controller.writing.workloadwrites import Result, WorkloadWrites
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.config import AdmissionFairSharing, EngineConfig
+from controller.scheduler.model.resources import CPU, LocalQueueKey, ResourceName, WorkloadKey
 from kube.resources import Resource
 from kube.writing.writes import Write
 from tests.conformance.kueue.runners_workload import duration_s

@@ -3,17 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from controller.jobframework import compose
-from controller.jobframework.kind import Review, completed, refused
-from controller.jobframework.podsets import SeenWorkload, StartConflictError
-from controller.jobframework.raw import JobError, Json, merged
-from controller.jobframework.templated import TemplatedKind, with_placement
-from controller.jobkinds.ray import live_counts
-from controller.jobkinds.raycluster import RayCluster
-from controller.jobkinds.rayjob import RayJob
-from controller.jobkinds.rayservice import RayService
-from controller.jobkinds.sparkapplication import SparkApplication
-from controller.jobkinds.sparkpods import ROLES, with_volumes
+from controller.jobs.framework import compose
+from controller.jobs.framework.kind import Review, completed, refused
+from controller.jobs.framework.podsets import SeenWorkload, StartConflictError
+from controller.jobs.framework.raw import JobError, Json, merged
+from controller.jobs.framework.templated import TemplatedKind, with_placement
+from controller.jobs.kinds.ray import live_counts
+from controller.jobs.kinds.raycluster import RayCluster
+from controller.jobs.kinds.rayjob import RayJob
+from controller.jobs.kinds.rayservice import RayService
+from controller.jobs.kinds.sparkapplication import SparkApplication
+from controller.jobs.kinds.sparkpods import ROLES, with_volumes
 from controller.objects.decode import decode
 from controller.objects.workload import PodSet
 from tests.conformance.kueuejobs.runners_kinds import given

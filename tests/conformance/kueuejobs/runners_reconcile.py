@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from controller.jobframework.kind import JobKind
-from controller.jobframework.marks import is_managed, managed_ancestor
-from controller.jobframework.raw import Json
-from controller.jobframework.settings import JobSettings
-from controller.jobkinds.batchjob import BatchJob
+from controller.jobs.framework.kind import JobKind
+from controller.jobs.framework.marks import is_managed, managed_ancestor
+from controller.jobs.framework.raw import Json
+from controller.jobs.framework.settings import JobSettings
+from controller.jobs.kinds.batchjob import BatchJob
 from tests.conformance.kueuejobs.differences import ADDED_TO_TEMPLATES, ADDED_TO_WORKLOADS
 from tests.conformance.kueuejobs.runners_kinds import given, kind_of
 from tests.conformance.kueuejobs.runners_podsets import filled

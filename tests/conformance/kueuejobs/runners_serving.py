@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from controller.config.settings import KNOWN_FRAMEWORKS, implied
-from controller.jobframework.marks import NestingTooDeepError, managed_ancestor
-from controller.jobframework.raw import Json
-from controller.jobframework.settings import JobSettings
+from controller.cluster.config.settings import KNOWN_FRAMEWORKS, implied
+from controller.cluster.webhooks import serving
+from controller.jobs.framework.marks import NestingTooDeepError, managed_ancestor
+from controller.jobs.framework.raw import Json
+from controller.jobs.framework.settings import JobSettings
+from controller.jobs.serving.table import STAMPED_KINDS
 from controller.objects.meta import OwnerReference
-from controller.servingkinds.table import STAMPED_KINDS
-from controller.webhooks import serving
 from tests.conformance.kueuejobs.runners_defaults import applied
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.kueuejobs.world import KINDS

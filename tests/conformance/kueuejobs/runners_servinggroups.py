@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from controller.engine.engine import Engine
-from controller.engine.model.config import EngineConfig
-from controller.jobframework.actions import (
+from controller.jobs.framework.actions import (
     AwaitOwner,
     CreateWorkload,
     DeleteWorkload,
@@ -16,20 +14,22 @@ from controller.jobframework.actions import (
     RemoveFinalizer,
     UpdateWorkload,
 )
-from controller.jobframework.marks import is_managed
-from controller.jobframework.names import QUEUE_NAME
-from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.podview import SeenPod
-from controller.jobframework.raw import Json, merged
-from controller.jobshell.workloadactions import WorkloadActions
+from controller.jobs.framework.marks import is_managed
+from controller.jobs.framework.names import QUEUE_NAME
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.podview import SeenPod
+from controller.jobs.framework.raw import Json, merged
+from controller.jobs.serving.kind import ServingKind
+from controller.jobs.serving.table import SERVING_KINDS
 from controller.objects.decode import decode
 from controller.objects.meta import to_json
 from controller.objects.workload import Workload
-from controller.pods.actions import DeletePod, PatchPod, PodAction
-from controller.serving.compose import group_index
-from controller.serving.reconcile import SeenServing, reconcile_serving
-from controller.servingkinds.kind import ServingKind
-from controller.servingkinds.table import SERVING_KINDS
+from controller.reconcile.jobshell.workloadactions import WorkloadActions
+from controller.reconcile.pods.actions import DeletePod, PatchPod, PodAction
+from controller.reconcile.serving.compose import group_index
+from controller.reconcile.serving.reconcile import SeenServing, reconcile_serving
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.config import EngineConfig
 from kube.clock import Clock
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.kueuejobs.runners_reconcile import workloads_json

@@ -3,15 +3,24 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.engine.model.config import EngineConfig
-from controller.engine.state.intake import replaced_slice
-from controller.jobframework import compose, names
-from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.raw import Json
-from controller.jobs.actions_shell import pods_to_ungate
-from controller.jobs.elastic import Settled, granted, in_order, latest_active, may_run, scaled_down, settle, surviving
+from controller.jobs.framework import compose, names
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.raw import Json
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
+from controller.reconcile.jobs.actions_shell import pods_to_ungate
+from controller.reconcile.jobs.elastic import (
+    Settled,
+    granted,
+    in_order,
+    latest_active,
+    may_run,
+    scaled_down,
+    settle,
+    surviving,
+)
+from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.state.intake import replaced_slice
 from tests.conformance.kueuejobs.world import api_objects
 from tests.conformance.replay import Case, Difference, first_difference, runner
 

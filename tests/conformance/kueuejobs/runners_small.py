@@ -3,17 +3,17 @@
 from itertools import pairwise
 from typing import Any
 
-from controller.engine.model.workload import effective_priority
-from controller.jobframework import compose, names
-from controller.jobframework.podview import ADMISSION_GATE, SeenPod
-from controller.jobframework.raw import JobError, PriorityClassMissingError, merged
-from controller.jobframework.settings import ClusterObjects, JobSettings
-from controller.jobkinds.batchjob import BatchJob
+from controller.jobs.framework import compose, names
+from controller.jobs.framework.podview import ADMISSION_GATE, SeenPod
+from controller.jobs.framework.raw import JobError, PriorityClassMissingError, merged
+from controller.jobs.framework.settings import ClusterObjects, JobSettings
+from controller.jobs.kinds.batchjob import BatchJob
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
-from controller.placing.ungating import Ranks, rank
-from controller.pods.group import Group, pod_sets, role
-from controller.pods.start import released
+from controller.reconcile.placing.ungating import Ranks, rank
+from controller.reconcile.pods.group import Group, pod_sets, role
+from controller.reconcile.pods.start import released
+from controller.scheduler.model.workload import effective_priority
 from tests.conformance.kueuejobs.runners_podsets import settings_of
 from tests.conformance.replay import Case, Difference, first_difference, runner
 from tests.support.controller.jobmodel import cluster_objects

@@ -8,24 +8,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
-from controller.engine.engine import Engine
-from controller.engine.model.config import EngineConfig
-from controller.engine.model.encoding import HOSTNAME_LABEL
-from controller.engine.model.encoding import decode as domains
-from controller.engine.topology.nodes import NodeCache, asks_for_topology, placed_here
-from controller.failures.nodefailures_shell import NodeFailureController
-from controller.jobframework.raw import Json
+from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import NODES, PODS
+from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.jobs.framework.raw import Json
 from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
 from controller.objects.meta import find_condition
+from controller.objects.placeencoding import HOSTNAME_LABEL
+from controller.objects.placeencoding import decode as domains
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import Workload
-from controller.placing.gateremovals_shell import GateRemovals
-from controller.placing.ungating_shell import TopologyUngater
-from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import NODES, PODS
-from controller.watching.ledger import Kept, Ledger
-from controller.writing.workloadwrites import Result, WorkloadWrites
+from controller.reconcile.failures.nodefailures_shell import NodeFailureController
+from controller.reconcile.placing.gateremovals_shell import GateRemovals
+from controller.reconcile.placing.ungating_shell import TopologyUngater
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.topology.nodes import NodeCache, asks_for_topology, placed_here
 from kube.clock import Clock
 from kube.reading.entries import CachedObject, ObjectKey
 from kube.reading.reflector import Added, Changed

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from controller.jobframework.kind import Refusal
-from controller.jobframework.topologyrequest import AskingPodSet, refusals, size_refusals
-from controller.jobrules import batchjob, marks, pods, podspec, serving
-from controller.jobrules.fields import forbidden, invalid
+from controller.jobs.framework.kind import Refusal
+from controller.jobs.framework.topologyrequest import AskingPodSet, refusals, size_refusals
+from controller.jobs.rules import batchjob, marks, pods, podspec, serving
+from controller.jobs.rules.fields import forbidden, invalid
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 

@@ -9,23 +9,23 @@ import copy
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from controller.jobframework import names
-from controller.jobframework.marks import controller_of
-from controller.jobframework.podview import SeenPod
-from controller.jobframework.raw import Json
-from controller.jobs.actions_shell import pods_to_ungate
-from controller.jobs.elastic import granted
-from controller.jobshell.workloadactions import WorkloadActions
+from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import PODS
+from controller.cluster.watching.ledger import Ledger
+from controller.cluster.watching.workqueue import ActionFailedError
+from controller.jobs.framework import names
+from controller.jobs.framework.marks import controller_of
+from controller.jobs.framework.podview import SeenPod
+from controller.jobs.framework.raw import Json
 from controller.objects.core import Pod
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
-from controller.placing.gateremovals_shell import GateRemovals
-from controller.pods.actions import deletions
-from controller.pods.actions_shell import PodActions
-from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import PODS
-from controller.watching.ledger import Ledger
-from controller.watching.workqueue import ActionFailedError
+from controller.reconcile.jobs.actions_shell import pods_to_ungate
+from controller.reconcile.jobs.elastic import granted
+from controller.reconcile.jobshell.workloadactions import WorkloadActions
+from controller.reconcile.placing.gateremovals_shell import GateRemovals
+from controller.reconcile.pods.actions import deletions
+from controller.reconcile.pods.actions_shell import PodActions
 from kube.clock import Clock
 from kube.errors import NotFoundError
 from kube.objects import ObjectReference

@@ -7,29 +7,29 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.config.settings import Retention
-from controller.engine.conditions import reasons, status
-from controller.engine.conditions.reasons import PendingReason
-from controller.engine.conditions.records import DecisionRecord, Rule
-from controller.engine.engine import Engine
-from controller.engine.model.config import EngineConfig
-from controller.engine.model.deviceclaims import ClaimRules, DeviceClassMapping
-from controller.engine.model.resources import ClusterQueueName, ResourceName, WorkloadKey
-from controller.engine.state.intake import WorkloadPhase, standing
-from controller.jobframework.actions import FinishWorkload
-from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.raw import Json
-from controller.jobframework.steps import remove_finalizers
-from controller.jobkinds.batchjob import BatchJob
-from controller.jobs.reconcile import unowned
-from controller.lifecycle.lifecycle import due_s, queue_policies, step
-from controller.lifecycle.pendingcause import before_a_try
+from controller.cluster.config.settings import Retention
+from controller.cluster.writing.retention import deletion_s
+from controller.jobs.framework.actions import FinishWorkload
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.raw import Json
+from controller.jobs.framework.steps import remove_finalizers
+from controller.jobs.kinds.batchjob import BatchJob
 from controller.objects.decode import decode, decode_object
 from controller.objects.deviceclaims import RESOURCE
 from controller.objects.meta import is_true, to_json
 from controller.objects.queues import ClusterQueue, LocalQueue, ResourceFlavor
 from controller.objects.workload import Workload
-from controller.writing.retention import deletion_s
+from controller.reconcile.jobs.reconcile import unowned
+from controller.reconcile.lifecycle.lifecycle import due_s, queue_policies, step
+from controller.reconcile.lifecycle.pendingcause import before_a_try
+from controller.scheduler.decisions import reasons, status
+from controller.scheduler.decisions.reasons import PendingReason
+from controller.scheduler.decisions.records import DecisionRecord, Rule
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.model.deviceclaims import ClaimRules, DeviceClassMapping
+from controller.scheduler.model.resources import ClusterQueueName, ResourceName, WorkloadKey
+from controller.scheduler.state.intake import WorkloadPhase, standing
 from tests.conformance.kueue.runners_workload import duration_s
 from tests.conformance.kueuejobs.runners_core import now_s, rules, workload_json
 from tests.conformance.kueuejobs.world import world

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.jobframework.kind import refused
-from controller.jobkinds.policies import RULED, review
+from controller.jobs.framework.kind import refused
+from controller.jobs.kinds.policies import RULED, review
 from tests.conformance import replay
 from tests.conformance.replay import Case
 from tests.support.controller.celpolicies import said

@@ -11,11 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from controller.engine.engine import Engine
-from controller.engine.model.config import EngineConfig
-from controller.engine.model.gates import FeatureGates
-from controller.jobframework import names
-from controller.jobframework.actions import (
+from controller.jobs.framework import names
+from controller.jobs.framework.actions import (
     Action,
     AwaitOwner,
     AwaitPods,
@@ -29,19 +26,22 @@ from controller.jobframework.actions import (
     UngatePods,
     UpdateWorkload,
 )
-from controller.jobframework.compose import owner_reference
-from controller.jobframework.kind import JobKind, ObjectKind, api_version
-from controller.jobframework.marks import prebuilt_mark
-from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.raw import Json, merged
-from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
-from controller.jobkinds.table import DECLARED_KINDS, JOB_KINDS
-from controller.jobs.reconcile import reconcile
-from controller.jobshell.workloadactions import WorkloadActions
+from controller.jobs.framework.compose import owner_reference
+from controller.jobs.framework.kind import JobKind, ObjectKind, api_version
+from controller.jobs.framework.marks import prebuilt_mark
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.raw import Json, merged
+from controller.jobs.framework.settings import ClusterObjects, JobSettings, Observed
+from controller.jobs.kinds.table import DECLARED_KINDS, JOB_KINDS
 from controller.objects.decode import decode
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement, OwnerReference, is_true, to_json
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import Workload
+from controller.reconcile.jobs.reconcile import reconcile
+from controller.reconcile.jobshell.workloadactions import WorkloadActions
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.model.gates import FeatureGates
 from kube.clock import Clock
 from tests.conformance.replay import Case, Difference
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.cluster.gpunode import HolderView, build
-from controller.engine.devices.board import Board
-from controller.engine.model.resources import ResourceName
 from controller.objects.decode import DecodeError, read_gpu_node
+from controller.scheduler.devices.board import Board
+from controller.scheduler.model.resources import ResourceName
 from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, NodeName
 from inventory.layout.entries import PERCENT_RESOURCE, Fractional, FractionPlacement
 from inventory.layout.layout import plan

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.cluster.watching.kinds import RawWorkloads, reader
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode, read_custom
 from controller.objects.interning import interned
 from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
-from controller.watching.kinds import RawWorkloads, reader
 from hack.bench.fleet import objects
 from hack.bench.fleet.shape import fleet
 

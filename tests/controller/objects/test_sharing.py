@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from hypothesis import given, strategies
 
+from controller.cluster.watching.kinds import reader
 from controller.objects.core import Node, Pod
 from controller.objects.decode import DecodeError, GpuNode, read_custom
 from controller.objects.meta import KubernetesObject
 from controller.objects.sharing import ALIKE, Remembered, SharingDecoder
 from controller.objects.workload import Workload
-from controller.watching.kinds import reader
 from hack.bench.fleet import objects
 from hack.bench.fleet.shape import fleet
 

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import pytest
 
-from controller.engine.model.config import EngineConfig, Extensions, FairSharing, PreemptionStrategy
-from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
-from controller.engine.preemption import fair
-from controller.engine.quota.quotanode import QuotaNode
-from controller.engine.quota.shares import Share, below_common_ancestor, may_preempt, share
+from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing, PreemptionStrategy
+from controller.scheduler.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
+from controller.scheduler.preemption import fair
+from controller.scheduler.quota.quotanode import QuotaNode
+from controller.scheduler.quota.shares import Share, below_common_ancestor, may_preempt, share
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 from tests.support.pagetables import Row, table
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from controller.engine.fairness.gangmodel import gang_queues
-from controller.engine.fairness.rules import rules_for
-from controller.engine.fairness.tree import FairTree
-from controller.engine.gangs.gang import GPU as GANG_GPU
-from controller.engine.gangs.shares import fair_shares
-from controller.engine.mirror.forest import told
-from controller.engine.mirror.specs import GPU, System
-from controller.engine.proportion.division import QueueName
 from controller.objects.queues import ClusterQueue, Cohort
+from controller.scheduler.kai.gangs.gang import GPU as GANG_GPU
+from controller.scheduler.kai.gangs.shares import fair_shares
+from controller.scheduler.kai.proportion.division import QueueName
+from controller.scheduler.kai.turn.gangmodel import gang_queues
+from controller.scheduler.mirror.forest import told
+from controller.scheduler.mirror.specs import GPU, System
+from controller.scheduler.volcano.rules import rules_for
+from controller.scheduler.volcano.tree import FairTree
 from tests.support.engine.foreignqueues import evicted, fill, kai_queue, rest, volcano_queue, world
 from tests.support.engine.world import World
 from tests.support.pagetables import Row, table

@@ -40,7 +40,7 @@ def test_a_name_beside_a_module_is_defined_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_method_that_is_named_exists(page: Path) -> None:
     text = page.read_text()
-    known: set[str] = set().union(*(defined(module) for module in (ROOT / "controller/engine").rglob("*.py")))
+    known: set[str] = set().union(*(defined(module) for module in (ROOT / "controller/scheduler").rglob("*.py")))
     classes = {name.partition(".")[0] for name in known if "." in name}
     named = {name for name in re.findall(r"`([A-Z]\w+\.\w+)`", text) if name.partition(".")[0] in classes}
     assert named - known == set()

@@ -5,14 +5,14 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.engine.conditions.sentences import sentence
-from controller.engine.model.encoding import decode as decode_places
-from controller.engine.model.resources import FlavorName, WorkloadKey
-from controller.engine.topology.ask import Filter, RequestShape, each_of
-from controller.engine.topology.counts import Counts
-from controller.engine.topology.placement import Topologies
 from controller.objects.decode import KUEUE, decode_object
+from controller.objects.placeencoding import decode as decode_places
 from controller.objects.workload import PodSetTopologyRequest, Workload
+from controller.scheduler.decisions.sentences import sentence
+from controller.scheduler.model.resources import FlavorName, WorkloadKey
+from controller.scheduler.topology.ask import Filter, RequestShape, each_of
+from controller.scheduler.topology.counts import Counts
+from controller.scheduler.topology.placement import Topologies
 from tests.support.engine.topologylab import BLOCK, GPU, HOST, RACK, node
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 from tests.support.pagetables import Row, numbers, table

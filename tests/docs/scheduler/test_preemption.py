@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from controller.engine.cluster.cluster import Cluster
-from controller.engine.model.config import EngineConfig, Extensions
-from controller.engine.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
-from controller.engine.preemption.search import Preemption
-from controller.engine.quota.queuestate import Holder
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.model.config import EngineConfig, Extensions
+from controller.scheduler.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName
+from controller.scheduler.preemption.search import Preemption
+from controller.scheduler.quota.queuestate import Holder
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 from tests.support.pagetables import Row, table
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller.engine.model.config import EngineConfig
-from controller.engine.model.encoding import decode as decode_places
-from controller.engine.model.gates import FeatureGates
-from controller.engine.model.resources import WorkloadKey
 from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode_object
+from controller.objects.placeencoding import decode as decode_places
 from controller.objects.workload import PodSetTopologyRequest, UnhealthyNode
+from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.model.gates import FeatureGates
+from controller.scheduler.model.resources import WorkloadKey
 from tests.support.engine.topologylab import BLOCK, HOST, RACK, node
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 from tests.support.pagetables import numbers, table

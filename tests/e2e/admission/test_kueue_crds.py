@@ -16,8 +16,8 @@ import click.testing
 import pytest
 
 from cli.main import tessera
-from controller.webhooks.certificates import DAY_S, SERVING_S, Pair, new_authority, new_serving
-from controller.webhooks.service import service_names
+from controller.cluster.webhooks.certificates import DAY_S, SERVING_S, Pair, new_authority, new_serving
+from controller.cluster.webhooks.service import service_names
 from deviceplugin.testing import StandInKubelet
 from hack.agents import AgentProcess, free_port
 from hack.cluster.cluster import Cluster

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from controller.jobframework.names import QUEUE_NAME
+from controller.jobs.framework.names import QUEUE_NAME
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.state import Spec

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.config.load import parse
-from controller.config.settings import Policy
+from controller.cluster.config.load import parse
+from controller.cluster.config.settings import Policy
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from agent.telemetry import collectors
-from controller.config.load import parse
+from controller.cluster.config.load import parse
 from hack import prometheus
 from hack.cluster.programs import binaries
 from hack.pages.dashboards import FOLDER

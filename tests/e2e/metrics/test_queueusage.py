@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from controller.config.load import parse
-from controller.config.settings import UsageSource
-from controller.engine.model.config import QueueUsage
-from controller.engine.model.cron import cron
-from controller.process.queueusage import UsageAnswerError, queries, usage
+from controller.cluster.config.load import parse
+from controller.cluster.config.settings import UsageSource
+from controller.cluster.process.queueusage import UsageAnswerError, queries, usage
+from controller.scheduler.model.config import QueueUsage
+from controller.scheduler.model.cron import cron
 from hack import prometheus
 from kube.prometheus import Prometheus
 from tests.support.e2e.lab import until

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from controller.config.pagesettings import CALLBACK
-from controller.web.session import HERE
+from controller.cluster.config.pagesettings import CALLBACK
+from controller.people.page.session import HERE
 from hack import prometheus
 from hack.agents import free_port
 from hack.cluster.cluster import Cluster

@@ -13,10 +13,7 @@ from typing import Any
 
 import pytest
 
-from controller.engine.model.encoding import decode as decode_places
-from controller.objects.decode import decode
-from controller.objects.workload import Workload
-from controller.watching.kinds import (
+from controller.cluster.watching.kinds import (
     CLUSTER_QUEUES,
     FLAVORS,
     JOBS,
@@ -26,6 +23,9 @@ from controller.watching.kinds import (
     TOPOLOGIES,
     WORKLOAD_CLASSES,
 )
+from controller.objects.decode import decode
+from controller.objects.placeencoding import decode as decode_places
+from controller.objects.workload import Workload
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.programs import binaries

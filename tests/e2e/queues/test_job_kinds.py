@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.jobkinds.kubeflow import KUBEFLOW_JOBS
-from controller.jobshell.watched import resource_of
-from controller.servingkinds.table import STAMPED_KINDS
-from controller.watching.kinds import CLUSTER_QUEUES
+from controller.cluster.watching.kinds import CLUSTER_QUEUES
+from controller.jobs.kinds.kubeflow import KUBEFLOW_JOBS
+from controller.jobs.serving.table import STAMPED_KINDS
+from controller.reconcile.jobshell.watched import resource_of
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from controller.jobframework import names
-from controller.jobframework.actions import ReleaseQuota, StopJob
-from controller.jobframework.kind import Patch
-from controller.jobframework.raw import Json
-from controller.jobkinds.batchjob import BatchJob
+from controller.jobs.framework import names
+from controller.jobs.framework.actions import ReleaseQuota, StopJob
+from controller.jobs.framework.kind import Patch
+from controller.jobs.framework.raw import Json
+from controller.jobs.kinds.batchjob import BatchJob
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries

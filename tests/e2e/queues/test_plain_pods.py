@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.jobframework.topologyrequest import GROUP_NAME as PODSET_GROUP
-from controller.jobframework.topologyrequest import REQUIRED
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS
+from controller.jobs.framework.topologyrequest import GROUP_NAME as PODSET_GROUP
+from controller.jobs.framework.topologyrequest import REQUIRED
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from controller.jobframework.podview import POD_INDEX, TERMINATION_TARGET
-from controller.jobframework.raw import Json
-from controller.pods.actions import DeletePod, PodAction
+from controller.jobs.framework.podview import POD_INDEX, TERMINATION_TARGET
+from controller.jobs.framework.raw import Json
+from controller.reconcile.pods.actions import DeletePod, PodAction
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries

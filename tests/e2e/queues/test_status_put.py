@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.engine.conditions import status
+from controller.cluster.watching.kinds import WORKLOADS, reader
+from controller.cluster.watching.ledger import Ledger
+from controller.cluster.writing.mergepatch import status_body, status_patch
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
 from controller.objects.quantity import parse_quantity
 from controller.objects.workload import NO_STATUS, Admission, PodSetAssignment, Workload
-from controller.watching.kinds import WORKLOADS, reader
-from controller.watching.ledger import Ledger
-from controller.writing.mergepatch import status_body, status_patch
-from controller.writing.workloadwrites import Result, WorkloadWrites
+from controller.scheduler.decisions import status
 from failpoints.names import Failpoint
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.engine.model.encoding import decode as decode_places
-from controller.objects.decode import decode
-from controller.objects.workload import Workload
-from controller.watching.kinds import (
+from controller.cluster.watching.kinds import (
     CLUSTER_QUEUES,
     FLAVORS,
     JOBS,
@@ -26,6 +23,9 @@ from controller.watching.kinds import (
     TOPOLOGIES,
     WORKLOAD_CLASSES,
 )
+from controller.objects.decode import decode
+from controller.objects.placeencoding import decode as decode_places
+from controller.objects.workload import Workload
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.render import TEST_IMAGE
 from hack.cluster.controlplane.stages import COMPLETE_AFTER

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.watching.kinds import VOLCANO_COMMANDS
+from controller.cluster.watching.kinds import VOLCANO_COMMANDS
 from inventory.api.names import PLACEMENT
 from kube.client import Selection
 from kube.resources import Resource

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, POD_GROUPS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, POD_GROUPS
 from hack.cluster.cluster import Cluster
 from hack.cluster.waiting import until as wait_until
 from kube.errors import ConflictError

@@ -2,10 +2,10 @@
 
 import pytest
 
-from controller.engine.conditions.decisions import Decisions
-from controller.engine.cycle.nomination import Nominator
-from controller.engine.queues.entry import Entry
-from controller.engine.quota.queuestate import Holder
+from controller.scheduler.decisions.decisions import Decisions
+from controller.scheduler.kueue.nomination import Nominator
+from controller.scheduler.queues.entry import Entry
+from controller.scheduler.quota.queuestate import Holder
 from hack.bench.decisions.departures import Cluster, measured
 
 

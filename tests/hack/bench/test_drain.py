@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from controller.config.load import parse
-from controller.config.settings import Policy
+from controller.cluster.config.load import parse
+from controller.cluster.config.settings import Policy
 from hack.bench.throughput import drain
 from hack.bench.throughput.drain import CHOICES, COMMANDS, KUEUE_POLICY, Run
 from hack.bench.throughput.drainload import WORKLOADS, Load, Result, Status

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from controller.config.settings import Policy
+from controller.cluster.config.settings import Policy
 from hack.bench.throughput.busyserver import BusyClient, BusyServer, Cores, Costs
 from hack.bench.throughput.drainload import WORKLOADS
 from hack.bench.throughput.drainmodel import Run, config, drained

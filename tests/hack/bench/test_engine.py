@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.engine.model.config import EngineConfig
+from controller.scheduler.model.config import EngineConfig
 from hack.bench.decisions.engine import drain
 from hack.bench.decisions.engineload import POLICIES
 

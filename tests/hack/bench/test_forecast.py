@@ -1,6 +1,6 @@
 """The traces that forecasts are measured on."""
 
-from controller.forecast.forecast import Forecast
+from controller.insight.forecast.forecast import Forecast
 from hack.bench.decisions.forecast import holds
 from hack.bench.decisions.forecasttrace import WRONG, Answer, answers, trace
 

@@ -5,9 +5,9 @@ import random
 
 import pytest
 
-from controller.jobkinds.table import JOB_KINDS
-from controller.jobshell.watched import resource_of
-from controller.watching.kinds import PODS, WORKLOADS
+from controller.cluster.watching.kinds import PODS, WORKLOADS
+from controller.jobs.kinds.table import JOB_KINDS
+from controller.reconcile.jobshell.watched import resource_of
 from hack.bench.podjobs.load import LIVED, PODS_OF_A_JOB, TEAM, PodJobs
 from hack.bench.throughput.drainshape import PUBLISHED, Arrival, Class, Shape
 from hack.bench.throughput.jobload import JobLoad

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.config.settings import Policy
+from controller.cluster.config.settings import Policy
 from hack.bench.throughput import runner, virtual
 from hack.bench.throughput.busyserver import BusyClient, BusyServer, Costs
 from hack.bench.throughput.drainload import WORKLOADS

@@ -43,23 +43,23 @@ def test_a_change_elsewhere_draws_no_other() -> None:
 
 def test_the_tests_of_a_module_s_name_come_first_then_those_that_import_it_then_its_folder() -> None:
     tests = {
-        "tests/controller/engine/test_engine.py": "from controller.engine.engine import Engine\n",
-        "tests/controller/engine/topology/test_finder.py": "",
-        "tests/controller/engine/flavors/test_plan.py": "from controller.engine.flavors import scan, plan\n",
-        "tests/controller/engine/flavors/test_step.py": "# from controller.engine.flavors.scan\nimport scanner\n",
-        "tests/controller/engine/test_histories.py": "    from controller.engine.flavors.scan import Scan\n",
-        "tests/controller/engine/flavors/test_scan_properties.py": "",
-        "tests/controller/engine/flavors/test_scanner.py": "",
+        "tests/controller/scheduler/test_engine.py": "from controller.scheduler.engine import Engine\n",
+        "tests/controller/scheduler/topology/test_finder.py": "",
+        "tests/controller/scheduler/flavors/test_plan.py": "from controller.scheduler.flavors import scan, plan\n",
+        "tests/controller/scheduler/flavors/test_step.py": "# from controller.scheduler.flavors.scan\nimport scanner\n",
+        "tests/controller/scheduler/test_histories.py": "    from controller.scheduler.flavors.scan import Scan\n",
+        "tests/controller/scheduler/flavors/test_scan_properties.py": "",
+        "tests/controller/scheduler/flavors/test_scanner.py": "",
     }
-    assert mirror("controller/engine/flavors/scan.py", tests) == Mirror(
+    assert mirror("controller/scheduler/flavors/scan.py", tests) == Mirror(
         near=[
-            "tests/controller/engine/flavors/test_scan_properties.py",
-            "tests/controller/engine/flavors/test_plan.py",
-            "tests/controller/engine/test_histories.py",
-            "tests/controller/engine/flavors/test_scanner.py",
-            "tests/controller/engine/flavors/test_step.py",
+            "tests/controller/scheduler/flavors/test_scan_properties.py",
+            "tests/controller/scheduler/flavors/test_plan.py",
+            "tests/controller/scheduler/test_histories.py",
+            "tests/controller/scheduler/flavors/test_scanner.py",
+            "tests/controller/scheduler/flavors/test_step.py",
         ],
-        far=["tests/controller/engine/test_engine.py", "tests/controller/engine/topology/test_finder.py"],
+        far=["tests/controller/scheduler/test_engine.py", "tests/controller/scheduler/topology/test_finder.py"],
     )
 
 

@@ -19,9 +19,9 @@ from aiohttp.web_server import Server
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.visibility.tls import calling
-from controller.webhooks.certificates import new_authority, new_client, new_serving
-from controller.webhooks.tls import load
+from controller.cluster.webhooks.certificates import new_authority, new_client, new_serving
+from controller.cluster.webhooks.tls import load
+from controller.people.visibility.tls import calling
 from kube.listening.connection import HEAD_BYTES, Head, Times
 from kube.listening.files import RESERVED_FILES, raise_file_limit
 from kube.listening.listener import Listener

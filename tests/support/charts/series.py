@@ -10,7 +10,7 @@ import yaml
 from agent.serving.metrics import HEALTH, AgentMetrics
 from agent.telemetry.fields import FIELDS
 from agent.telemetry.series import OWN
-from controller.metrics.table import COUNTED, READ
+from controller.cluster.metrics.table import COUNTED, READ
 
 RULES = Path(__file__).parents[3] / "charts/tessera/files/rules.yaml"
 _NAME = re.compile(r"\b(?:DCGM_|tessera|kueue_)[A-Za-z0-9_:]+")

@@ -9,8 +9,8 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from controller.process.process import Process
-from controller.visibility.routes import KUEUE_GROUP
+from controller.cluster.process.process import Process
+from controller.people.visibility.routes import KUEUE_GROUP
 from inventory.api.names import VIEW_GROUP
 from kube.testing import FakeApiServer
 from tests.support.controller.viewworld import PERSON, FrontProxyWorld, asked, trusted, until_served

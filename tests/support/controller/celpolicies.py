@@ -8,8 +8,8 @@ from typing import Any, Final, Protocol
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
-from controller.engine.model.gates import DEFAULTS, FeatureGates
-from controller.jobframework.raw import Json
+from controller.jobs.framework.raw import Json
+from controller.scheduler.model.gates import DEFAULTS, FeatureGates
 from tests.support.controller.celauthorizer import AUTHORIZER
 from tests.support.controller.celquantities import FUNCTIONS
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from controller.jobframework.raw import Json
-from controller.jobkinds.declared.kind import DeclaredKind
-from controller.jobkinds.declared.spec import read
+from controller.jobs.framework.raw import Json
+from controller.jobs.kinds.declared.kind import DeclaredKind
+from controller.jobs.kinds.declared.spec import read
 from kube.testing.store import copied
 from tests.support.controller.declaredjobs import Pod, pods_of, templates, typed
 

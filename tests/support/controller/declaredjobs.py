@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from controller.jobframework.kind import Look, completed, no_objects
-from controller.jobframework.raw import Json
-from controller.jobkinds.kubeflow import ReplicaKind
-from controller.jobkinds.table import DECLARED_KINDS
-from controller.jobkinds.trainjob import TrainJob, job_set_spec
+from controller.jobs.framework.kind import Look, completed, no_objects
+from controller.jobs.framework.raw import Json
+from controller.jobs.kinds.kubeflow import ReplicaKind
+from controller.jobs.kinds.table import DECLARED_KINDS
+from controller.jobs.kinds.trainjob import TrainJob, job_set_spec
 from tests.support.controller.jobmodel import UID
 
 Pod = tuple[Json, Json]

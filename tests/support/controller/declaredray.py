@@ -7,8 +7,8 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from controller.jobframework.kind import Look
-from controller.jobframework.raw import Json
+from controller.jobs.framework.kind import Look
+from controller.jobs.framework.raw import Json
 from kube.testing.store import copied
 from tests.support.controller.declaredjobs import (
     MAPS,

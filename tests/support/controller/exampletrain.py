@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from controller.jobframework.kind import Outcome
-from controller.jobframework.raw import Json, has_condition, integer, sequence, text
-from controller.jobframework.templated import Slot, TemplatedKind, ended, selector
+from controller.jobs.framework.kind import Outcome
+from controller.jobs.framework.raw import Json, has_condition, integer, sequence, text
+from controller.jobs.framework.templated import Slot, TemplatedKind, ended, selector
 from tests.support.controller.jobmodel import UID
 
 

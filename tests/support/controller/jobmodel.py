@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from controller.jobframework.actions import (
+from controller.jobs.framework.actions import (
     Action,
     AwaitPods,
     CreateWorkload,
@@ -26,14 +26,14 @@ from controller.jobframework.actions import (
     UngatePods,
     UpdateWorkload,
 )
-from controller.jobframework.kind import JobKind, Patch
-from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.raw import Json, merged
-from controller.jobframework.settings import ClusterObjects, JobSettings, Observed
-from controller.jobkinds.batchjob import BatchJob
-from controller.jobs.reconcile import reconcile
+from controller.jobs.framework.kind import JobKind, Patch
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.raw import Json, merged
+from controller.jobs.framework.settings import ClusterObjects, JobSettings, Observed
+from controller.jobs.kinds.batchjob import BatchJob
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
+from controller.reconcile.jobs.reconcile import reconcile
 from kube.testing.store import copied
 
 UID = "0a1b2c3d-0000-4000-8000-000000000001"

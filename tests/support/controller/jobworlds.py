@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from controller.jobframework.settings import JobSettings
+from controller.jobs.framework.settings import JobSettings
 from tests.support.controller.jobmodel import World, job
 
 

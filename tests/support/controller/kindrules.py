@@ -1,7 +1,7 @@
 """What the rules of a kind say of a job."""
 
-from controller.jobframework.kind import JobKind, Refusal, Review, refused
-from controller.jobframework.raw import Json
+from controller.jobs.framework.kind import JobKind, Refusal, Review, refused
+from controller.jobs.framework.raw import Json
 
 
 def broken(kind: JobKind, job: Json, *, before: Json | None = None) -> tuple[Refusal, ...]:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from controller.config.settings import INJECTED
-from controller.jobframework.raw import Json
-from controller.jobframework.settings import JobSettings
-from controller.jobframework.templated import TemplatedKind
+from controller.cluster.config.settings import INJECTED
+from controller.jobs.framework.raw import Json
+from controller.jobs.framework.settings import JobSettings
+from controller.jobs.framework.templated import TemplatedKind
 from tests.support.controller.jobmodel import World
 
 

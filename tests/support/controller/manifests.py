@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
-from controller.config.load import default, parse
-from controller.config.settings import ControllerConfig
-from controller.simulation.documents import Document
-from controller.simulation.manifests import scenario
-from controller.simulation.run import simulate
-from controller.simulation.timeline import SimulationResult
+from controller.cluster.config.load import default, parse
+from controller.cluster.config.settings import ControllerConfig
+from controller.insight.simulation.documents import Document
+from controller.insight.simulation.manifests import scenario
+from controller.insight.simulation.run import simulate
+from controller.insight.simulation.timeline import SimulationResult
 
 GPU = "nvidia.com/gpu"
 KUEUE = "kueue.x-k8s.io/v1beta2"

@@ -12,25 +12,25 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from controller.config.settings import Address
-from controller.engine.engine import Engine
+from controller.cluster.config.settings import Address
+from controller.cluster.webhooks.keeper import OwnCertificates, SecretName
+from controller.cluster.webhooks.service import service_names
+from controller.insight.podtroubles import FailurePolicy
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
-from controller.podtroubles import FailurePolicy
-from controller.visibility.answers import Answers
-from controller.visibility.identity import User
-from controller.visibility.reviews_shell import Reviews
-from controller.visibility.server_shell import Leader, ViewServer
-from controller.visibility.service_shell import ViewService
-from controller.web.assets import Assets, asset
-from controller.web.events_shell import Hub
-from controller.web.fleetrows import Figures
-from controller.web.live import State
-from controller.web.pods_shell import PodsOfWorkload
-from controller.web.server_shell import Others, PageServer, Source
-from controller.web.session import Seals
-from controller.webhooks.keeper import OwnCertificates, SecretName
-from controller.webhooks.service import service_names
+from controller.people.history.figures import Figures
+from controller.people.page.assets import Assets, asset
+from controller.people.page.events_shell import Hub
+from controller.people.page.live import State
+from controller.people.page.pods_shell import PodsOfWorkload
+from controller.people.page.server_shell import Others, PageServer, Source
+from controller.people.page.session import Seals
+from controller.people.visibility.answers import Answers
+from controller.people.visibility.identity import User
+from controller.people.visibility.reviews_shell import Reviews
+from controller.people.visibility.server_shell import Leader, ViewServer
+from controller.people.visibility.service_shell import ViewService
+from controller.scheduler.engine import Engine
 from kube.client import Client
 from kube.clock import Backoff
 from kube.testing import FakeApiServer, VirtualClock

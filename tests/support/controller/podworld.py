@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.model.encoding import Domain, encode
-from controller.jobframework.actions import (
+from controller.jobs.framework.actions import (
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
@@ -24,8 +23,8 @@ from controller.jobframework.actions import (
     SetWaitingForPods,
     UpdateWorkload,
 )
-from controller.jobframework.podsets import SeenWorkload
-from controller.jobframework.podview import (
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.podview import (
     ADMISSION_GATE,
     GROUP_NAME,
     GROUP_TOTAL,
@@ -34,12 +33,13 @@ from controller.jobframework.podview import (
     SeenPod,
     key_of,
 )
-from controller.jobframework.raw import Json, merged
-from controller.jobframework.settings import JobSettings
+from controller.jobs.framework.raw import Json, merged
+from controller.jobs.framework.settings import JobSettings
 from controller.objects.meta import to_json
-from controller.pods.actions import DeletePod, PatchPod, PodAction
-from controller.pods.group import SeenPods
-from controller.pods.reconcile import reconcile_pods
+from controller.objects.placeencoding import Domain, encode
+from controller.reconcile.pods.actions import DeletePod, PatchPod, PodAction
+from controller.reconcile.pods.group import SeenPods
+from controller.reconcile.pods.reconcile import reconcile_pods
 from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.testing.store import copied
 from tests.support.controller.jobmodel import ConflictError, InvalidError, cluster_objects

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from controller.jobframework import names
-from controller.jobframework.raw import Json
+from controller.jobs.framework import names
+from controller.jobs.framework.raw import Json
 from tests.support.controller.jobmodel import UID
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from controller.config.load import parse
-from controller.config.settings import Address, ControllerConfig
+from controller.cluster.config.load import parse
+from controller.cluster.config.settings import Address, ControllerConfig
+from controller.cluster.process.flags import Flags
+from controller.cluster.process.process import Process
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from controller.cluster.webhooks.apart.parent_shell import Start
 from controller.core import Core
-from controller.process.flags import Flags
-from controller.process.process import Process
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, LOCAL_QUEUES, NAMESPACES, WORKLOADS
-from controller.webhooks.apart.parent_shell import Start
 from kube.clock import Clock
 from kube.config import ClusterConfig
 from kube.resources import LEASES

@@ -1,9 +1,9 @@
 """What the controller's metrics say, for tests."""
 
-from controller.forecast.parts import finished
-from controller.metrics.instruments import Instruments
-from controller.metrics.table import COUNTED, Type
-from controller.process.process import Process
+from controller.cluster.metrics.instruments import Instruments
+from controller.cluster.metrics.table import COUNTED, Type
+from controller.cluster.process.process import Process
+from controller.insight.forecast.parts import finished
 
 LABELS = {one.name: one.labels for one in COUNTED}
 HISTOGRAMS = {one.name for one in COUNTED if one.type is Type.HISTOGRAM}

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import PODS
+from controller.cluster.watching.ledger import Ledger
 from controller.objects.core import Pod
-from controller.placing.ungating_shell import TopologyUngater
-from controller.watching.inbox import ObjectChange
-from controller.watching.kinds import PODS
-from controller.watching.ledger import Ledger
+from controller.reconcile.placing.ungating_shell import TopologyUngater
 from kube.reading.entries import CachedObject, ObjectKey
 from kube.reading.reflector import Added, Change, Changed, Removed
 from kube.testing import VirtualClock

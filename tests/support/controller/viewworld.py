@@ -7,11 +7,11 @@ from typing import Any
 
 import aiohttp
 
-from controller.process.process import Process
-from controller.visibility.identity import User, as_headers
-from controller.visibility.service_shell import AUTHENTICATION, CONFIG_MAPS
-from controller.visibility.tls import calling
-from controller.webhooks.certificates import Pair, new_authority, new_client
+from controller.cluster.process.process import Process
+from controller.cluster.webhooks.certificates import Pair, new_authority, new_client
+from controller.people.visibility.identity import User, as_headers
+from controller.people.visibility.service_shell import AUTHENTICATION, CONFIG_MAPS
+from controller.people.visibility.tls import calling
 from kube.testing import FakeApiServer, eventually
 
 PERSON = User("person", groups=("people", "system:authenticated"))

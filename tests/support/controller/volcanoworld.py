@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from controller.jobframework.names import WORKLOAD
-from controller.jobframework.podsets import PodSetInfo
+from controller.foreign.jobs.gang import NewPod, Seen, minimums, with_up
+from controller.foreign.jobs.lifecycle import Decision, decide, ended, validate
+from controller.foreign.jobs.placement import Placement, TaskPlacement
+from controller.foreign.jobs.podfacts import PodFacts
+from controller.foreign.jobs.spec import JobPlan, job_plan
+from controller.jobs.framework.names import WORKLOAD
+from controller.jobs.framework.podsets import PodSetInfo
 from controller.objects.decode import decode
 from controller.objects.volcanojob import JOB_VERSION, VolcanoCommand, VolcanoJob, VolcanoJobStatus
-from controller.volcanojobs.gang import NewPod, Seen, minimums, with_up
-from controller.volcanojobs.lifecycle import Decision, decide, ended, validate
-from controller.volcanojobs.placement import Placement, TaskPlacement
-from controller.volcanojobs.podfacts import PodFacts
-from controller.volcanojobs.spec import JobPlan, job_plan
 
 MINIMUM = "the-minimum"
 """The job's Workload."""

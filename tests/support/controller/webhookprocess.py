@@ -3,11 +3,11 @@
 import asyncio
 import socket
 
-from controller.webhooks.apart.child_shell import serve
+from controller.cluster.webhooks.apart.child_shell import serve
 
 
 class InThisLoop:
-    """A ``controller.webhooks.apart.parent_shell.Child`` that is a task."""
+    """A ``controller.cluster.webhooks.apart.parent_shell.Child`` that is a task."""
 
     def __init__(self, task: "asyncio.Task[None]") -> None:
         self.task = task

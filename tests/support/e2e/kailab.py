@@ -17,8 +17,8 @@ from typing import Any, Final
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from controller.cluster.watching.kinds import JOBS, KAI_POD_GROUPS, KAI_QUEUES
 from controller.objects.quantity import parse_quantity
-from controller.watching.kinds import JOBS, KAI_POD_GROUPS, KAI_QUEUES
 from hack.cluster.cluster import Cluster
 from hack.cluster.waiting import until as wait_until
 from inventory.api.names import QUEUE_USAGE

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES
 from hack.cluster.controlplane.controlplane import KWOK_ANNOTATION
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from kube.client import Selection

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.engine.model.encoding import decode as decode_places
+from controller.cluster.watching.kinds import WORKLOADS
 from controller.objects.decode import decode
+from controller.objects.placeencoding import decode as decode_places
 from controller.objects.quantity import parse_quantity
 from controller.objects.workload import Workload
-from controller.watching.kinds import WORKLOADS
 from hack.cluster.cluster import Cluster
 from kube.client import Client
 from kube.errors import KubeError

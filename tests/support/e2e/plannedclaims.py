@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, TOPOLOGIES
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, TOPOLOGIES
 from inventory.api.names import CLAIM_DEVICES
 from tests.support.e2e.queuelab import CONFIG, QUEUE, QueueLab
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
-from controller.webhooks.jobs import SuspendPaths
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES, NAMESPACES, PODS, TOPOLOGIES
+from controller.cluster.webhooks.jobs import SuspendPaths
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.errors import ClusterError

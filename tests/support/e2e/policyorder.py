@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from controller.jobframework.raw import Json
+from controller.jobs.framework.raw import Json
 from tests.support.controller.celpolicies import evaluated, patched, rewritten
 
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from controller.conversion.review import answer
+from controller.objects.conversion.review import answer
 from hack.cluster import waiting
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries

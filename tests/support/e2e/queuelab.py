@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOADS
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.layout import MARK_ENV

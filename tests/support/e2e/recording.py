@@ -24,7 +24,7 @@ import msgspec
 from cli.audit.promises import promises
 from cli.audit.recorder import Recorder
 from cli.audit.watching_shell import ALSO, NEEDED
-from controller.watching.kinds import DEVICE_CLAIMS, NAMESPACES
+from controller.cluster.watching.kinds import DEVICE_CLAIMS, NAMESPACES
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.nodes.node import NodeHost

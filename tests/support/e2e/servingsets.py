@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from controller.engine.model.encoding import HOSTNAME_LABEL
+from controller.cluster.watching.kinds import PODS, WORKLOADS
+from controller.jobs.serving.leaderworkerset import SUBGROUP_TOPOLOGY
+from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.quantity import parse_quantity
-from controller.servingkinds.leaderworkerset import SUBGROUP_TOPOLOGY
-from controller.watching.kinds import PODS, WORKLOADS
 from hack.cluster.cluster import Cluster
 from hack.cluster.waiting import until as wait_until
 from kube.client import Client

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from controller.jobframework.marks import controller_of
-from controller.volcanojobs.podfacts import JOB_NAME
-from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
-from controller.watching.kinds import NAMESPACES, POD_GROUPS, PODS, VOLCANO_COMMANDS, VOLCANO_QUEUES, WORKLOADS
+from controller.cluster.watching.kinds import NAMESPACES, POD_GROUPS, PODS, VOLCANO_COMMANDS, VOLCANO_QUEUES, WORKLOADS
+from controller.foreign.jobs.podfacts import JOB_NAME
+from controller.foreign.jobs.reconcile_shell import JOBS as VOLCANO_JOBS
+from controller.jobs.framework.marks import controller_of
 from hack.cluster.cluster import Cluster
 from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.errors import ClusterError

@@ -9,9 +9,9 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.jobframework.names import QUEUE_NAME
-from controller.jobframework.raw import Json, at, labels
-from controller.jobkinds.policies import RULED
+from controller.jobs.framework.names import QUEUE_NAME
+from controller.jobs.framework.raw import Json, at, labels
+from controller.jobs.kinds.policies import RULED
 from tests.conformance import replay
 from tests.conformance.crds import crdfiles
 from tests.conformance.kueuejobs import suites

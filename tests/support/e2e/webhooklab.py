@@ -16,18 +16,18 @@ from typing import Any, Final, Self
 import msgspec
 import yaml
 
-from controller.config.load import default, parse
-from controller.config.settings import ControllerConfig
-from controller.config.settings import Webhook as Address
-from controller.jobkinds.table import JOB_KINDS
-from controller.webhooks import dryrun
-from controller.webhooks.apart.answers import webhook_server
-from controller.webhooks.claims import PATH
-from controller.webhooks.claims_shell import ClaimAnswers
-from controller.webhooks.injection import MUTATING, VALIDATING, UrlTarget
-from controller.webhooks.jobs import SuspendPaths
-from controller.webhooks.keeper import OwnCertificates, SecretName
-from controller.webhooks.service import WebhookService
+from controller.cluster.config.load import default, parse
+from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.config.settings import Webhook as Address
+from controller.cluster.webhooks import dryrun
+from controller.cluster.webhooks.apart.answers import webhook_server
+from controller.cluster.webhooks.claims import PATH
+from controller.cluster.webhooks.claims_shell import ClaimAnswers
+from controller.cluster.webhooks.injection import MUTATING, VALIDATING, UrlTarget
+from controller.cluster.webhooks.jobs import SuspendPaths
+from controller.cluster.webhooks.keeper import OwnCertificates, SecretName
+from controller.cluster.webhooks.service import WebhookService
+from controller.jobs.kinds.table import JOB_KINDS
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.programs import binaries

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.engine.model.gates import FeatureGates
-from controller.jobframework import names
-from controller.jobframework.kind import Review, Rule, refused
-from controller.jobframework.raw import Json, at, labels
-from controller.jobkinds.policies import RULED, Ruled, review
+from controller.jobs.framework import names
+from controller.jobs.framework.kind import Review, Rule, refused
+from controller.jobs.framework.raw import Json, at, labels
+from controller.jobs.kinds.policies import RULED, Ruled, review
+from controller.scheduler.model.gates import FeatureGates
 from tests.conformance.kueuejobs import differences
 from tests.conformance.kueuejobs.runners_podsets import filled
 from tests.conformance.replay import RUNNERS

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import yaml
 
-from controller.jobframework import names
-from controller.jobframework.podview import ADMISSION_GATE, ROLE_HASH
-from controller.jobframework.raw import Json, labels
-from controller.webhooks.jobs import SuspendPaths
+from controller.cluster.webhooks.jobs import SuspendPaths
+from controller.jobs.framework import names
+from controller.jobs.framework.podview import ADMISSION_GATE, ROLE_HASH
+from controller.jobs.framework.raw import Json, labels
 from hack.cluster import waiting
 from tests.conformance.kueuejobs import suites
 from tests.conformance.kueuejobs.runners_podsets import filled

@@ -5,18 +5,18 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.devices.cache import DeviceCache
-from controller.engine.model.config import EngineConfig, Extensions
-from controller.engine.model.encoding import HOSTNAME_LABEL
-from controller.engine.model.encoding import decode as decode_places
-from controller.engine.model.resources import WorkloadKey
-from controller.engine.topology.placement import Topologies
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode, decode
 from controller.objects.meta import KubernetesObject
+from controller.objects.placeencoding import HOSTNAME_LABEL
+from controller.objects.placeencoding import decode as decode_places
 from controller.objects.workload import PodSetTopologyRequest, Workload
+from controller.scheduler.devices.cache import DeviceCache
+from controller.scheduler.model.config import EngineConfig, Extensions
+from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.topology.placement import Topologies
 from simulator.boards.wiring import DGX1_LINKS
-from tests.controller.engine.topology.test_topology_in_cycles import topology
+from tests.controller.scheduler.topology.test_topology_in_cycles import topology
 from tests.support.controller.gpunodes import observed
 from tests.support.engine.topologylab import node
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload

@@ -2,17 +2,17 @@
 
 from collections.abc import Sequence
 
-from controller.engine.claimrooms.asks import ClaimsAsk
-from controller.engine.claimrooms.rooms import ClaimRooms
-from controller.engine.devices.cache import HeldPlace
-from controller.engine.devices.grants import GrantOwner, PodFacts
-from controller.engine.devices.pods import KnownPods
-from controller.engine.model.deviceclaims import ClaimNames
-from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
-from controller.engine.model.resources import FlavorName, WorkloadKey
-from controller.engine.model.undo import UndoLog
-from controller.engine.model.workload import TopologyUsage
 from controller.objects.meta import KubernetesObject
+from controller.objects.placeencoding import HOSTNAME_LABEL, Domain
+from controller.scheduler.devices.cache import HeldPlace
+from controller.scheduler.devices.grants import GrantOwner, PodFacts
+from controller.scheduler.devices.pods import KnownPods
+from controller.scheduler.dra.allocation.asks import ClaimsAsk
+from controller.scheduler.dra.allocation.rooms import ClaimRooms
+from controller.scheduler.model.deviceclaims import ClaimNames
+from controller.scheduler.model.resources import FlavorName, WorkloadKey
+from controller.scheduler.model.undo import UndoLog
+from controller.scheduler.model.workload import TopologyUsage
 from tests.support.engine.claimrooms import names
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, device_class
 

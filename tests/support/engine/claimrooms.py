@@ -5,22 +5,22 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.claimrooms.allocator import sets_of
-from controller.engine.claimrooms.asks import ClaimsAsk, asked_claim
-from controller.engine.claimrooms.offers import Offer, Slices
-from controller.engine.claimrooms.rooms import ClaimRooms
-from controller.engine.claimrooms.views import Set, State, View
-from controller.engine.conditions.sentences import sentence
-from controller.engine.model.config import EngineConfig
-from controller.engine.model.deviceclaims import ClaimNames, ClaimRules
-from controller.engine.model.resources import WorkloadKey
-from controller.engine.topology.placement import Topologies
 from controller.objects.core import Pod
 from controller.objects.decode import KUEUE, decode, decode_object
 from controller.objects.deviceclaims import DeviceClass, ResourceClaimTemplate, ResourceSlice
 from controller.objects.meta import KubernetesObject, to_json
 from controller.objects.workload import PodSetTopologyRequest, Workload
-from tests.controller.engine.topology.test_topology_in_cycles import topology
+from controller.scheduler.decisions.sentences import sentence
+from controller.scheduler.dra.allocation.allocator import sets_of
+from controller.scheduler.dra.allocation.asks import ClaimsAsk, asked_claim
+from controller.scheduler.dra.allocation.offers import Offer, Slices
+from controller.scheduler.dra.allocation.rooms import ClaimRooms
+from controller.scheduler.dra.allocation.views import Set, State, View
+from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.model.deviceclaims import ClaimNames, ClaimRules
+from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.topology.placement import Topologies
+from tests.controller.scheduler.topology.test_topology_in_cycles import topology
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, claiming, device, device_class, node_slice, rules
 from tests.support.engine.topologylab import GPU, HOST, node
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import msgspec
 from hypothesis import strategies as st
 
-from controller.engine.model.config import EngineConfig
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import Topology
 from controller.objects.workload import PodSetTopologyRequest
+from controller.scheduler.model.config import EngineConfig
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 QUEUES = ("a", "b", "c")

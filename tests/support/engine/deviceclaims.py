@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.engine.model.config import EngineConfig
-from controller.engine.model.deviceclaims import ClaimRules, DeviceClassMapping
-from controller.engine.model.resources import ResourceName
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.deviceclaims import RESOURCE
 from controller.objects.meta import KubernetesObject, to_json
 from controller.objects.workload import Workload
+from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.model.deviceclaims import ClaimRules, DeviceClassMapping
+from controller.scheduler.model.resources import ResourceName
 from tests.support.engine.world import workload
 
 DRIVER = "gpu.example.com"

@@ -3,14 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.incoming import Incoming
-from controller.engine.devices.grants import NOBODY, GrantOwner
-from controller.engine.flavors.assigner import FlavorAssigner, Pinned
-from controller.engine.flavors.assignment import Assignment, Bookmark, Possibility
-from controller.engine.model.config import EngineConfig
-from controller.engine.model.encoding import Domain
-from controller.engine.model.resources import (
+from controller.objects.decode import decode
+from controller.objects.placeencoding import Domain
+from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor
+from controller.objects.workload import Workload
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.cluster.incoming import Incoming
+from controller.scheduler.devices.grants import NOBODY, GrantOwner
+from controller.scheduler.flavors.assigner import FlavorAssigner, Pinned
+from controller.scheduler.flavors.assignment import Assignment, Bookmark, Possibility
+from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.model.resources import (
     Amount,
     ClusterQueueName,
     FlavorName,
@@ -18,13 +21,10 @@ from controller.engine.model.resources import (
     LocalQueueKey,
     ResourceName,
 )
-from controller.engine.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
-from controller.engine.quota.queuestate import Holder
-from controller.engine.topology.ask import PodSetAsk
-from controller.engine.topology.port import Everywhere, NoPlacement, Placed, Placement, PlacementRequest
-from controller.objects.decode import decode
-from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, ResourceFlavor
-from controller.objects.workload import Workload
+from controller.scheduler.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
+from controller.scheduler.quota.queuestate import Holder
+from controller.scheduler.topology.ask import PodSetAsk
+from controller.scheduler.topology.port import Everywhere, NoPlacement, Placed, Placement, PlacementRequest
 
 JSON = dict[str, Any]
 

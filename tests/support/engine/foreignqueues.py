@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.model.resources import FlavorName, FlavorResource, ResourceName
 from controller.objects.core import Node
 from controller.objects.decode import decode
 from controller.objects.kai import KaiQueue
 from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
+from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
 from inventory.api.names import ALL_NODES
 from tests.support.engine.world import World, requesting, workload
 

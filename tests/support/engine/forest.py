@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from controller.engine.model.resources import (
+from controller.scheduler.model.resources import (
     UNLIMITED,
     ClusterQueueName,
     CohortName,
@@ -17,9 +17,9 @@ from controller.engine.model.resources import (
     FlavorResource,
     ResourceName,
 )
-from controller.engine.quota.cells import Quota
-from controller.engine.quota.quota import QuotaTree
-from controller.engine.quota.quotanode import QuotaNodeSpec
+from controller.scheduler.quota.cells import Quota
+from controller.scheduler.quota.quota import QuotaTree
+from controller.scheduler.quota.quotanode import QuotaNodeSpec
 
 FRS = tuple(
     FlavorResource(FlavorName(flavor), ResourceName(resource))

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable, Mapping
 
-from controller.engine.gangs.actions import ACTIONS
-from controller.engine.gangs.gang import (
+from controller.scheduler.kai.gangs.actions import ACTIONS
+from controller.scheduler.kai.gangs.gang import (
     CPU,
     GPU,
     MEMORY,
@@ -19,10 +19,10 @@ from controller.engine.gangs.gang import (
     Task,
     TaskName,
 )
-from controller.engine.gangs.machine import Machine
-from controller.engine.gangs.session import CycleLimits, GangSession, running
-from controller.engine.gangs.shares import GangQueue
-from controller.engine.proportion.division import QueueName
+from controller.scheduler.kai.gangs.machine import Machine
+from controller.scheduler.kai.gangs.session import CycleLimits, GangSession, running
+from controller.scheduler.kai.gangs.shares import GangQueue
+from controller.scheduler.kai.proportion.division import QueueName
 
 ROOT = QueueName("root")
 UNLIMITED = {CPU: math.inf, MEMORY: math.inf, GPU: math.inf}

@@ -3,11 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.engine.cluster.cluster import Cluster
-from controller.engine.cluster.incoming import Incoming, Target
-from controller.engine.flavors.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
-from controller.engine.model.config import EngineConfig, Extensions
-from controller.engine.model.resources import (
+from controller.objects.decode import decode
+from controller.objects.meta import ObjectMeta
+from controller.objects.queues import ClusterQueue, Cohort
+from controller.objects.workload import PriorityClassRef, Workload, WorkloadSpec
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.cluster.incoming import Incoming, Target
+from controller.scheduler.flavors.assignment import Assignment, FlavorChoice, Mode, PodSetChoice
+from controller.scheduler.model.config import EngineConfig, Extensions
+from controller.scheduler.model.resources import (
     ClusterQueueName,
     FlavorName,
     FlavorResource,
@@ -15,13 +19,9 @@ from controller.engine.model.resources import (
     ResourceName,
     WorkloadKey,
 )
-from controller.engine.model.workload import PodSetRequests, WorkloadInfo
-from controller.engine.preemption.search import Preemption
-from controller.engine.quota.queuestate import Holder
-from controller.objects.decode import decode
-from controller.objects.meta import ObjectMeta
-from controller.objects.queues import ClusterQueue, Cohort
-from controller.objects.workload import PriorityClassRef, Workload, WorkloadSpec
+from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo
+from controller.scheduler.preemption.search import Preemption
+from controller.scheduler.quota.queuestate import Holder
 from inventory.api.names import MINIMUM_RUNTIME_BEFORE_PREEMPTION
 
 NOW_S = 1_000_000.0

@@ -5,12 +5,12 @@ come to the same victims.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from controller.engine.cluster.incoming import Incoming
-from controller.engine.model.config import EngineConfig, PreemptionStrategy
-from controller.engine.model.resources import ClusterQueueName, FlavorResource
-from controller.engine.quota.queuestate import Holder
-from controller.engine.quota.quotanode import QuotaNode
-from controller.engine.quota.shares import below_common_ancestor, may_preempt, share
+from controller.scheduler.cluster.incoming import Incoming
+from controller.scheduler.model.config import EngineConfig, PreemptionStrategy
+from controller.scheduler.model.resources import ClusterQueueName, FlavorResource
+from controller.scheduler.quota.queuestate import Holder
+from controller.scheduler.quota.quotanode import QuotaNode
+from controller.scheduler.quota.shares import below_common_ancestor, may_preempt, share
 from tests.support.engine.preemptionlab import FLAVOR, Lab
 
 Found = list[tuple[str, str]]

@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from controller.engine.model.encoding import HOSTNAME_LABEL, Domain
-from controller.engine.model.gates import FeatureGates
-from controller.engine.model.resources import FlavorName, ResourceName
-from controller.engine.model.undo import UndoLog
-from controller.engine.model.workload import TopologyUsage
-from controller.engine.topology.ask import pod_set_ask
-from controller.engine.topology.placement import Topologies
-from controller.engine.topology.port import NoPlacement, Placed, PlacementRequest
 from controller.objects.core import Node, Pod
 from controller.objects.decode import decode
+from controller.objects.placeencoding import HOSTNAME_LABEL, Domain
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.objects.workload import PodSet
+from controller.scheduler.model.gates import FeatureGates
+from controller.scheduler.model.resources import FlavorName, ResourceName
+from controller.scheduler.model.undo import UndoLog
+from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.ask import pod_set_ask
+from controller.scheduler.topology.placement import Topologies
+from controller.scheduler.topology.port import NoPlacement, Placed, PlacementRequest
 
 GPU = ResourceName("gpu")
 BLOCK, RACK, HOST = "dc/block", "dc/rack", HOSTNAME_LABEL

@@ -5,15 +5,15 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.conditions import reasons, status
-from controller.engine.conditions.decisions import Admitted, Decision, Decisions, Evicted
-from controller.engine.conditions.reasons import PendingReason
-from controller.engine.engine import Engine
-from controller.engine.model.config import EngineConfig
-from controller.engine.model.resources import WorkloadKey
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.meta import KubernetesObject, is_true, to_json
 from controller.objects.workload import Workload
+from controller.scheduler.decisions import reasons, status
+from controller.scheduler.decisions.decisions import Admitted, Decision, Decisions, Evicted
+from controller.scheduler.decisions.reasons import PendingReason
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.model.resources import WorkloadKey
 
 NOW_S = 1735689600.0
 

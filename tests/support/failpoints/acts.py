@@ -4,7 +4,7 @@ import time
 from typing import Any, Final
 
 from cli.playground.cluster import GPU, stamp
-from controller.watching.kinds import (
+from controller.cluster.watching.kinds import (
     CHECKS,
     CLUSTER_QUEUES,
     JOBS,

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
 from cli.playground.cluster import GPU, Cluster, Create, Delete, Machine, Merge, Seen, stamp
-from controller.config.load import parse
-from controller.process.flags import Flags
-from controller.process.process import Process
-from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
-from controller.watching.kinds import (
+from controller.cluster.config.load import parse
+from controller.cluster.process.flags import Flags
+from controller.cluster.process.process import Process
+from controller.cluster.watching.kinds import (
     CLUSTER_QUEUES,
     FLAVORS,
     GPU_NODES,
@@ -31,6 +30,7 @@ from controller.watching.kinds import (
     WORKLOAD_CLASSES,
     WORKLOADS,
 )
+from controller.foreign.jobs.reconcile_shell import JOBS as VOLCANO_JOBS
 from failpoints.names import Failpoint
 from hack.failpoints.armed import Moment, Point
 from history.judge import Finding, judged

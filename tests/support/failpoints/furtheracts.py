@@ -5,9 +5,7 @@ import time
 from typing import Any, Final
 
 from cli.playground.cluster import GPU, stamp
-from controller.jobframework.podview import GROUP_NAME, GROUP_TOTAL
-from controller.volcanojobs.reconcile_shell import JOBS as VOLCANO_JOBS
-from controller.watching.kinds import (
+from controller.cluster.watching.kinds import (
     CLUSTER_QUEUES,
     DECLARATIONS,
     FLAVORS,
@@ -21,6 +19,8 @@ from controller.watching.kinds import (
     VOLCANO_QUEUES,
     WORKLOADS,
 )
+from controller.foreign.jobs.reconcile_shell import JOBS as VOLCANO_JOBS
+from controller.jobs.framework.podview import GROUP_NAME, GROUP_TOTAL
 from failpoints.names import Failpoint
 from kube.errors import NotFoundError
 from kube.resources import Resource

@@ -12,12 +12,12 @@ from agent.config.load import last_good, remember
 from agent.config.names import ConfigName
 from agent.config.settings import DriverSettings
 from agent.kubelet.cdifiles import CdiFiles
-from controller.process.uninstall import remove_finalizers
-from controller.visibility.service_shell import API_SERVICES, ViewService
-from controller.watching.kinds import CLUSTER_QUEUES, FLAVORS
-from controller.webhooks.certificates import AUTHORITY_S
-from controller.webhooks.injection import CRDS, MUTATING, ServiceTarget, inject
-from controller.webhooks.keeper import SECRETS, OwnCertificates, SecretName, read
+from controller.cluster.process.uninstall import remove_finalizers
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS
+from controller.cluster.webhooks.certificates import AUTHORITY_S
+from controller.cluster.webhooks.injection import CRDS, MUTATING, ServiceTarget, inject
+from controller.cluster.webhooks.keeper import SECRETS, OwnCertificates, SecretName, read
+from controller.people.visibility.service_shell import API_SERVICES, ViewService
 from deviceplugin.cdi import file_name
 from deviceplugin.strategy import AllocationSpec, DeviceListStrategy, NodeAccess
 from failpoints.names import Failpoint

@@ -11,13 +11,13 @@ from typing import Any
 
 from aiohttp import web
 
-from controller.engine.model.resources import WorkloadKey
-from controller.visibility.routes import Asked, Attributes, What
-from controller.web.assets import SAFE, Assets
-from controller.web.detail import Detail, told, waste
-from controller.web.events_shell import Hub, Looked, Watch
-from controller.web.live import TOPICS
-from controller.web.queuerows import job_of
+from controller.people.page.assets import SAFE, Assets
+from controller.people.page.detail import Detail, told, waste
+from controller.people.page.events_shell import Hub, Looked, Watch
+from controller.people.page.live import TOPICS
+from controller.people.page.queuerows import job_of
+from controller.people.visibility.routes import Asked, Attributes, What
+from controller.scheduler.model.resources import WorkloadKey
 from kube.clock import SystemClock
 from tests.support.hang import HANG_S
 from tests.support.page.objects import NOW

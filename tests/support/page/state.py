@@ -12,23 +12,23 @@ from typing import Any
 
 import msgspec
 
-from controller.engine.engine import Engine
-from controller.engine.model.encoding import hosts
-from controller.engine.model.resources import ResourceName, WorkloadKey
-from controller.forecast.changes import changes
-from controller.forecast.forecast import Forecast, Forecaster
-from controller.forecast.parts import finished
-from controller.forecast.shown import Foretold
+from controller.cluster.process.view import Forecasts
+from controller.insight.forecast.changes import changes
+from controller.insight.forecast.forecast import Forecast, Forecaster
+from controller.insight.forecast.parts import finished
+from controller.insight.forecast.shown import Foretold
+from controller.insight.podtroubles import FailurePolicy, pods_shown
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
+from controller.objects.placeencoding import hosts
 from controller.objects.workload import Workload
-from controller.podtroubles import FailurePolicy, pods_shown
-from controller.process.view import Forecasts
-from controller.visibility.answers import Answers
-from controller.web.fleetrows import Figures
-from controller.web.live import TOPICS, Live
-from controller.web.live import State as Read
-from controller.web.sight import Sight
+from controller.people.history.figures import Figures
+from controller.people.page.live import TOPICS, Live
+from controller.people.page.live import State as Read
+from controller.people.page.sight import Sight
+from controller.people.visibility.answers import Answers
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.resources import ResourceName, WorkloadKey
 from hack.bench.decisions.engineload import POLICIES
 from tests.support.page import objects
 from tests.support.page.objects import GPUS, NOW, TEAMS

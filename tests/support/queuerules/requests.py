@@ -6,7 +6,7 @@ Policies are asked about what the schema lets in, and rules of a schema about wh
 from collections.abc import Mapping
 from typing import Any
 
-from controller.engine.model.gates import DEFAULTS, FeatureGates
+from controller.scheduler.model.gates import DEFAULTS, FeatureGates
 from tests.conformance.crds import crdfiles
 from tests.support.queuerules import policies, schemas
 from tests.support.queuerules.policies import Request

@@ -1,0 +1,76 @@
+"""Removes this controller's finalizers when it is uninstalled: otherwise no object that has one could be deleted."""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from controller.cluster.watching.kinds import DECLARATIONS, PODS, QUEUED_PODS, WORKLOADS
+from controller.cluster.writing.finalizers import KINDS
+from controller.cluster.writing.workloadwrites import Stamped
+from controller.jobs.framework.names import RESOURCE_IN_USE
+from controller.jobs.framework.podview import MANAGED
+from failpoints import points
+from failpoints.names import Failpoint
+from kube.client import EVERYTHING, Client, Selection
+from kube.errors import ConflictError, ForbiddenError, NotFoundError
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+_OURS: Final = frozenset({RESOURCE_IN_USE, MANAGED})
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    finalizers: tuple[str, ...] = ()
+
+
+class _Head(msgspec.Struct, frozen=True):
+    metadata: _Meta = _Meta()
+
+
+async def remove_finalizers(client: Client) -> int:
+    """Removes the controller's finalizers from all objects, and returns how many objects had one. Raises KubeError."""
+    count = 0
+    marked = Selection(label_selector=QUEUED_PODS.selector)
+    # Pods come first: their workloads are deleted with them.
+    for resource, selection in ((PODS, marked), *((kind, EVERYTHING) for kind in (WORKLOADS, *KINDS, DECLARATIONS))):
+        try:
+            listing = await client.list_all(resource, _Head, selection)
+        except NotFoundError:
+            continue  # its CRD is gone, and its objects with it
+        except ForbiddenError:
+            if resource is not PODS:
+                raise
+            continue  # this release does not queue pods
+        for item in listing.items:
+            if _OURS & set(item.metadata.finalizers):
+                await _remove(client, resource, item.metadata)
+                count += 1
+    log.info("took our finalizers off %d objects", count)
+    return count
+
+
+async def _remove(client: Client, resource: Resource, meta: _Meta) -> None:
+    namespace = meta.namespace or None
+    for _ in range(_ATTEMPTS):
+        left = [finalizer for finalizer in meta.finalizers if finalizer not in _OURS]
+        tied = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": left or None}
+        try:
+            points.before(Failpoint.UNINSTALLED)
+            await client.merge_patch(resource, meta.name, {"metadata": tied}, Stamped, namespace=namespace)
+            points.after(Failpoint.UNINSTALLED)
+        except NotFoundError:
+            return
+        except ConflictError:
+            try:
+                meta = (await client.get(resource, meta.name, _Head, namespace=namespace)).metadata
+            except NotFoundError:
+                return
+        else:
+            return

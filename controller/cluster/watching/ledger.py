@@ -1,0 +1,119 @@
+"""The state beyond the watches: Workloads with this controller's own writes in them, and versions of other objects that
+it wrote.
+
+A watch shows the controller's own writes a little later than it knows them, and never anything older than the ledger
+holds: versions of one object only grow.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from controller.objects.workload import NO_STATUS, Workload
+from controller.scheduler.model.resources import WorkloadKey
+from kube.reading.entries import ObjectKey
+
+
+class Kept(msgspec.Struct, gc=False, eq=False):
+    """One Workload. ``writing``: a write of this controller is under way, and no other may be begun. ``whole``: only
+    its spec has parts that ``workload`` lacks, so that its status may be put.
+    """
+
+    workload: Workload
+    writing: bool = False
+    whole: bool = False
+
+    @property
+    def version(self) -> int:
+        return version_number(self.workload.metadata.resource_version)
+
+    @property
+    def uid(self) -> str:
+        return self.workload.metadata.uid
+
+
+class Ledger:
+    """The newest known state of every Workload, by ``namespace/name``.
+
+    The core alone calls ``observe`` and ``forget`` for what the watch shows; WorkloadWrites calls ``wrote``, and
+    ``observe`` for what it reads after a conflict. The version of one object (``uid``) only grows. Only WorkloadWrites
+    sets ``kept.writing``, and only the ledger ``kept.whole``.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[WorkloadKey, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[WorkloadKey]:
+        return iter(self._kept)
+
+    def values(self) -> Iterator[Kept]:
+        return iter(self._kept.values())
+
+    def get(self, key: WorkloadKey) -> Kept | None:
+        return self._kept.get(key)
+
+    def observe(self, workload: Workload) -> Kept | None:
+        """Notes the state that the watch shows. Returns None if this or a newer state is known already."""
+        key = WorkloadKey(workload.key)
+        kept = self._kept.get(key)
+        if kept is None or kept.uid != workload.metadata.uid:
+            kept = self._kept[key] = Kept(workload, whole=workload.status is NO_STATUS)
+            return kept
+        if version_number(workload.metadata.resource_version) <= kept.version:
+            return None
+        kept.workload, kept.whole = workload, workload.status is NO_STATUS
+        return kept
+
+    def wrote(self, key: WorkloadKey, after: Workload, resource_version: str, *, whole: bool = False) -> Kept | None:
+        """Notes that ``after`` is stored as this version, ``whole`` if the answer has shown no more than that. Returns
+        None if the watch has shown a newer one, or the object's end.
+        """
+        kept = self._kept.get(key)
+        if kept is None or kept.uid != after.metadata.uid or version_number(resource_version) <= kept.version:
+            return None
+        metadata = msgspec.structs.replace(after.metadata, resource_version=resource_version)
+        kept.workload, kept.whole = msgspec.structs.replace(after, metadata=metadata), whole
+        return kept
+
+    def forget(self, key: WorkloadKey, uid: str) -> Kept | None:
+        """Forgets an object that is gone. Returns None if another of the same name has taken its place."""
+        kept = self._kept.get(key)
+        if kept is None or kept.uid != uid:
+            return None
+        return self._kept.pop(key)
+
+
+class WrittenVersions:
+    """The uid and version of this controller's last write to each object that no watch has shown: an older view decides
+    nothing.
+
+    It is for jobs and pods, whose writes are patches: unlike for a Workload, the patched object is not known.
+    """
+
+    def __init__(self) -> None:
+        self._written: dict[ObjectKey, tuple[str, int]] = {}
+
+    def wrote(self, key: ObjectKey, uid: str, resource_version: str) -> None:
+        self._written[key] = (uid, version_number(resource_version))
+
+    def behind(self, key: ObjectKey, uid: str, resource_version: str) -> bool:
+        """Whether this view of the object is older than this controller's own last write to it."""
+        written = self._written.get(key)
+        if written is None:
+            return False
+        if written[0] == uid and version_number(resource_version) < written[1]:
+            return True
+        del self._written[key]
+        return False
+
+    def forget(self, key: ObjectKey) -> None:
+        """Forgets an object that is gone."""
+        self._written.pop(key, None)
+
+
+def version_number(resource_version: str) -> int:
+    """The version as a number. Versions of one resource can be compared so (Kubernetes API conventions since 1.35)."""
+    return int(resource_version) if resource_version.isdigit() else 0

@@ -1,3 +1,0 @@
-"""Device claims at admission: what pods request through ResourceClaims, counted against quota. These are Kubernetes'
-claims of devices; ``controller.engine.claims`` is about reservations of quota.
-"""

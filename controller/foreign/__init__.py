@@ -1,0 +1,1 @@
+"""Volcano's and KAI's objects and jobs: read, answered and mirrored."""

@@ -1,0 +1,308 @@
+"""Explanations as JSON: why a workload is pending, which workloads come before it, what each queue has.
+
+They are read from the engine, with the numbers of the moment: a pending workload is dry-run for the answer. Workloads
+and LocalQueues are named ``NAMESPACE/NAME``: ``controller.people.visibility`` finds by that what a user may not see.
+"""
+
+import math
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from controller.messages.pending import evictions_held
+from controller.messages.spans import exact
+from controller.objects.meta import find_condition, is_true, to_json
+from controller.objects.placeencoding import hosts
+from controller.objects.workload import Workload
+from controller.reconcile.lifecycle.pendingcause import blocked, blocked_by_queues
+from controller.scheduler.decisions.decisions import Pending
+from controller.scheduler.decisions.records import DecisionRecord
+from controller.scheduler.decisions.sentences import details, sentence
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.podrequests import one_pod
+from controller.scheduler.model.resources import (
+    UNLIMITED,
+    Amount,
+    ClusterQueueName,
+    FlavorResource,
+    WorkloadKey,
+)
+from controller.scheduler.model.workload import effective_priority
+from controller.scheduler.queues.found import found_of, last_found
+from controller.scheduler.queues.pending import PendingWorkload
+from controller.scheduler.quota.queuestate import QueueState
+from controller.scheduler.quota.queueusage import quantity_of, shown, sums
+from controller.scheduler.quota.shares import share
+from controller.scheduler.state.activity import flavors_without_nodes, is_nodeless
+from controller.scheduler.state.podsizes import too_large
+from inventory.words.plural import plural
+
+Json = dict[str, Any]
+_PLACES_SHOWN: Final = 8
+_HOLDERS_SHOWN: Final = 100
+
+
+def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
+    """All that is known of one workload: its state, the reason, the numbers behind it, and its past decisions."""
+    key = WorkloadKey(workload.key)
+    found: Json = {
+        "workload": key,
+        "localQueue": workload.spec.queue_name,
+        "clusterQueue": _queue_name(engine, workload),
+        "priority": effective_priority(workload, engine.state.config.gates),
+        "state": _state(engine, workload),
+        "conditions": to_json(workload.status.conditions),
+        "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
+        "decision": None,
+        "evictionsHeld": None,
+        "blocked": None,
+        "position": None,
+        "story": [_record(record) for record in engine.stories.of(key)],
+        "devices": _devices(engine, workload),
+        "claims": _claims(engine, workload),
+        "couldBeMade": [],
+        "tooLarge": _too_large(engine, workload),
+        "deviceDrift": [
+            {"pod": drift.pod, "node": drift.node, "planned": list(drift.planned), "held": list(drift.held)}
+            for drift in engine.state.cluster.placement.drifts(key)
+        ],
+    }
+    pending = engine.explain(key, now_s)
+    if pending is not None:
+        record = engine.with_taken_nodes(pending.record, now_s, every_name=True)
+        pending = msgspec.structs.replace(pending, record=record)
+    if found["state"] in ("Pending", "HeldBack") and (cause := blocked(engine, workload)) is not None:
+        found["blocked"] = {"reason": str(cause.reason), "sentence": cause.message}
+    if pending is not None:
+        queue = ClusterQueueName(found["clusterQueue"])
+        found["decision"] = decision_shown(pending)
+        if (would := found["decision"]["wouldAdmit"]) is not None:
+            for row in would["resources"]:
+                fr = FlavorResource(would["flavor"], row["resource"])
+                row["heldBy"] = holders(engine, queue, fr, now_s)[:_HOLDERS_SHOWN]
+        found["couldBeMade"] = _could_be_made(engine, workload)
+        found["position"] = next((place for place, _, each in in_turn(engine, queue) if each.key == key), None)
+    return found
+
+
+def held_back(evictions: int, left_s: float) -> Json:
+    """The evictions for a pending workload that are held back, and the seconds until they are written."""
+    seconds = max(0, math.ceil(left_s))
+    said = evictions_held(plural(evictions, "workload"), exact(seconds))
+    return {"evictions": evictions, "seconds": seconds, "sentence": said}
+
+
+def holders(engine: Engine, queue: ClusterQueueName, fr: FlavorResource, now_s: float) -> list[Json]:
+    """The holders of this flavor and resource in the queue's cohort tree, the largest first."""
+    cluster = engine.state.cluster
+    state = cluster.queues.get(queue)
+    if state is None:
+        return []
+    root = state.node.root()
+    found = [
+        holder
+        for holder in cluster.holders.values()
+        if holder.usage.get(fr) and cluster.queues[holder.cluster_queue].node.root() is root
+    ]
+    return [
+        {
+            "workload": holder.key,
+            "clusterQueue": holder.cluster_queue,
+            "amount": str(quantity_of(fr.resource, holder.usage[fr])),
+            "priority": holder.priority,
+            "sinceSeconds": max(0, round(now_s - holder.reserved_at_s)),
+            "evicted": holder.evicted,
+        }
+        for holder in sorted(found, key=lambda holder: (-holder.usage[fr], holder.key))
+    ]
+
+
+def _devices(engine: Engine, workload: Workload) -> list[Json]:
+    """The devices of the workload's pods, node by node, as far as they are known."""
+    found = []
+    admission = workload.status.admission
+    for pod_set_assignment in admission.pod_set_assignments if admission is not None else ():
+        for node in hosts(pod_set_assignment.topology_assignment):
+            pods = engine.device_plan(WorkloadKey(workload.key), pod_set_assignment.name, node)
+            if pods:
+                found.append(
+                    {"podSet": pod_set_assignment.name, "node": node, "pods": [list(devices) for devices in pods]}
+                )
+    return found
+
+
+def _too_large(engine: Engine, workload: Workload) -> str | None:
+    """That no node is large enough for one of its pods, of a workload that holds quota or waits for it."""
+    queue = engine.state.cluster.queues.get(ClusterQueueName(_queue_name(engine, workload)))
+    if queue is None or is_true(workload.status.conditions, "Finished"):
+        return None
+    found = too_large(engine.state.cluster, queue, workload)
+    return found.sentence if found is not None else None
+
+
+def _claims(engine: Engine, workload: Workload) -> list[Json]:
+    """The amounts as which the workload's claims of devices count: each claim that is made for a pod, and each named
+    claim as a whole.
+    """
+    return [
+        {
+            "claim": found.name,
+            "template": found.template,
+            "counts": {name: str(quantity_of(name, amount)) for name, amount in sorted(found.amounts.items())},
+            "problem": found.problem,
+            "chargedTo": list(found.charged_to),
+            "notPlaced": found.not_placed,
+        }
+        for found in engine.state.device_claims.told(workload)
+    ]
+
+
+def _could_be_made(engine: Engine, workload: Workload) -> list[Json]:
+    """MIG instances that the workload requests and that a change of layout could make: the first few places of each
+    profile.
+    """
+    asked = dict.fromkeys(name for pod_set in workload.spec.pod_sets for name in one_pod(pod_set.template.spec))
+    return [
+        {"resource": name, "node": slot.node, "gpu": slot.gpu, "starts": list(slot.starts), "migMode": slot.mode}
+        for name in asked
+        for slot in islice(engine.state.cluster.placement.could_be_made(name), _PLACES_SHOWN)
+    ]
+
+
+def decision_shown(pending: Pending) -> Json:
+    record = pending.record
+    missing = record.missing()
+    return {
+        **_record(record),
+        "wouldAdmit": None
+        if missing is None
+        else {
+            "podSet": missing.pod_set,
+            "flavor": missing.flavor,
+            "resources": [
+                {
+                    "resource": shortfall.resource,
+                    "needed": _shown(shortfall.resource, shortfall.needed),
+                    "available": _shown(shortfall.resource, shortfall.available),
+                    "nominal": _shown(shortfall.resource, shortfall.nominal),
+                    "used": _shown(shortfall.resource, shortfall.used),
+                    "atMost": _shown(shortfall.resource, shortfall.potential),
+                }
+                for shortfall in missing.shortfalls
+            ],
+        },
+    }
+
+
+def _record(record: DecisionRecord) -> Json:
+    return {
+        "at": record.at_s,
+        "clusterQueue": record.cluster_queue,
+        "rule": record.rule.name.lower(),
+        "reason": record.reason.value,
+        "sentence": record.rule.value if record.assignment is not None and not _waits(record) else sentence(record),
+        "details": details(record),
+        "preempts": [{"workload": target.holder.key, "reason": target.reason.value} for target in record.targets],
+    }
+
+
+def _waits(record: DecisionRecord) -> bool:
+    return record.rule.name not in ("FITS", "PLACED")
+
+
+def queue_shown(engine: Engine, state: QueueState) -> Json:
+    """``available``: what it could take now; nothing where it is not active, and of flavors without a node."""
+    reserved, used = sums(state.holders.values())
+    problems = engine.inactive(state.name)
+    active, parked = engine.state.queues.counts(state.name)
+    lacking = flavors_without_nodes(state, engine.state.cluster)
+    return {
+        "name": state.name,
+        "cohort": state.node.parent.name if state.node.parent is not None else None,
+        "active": not problems,
+        "problems": [{"reason": problem.reason, "message": problem.message} for problem in problems],
+        "withoutNodes": [{"flavor": flavor, "message": said} for flavor, said in lacking.items()],
+        "nodeless": is_nodeless(state, lacking),
+        "stopPolicy": state.policies.stop,
+        "pending": {"active": active, "parked": parked},
+        "reserving": len(state.holders),
+        "admitted": sum(holder.admitted for holder in state.holders.values()),
+        "weightedShare": share(state.node).weighted,
+        "reservation": to_json(shown(state, reserved)),
+        "usage": to_json(shown(state, used)),
+        "available": [
+            {
+                "flavor": fr.flavor,
+                "resource": fr.resource,
+                "amount": "0" if problems or fr.flavor in lacking else _shown(fr.resource, state.node.available(fr)),
+            }
+            for fr in state.flavor_resources
+        ],
+    }
+
+
+def in_turn(engine: Engine, name: ClusterQueueName) -> Iterator[tuple[int, int, PendingWorkload]]:
+    """Yields the pending workloads of a ClusterQueue in the order in which they are tried, with positions from 0 in the
+    ClusterQueue and in the LocalQueue.
+    """
+    queues = engine.state.queues
+    places = dict[str, int]()
+    for position, pending in enumerate(queues.in_order([*queues.active(name), *queues.parked(name)])):
+        local = places.get(pending.local_queue, 0)
+        places[pending.local_queue] = local + 1
+        yield position, local, pending
+
+
+def waiting_row(engine: Engine, turn: tuple[int, int, PendingWorkload]) -> Json:
+    """The row of a workload that waits in its turn, and why: what keeps it from being tried, else the outcome of its
+    last try.
+    """
+    position, local, pending = turn
+    found = last_found(engine.stories, pending)
+    record = found_of(found, pending) if found is not None else None
+    reason = record.reason.value if record is not None else None
+    said = sentence(record) if record is not None and _waits(record) else None
+    if (cause := blocked_by_queues(engine, pending.local_queue)) is not None:
+        # The outcome of an earlier try is over: no workload of a stopped queue is tried.
+        reason, said = str(cause.reason), cause.message
+    return {
+        "workload": pending.key,
+        "localQueue": pending.local_queue,
+        "priority": pending.priority,
+        "position": position,
+        "positionInLocalQueue": local,
+        "parked": pending.at is not None and pending.at.is_parked(pending),
+        "reason": reason,
+        "sentence": said,
+    }
+
+
+def _state(engine: Engine, workload: Workload) -> str:
+    conditions, key = workload.status.conditions, WorkloadKey(workload.key)
+    if is_true(conditions, "Finished"):
+        return "Finished"
+    if is_true(conditions, "Evicted") and workload.status.admission is not None:
+        return "Evicted"
+    if is_true(conditions, "Admitted"):
+        return "Admitted"
+    if key in engine.state.cluster.holders:
+        return "QuotaReserved"
+    requeued = find_condition(conditions, "Requeued")
+    if engine.state.queues.get(key) is None or (requeued is not None and requeued.status == "False"):
+        return "HeldBack"
+    return "Pending"
+
+
+def _queue_name(engine: Engine, workload: Workload) -> str:
+    if workload.status.admission is not None:
+        return workload.status.admission.cluster_queue
+    pending = engine.state.queues.get(WorkloadKey(workload.key))
+    state = engine.state.queue_of(pending.local_queue) if pending is not None else None
+    return state.name if state is not None else ""
+
+
+def _shown(resource: Any, amount: Amount) -> str | None:
+    """An amount as a quantity; None if it is unlimited."""
+    return None if amount >= UNLIMITED else str(quantity_of(resource, amount))

@@ -1,0 +1,184 @@
+"""What a timeline tells of the engine: flavors, placements, sentences of admissions, queues at the end."""
+
+from collections.abc import Iterable, Mapping
+
+from controller.insight.forecast.forecast import Forecasts
+from controller.insight.forecast.shown import brief
+from controller.insight.simulation.timeline import End, Fragmentation, QueueEnd, Spread, TimelinePlacement, Waits
+from controller.messages.spans import exact, with_moments
+from controller.objects.meta import is_true
+from controller.objects.placeencoding import HOSTNAME_LABEL, Domain, decode
+from controller.objects.workload import PodSetAssignment, Workload
+from controller.reconcile.lifecycle.pendingcause import why
+from controller.scheduler.decisions.decisions import Admitted
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.resources import CPU, Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.scheduler.quota.queuestate import QueueState
+from controller.scheduler.quota.queueusage import quantity_of
+from controller.scheduler.quota.shares import share
+from controller.scheduler.state import podsizes
+from controller.scheduler.topology.measures import Spread as Measured
+
+_MILLI = 1000
+
+
+def flavors(workload: Workload) -> dict[str, dict[str, str]]:
+    """The flavors of a workload by pod set and resource; empty if it holds no quota."""
+    admission = workload.status.admission
+    return (
+        {}
+        if admission is None
+        else {
+            pod_set_assignment.name: dict(pod_set_assignment.flavors)
+            for pod_set_assignment in admission.pod_set_assignments
+        }
+    )
+
+
+def placement(engine: Engine, workload: Workload) -> tuple[TimelinePlacement, ...]:
+    """The domains of the pods of each set; empty without a topology."""
+    admission = workload.status.admission
+    return tuple(
+        _place(engine, workload, pod_set_assignment, domain)
+        for pod_set_assignment in (admission.pod_set_assignments if admission is not None else ())
+        if pod_set_assignment.topology_assignment is not None
+        for domain in decode(pod_set_assignment.topology_assignment)
+    )
+
+
+def _place(engine: Engine, workload: Workload, given: PodSetAssignment, domain: Domain) -> TimelinePlacement:
+    """One domain of a placement. ``node`` is empty where the topology ends above the nodes."""
+    levels = given.topology_assignment.levels if given.topology_assignment is not None else ()
+    if levels[-1:] != (HOSTNAME_LABEL,):
+        domains = dict(zip(levels, domain.values, strict=True))
+        return TimelinePlacement(pod_set=given.name, node="", pods=domain.pods, domains=domains)
+    node = domain.values[-1]
+    planned = engine.device_plan(WorkloadKey(workload.key), given.name, node)
+    return TimelinePlacement(
+        pod_set=given.name,
+        node=node,
+        pods=domain.pods,
+        devices=tuple(device for devices in planned for device in devices),
+        domains=engine.state.cluster.placement.domains(node, map(FlavorName, given.flavors.values())),
+    )
+
+
+def fragmentation(engine: Engine, now_s: float) -> tuple[Fragmentation, ...]:
+    """The fragmentation of each flavor, by the mix of requests of the whole run."""
+    known = engine.state.cluster.placement
+    known.begin(now_s, anew=True)
+    return tuple(
+        Fragmentation(flavor=before.flavor, before=_spread(before), after=_spread(after))
+        for before, after in zip(known.spreads(empty=True), known.spreads(), strict=True)
+    )
+
+
+def _spread(given: Measured) -> Spread:
+    return Spread(
+        free=given.free, unusable=round(given.unusable, 3), ratio=round(given.ratio, 4), largest=dict(given.largest)
+    )
+
+
+def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s: float) -> str:
+    """A sentence: what the workload got, how long it waited, and what its ClusterQueue borrows now."""
+    holder = engine.state.cluster.holders[key]
+    node = engine.state.cluster.queue(holder.cluster_queue).node
+    got = ", ".join(
+        f"{quantity_of(fr.resource, amount)} {fr.resource} of flavor {fr.flavor}"
+        for fr, amount in sorted(holder.usage.items())
+    )
+    waited_s = max(0, round(now_s - max(0.0, holder.queued_at_s)))
+    said = f"Gets {got or 'no resources'} from ClusterQueue {holder.cluster_queue} after waiting {exact(waited_s)}"
+    borrowed = [
+        f"{quantity_of(fr.resource, node.borrowed(fr))} {fr.resource} of flavor {fr.flavor}"
+        for fr in sorted(holder.usage)
+        if node.parent is not None and node.borrowed(fr) and not engine.mirror.is_leaf(holder.cluster_queue)
+    ]
+    borrows = decision is None or decision.record.assignment is None or decision.record.assignment.borrowing > 0
+    return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
+
+
+def too_large(engine: Engine, workload: Workload) -> str | None:
+    """The sentence that no node is large enough for a pod of an admitted workload; None where one is."""
+    holder = engine.state.cluster.holders.get(WorkloadKey(workload.key))
+    if holder is None:
+        return None
+    found = podsizes.too_large(engine.state.cluster, engine.state.cluster.queue(holder.cluster_queue), workload)
+    return found.sentence if found is not None else None
+
+
+def in_virtual_time(message: str, base_s: float) -> str:
+    """The message with spans since the start in place of moments: ``by 10m`` where a controller would say the day."""
+    return with_moments(message, lambda at_s: exact(max(0.0, at_s - base_s)))
+
+
+def end(
+    engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float, base_s: float
+) -> End:
+    """The state at the end. ``workloads``: those that have arrived and have not ended. ``t``: seconds since the start,
+    which is at ``base_s``.
+    """
+    running: list[str] = []
+    pending: list[Waits] = []
+    for workload in workloads:
+        if is_true(workload.status.conditions, "Admitted"):
+            running.append(workload.key)
+        else:
+            found = why(engine, workload, now_s)
+            starts = brief(forecasts.get(WorkloadKey(workload.key)))
+            pending.append(
+                Waits(
+                    workload=workload.key,
+                    reason=str(found.reason),
+                    message=in_virtual_time(found.message, base_s),
+                    forecast=starts,
+                )
+            )
+    queues = engine.state.cluster.queues
+    ends: dict[str, QueueEnd] = {name: queue_end(queues[name], engine.mirror.quota_of(name)) for name in sorted(queues)}
+    return End(t=t, pending=tuple(pending), running=tuple(running), cluster_queues=ends)
+
+
+def queue_end(state: QueueState, mirrored: Mapping[ResourceName, float] | None = None) -> QueueEnd:
+    """A ClusterQueue at the end. ``mirrored``: the quota of the mirrored Queue, beyond which it borrows."""
+    node = state.node
+    usage: dict[str, int | float] = {}
+    borrowed: dict[str, int | float] = {}
+    largest = 0.0
+    for resource, frs in _by_resource(state).items():
+        used = sum(node.usage(fr) for fr in frs)
+        usage[resource] = number(resource, used)
+        borrows = sum(node.borrowed(fr) for fr in frs) if node.parent is not None else 0
+        if mirrored is not None:
+            borrows = max(0, used - int(min(mirrored.get(resource, 0.0), used)))
+        borrowed[resource] = number(resource, borrows)
+        limit = sum(_limit(state, fr) for fr in frs)
+        if used:
+            largest = max(largest, used / limit if limit else 1.0)
+    return QueueEnd(usage=usage, borrowed=borrowed, share=largest, weighted_share=share(node).weighted)
+
+
+def _by_resource(state: QueueState) -> dict[ResourceName, list[FlavorResource]]:
+    found: dict[ResourceName, list[FlavorResource]] = {}
+    for fr in state.flavor_resources:
+        found.setdefault(fr.resource, []).append(fr)
+    return found
+
+
+def _limit(state: QueueState, fr: FlavorResource) -> Amount:
+    """The greatest amount that the queue may ever use: its quota, and what it may borrow if it is in a cohort."""
+    quota = state.node.spec.quotas.get(fr) if state.node.spec is not None else None
+    if quota is None:
+        return 0
+    if state.node.parent is None:
+        return quota.nominal
+    if quota.borrowing_limit is None:
+        return state.node.potential_available(fr)
+    return quota.nominal + quota.borrowing_limit
+
+
+def number(resource: ResourceName, amount: Amount) -> int | float:
+    """An amount in cores, bytes or devices: an int if it is whole."""
+    if resource != CPU:
+        return amount
+    return amount // _MILLI if amount % _MILLI == 0 else amount / _MILLI

@@ -1,0 +1,140 @@
+"""Sentences about a workload's conditions: admitted, evicted, held back, finished; and about their Events."""
+
+from inventory.words.catalog import Kind, Place, because, said
+from inventory.words.plural import plural
+
+_admitted = said(Place.ADMITTED, Kind.NOTE)
+_unadmitted = said(Place.ADMITTED, Kind.WAITING)
+_evicted = said(Place.EVICTED, Kind.NOTE)
+_stopped = said(Place.EVICTED, Kind.REFUSAL)
+
+
+@_admitted
+def holds_quota(queue: str) -> str:
+    return f"Holds quota in ClusterQueue {queue}"
+
+
+@_admitted
+def holds_quota_after(queue: str, waited: str) -> str:
+    return f"Holds quota in ClusterQueue {queue} after waiting {waited}"
+
+
+@_admitted
+def admitted() -> str:
+    return "All requirements of admission are met"
+
+
+@_admitted
+def admitted_by(queue: str) -> str:
+    return f"Admitted by ClusterQueue {queue}"
+
+
+@_unadmitted
+def checks_not_ready(checks: str) -> str:
+    return f"Admission checks are not ready: {checks}"
+
+
+@_unadmitted
+def topology_pending() -> str:
+    return "The topology assignment is pending"
+
+
+@_unadmitted
+def holds_no_quota() -> str:
+    return "Holds no quota in its ClusterQueue"
+
+
+@_admitted
+def gate_cleared() -> str:
+    return "The workload may queue now"
+
+
+@_evicted
+def preempted(preemptor: str, why: str) -> str:
+    return f"Preempted to accommodate {preemptor} {why}"
+
+
+@_evicted
+def migrated(preemptor: str) -> str:
+    return f"Evicted to admit {preemptor}, the same job on a better flavor"
+
+
+@_evicted
+def preempted_workload(workload: str, queue: str) -> str:
+    return f"Preempted {workload} of ClusterQueue {queue}"
+
+
+@_evicted
+def moved_workload(workload: str, queue: str, where: str) -> str:
+    return f"Moved {workload} of ClusterQueue {queue} {where}"
+
+
+@_evicted
+def slice_replaced(by: str) -> str:
+    return f"Replaced by the workload slice {by}"
+
+
+@_evicted
+def minimum_gone(minimum: str) -> str:
+    return f"{minimum}, the minimum of its gang, holds no quota any more"
+
+
+@_evicted
+def quota_taken(queue: str) -> str:
+    return f"Its admission came late: others hold the quota of ClusterQueue {queue} by now"
+
+
+@_evicted
+def queue_stopped(queue: str, policy: str) -> str:
+    return f"The {queue} is stopped ({policy})"
+
+
+@_evicted
+def queue_restarted(queue: str) -> str:
+    return f"The {queue} is no longer stopped"
+
+
+@_evicted
+def check_retries(check: str, why: str) -> str:
+    return f"Admission check {check} is in Retry{because(why)}"
+
+
+@_evicted
+def check_starts_over() -> str:
+    return "It starts over with the next reservation"
+
+
+@_evicted
+def pods_not_ready_in_time(what: str, limit: str) -> str:
+    return f"Its pods were not {what} within {limit}"
+
+
+@_evicted
+def below_minimum_for(span: str, why: str) -> str:
+    return f"It has run below its minimum for {span}{because(why)}"
+
+
+@_evicted
+def node_of_pods_lost(nodes: str) -> str:
+    return f"Lost {nodes}: its pods get another node"
+
+
+@_stopped
+def check_rejected(check: str, why: str) -> str:
+    return f"Admission check {check} rejected the workload{because(why)}. Set spec.active to true to try again"
+
+
+@_stopped
+def requeued_too_often(times: object) -> str:
+    return (
+        f"Its pods were not ready in time, and it was requeued {plural(times, 'time')} already. "
+        "See why its pods do not start, then set spec.active to true"
+    )
+
+
+@_stopped
+def ran_too_long(limit_s: object) -> str:
+    return (
+        f"It has been admitted for longer than its maximum execution time of {limit_s} s. "
+        "Submit it again with a longer one, in the label kueue.x-k8s.io/max-exec-time-seconds"
+    )

@@ -1,0 +1,1 @@
+"""Reconcilers: jobs, pods and serving objects follow what is decided on their Workloads."""

@@ -1,0 +1,276 @@
+"""Carries out each pod's policy when a GPU fails under it.
+
+GpuNodes -> controller.reconcile.failures.gpufailures -> pods, read from the API server -> Event, eviction, requeueing
+
+A pod is read once it is known to hold a failed GPU: that is rare, and the pods of a cluster are too many to watch.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from controller.cluster.config.settings import GpuFailureRules, OnGpuFailure
+from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import GPU_NODES, PODS, reader
+from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from controller.jobs.framework.podview import workload_of
+from controller.objects.core import Pod
+from controller.objects.decode import GpuNode
+from controller.objects.meta import is_true
+from controller.reconcile.failures.gpufailurerecord_shell import GpuFailureRecord
+from controller.reconcile.failures.gpufailures import GpuFailureAction, GpuFailures, Victim
+from controller.scheduler.decisions import reasons
+from controller.scheduler.decisions.evictionstatus import evicted
+from controller.scheduler.model.resources import WorkloadKey
+from failpoints.names import Failpoint
+from inventory.api.gpunode import Health
+from inventory.api.names import ON_GPU_FAILURE
+from kube.client import Client
+from kube.clock import Clock, sleep
+from kube.errors import ForbiddenError, KubeError, NotFoundError
+from kube.objects import ObjectReference
+from kube.reading.reflector import Added, Changed, Removed
+from kube.writing.writes import Abandoned, Missing, Outcome, Verb, Write, Written
+
+log = logging.getLogger(__name__)
+
+GPU_FAILED: Final = "GpuFailed"
+_TOGETHER_S: Final = 0.2
+"""The time for which reports are gathered: GPUs of one node often fail together."""
+_AGAIN_S: Final = 1.0
+
+_read_pod = reader(Pod)
+
+
+class GpuFailureController:
+    """``hear`` takes changes of GpuNodes; ``run``, from when all workloads are known, works on them until cancelled.
+
+    ``count`` gets the kind of each action; ``tell`` records an Event: about what, type, reason, note.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        rules: GpuFailureRules,
+        client: Client,
+        ledger: Ledger,
+        writes: WorkloadWrites,
+        put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
+        record: GpuFailureRecord,
+        *,
+        clock: Clock,
+        count: Callable[[str], None],
+        tell: Callable[[ObjectReference, str, str, str], None],
+    ) -> None:
+        self.failures = GpuFailures(rules)
+        self._client = client
+        self._ledger = ledger
+        self._writes = writes
+        self._put = put
+        self._record = record
+        self._clock = clock
+        self._count = count
+        self._tell = tell
+        self._event = asyncio.Event()
+        self._again_s: float | None = None
+
+    def hear(self, observed: ObjectChange) -> None:
+        if observed.resource != GPU_NODES:
+            return
+        match observed.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry):
+                node = entry.object
+                holders = [(holder.physical, holder.pod_key) for holder in node.status.holders]
+                self.failures.set_node(key.name, failed(node), holders)
+            case Removed(key=key):
+                self.failures.remove_node(key.name)
+        self._event.set()
+
+    async def run(self) -> None:
+        await self._recall()
+        while True:
+            await self._clock.wait(self._event, self._idle_s())
+            await sleep(self._clock, _TOGETHER_S)
+            self._event.clear()
+            self._again_s = None
+            await self._look_up()
+            await self._act(self.failures.due_actions(self._clock.wall()))
+
+    async def _recall(self) -> None:
+        """Reads the previous leader's actions: no action is taken before the budget is known."""
+        while True:
+            try:
+                recent = await self._record.read()
+            except ForbiddenError as error:
+                log.warning("the record of actions for failed GPUs cannot be read, the budget is full: %s", error)
+                return
+            except KubeError as error:
+                log.warning("the record of actions for failed GPUs cannot be read, trying on: %s", error)
+                await sleep(self._clock, _AGAIN_S)
+            else:
+                self.failures.recall(recent, self._clock.wall())
+                return
+
+    async def _act(self, actions: Sequence[GpuFailureAction]) -> None:
+        """Takes actions. Those that count are recorded first: if a new leader comes in between, it takes too few rather
+        than too many.
+        """
+        counting = [planned for planned in actions if not planned.held_back and planned.kind is not OnGpuFailure.NOTIFY]
+        for action in actions:
+            if action not in counting:
+                self._carry_out(action)
+        if counting and await self._record.write(self.failures.recent()):
+            for action in counting:
+                self._carry_out(action)
+
+    def _idle_s(self) -> float | None:
+        due_s = min(
+            (time_s for time_s in (self.failures.next_due_s(), self._again_s) if time_s is not None), default=None
+        )
+        return None if due_s is None else max(0.0, due_s - self._clock.wall())
+
+    async def _look_up(self) -> None:
+        for key in self.failures.unknown():
+            namespace, _, name = key.partition("/")
+            try:
+                pod = _read_pod(bytes(await self._client.get(PODS, name, msgspec.Raw, namespace=namespace)))
+            except NotFoundError:
+                self.failures.set_pod(key, None)
+            except (KubeError, ValueError) as error:
+                log.warning("pod %s, which holds a failed GPU, cannot be read, trying on: %s", key, error)
+                self._again_s = self._clock.wall() + _AGAIN_S
+            else:
+                self.failures.set_pod(key, self._victim(pod))
+
+    def _victim(self, pod: Pod) -> Victim | None:
+        if pod.status.phase in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None:
+            return None
+        said, policy = pod.metadata.annotations.get(ON_GPU_FAILURE), self.failures.rules.policy
+        if said is not None:
+            try:
+                policy = OnGpuFailure(said)
+            except ValueError:
+                policies = ", ".join(OnGpuFailure)
+                note = f"{ON_GPU_FAILURE}: found {said[:63]!r}, expected {policies}; policy {policy} applies"
+                self._tell(_reference(pod.key, pod.metadata.uid), "Warning", "InvalidGpuFailurePolicy", note)
+        workload = workload_of(pod)
+        known = workload if workload is not None and self._ledger.get(workload) is not None else None
+        return Victim(uid=pod.metadata.uid, policy=policy, workload=known)
+
+    # -- what is done ------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, action: GpuFailureAction) -> None:
+        self._count("held-back" if action.held_back else action.kind.value)
+        gone = f"GPU {action.device} of node {action.node} has failed ({action.cause})"
+        if action.held_back:
+            self._say(action, f"{gone}; {action.kind} is held back: {action.held_back}")
+            return
+        match action.kind:
+            case OnGpuFailure.NOTIFY:
+                self._say(action, f"{gone}; the pod keeps running")
+            case OnGpuFailure.REQUEUE_GANG if action.victim.workload is not None:
+                self._requeue(action, action.victim.workload, gone)
+            case _:
+                self._evict(action, gone)
+
+    def _say(self, action: GpuFailureAction, note: str) -> None:
+        self._tell(_reference(action.pod, action.victim.uid), "Warning", GPU_FAILED, note)
+
+    def _evict(self, action: GpuFailureAction, gone: str) -> None:
+        """Evicts the pod. The condition tells a Job's pod failure policy that the pod is not to blame."""
+        namespace, _, name = action.pod.partition("/")
+        moment = datetime.fromtimestamp(int(self._clock.wall()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": GPU_FAILED,
+            "message": gone,
+            "lastTransitionTime": moment,
+        }
+        metadata = {"name": name, "namespace": namespace, "uid": action.victim.uid}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": [condition]}}
+        write: Write[Any] = Write(
+            verb=Verb.APPLY,
+            resource=PODS,
+            namespace=namespace,
+            name=name,
+            subresource="status",
+            body=body,
+            kind=Stamped,
+            failpoint=Failpoint.POD_DISRUPTED,
+        )
+        self._put(write)
+        uid = action.victim.uid
+        deletion = msgspec.structs.replace(
+            write, verb=Verb.DELETE, subresource=None, body=uid, failpoint=Failpoint.POD_GPU_FAILURE
+        )
+        done = self._put(deletion)
+        done.add_done_callback(partial(self._evicted, action, gone))
+
+    def _evicted(self, action: GpuFailureAction, gone: str, future: "asyncio.Future[Outcome[Any]]") -> None:
+        outcome = future.result()
+        if isinstance(outcome, Written):
+            self._say(action, f"{gone}; the pod is evicted")
+        elif not isinstance(outcome, Missing | Abandoned):
+            self._failed(action, str(getattr(outcome, "error", outcome)))
+
+    def _requeue(self, action: GpuFailureAction, key: WorkloadKey, gone: str) -> None:
+        kept = self._ledger.get(key)
+        if kept is None or not _runs(kept):
+            return
+        if kept.writing:
+            self._failed(action, "")
+            return
+        after = evicted(kept.workload, reasons.NODE_FAILURES, gone, now_s=self._clock.wall())
+        self._writes.status(kept, after, partial(self._requeued, action, key, gone), Failpoint.GPU_FAILURE_REQUEUED)
+
+    def _requeued(self, action: GpuFailureAction, key: WorkloadKey, gone: str, result: Result, why: str) -> None:
+        if result is Result.WRITTEN:
+            self._say(action, f"{gone}; workload {key} is requeued")
+            kept = self._ledger.get(key)
+            if kept is not None:
+                meta = kept.workload.metadata
+                about = ObjectReference("kueue.x-k8s.io/v1beta2", "Workload", meta.name, meta.uid, meta.namespace)
+                self._tell(about, "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", gone)
+        elif result in (Result.LOST, Result.REFUSED):
+            self._failed(action, why)
+
+    def _failed(self, action: GpuFailureAction, why: str) -> None:
+        if why:
+            log.warning("pod %s: %s was not carried out, trying on: %s", action.pod, action.kind, why)
+        self.failures.failed(action)
+        self._again_s = self._clock.wall() + _AGAIN_S
+        self._event.set()
+
+
+def failed(node: GpuNode) -> dict[str, str]:
+    """Devices that are not allocatable any more, by UUID of GPU or MIG instance, and why."""
+    found: dict[str, str] = {}
+    for device in node.status.devices:
+        if not device.healthy:
+            found[device.uuid] = _why(device.health)
+        for instance in device.mig.instances if device.mig is not None else ():
+            health = instance.health if instance.health is not None else device.health
+            if health is not None and not health.handed_out:
+                found[instance.uuid] = _why(health)
+    return found
+
+
+def _why(health: Health | None) -> str:
+    return "" if health is None else ", ".join(health.reasons) or health.state
+
+
+def _runs(kept: Kept) -> bool:
+    conditions = kept.workload.status.conditions
+    over = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
+    return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, type_) for type_ in over)
+
+
+def _reference(pod: str, uid: str) -> ObjectReference:
+    namespace, _, name = pod.partition("/")
+    return ObjectReference("v1", "Pod", name, uid, namespace)

@@ -1,0 +1,59 @@
+"""A pending workload that is tried, and its victims."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from controller.scheduler.model.resources import LocalQueueKey, WorkloadKey
+from controller.scheduler.model.workload import WorkloadInfo
+from controller.scheduler.quota.queuestate import Holder, QueueState
+
+
+class Incoming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One pending workload as nomination sees it."""
+
+    info: WorkloadInfo
+    queue: QueueState
+    local_queue: LocalQueueKey
+    priority: int
+    """Effective priority, see ``effective_priority``."""
+    queued_at_s: float
+    """The result of ``queue_order_time_s``."""
+    shape: str = ""
+    """A key that is equal for workloads of one ClusterQueue that request the same in the same way; empty where it is
+    not known.
+    """
+    replaces: Holder | None = None
+    """The elastic slice that this workload replaces: only the increase is charged."""
+
+    @property
+    def key(self) -> WorkloadKey:
+        return self.info.key
+
+
+class PreemptionReason(StrEnum):
+    """Reasons of the condition Preempted."""
+
+    IN_CLUSTER_QUEUE = "InClusterQueue"
+    IN_COHORT_RECLAMATION = "InCohortReclamation"
+    IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+    IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+    CONSOLIDATION = "Consolidation"
+    """The workload moves: another place was found for it in the same decision. Tessera's own reason."""
+
+
+class Move(NamedTuple):
+    """The nodes that a workload leaves and those on which it is to run, and the work that is lost by the move."""
+
+    leaves: tuple[str, ...]
+    goes_to: tuple[str, ...]
+    lost_gpu_s: float
+
+
+class Target(NamedTuple):
+    """A victim and the rule that made it one. ``move``: its new places, if it has some."""
+
+    holder: Holder
+    reason: PreemptionReason
+    move: Move | None = None

@@ -1,0 +1,59 @@
+"""The order in which running gangs are looked at as victims: node by node, by the cost of making room there."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from controller.scheduler.kai.gangs.gang import USED, Gang, GangName, NodeName, Request, Task
+from controller.scheduler.kai.gangs.machine import Machine, When
+from controller.scheduler.kai.turn.gangmodel import GangModel
+from controller.scheduler.model.resources import ResourceName
+
+
+def ranked(model: GangModel, gang: Gang, lost: Mapping[GangName, float]) -> list[GangName]:
+    """The gangs of ``lost``, which maps each to the work that it would lose (GPU-seconds). Gangs come first whose node
+    is the cheapest to free for the largest task of ``gang``; on one node the gang that loses least. A gang on several
+    nodes counts for the cheapest of them.
+    """
+    wanted = max(gang.tasks(), key=_size)
+    on: dict[NodeName, set[GangName]] = {}
+    for name in lost:
+        for task in model.gangs[name].in_phase(USED):
+            if task.node is not None:
+                on.setdefault(task.node, set()).add(name)
+    ranks: dict[GangName, tuple[float, str, float, GangName]] = {}
+    for node, names in on.items():
+        machine = model.machines[node]
+        order = sorted(names, key=lambda name: (lost[name], name))
+        cost = _cost(machine, wanted, [(model.gangs[name], lost[name]) for name in order])
+        for name in order:
+            ranks[name] = min(ranks.get(name, (math.inf, "", 0.0, name)), (cost, node, lost[name], name))
+    return sorted(ranks, key=ranks.__getitem__)
+
+
+def _cost(machine: Machine, wanted: Task, victims: list[tuple[Gang, float]]) -> float:
+    """The work that is lost until the task has room; infinite where it has none even on the empty node."""
+    if wanted.node_kinds is not None and machine.name not in wanted.node_kinds:
+        return math.inf
+    free = dict(machine.room(When.LATER).amounts)
+    cost = 0.0
+    for gang, lost in victims:
+        if _fits(wanted.request, free):
+            return cost
+        cost += lost
+        for request in _held(gang, machine):
+            for name, amount in request.asked.items():
+                free[name] = free.get(name, 0.0) + amount
+    return cost if _fits(wanted.request, free) else math.inf
+
+
+def _fits(request: Request, free: Mapping[ResourceName, float]) -> bool:
+    return all(amount <= free.get(name, 0.0) for name, amount in request.asked.items())
+
+
+def _held(gang: Gang, machine: Machine) -> Iterator[Request]:
+    return (task.request for task in gang.in_phase(USED) if task.node == machine.name)
+
+
+def _size(task: Task) -> tuple[float, float, float]:
+    request = task.request
+    return request.gpus + request.portion + sum(request.counted.values()), request.cpu_milli, request.memory_bytes

@@ -1,0 +1,78 @@
+"""Condition types, reasons and event names that users of Kueue know. The words are the API's; the descriptions are
+ours.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+QUOTA_RESERVED: Final = "QuotaReserved"
+ADMITTED: Final = "Admitted"
+EVICTED: Final = "Evicted"
+PREEMPTED: Final = "Preempted"
+FINISHED: Final = "Finished"
+REQUEUED: Final = "Requeued"
+PODS_READY: Final = "PodsReady"
+WAITING_FOR_PODS: Final = "WaitingForReplacementPods"
+BLOCKED_ON_PREEMPTION_GATES: Final = "BlockedOnPreemptionGates"
+DEACTIVATION_TARGET: Final = "DeactivationTarget"
+
+PODS_FAILED: Final = "PodsFailed"
+"""Reason of WaitingForReplacementPods: pods of a group that was admitted are missing."""
+WORKLOAD_SLICE_REPLACED: Final = "WorkloadSliceReplaced"
+ALL_PODS_DELETED: Final = "all pods were deleted"
+"""The end of the message of Finished with reason Failed, where users deleted a group's pods."""
+OWNER_NOT_FOUND: Final = "OwnerNotFound"
+"""Reason of Finished: the workload's job or pods were deleted."""
+FLAVOR_MIGRATION: Final = "FlavorMigration"
+NODE_FAILURES: Final = "NodeFailures"
+BELOW_MINIMUM: Final = "BelowMinimum"
+"""Reason of Evicted: a pod above the minimum of a gang, whose minimum holds no quota any more."""
+STALE_GANG: Final = "StaleGang"
+"""Reason of Evicted: a gang of KAI's that has run below its minimum for longer than allowed."""
+QUOTA_TAKEN: Final = "QuotaTaken"
+"""Reason of Evicted: an admission that an earlier leader wrote came when its quota had gone to others."""
+PREEMPTION_GATED: Final = "PreemptionGated"
+INADMISSIBLE: Final = "Inadmissible"
+"""Reason of Requeued=False: the workload's ResourceClaims cannot be counted."""
+
+
+class PendingReason(StrEnum):
+    """Reasons of QuotaReserved=False: why a workload holds no quota."""
+
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    NO_MATCHING_FLAVOR = "NoMatchingFlavor"
+    TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
+    WAITING_FOR_PREEMPTED_WORKLOADS = "WaitingForPreemptedWorkloads"
+    MISCONFIGURED = "Misconfigured"
+    SUSPENDED = "Suspended"
+    PENDING_EVALUATION = "PendingEvaluation"
+    WAITING_FOR_PODS_READY = "WaitingForPodsReady"
+    ADMISSION_GATED = "AdmissionGated"
+    ON_HOLD = "OnHold"
+    DEACTIVATED = "Deactivated"
+
+    @property
+    def coarse(self) -> str:
+        """The reason that is written while the gate UnadmittedWorkloadsObservability is off."""
+        if self in _INADMISSIBLE:
+            return "Inadmissible"
+        if self in (PendingReason.ADMISSION_GATED, PendingReason.ON_HOLD):
+            return self.value
+        return "Waiting" if self is PendingReason.WAITING_FOR_PODS_READY else "Pending"
+
+
+_INADMISSIBLE: Final = frozenset({PendingReason.MISCONFIGURED, PendingReason.SUSPENDED, PendingReason.DEACTIVATED})
+
+
+class NotAdmittedReason(StrEnum):
+    """Reasons of Admitted=False."""
+
+    NO_RESERVATION = "NoReservation"
+    UNSATISFIED_ADMISSION_CHECKS = "UnsatisfiedAdmissionChecks"
+    PENDING_DELAYED_TOPOLOGY_REQUESTS = "PendingDelayedTopologyRequests"
+
+
+class EventType(StrEnum):
+    NORMAL = "Normal"
+    WARNING = "Warning"

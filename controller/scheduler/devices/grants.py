@@ -1,0 +1,256 @@
+"""What the devices of one node are given to: grants of the engine, reports of the agent, and annotations of pods."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from controller.objects.core import Pod
+from controller.objects.meta import object_key
+from controller.objects.placeencoding import HOSTNAME_LABEL
+from controller.scheduler.devices.board import Board, Pool
+from controller.scheduler.devices.kinds import Free
+from controller.scheduler.model.devicerequest import DeviceAsk, Link
+from controller.scheduler.model.resources import Amount, ResourceName, WorkloadKey
+from inventory.api import deviceplan
+from inventory.api.gpunode import GpuNodeStatus
+from inventory.api.names import DEVICES
+
+_WORKLOAD: Final = "kueue.x-k8s.io/workload"
+_POD_SET: Final = "kueue.x-k8s.io/podset"
+_OVER: Final = ("Succeeded", "Failed")
+
+Wanted = Sequence[tuple[Pool, int]]
+"""The pools that a pod takes devices from, with the number it takes of each."""
+Set = tuple[str, ...]
+"""The devices of one pod: UUIDs of GPUs or MIG instances in the board's order, one entry for each replica it takes."""
+
+
+class GrantOwner(NamedTuple):
+    """The pod set that devices are granted to."""
+
+    workload: WorkloadKey
+    pod_set: str
+
+
+NOBODY: Final = GrantOwner(WorkloadKey(""), "")
+
+
+class Grant(NamedTuple):
+    """The devices of one pod set on one node. ``pods`` pods of the owner run on the node; ``sets`` has the devices of
+    those pods that could be given some.
+    """
+
+    owner: GrantOwner
+    pods: int
+    single_pod: Mapping[ResourceName, Amount]
+    ask: DeviceAsk
+    sets: tuple[Set, ...]
+    assumed: bool
+    """Whether the grant exists only while a question is answered."""
+
+
+Chosen = tuple[tuple[Grant, ...], tuple[int, Mapping[ResourceName, Amount], DeviceAsk], tuple[Set, ...]]
+
+
+class PodFacts(NamedTuple):
+    """A pod of a placed workload. ``node``: where it runs or is to run; ``told``: the devices that its annotation
+    names; ``leaving``: it is being deleted, and its devices become free whatever its workload has by now.
+    """
+
+    owner: GrantOwner
+    node: str
+    told: Set
+    leaving: bool = False
+
+
+class Drift(NamedTuple):
+    """A pod that holds other devices than its annotation names."""
+
+    pod: str
+    node: str
+    planned: Set
+    held: Set
+
+
+class NodeDevices:
+    """The devices of one node that has a GpuNode. Only ``put`` changes ``grants``."""
+
+    __slots__ = (
+        "board",
+        "chosen",
+        "free",
+        "given",
+        "grants",
+        "measured",
+        "name",
+        "reported",
+        "reports",
+        "seen",
+        "taken",
+    )
+
+    def __init__(self, name: str, board: Board, given: GpuNodeStatus, grants: tuple[Grant, ...]) -> None:
+        self.name = name
+        self.board = board
+        self.given = given
+        self.grants = grants
+        self.reports = _reports(given, board)
+        """The devices that each pod holds, by pod key."""
+        self.reported = Counter(uuid for devices in self.reports.values() for uuid in devices)
+        self.seen: set[GrantOwner] = set()
+        """Pod sets that have or had a grant on this node: a pod of one without a grant is stopping."""
+        self.taken: dict[bool, Counter[str]] = {}
+        """How often each device is given away, by whether the cluster is taken as empty; recomputed when missing."""
+        self.free: tuple[tuple[ResourceName, Pool, Free], ...] | None = None
+        """The free units of each resource, as things are; recomputed when missing."""
+        self.chosen: Chosen | None = None
+        """The last choice: the grants beside which it was made, the request, and the sets; None after any
+        other change.
+        """
+        self.measured: dict[bool, tuple[int, float, float]] = {}
+        """The measure by whether the cluster is taken as empty: version of the mix, free devices, and how many of them
+        are expected to be of no use. Recomputed when missing.
+        """
+
+    def put(self, grants: tuple[Grant, ...]) -> None:
+        self.grants = grants
+        self._remake()
+
+    def forget(self) -> None:
+        """Drops cached results after pods or reports have changed."""
+        self.chosen = None
+        self._remake()
+
+    def _remake(self) -> None:
+        self.taken.clear()
+        self.free = None
+        self.measured.clear()
+
+
+def same_hardware(status: GpuNodeStatus, other: GpuNodeStatus) -> bool:
+    return status.devices == other.devices and status.links == other.links
+
+
+def _reports(given: GpuNodeStatus, board: Board) -> dict[str, Set]:
+    held: dict[str, list[str]] = {}
+    for holder in given.holders:
+        if holder.physical in board.order:
+            held.setdefault(holder.pod_key, []).append(holder.physical)
+    return {pod: board.sorted(devices) for pod, devices in held.items()}
+
+
+def is_over(pod: Pod) -> bool:
+    """Whether the pod's containers have ended for good."""
+    return pod.status.phase in _OVER
+
+
+def host_of(pod: Pod) -> str:
+    """The node on which the pod runs or is to run; empty where that is not known yet."""
+    return pod.spec.node_name or pod.spec.node_selector.get(HOSTNAME_LABEL, "")
+
+
+def pod_facts(pod: Pod) -> PodFacts | None:
+    """The facts of a pod. None for a pod that is over, has no node yet, or belongs to no workload that places
+    its pods.
+    """
+    annotations, labels = pod.metadata.annotations, pod.metadata.labels
+    workload, pod_set = annotations.get(_WORKLOAD), labels.get(_POD_SET)
+    node = host_of(pod)
+    if not workload or pod_set is None or not node or is_over(pod):
+        return None
+    told = deviceplan.devices(annotations.get(DEVICES, ""))
+    owner = GrantOwner(WorkloadKey(object_key(pod.metadata.namespace, workload)), pod_set)
+    return PodFacts(owner, node, told, pod.metadata.deletion_timestamp is not None)
+
+
+def still_free(board: Board, grant: Grant, sets: Iterable[Set], taken: Counter[str], missing: int) -> list[Set]:
+    """The first of ``sets`` that suit the request and that no pod has, ``missing`` at most; ``taken`` counts them from
+    then on.
+    """
+    found: list[Set] = []
+    for uuids in sets:
+        if len(found) >= missing:
+            break
+        if _suits(board, grant, uuids, taken):
+            found.append(uuids)
+            taken.update(uuids)
+    return found
+
+
+def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> list[Set]:
+    """Sets for ``missing`` more pods, fewer where no more are free; ``taken`` counts them from then on."""
+    found: list[Set] = []
+    wanted = board.wanted(grant.single_pod)
+    ask = grant.ask
+    while wanted and len(found) < missing:
+        chosen = _of_one_pod(board, wanted, ask, ask.link, taken)
+        if not chosen and ask.wished:
+            chosen = _of_one_pod(board, wanted, ask, None, taken)
+        if not chosen:
+            return found
+        found.append(board.sorted(chosen) if len(wanted) > 1 else tuple(chosen))
+    return found
+
+
+def _of_one_pod(board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None, taken: Counter[str]) -> list[str]:
+    """The devices of one pod over all its resources, every two of them linked; ``taken`` counts them from then on.
+    Empty where there are none.
+    """
+    if len(wanted) == 1 or link is None:
+        return _within(board, wanted, ask, link, taken, None)
+    for region in board.links.regions(link):
+        found = _within(board, wanted, ask, link, taken, region)
+        if found:
+            return found
+    return []
+
+
+def _within(
+    board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None, taken: Counter[str], region: int | None
+) -> list[str]:
+    """The devices of one pod over all its resources. ``region``: mask of the GPUs that may be chosen from, narrowed
+    with each choice; None: all GPUs.
+    """
+    found: list[str] = []
+    for pool, size in wanted:
+        free = pool.kind.open(pool.free(taken), ask)
+        if region is not None:
+            makes = pool.kind.makes
+            free = tuple([count if region >> make.gpu & 1 else 0 for count, make in zip(free, makes, strict=True)])
+        places = pool.kind.choose(free, size, link, ask.split)
+        if not places:
+            taken.subtract(found)
+            return []
+        devices = [pool.uuids[at] for at in places]
+        for uuid in devices:
+            taken[uuid] += 1
+        found += devices
+        if region is not None and link is not None:
+            region &= board.links.near({pool.kind.makes[at].gpu for at in places}, link)
+    return found
+
+
+def room_together(board: Board, wanted: Wanted, ask: DeviceAsk, taken: Mapping[str, int], most: int) -> int:
+    """How many pods find linked devices of several resources, one pod after the other; ``most`` at most."""
+    given = Counter(taken)
+    return next((count for count in range(most) if not _of_one_pod(board, wanted, ask, ask.link, given)), most)
+
+
+def _suits(board: Board, grant: Grant, given: Set, taken: Counter[str]) -> bool:
+    """Whether the set is one that could be chosen for the grant now."""
+    counts = Counter(given)
+    wanted = board.wanted(grant.single_pod)
+    if sum(size for _, size in wanted) != len(given):
+        return False
+    gpus: set[int] = set()
+    for pool, size in wanted:
+        mine = {uuid: count for uuid, count in counts.items() if uuid in pool.place}
+        free = pool.kind.open(pool.free(taken), grant.ask)
+        counts_of = tuple(mine.get(uuid, 0) for uuid in pool.uuids)
+        if any(had < count for had, count in zip(free, counts_of, strict=True)):
+            return False
+        if not pool.kind.suits(counts_of, size, grant.ask.split):
+            return False
+        gpus |= {pool.kind.makes[pool.place[uuid]].gpu for uuid in mine}
+    link = grant.ask.link
+    return link is None or grant.ask.wished or board.links.joined(sum(1 << gpu for gpu in gpus), link)

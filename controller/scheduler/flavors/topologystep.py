@@ -1,0 +1,154 @@
+"""The part of nomination that places pods: after quota has chosen the flavors, the nodes of those flavors are searched.
+
+A workload that fits by quota and finds no place now needs preemption; one that finds none even with all candidates
+preempted does not fit. The other functions serve the cycle, which places again once it knows its victims.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.cluster.gangplaces import beside_its_own
+from controller.scheduler.cluster.incoming import Incoming
+from controller.scheduler.flavors.assignment import FlavorAttempt, FlavorChoice, Mode, NoFitReason, PodSetChoice
+from controller.scheduler.flavors.plan import FlavorPlan, OnNodes
+from controller.scheduler.model.deviceclaims import claim_names
+from controller.scheduler.model.podrequests import one_pod
+from controller.scheduler.model.resources import FlavorName, ResourceName
+from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.gangdomains import bounds_of
+from controller.scheduler.topology.port import NoPlacement, PlacementRequest
+
+_replace: Final = msgspec.structs.replace
+
+
+def conflicts(chosen: Sequence[PodSetChoice], plan: FlavorPlan) -> list[PodSetChoice]:
+    """Refuses pod sets without one clear topology. A pod set runs on the nodes of one topology: it is refused if its
+    resources are on several, and if it has none and is bound to one (a pod set that requests nothing gets no flavor).
+    """
+    return [
+        _unless_torn(choice, sorted(_flavors(choice, index, plan.on_nodes)), is_bound=index in plan.bound)
+        for index, choice in enumerate(chosen)
+    ]
+
+
+def _unless_torn(choice: PodSetChoice, flavors: Sequence[FlavorName], *, is_bound: bool) -> PodSetChoice:
+    if is_bound and not flavors and not choice.refused:
+        problem = "its pods must be placed, and it has no flavor that names a topology"
+        return _replace(choice, refused=True, choices={}, problems=(*choice.problems, problem))
+    if len(flavors) <= 1:
+        return choice
+    problem = f"its resources are on several flavors with a topology: {', '.join(flavors)}"
+    return _replace(choice, refused=True, problems=(*choice.problems, problem))
+
+
+def requests(
+    cluster: Cluster, incoming: Incoming, chosen: Sequence[PodSetChoice], plan: FlavorPlan
+) -> list[PlacementRequest]:
+    """The placement requests of the workload; pod sets whose topology waits for a check are left out."""
+    workload = incoming.info.workload
+    specs, bounds = workload.spec.pod_sets, bounds_of(workload)
+    found = []
+    for index, choice in enumerate(chosen):
+        for flavor in _flavors(choice, index, plan.on_nodes):
+            if not choice.delayed_topology:
+                previous = _previous(incoming, choice.name)
+                found.append(
+                    PlacementRequest(
+                        pod_set=beside_its_own(cluster, workload, specs[index]),
+                        asked=plan.asks[index],
+                        count=choice.count,
+                        flavor=flavor,
+                        single_pod=one_pod(specs[index].template.spec),
+                        implied=plan.implied and index not in plan.asking,
+                        previous=previous,
+                        claims=claim_names(workload.metadata.namespace, specs[index].template.spec),
+                        within=bounds.get(choice.name, ()),
+                    )
+                )
+    return found
+
+
+def place(
+    cluster: Cluster, wanted: Sequence[PlacementRequest], chosen: Sequence[PodSetChoice]
+) -> tuple[list[PodSetChoice], NoFitReason]:
+    """``chosen`` with their topologies, or with the lower modes that they get where no place was found."""
+    sets = list(chosen)
+    fits = all(pod_set.mode is Mode.FIT for pod_set in sets)
+    # If quota is short places are of no use yet: it is enough to know that there are some.
+    if fits or len(wanted) > 1 or not cluster.placement.has_room(wanted):
+        answer = cluster.placement.place(wanted, on_empty=False)
+        if isinstance(answer, NoPlacement):
+            sets = _downgraded(sets, answer, Mode.PREEMPT)
+        elif fits:
+            return with_topologies(sets, answer.topologies), NoFitReason.NONE
+    answer = cluster.placement.place(wanted, on_empty=True)
+    if isinstance(answer, NoPlacement):
+        return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
+    # These places are reserved while nothing can be preempted; with victims the workload gets the places that they
+    # leave.
+    return with_topologies(_contested(sets, wanted), answer.topologies), NoFitReason.NONE
+
+
+def _contested(chosen: Iterable[PodSetChoice], wanted: Sequence[PlacementRequest]) -> list[PodSetChoice]:
+    """Lowers every resource of the placed pod sets to PREEMPT. What is free by quota may be free in pieces that hold no
+    pod; so victims are sought by each of these resources, and others must give way within the quota of each (Kueue's
+    ``updateModeForTASRequests``).
+    """
+    placed = {request.pod_set.name for request in wanted}
+    return [
+        _replace(choice, choices=_lower(choice.choices, Mode.PREEMPT)) if choice.name in placed else choice
+        for choice in chosen
+    ]
+
+
+def _lower(choices: Mapping[ResourceName, FlavorChoice], mode: Mode) -> dict[ResourceName, FlavorChoice]:
+    """The choices with ``mode`` in place of FIT. Choices that do not fit now keep their mode, except for NO_FIT, which
+    replaces all.
+    """
+    return {
+        name: FlavorChoice(choice.flavor, min(choice.mode, mode), choice.borrow, choice.tried_index)
+        if choice.mode is Mode.FIT or mode is Mode.NO_FIT
+        else choice
+        for name, choice in choices.items()
+    }
+
+
+def with_topologies(chosen: Iterable[PodSetChoice], placed: Mapping[str, TopologyUsage]) -> list[PodSetChoice]:
+    """The choices with their topologies. A pod set of no pods has none."""
+    found = {name: usage for name, usage in placed.items() if usage.domains}
+    return [_replace(choice, topology=found[choice.name]) if choice.name in found else choice for choice in chosen]
+
+
+def _flavors(assigned: PodSetChoice, index: int, on_nodes: OnNodes) -> set[FlavorName]:
+    return {choice.flavor for choice in assigned.choices.values()} & on_nodes.get(index, frozenset())
+
+
+def _previous(incoming: Incoming, name: str) -> TopologyUsage | None:
+    if incoming.replaces is None:
+        return None
+    return next((pod_set.topology for pod_set in incoming.replaces.info.pod_sets if pod_set.name == name), None)
+
+
+def _downgraded(chosen: Sequence[PodSetChoice], failed: NoPlacement, mode: Mode) -> list[PodSetChoice]:
+    return [_lowered(choice, failed, mode) if choice.name == failed.pod_set else choice for choice in chosen]
+
+
+def _lowered(assigned: PodSetChoice, failed: NoPlacement, mode: Mode) -> PodSetChoice:
+    problem = failed.problem
+    choices = _lower(assigned.choices, mode)
+    problems = assigned.problems if problem in assigned.problems else (*assigned.problems, problem)
+    attempts = assigned.attempts
+    if mode is Mode.NO_FIT:
+        flavors = {choice.flavor for choice in choices.values()}
+        attempts = tuple(_unplaced(attempt) if attempt.flavor in flavors else attempt for attempt in attempts)
+    return _replace(assigned, choices=choices, problems=problems, attempts=attempts, refusal=failed.refusal)
+
+
+def _unplaced(attempt: FlavorAttempt) -> FlavorAttempt:
+    if attempt.mode is Mode.NO_FIT:
+        return attempt
+    reason = NoFitReason.TopologyPlacementFailed
+    return FlavorAttempt(flavor=attempt.flavor, mode=Mode.NO_FIT, borrow=attempt.borrow, no_fit_reason=reason)

@@ -1,0 +1,1 @@
+"""KAI's rules: queues that share in proportion, and gangs placed by sessions that can be undone."""

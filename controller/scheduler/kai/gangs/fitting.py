@@ -1,0 +1,50 @@
+"""The nodes for a task, best first. Source: the node order plugins of KAI Scheduler. Each line of the table outweighs
+all lines below it.
+
+      rank  of its topology
+      1000  shares a GPU that others share already
+       100  fits now, without waiting for what is released
+        10  a node without GPUs for a task that needs none
+      0..9  the fullest node (pack), or the emptiest (spread)
+"""
+
+from controller.scheduler.kai.gangs.domains import NodeSet
+from controller.scheduler.kai.gangs.gang import CPU, GPU, Task
+from controller.scheduler.kai.gangs.machine import Machine, When
+from controller.scheduler.kai.gangs.session import CycleLimits
+
+
+def fitting(task: Task, nodes: NodeSet, limits: CycleLimits) -> list[Machine]:
+    """The nodes that have room, now or later, best first. Among equals the first of the set comes first."""
+    found = [
+        machine for machine in nodes.machines if _may_run(task, machine) and machine.fits(task.request, When.LATER)
+    ]
+    free = [_free(task, machine) for machine in found]
+    least, most = min(free, default=0.0), max(free, default=0.0)
+    spread = limits.spread_gpus if task.request.on_gpu else limits.spread_cpu
+
+    def score(index: int) -> float:
+        part = (free[index] - least) / (most - least) if most > least else 0.0
+        return _base(task, found[index], limits) + (part if spread else 9.0 * (1.0 - part))
+
+    order = sorted(range(len(found)), key=lambda index: (nodes.rank.get(found[index].name, 0), -score(index)))
+    return [found[index] for index in order]
+
+
+def _may_run(task: Task, machine: Machine) -> bool:
+    return task.node_kinds is None or machine.name in task.node_kinds
+
+
+def _base(task: Task, machine: Machine, limits: CycleLimits) -> float:
+    score = 0.0
+    if limits.fills_shared and task.request.is_shared and machine.shares_fitting(task.request):
+        score += 1000.0
+    if machine.fits(task.request, When.NOW):
+        score += 100.0
+    if not task.request.on_gpu and not machine.has_gpus:
+        score += 10.0
+    return score
+
+
+def _free(task: Task, machine: Machine) -> float:
+    return machine.room(When.LATER).amounts.get(GPU if task.request.on_gpu else CPU, 0.0)

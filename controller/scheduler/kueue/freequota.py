@@ -1,0 +1,47 @@
+"""Whether the nodes could ever take a workload's pods: the answer that it would get if no workload used quota of its
+cohort. Where quota is short the assigner does not search for places, so its own answer does not tell.
+"""
+
+import msgspec
+
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.cluster.incoming import Incoming
+from controller.scheduler.decisions.records import DecisionRecord, Rule
+from controller.scheduler.flavors.assigner import FlavorAssigner
+from controller.scheduler.flavors.assignment import Assignment, Mode, NoFitReason
+
+
+def with_nodes_asked(
+    cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming, record: DecisionRecord
+) -> DecisionRecord:
+    """The decision that would be made with all quota of the cohort free, if it is that even empty nodes have no room;
+    else ``record``. The quota is freed only within a trial of the cluster.
+
+    The cost is proportional to the flavors of the cohort's ClusterQueues, plus a placement on empty nodes.
+    """
+    assignment = record.assignment
+    if record.rule is not Rule.NO_FIT or assignment is None or assignment.mode is not Mode.NO_FIT:
+        return record
+    plan = assigner.plan(incoming)
+    if assignment.no_fit_reason is not NoFitReason.WaitingForQuota or not (
+        plan.on_nodes or plan.asking or plan.implied
+    ):
+        return record
+    found = _assigned(cluster, assigner, incoming)
+    if found.mode is not Mode.NO_FIT or found.no_fit_reason is not NoFitReason.TopologyPlacementFailed:
+        return record
+    return msgspec.structs.replace(record, assignment=found)
+
+
+def could_start(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) -> bool:
+    """Whether the workload would be admitted with all quota of the cohort free and no preemptible workload on the
+    nodes.
+    """
+    return _assigned(cluster, assigner, incoming).mode is not Mode.NO_FIT
+
+
+def _assigned(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) -> Assignment:
+    with cluster.trial():
+        for name in incoming.queue.node.root().queue_names():
+            cluster.quota.remove_usage(name, cluster.queue(name).node.used())
+        return assigner.assign(incoming)

@@ -1,0 +1,154 @@
+"""Preemption as the scheduling cycle and the flavor assigner ask for it."""
+
+import math
+from collections.abc import Callable
+
+from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.cluster.incoming import Incoming, Target
+from controller.scheduler.flavors.assignment import Assignment, Possibility
+from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey
+from controller.scheduler.preemption.candidates import VictimSearch, limits_reclaim, limits_within
+from controller.scheduler.preemption.classical import Classical
+from controller.scheduler.preemption.fair import Fair
+from controller.scheduler.preemption.history import EvictionHistory
+from controller.scheduler.preemption.index import HolderIndex
+from controller.scheduler.preemption.room import NeededCapacity, room_for
+from controller.scheduler.quota.quotanode import borrowers_below
+
+
+class Preemption:
+    """The preemption of one cluster. Questions change nothing but what ``next_due_s`` returns.
+
+    ``local_queue_usage`` returns the decayed usage of a LocalQueue; it is called only where admission fair sharing is
+    on. ``is_open``: whether a ClusterQueue is active; workloads of an inactive one are no candidates. The cluster keeps
+    ``index`` current, in trials as well; only the engine writes ``history``.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        local_queue_usage: Callable[[LocalQueueKey], float],
+        is_open: Callable[[ClusterQueueName], bool] = lambda _: True,
+    ) -> None:
+        self._cluster = cluster
+        self._local_queue_usage = local_queue_usage
+        self._is_open = is_open
+        self.index = HolderIndex(cluster.config)
+        for holder in cluster.holders.values():
+            self.index.added(holder)
+        cluster.observers.append(self.index)
+        self.history = EvictionHistory(cluster)
+        """The evictions that the engine decided; it also reports changes from outside here."""
+        self.oracle = Oracle(self)
+        self._due: dict[ClusterQueueName, float] = {}
+        """The soonest end of a minimum runtime after which a search may find victims, by ClusterQueue that searches."""
+
+    def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
+        """The victims that make the assignment fit; empty where none do."""
+        frs = tuple(sorted(assignment.preempting()))
+        return self.targets_in(incoming, frs, room_for(self._cluster, incoming, assignment), now_s)
+
+    def quota_gives(self, incoming: Incoming, assignment: Assignment, now_s: float) -> bool:
+        """Whether there would be victims if the pods could run anywhere; if not, no change of nodes helps."""
+        frs = tuple(sorted(assignment.preempting()))
+        return bool(self.targets_in(incoming, frs, NeededCapacity(incoming.queue.node, assignment.usage), now_s))
+
+    @property
+    def is_classical(self) -> bool:
+        return self._cluster.config.fair_sharing is None
+
+    def next_due_s(self) -> float | None:
+        """The time at which a search that found no victims is to be repeated, because a minimum runtime ends then; None
+        for never.
+        """
+        return min(self._due.values(), default=None)
+
+    def due(self, now_s: float) -> tuple[ClusterQueueName, ...]:
+        """The ClusterQueues whose workloads are to be tried again now; each end of a runtime is reported once."""
+        found = tuple(sorted(name for name, due_s in self._due.items() if due_s <= now_s))
+        for name in found:
+            del self._due[name]
+        return found
+
+    def _note_protection(self, search: VictimSearch) -> None:
+        """Remember, after a search without victims, when the next candidate has run for its minimum, as no event may
+        come before.
+        """
+        incoming = search.incoming
+        policies, node = incoming.queue.policies, incoming.queue.node
+        own = limits_within(policies.within_cluster_queue, incoming)
+        reclaim = limits_reclaim(policies.reclaim_within_cohort, incoming)
+        first_s = math.inf if own is None else search.protection_ends_s(incoming.queue, own)
+        if reclaim is not None and node.parent is not None:
+            for other in borrowers_below(node.root(), search.frs):
+                if other is not node:
+                    queue = self._cluster.queue(ClusterQueueName(other.name))
+                    first_s = min(first_s, search.protection_ends_s(queue, reclaim))
+        if first_s < self._due.get(incoming.queue.name, math.inf):
+            self._due[incoming.queue.name] = first_s
+
+    def _search(self, incoming: Incoming, frs: tuple[FlavorResource, ...], now_s: float) -> VictimSearch:
+        barred = self.history.barred(incoming) if self._cluster.config.extensions.no_eviction_cycles else ()
+        return VictimSearch(
+            self._cluster, self.index, incoming, frs, now_s, self._local_queue_usage, barred, self._is_open
+        )
+
+    def validate(self) -> None:
+        """DriftError where the index differs from the holders."""
+        self.index.validate(self._cluster.holders)
+
+    def targets_alone(self, incoming: Incoming, fr: FlavorResource, amount: Amount, now_s: float) -> tuple[Target, ...]:
+        """The victims if this flavor-resource were the whole request, wherever its pods may run."""
+        room = NeededCapacity(incoming.queue.node, {fr: amount})
+        return self.targets_in(incoming, (fr,), room, now_s)
+
+    def borrow_level_without(
+        self, targets: tuple[Target, ...], incoming: Incoming, fr: FlavorResource, amount: Amount
+    ) -> int:
+        """The height of the smallest subtree whose own quota holds the request without the targets."""
+        if not targets:
+            return incoming.queue.node.borrow_level(fr, amount).height
+        with self._cluster.trial():
+            for target in targets:
+                self._cluster.quota.remove_usage(target.holder.cluster_queue, target.holder.usage)
+            return incoming.queue.node.borrow_level(fr, amount).height
+
+    def targets_in(
+        self, incoming: Incoming, frs: tuple[FlavorResource, ...], room: NeededCapacity, now_s: float
+    ) -> tuple[Target, ...]:
+        if not frs:
+            return ()
+        search = self._search(incoming, frs, now_s)
+        config = self._cluster.config
+        fair = config.fair_sharing
+        found = Classical(search, room).targets() if fair is None else Fair(search, room, fair).targets()
+        if not found and config.extensions.minimum_runtime is not None:
+            self._note_protection(search)
+        return found
+
+
+class Oracle:
+    """What the flavor assigner asks before it settles on a flavor (Kueue: PreemptionOracle.SimulatePreemption)."""
+
+    def __init__(self, preemption: Preemption) -> None:
+        self._preemption = preemption
+        self.now_s = 0.0
+        """The time of the scheduling cycle; the engine sets it before each cycle."""
+
+    @property
+    def is_monotonic(self) -> bool:
+        """Whether an amount for which no workload can be evicted implies the same for every larger amount.
+
+        Classical preemption: a larger request has fewer advantages and so no more candidates, and fits no sooner. With
+        fair sharing it changes the preemptor's share, and with that the workloads that may be evicted.
+        """
+        return self._preemption.is_classical
+
+    def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
+        """What preemption could do for this flavor-resource alone, and the borrow level it would leave."""
+        targets = self._preemption.targets_alone(incoming, fr, amount, self.now_s)
+        level = self._preemption.borrow_level_without(targets, incoming, fr, amount)
+        if not targets:
+            return Possibility.NO_CANDIDATES, level
+        own = any(target.holder.cluster_queue == incoming.queue.name for target in targets)
+        return Possibility.PREEMPT if own else Possibility.RECLAIM, level

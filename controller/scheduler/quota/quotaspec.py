@@ -1,0 +1,57 @@
+"""Makes the quota node's spec of a ClusterQueue or Cohort object."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from controller.objects.quantity import Quantity
+from controller.objects.queues import ClusterQueue, Cohort, FairSharing, ResourceGroup
+from controller.scheduler.model.podrequests import amount_of
+from controller.scheduler.model.resources import Amount, CohortName, FlavorName, FlavorResource, ResourceName
+from controller.scheduler.quota.cells import NO_QUOTA, Quota
+from controller.scheduler.quota.quotanode import QuotaNodeSpec
+
+
+def cluster_queue_spec(cluster_queue: ClusterQueue) -> QuotaNodeSpec:
+    """The spec of a ClusterQueue's node. Without a cohort there is no parent, and no weight means 1. A resource that
+    the group covers and a flavor leaves out has a quota of 0 there: the API refuses such an object, but a file may
+    still hold one.
+    """
+    spec = cluster_queue.spec
+    said = _spec(spec.cohort_name, spec.resource_groups, spec.fair_sharing)
+    covered = {
+        FlavorResource(FlavorName(flavor.name), ResourceName(name)): NO_QUOTA
+        for group in spec.resource_groups
+        for flavor in group.flavors
+        for name in group.covered_resources
+    }
+    if covered.keys() <= said.quotas.keys():
+        return said
+    return msgspec.structs.replace(said, quotas={**covered, **said.quotas})
+
+
+def cohort_spec(cohort: Cohort) -> QuotaNodeSpec:
+    spec = cohort.spec
+    return _spec(spec.parent_name, spec.resource_groups, spec.fair_sharing)
+
+
+def _spec(parent: str, groups: Iterable[ResourceGroup], fair_sharing: FairSharing | None) -> QuotaNodeSpec:
+    weight = fair_sharing.weight if fair_sharing is not None else None
+    return QuotaNodeSpec(
+        parent=CohortName(parent) if parent else None,
+        quotas={
+            FlavorResource(FlavorName(flavor.name), ResourceName(resource.name)): Quota(
+                nominal=amount_of(resource.name, resource.nominal_quota),
+                borrowing_limit=_limit(resource.name, resource.borrowing_limit),
+                lending_limit=_limit(resource.name, resource.lending_limit),
+            )
+            for group in groups
+            for flavor in group.flavors
+            for resource in flavor.resources
+        },
+        weight=1.0 if weight is None else float(weight.fraction),
+    )
+
+
+def _limit(resource: str, limit: Quantity | None) -> Amount | None:
+    return None if limit is None else amount_of(resource, limit)

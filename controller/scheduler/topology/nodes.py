@@ -1,0 +1,226 @@
+"""Nodes as they are before any workload is placed: their labels, taints, and what foreign pods leave free.
+
+A node takes pods while it is Ready and schedulable. Free is its allocatable amount minus the requests of the pods that
+run on it and were not placed by this engine (DaemonSets, pods of other schedulers). Source: KEP-2724.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from controller.objects.alike import one_dict
+from controller.objects.core import Node, Pod, Taint
+from controller.objects.meta import is_true
+from controller.objects.placeencoding import HOSTNAME_LABEL
+from controller.objects.queues import ResourceFlavorSpec
+from controller.scheduler.model.nodesizes import too_large
+from controller.scheduler.model.podrequests import amounts, pod_requests, whole_amount
+from controller.scheduler.model.resources import Amount, ResourceName
+
+PODS: Final = ResourceName("pods")
+
+_TOPOLOGY_ANNOTATIONS: Final = (
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-unconstrained-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+)
+_WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
+_POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
+_TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class NodeFacts:
+    """One node as placement sees it. ``free`` may be negative where foreign pods take more than the node has.
+    ``excluded`` says why the node takes no pods at all; it is empty where the node takes pods.
+    """
+
+    __slots__ = ("excluded", "free", "labels", "name", "taints")
+
+    def __init__(
+        self, node: Node, foreign: Mapping[ResourceName, Amount], ceilings: Mapping[ResourceName, Amount]
+    ) -> None:
+        """``ceilings`` bound the allocatable amounts: a GPU that has just failed is still counted in
+        ``allocatable``.
+        """
+        self.name = node.metadata.name
+        self.labels: Mapping[str, str] = node.metadata.labels
+        self.taints: tuple[Taint, ...] = node.spec.taints
+        self.excluded = _excluded(node)
+        free = amounts(node.status.allocatable)
+        for name, amount in ceilings.items():
+            if free.get(name, 0) > amount:
+                free[name] = amount
+        for name, amount in foreign.items():
+            free[name] = free.get(name, 0) - amount
+        self.free: Mapping[ResourceName, Amount] = one_dict(free)
+
+    @property
+    def usable(self) -> bool:
+        return not self.excluded
+
+    def same_as(self, other: "NodeFacts") -> bool:
+        return (
+            self.excluded == other.excluded
+            and self.labels == other.labels
+            and self.taints == other.taints
+            and self.free == other.free
+        )
+
+
+def _excluded(node: Node) -> str:
+    if not is_true(node.status.conditions, "Ready"):
+        return "not ready"
+    return "cordoned" if node.spec.unschedulable else ""
+
+
+class NodeCache:
+    """Nodes and foreign pods, which may arrive in any order."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, NodeFacts] = {}
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, tuple[str, Mapping[ResourceName, Amount]]] = {}
+        self._foreign: dict[str, dict[ResourceName, Amount]] = {}
+        self._ceilings: dict[str, Mapping[ResourceName, Amount]] = {}
+
+    def set_node(self, node: Node) -> NodeFacts | None:
+        """Store a node. Returns its new facts; None where nothing changed that placement looks at."""
+        name = node.metadata.name
+        self._nodes[name] = node
+        return self._refresh(name)
+
+    def remove_node(self, name: str) -> NodeFacts | None:
+        self._nodes.pop(name, None)
+        return self.facts.pop(name, None)
+
+    def offers(self, name: str, resource: ResourceName) -> bool:
+        """Whether the node's own ``allocatable`` has some of the resource, whoever takes it."""
+        node = self._nodes.get(name)
+        amount = node.status.allocatable.get(resource) if node is not None else None
+        return amount is not None and amount.nanos > 0
+
+    def may_grow(self, resources: Iterable[ResourceName]) -> bool:
+        """Whether some node has capacity of one of the resources and takes no pods now, or has less of it allocatable
+        than its capacity.
+        """
+        asked = tuple(resources)
+        return any(
+            amount.nanos > 0 and (not node.takes_pods or _allocatable(node, name) < amount.nanos)
+            for node in self._nodes.values()
+            for name in asked
+            if (amount := node.status.capacity.get(name)) is not None
+        )
+
+    def too_large(
+        self, pod: Mapping[ResourceName, Amount], flavor: ResourceFlavorSpec
+    ) -> Mapping[ResourceName, Amount] | None:
+        """See ``Placement.too_large``."""
+        return too_large(pod, (node for node in self._nodes.values() if flavor.selects(node.metadata.labels)))
+
+    def set_pod(self, pod: Pod, *, placed: bool) -> tuple[str, ...]:
+        """Store a pod. Returns the nodes on which foreign pods now take other amounts. ``placed``: see
+        ``placed_here``.
+        """
+        key = pod.key
+        counted = self._pods.get(key)
+        now = _taken(pod, placed=placed)
+        if counted == now:
+            return ()
+        changed = []
+        if counted is not None:
+            changed.append(self._count(*counted, sign=-1))
+            del self._pods[key]
+        if now is not None:
+            changed.append(self._count(*now, sign=1))
+            self._pods[key] = now
+        return tuple(dict.fromkeys(changed))
+
+    def remove_pod(self, key: str) -> tuple[str, ...]:
+        counted = self._pods.pop(key, None)
+        return () if counted is None else (self._count(*counted, sign=-1),)
+
+    def set_ceilings(self, name: str, ceilings: Mapping[ResourceName, Amount]) -> None:
+        """Store how much of its resources the node's agent says it can give; empty where it says nothing. The caller
+        then calls ``refresh``.
+        """
+        if ceilings:
+            self._ceilings[name] = ceilings
+        else:
+            self._ceilings.pop(name, None)
+
+    def outside(self, name: str) -> Mapping[ResourceName, Amount]:
+        """What the node's foreign pods take."""
+        return self._foreign.get(name, {})
+
+    def refresh(self, name: str) -> NodeFacts | None:
+        """Recompute a node's facts after its foreign pods or ceilings changed. Returns the same as ``set_node``."""
+        return self._refresh(name) if name in self._nodes else None
+
+    def _count(self, node: str, taken: Mapping[ResourceName, Amount], *, sign: int) -> str:
+        sums = self._foreign.setdefault(node, {})
+        for name, amount in taken.items():
+            total = sums.get(name, 0) + sign * amount
+            if total:
+                sums[name] = total
+            else:
+                sums.pop(name, None)
+        if not sums:
+            del self._foreign[node]
+        return node
+
+    def _refresh(self, name: str) -> NodeFacts | None:
+        before = self.facts.get(name)
+        now = NodeFacts(self._nodes[name], self._foreign.get(name, {}), self._ceilings.get(name, {}))
+        if before is not None and before.same_as(now):
+            return None
+        self.facts[name] = now
+        return now
+
+
+def _allocatable(node: Node, resource: ResourceName) -> int:
+    """The allocatable amount in nanos; 0 where there is none."""
+    amount = node.status.allocatable.get(resource)
+    return 0 if amount is None else amount.nanos
+
+
+def _taken(pod: Pod, *, placed: bool) -> tuple[str, Mapping[ResourceName, Amount]] | None:
+    """The node of a foreign pod and what the pod takes there; None for a pod that takes nothing or was placed by the
+    engine.
+    """
+    node = pod.spec.node_name
+    if not node or placed or pod.status.phase in _OVER:
+        return None
+    taken = {name: whole_amount(name, nanos) for name, nanos in pod_requests(pod.spec).items()}
+    taken[PODS] = taken.get(PODS, 0) + 1
+    return node, taken
+
+
+def placed_here(pod: Pod, topologies: Iterable[tuple[str, ...]] = ()) -> bool:
+    """Whether the pod belongs to a workload whose places are counted by its topology assignment.
+
+    A queue's pod that asks for no topology was placed if it was sent to a node, or to a domain of one of
+    ``topologies``: the levels of those topologies that end above the nodes. Otherwise quota alone admitted it, and it
+    runs where the scheduler put it.
+    """
+    if asks_for_topology(pod):
+        return True
+    if any(gate.name == _TOPOLOGY_GATE for gate in pod.spec.scheduling_gates):
+        return True
+    sent = pod.spec.node_selector
+    if not sent or not of_queue(pod):
+        return False
+    return HOSTNAME_LABEL in sent or any(all(level in sent for level in levels) for levels in topologies)
+
+
+def asks_for_topology(pod: Pod) -> bool:
+    """Whether the pod's annotations ask for a topology. A start adds such an annotation where places were given
+    unasked.
+    """
+    return any(name in pod.metadata.annotations for name in _TOPOLOGY_ANNOTATIONS)
+
+
+def of_queue(pod: Pod) -> bool:
+    """Whether the pod belongs to a workload, by its annotation and label."""
+    return _WORKLOAD_ANNOTATION in pod.metadata.annotations and _POD_SET_LABEL in pod.metadata.labels

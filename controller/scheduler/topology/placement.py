@@ -1,0 +1,600 @@
+"""The placement port on real topologies: one tree for each flavor that names a topology, updated node by node."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from controller.objects.core import Node, Pod
+from controller.objects.decode import GpuNode
+from controller.objects.meta import KubernetesObject
+from controller.objects.placeencoding import HOSTNAME_LABEL
+from controller.objects.queues import ResourceFlavor, Topology
+from controller.scheduler.devices.cache import DeviceCache, HeldPlace
+from controller.scheduler.devices.grants import NOBODY, Drift, GrantOwner
+from controller.scheduler.devices.supply import Makeable, could_be_made
+from controller.scheduler.dra.allocation.planned import claim_plan
+from controller.scheduler.dra.allocation.rooms import ClaimRooms
+from controller.scheduler.model.deviceclaims import ClaimNames
+from controller.scheduler.model.gates import FeatureGates
+from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
+from controller.scheduler.model.undo import UndoLog
+from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.ask import PodSetAsk, each_of
+from controller.scheduler.topology.elastic import resize
+from controller.scheduler.topology.finder import Finder
+from controller.scheduler.topology.fullnodes import FullNodes, FullNodesReader, Refusal
+from controller.scheduler.topology.gangdomains import Room, joined_by_claims, placed_within
+from controller.scheduler.topology.measures import Spread, spreads
+from controller.scheduler.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
+from controller.scheduler.topology.port import NoPlacement, Placed, PlacementRequest, no_topology
+from controller.scheduler.topology.replacement import replace
+from controller.scheduler.topology.shortages import lacks_nodes
+from controller.scheduler.topology.tree import Tree
+from controller.scheduler.topology.usage import DomainTotals, UsageSums
+from inventory.api.claimplan import ClaimPlan
+from inventory.api.names import ALL_NODES
+
+PlacedTogether = list[PlacementRequest]
+
+_LEADER_AND_WORKERS: Final = 2
+
+_ASSUMED: Final = WorkloadKey("")
+"""Owner of what is charged only while a question is answered."""
+
+
+class Topologies:
+    """The trees of all flavors. Flavors, topologies and nodes may arrive in any order; usage outlives all of them."""
+
+    def __init__(
+        self,
+        undo: UndoLog,
+        gates: FeatureGates,
+        *,
+        held: Callable[[], Iterable[HeldPlace]] = tuple,
+        packs: bool = False,
+        claims: bool = False,
+        own_places: bool = False,
+    ) -> None:
+        """``held`` returns all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together.
+        ``claims``: ResourceClaims are counted. ``own_places``: a leader's own node rules are looked at.
+        """
+        shared = gates.on("TASHandleOverlappingFlavors")
+        self._undo = undo
+        self._gates = gates
+        self._flavors: dict[FlavorName, ResourceFlavor] = {}
+        self._topologies: dict[str, Topology] = {}
+        self._nodes = NodeCache()
+        self.may_grow, self.too_large = self._nodes.may_grow, self._nodes.too_large
+        self._above: tuple[tuple[str, ...], ...] = ()
+        """The levels of each topology that ends above the nodes."""
+        self._sent: dict[str, Pod] = {}
+        """Queues' pods that were sent to a domain above the nodes: ``_above`` decides whether each was placed here."""
+        self._used, self._assumed = UsageSums(shared=shared), UsageSums(shared=shared)
+        self._finders: dict[FlavorName, Finder] = {}
+        self._shared = shared
+        self._packs = packs
+        self._own_places = own_places
+        self.devices = DeviceCache(undo, held, self._touch)
+        self._full_nodes = FullNodesReader(held, self._nodes.outside)
+        self.claims = ClaimRooms(undo, self.devices.pods, held, self._touch, self._nodes.offers) if claims else None
+
+    # -- objects -----------------------------------------------------------------------------------------------------
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None:
+        name = FlavorName(flavor.metadata.name)
+        known = self._flavors.get(name)
+        self._flavors[name] = flavor
+        if known is None or known.spec != flavor.spec:
+            self._grow(name)
+
+    def remove_flavor(self, name: FlavorName) -> None:
+        self._flavors.pop(name, None)
+        self._fell(name)
+
+    def set_topology(self, topology: Topology) -> None:
+        known = self._topologies.get(topology.metadata.name)
+        self._topologies[topology.metadata.name] = topology
+        if known is None or known.spec != topology.spec:
+            self._judge_pods()
+            self._regrow(topology.metadata.name)
+
+    def remove_topology(self, name: str) -> None:
+        self._topologies.pop(name, None)
+        self._judge_pods()
+        self._regrow(name)
+
+    def set_node(self, node: Node) -> frozenset[FlavorName]:
+        name, labels = node.metadata.name, node.metadata.labels
+        by_claim = self._by_claim(name)
+        facts = self._nodes.set_node(node)
+        self._set_host(name, labels.get(HOSTNAME_LABEL), labels)
+        told = self._told(name, facts) if facts is not None else frozenset[FlavorName]()
+        return told if self._by_claim(name) == by_claim else told | self._claims_told(name)
+
+    def remove_node(self, name: str) -> frozenset[FlavorName]:
+        self._set_host(name, None, {})
+        by_claim = self._by_claim(name)
+        told = self._told(name, None) if self._nodes.remove_node(name) is not None else frozenset[FlavorName]()
+        return told if self._by_claim(name) == by_claim else told | self._claims_told(name)
+
+    def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
+        placed = placed_here(pod, self._above)
+        if of_queue(pod) and pod.spec.node_selector and HOSTNAME_LABEL not in pod.spec.node_selector:
+            self._sent[pod.key] = pod
+        else:
+            self._sent.pop(pod.key, None)
+        held = self._told_pod(pod.key, pod if placed else None)
+        return held | self._refresh(self._nodes.set_pod(pod, placed=placed))
+
+    def remove_pod(self, key: str) -> frozenset[FlavorName]:
+        self._sent.pop(key, None)
+        return self._told_pod(key, None) | self._refresh(self._nodes.remove_pod(key))
+
+    def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
+        name = gpu_node.metadata.name
+        if not self.devices.set_gpu_node(gpu_node):
+            return frozenset()
+        self._nodes.set_ceilings(name, self.devices.nodes[name].board.ceilings)
+        return self._refresh((name,)) | self._touch((name,))
+
+    def remove_gpu_node(self, name: str) -> frozenset[FlavorName]:
+        known = self.devices.remove_gpu_node(name)
+        self._nodes.set_ceilings(name, {})
+        return self._refresh((name,)) | (self._touch((name,)) if known else frozenset())
+
+    def set_claim_object(self, given: KubernetesObject) -> frozenset[FlavorName]:
+        return self._touch(self.claims.put(given)) if self.claims is not None else frozenset()
+
+    def remove_claim_object(self, kind: type[KubernetesObject], namespace: str, name: str) -> frozenset[FlavorName]:
+        return self._touch(self.claims.drop(kind, namespace, name)) if self.claims is not None else frozenset()
+
+    def uncounted_claims(self, names: ClaimNames) -> Mapping[tuple[bool, str], str]:
+        return {} if self.claims is None else self.claims.asks.problems(names)
+
+    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
+        return self.devices.plan(GrantOwner(owner, pod_set), node)
+
+    def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:
+        return {} if self.claims is None else claim_plan(self.claims.plan(GrantOwner(owner, pod_set)))
+
+    def begin(self, now_s: float, *, anew: bool = False) -> None:
+        self.devices.begin(now_s, anew=anew)
+
+    def follow(self, now_s: float) -> None:
+        self.devices.follow(now_s)
+
+    @property
+    def is_behind(self) -> bool:
+        return self.devices.is_behind
+
+    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+        finder = self._finders.get(flavor)
+        if finder is None or not finder.tree.by_host:
+            return
+        tree = finder.tree
+        for leaf in tree.at_level[-1]:
+            for node in tree.nodes[leaf].values():
+                used = tree.used[leaf]
+                by_claim = self.claims.free(node.name) if self.claims is not None else {}
+                amounts = {name: node.free.get(name, 0) - used.get(name, 0) for name in {*node.free, *used}}
+                yield node, amounts | by_claim
+
+    def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
+        if not self.devices.nodes:
+            return ()
+        trees = {name: finder.tree for name, finder in self._finders.items()}
+        return tuple(spreads(trees, self.devices, empty=empty))
+
+    def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:
+        """The domains above a node, by level, in the first of these flavors whose tree has the node."""
+        for flavor in flavors:
+            tree = self.tree(flavor)
+            leaf = tree.leaf((host,)) if tree is not None and tree.by_host else None
+            if tree is not None and leaf is not None:
+                return dict(zip(tree.levels[:-1], tree.path[leaf], strict=False))
+        return {}
+
+    def labels_of(self, node: str) -> Mapping[str, str]:
+        facts = self._nodes.facts.get(node)
+        return {} if facts is None else facts.labels
+
+    def lacks_nodes(self, flavor: FlavorName) -> str:
+        known, tree = self._flavors.get(flavor), self.tree(flavor)
+        return lacks_nodes(known.spec, self._nodes.facts.values(), tree) if known is not None else ""
+
+    def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
+        return tuple(self.devices.drifts(owner))
+
+    def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:
+        return could_be_made(self.devices, resource)
+
+    def tree(self, flavor: FlavorName) -> Tree | None:
+        """A flavor's tree, for reading; None where the flavor names no topology, or the topology does not exist."""
+        finder = self._finders.get(flavor)
+        return None if finder is None else finder.tree
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
+        return flavor.spec.topology_name is not None and (implied or asked.placed)
+
+    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+        if not asked.placed:
+            return None
+        if flavor.spec.topology_name is None:
+            if asked.bound:
+                return (
+                    f"flavor {flavor.metadata.name} names no topology and the gang asks for one domain of {asked.bound}"
+                )
+            return no_topology(flavor, "a topology" if asked.level else asked.wish)
+        finder = self._finders.get(FlavorName(flavor.metadata.name))
+        if finder is None:
+            return f"flavor {flavor.metadata.name} names the topology {flavor.spec.topology_name}, which is not there"
+        if asked.devices and not finder.tree.by_host:
+            return f"topology {flavor.spec.topology_name} ends above the nodes, and the pod set asks for {asked.wish}"
+        missing = asked.unknown_level(finder.tree.levels, self._gates)
+        return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
+
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
+        """Places pod sets in their order, each beside those before it; those of one group together.
+
+        A ResourceClaim gets its devices where the first pod set that has it goes. If the other pod sets of the claim
+        find no room there, all nodes are tried for all of them.
+        """
+        found = self._place_bounded(requests, on_empty=on_empty)
+        if isinstance(found, Placed):
+            return found
+        if self.claims is None or any(each.lost is not None or each.previous is not None for each in requests):
+            return found
+        joined, following = joined_by_claims(requests, self.claims.open_claims)
+        if not joined or found.pod_set in joined.keys() - following:
+            return found
+        bounded = [joined.get(request.pod_set.name, request) for request in requests]
+        together = self._place_bounded(bounded, on_empty=on_empty)
+        return together if isinstance(together, Placed) or found.pod_set in following else found
+
+    def _place_bounded(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
+        if any(request.within for request in requests):
+            return placed_within(
+                requests,
+                lambda request: self._rooms(request, on_empty=on_empty),
+                lambda bounded: self._place_all(bounded, on_empty=on_empty),
+            )
+        return self._place_all(requests, on_empty=on_empty)
+
+    def _rooms(self, request: PlacementRequest, *, on_empty: bool) -> Sequence[Room]:
+        """Nodes with room; all where a topology ends above the nodes, or the running pods have their room already."""
+        finder = self._finders.get(request.flavor)
+        known = finder.rooms(request, empty=on_empty) if finder is not None and request.previous is None else None
+        if known is not None:
+            return known
+        return [(facts, request.count) for facts in self._nodes.facts.values() if not facts.excluded]
+
+    def _place_all(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
+        sums = self._assumed if on_empty else self._used
+        charged: list[HeldPlace] = []
+        placed: dict[str, TopologyUsage] = {}
+        moved: dict[str, TopologyUsage] = {}
+        groups = list(_groups(requests))
+        try:
+            for at, group in enumerate(groups):
+                found = self._place(group, on_empty=on_empty)
+                if isinstance(found, NoPlacement):
+                    return found
+                for name, whole, new in found:
+                    placed[name], moved[name] = whole, new
+                if at < len(groups) - 1:
+                    for _, _, new in found:
+                        owner = GrantOwner(_ASSUMED, str(len(charged)))
+                        sums.change(group[0].flavor, new, 1)
+                        self.devices.add(new, owner, assumed=True, empty=on_empty)
+                        if self.claims is not None:
+                            self.claims.add(new, owner, assumed=True, empty=on_empty)
+                        charged.append((group[0].flavor, new, owner))
+        finally:
+            for flavor, usage, owner in charged:
+                sums.change(flavor, usage, -1)
+                self.devices.remove(usage, owner, assumed=True)
+                if self.claims is not None:
+                    self.claims.remove(usage, owner, assumed=True)
+        return Placed(placed, moved)
+
+    def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:
+        finder = self._finders.get(refusal.flavor)
+        return None if finder is None else finder.full_nodes(refusal, self._full_nodes, now_s)
+
+    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+        return self.question(requests)()
+
+    def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
+        groups = list(_groups(requests))
+        finder = self._finders.get(groups[0][0].flavor) if groups else None
+        first = requests[0] if requests else None
+        simple = first is not None and first.lost is None and first.previous is None and not first.within
+        if simple and len(requests) > 1:
+            simple = _no_group(groups[0]) is None and all(request.count for request in requests)
+        if len(groups) == 1 and finder is not None and simple:
+            return finder.question(*_roles(groups[0]))
+        return lambda: isinstance(self.place(requests, on_empty=False), Placed)
+
+    def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        wanted: dict[tuple[FlavorName, int], DomainTotals] = {}
+        for flavor, usage in places:
+            finder = self._finders.get(flavor)
+            if finder is None:
+                return False
+            each = each_of(usage.single_pod)
+            for values, pods in usage.domains:
+                leaf = finder.tree.leaf(values)
+                if leaf is None:
+                    return False
+                sums = wanted.setdefault((flavor, leaf), {})
+                for name, amount in finder.tree.served(leaf, each, None)[0]:
+                    sums[name] = sums.get(name, 0) + amount * pods
+        if not all(self._free(*where, sums) for where, sums in wanted.items()):
+            return False
+        if not all(usage.devices is None for _, usage in places) and not self._devices_fit(places):
+            return False
+        return self._claims_fit([place for place in places if self._has_claims(place[1])])
+
+    def _devices_fit(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        owners = [(usage, GrantOwner(_ASSUMED, str(at))) for at, (_, usage) in enumerate(places)]
+        try:
+            for usage, owner in owners:
+                self.devices.add(usage, owner, assumed=True)
+            return all(self.devices.complete(usage, owner) for usage, owner in owners)
+        finally:
+            for usage, owner in owners:
+                self.devices.remove(usage, owner, assumed=True)
+
+    def _claims_fit(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        claims = self.claims
+        if claims is None or not places:
+            return True
+        owners = [(usage, GrantOwner(_ASSUMED, str(at))) for at, (_, usage) in enumerate(places)]
+        try:
+            for usage, owner in owners:
+                claims.add(usage, owner, assumed=True)
+            return all(claims.complete(usage, owner) for usage, owner in owners)
+        finally:
+            for usage, owner in reversed(owners):
+                claims.remove(usage, owner, assumed=True)
+
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
+        self._used.change(flavor, usage, 1)
+        self._undo.record(self._used.change, flavor, usage, -1)
+        if self.devices.nodes:
+            self.devices.add(usage, owner)
+            self._touch_beside(usage)
+        if self.claims is not None and self.claims.concerns(usage):
+            self.claims.add(usage, owner)
+            self._touch_beside(usage)
+
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
+        self._used.change(flavor, usage, -1)
+        self._undo.record(self._used.change, flavor, usage, 1)
+        if self.devices.nodes:
+            self.devices.remove(usage, owner)
+            self._touch_beside(usage)
+        if self.claims is not None and self.claims.concerns(usage):
+            self.claims.remove(usage, owner)
+            self._touch_beside(usage)
+
+    def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
+        """Recompute everything. ``held`` is the usage of all that hold quota. AssertionError for a difference."""
+        fresh = UsageSums(shared=self._gates.on("TASHandleOverlappingFlavors"))
+        for flavor, usage in held:
+            fresh.change(flavor, usage, 1)
+        if fresh.totals() != self._used.totals():
+            raise AssertionError(f"topology usage: kept {self._used.totals()}, held {fresh.totals()}")
+        if self._assumed.totals():
+            raise AssertionError(f"usage was assumed and not taken back: {self._assumed.totals()}")
+        self.devices.validate()
+        if self.claims is not None:
+            self.claims.validate()
+        self.validate_trees()
+
+    def validate_trees(self) -> None:
+        for finder in self._finders.values():
+            finder.validate()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _place(
+        self, group: PlacedTogether, *, on_empty: bool
+    ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NoPlacement:
+        """Name, whole assignment, and the part of the assignment that is new, for each pod set of the group."""
+        finder = self._finders.get(group[0].flavor)
+        if finder is None:
+            return NoPlacement(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
+        problem = _no_group(group)
+        if problem is not None:
+            return NoPlacement(group[0].pod_set.name, problem)
+        if any(request.lost is not None for request in group):
+            return self._replace(finder, group)
+        workers, leader = _roles(group)
+        if leader is not None and not leader.count:
+            # The leader has finished: only the workers are placed.
+            found = finder.find(workers, None, empty=on_empty)
+            if isinstance(found, str):
+                return NoPlacement(workers.pod_set.name, found, finder.refusal(workers, None, empty=on_empty))
+            none = TopologyUsage(levels=finder.tree.shown_levels, domains=(), single_pod=leader.single_pod)
+            whole = found[workers.pod_set.name]
+            return [(workers.pod_set.name, whole, whole), (leader.pod_set.name, none, none)]
+        if workers.previous is not None and self._gates.on("ElasticJobsViaWorkloadSlicesWithTAS"):
+            sums, flavor = (self._assumed if on_empty else self._used), workers.flavor
+            resized = resize(
+                finder, workers, leader, lambda usage, sign: sums.change(flavor, usage, sign), empty=on_empty
+            )
+            if isinstance(resized, str):
+                return NoPlacement(group[0].pod_set.name, resized)
+            if resized is not None:
+                return [(placed.name, placed.whole, placed.whole) for placed in resized]
+        found = finder.find(workers, leader, empty=on_empty)
+        if isinstance(found, str):
+            return NoPlacement(group[0].pod_set.name, found, finder.refusal(workers, leader, empty=on_empty))
+        return [(name, usage, usage) for name, usage in found.items()]
+
+    def _replace(
+        self, finder: Finder, group: PlacedTogether
+    ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NoPlacement:
+        """Places the lost pods of each pod set by itself: only what was lost moves."""
+        if len(group) > 1 and all(map(_is_lost, group)):
+            found = finder.find(*_roles(group), empty=False)
+            if isinstance(found, str):
+                return NoPlacement(group[0].pod_set.name, found)
+            return [(name, usage, usage) for name, usage in found.items()]
+        made: list[tuple[str, TopologyUsage, TopologyUsage]] = []
+        try:
+            for request in group:
+                if request.previous is None or request.lost is None:
+                    continue
+                if request.stays:
+                    nothing = msgspec.structs.replace(request.previous, domains=())
+                    made.append((request.pod_set.name, request.previous, nothing))
+                    continue
+                outcome = replace(finder, request, request.previous, request.lost)
+                if isinstance(outcome, str):
+                    return NoPlacement(request.pod_set.name, outcome)
+                self._used.change(request.flavor, outcome.moved, 1)
+                made.append((request.pod_set.name, outcome.whole, outcome.moved))
+        finally:
+            for _, _, moved in made:
+                self._used.change(group[0].flavor, moved, -1)
+        return made
+
+    def _free(self, flavor: FlavorName, leaf: int, wanted: DomainTotals) -> bool:
+        tree = self._finders[flavor].tree
+        free, used = tree.free[leaf], tree.used[leaf]
+        return all(free.get(name, 0) - used.get(name, 0) >= amount for name, amount in wanted.items())
+
+    def _refresh(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
+        found: frozenset[FlavorName] = frozenset()
+        for name in nodes:
+            facts = self._nodes.refresh(name)
+            if facts is not None:
+                found |= self._told(name, facts)
+        return found
+
+    def _touch(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
+        """Marks nodes whose devices changed. Returns the flavors of these nodes."""
+        return frozenset(
+            flavor for name in nodes for flavor, finder in self._finders.items() if finder.tree.touch_node(name)
+        )
+
+    def _touch_beside(self, usage: TopologyUsage) -> None:
+        """Marks the usage's nodes in all trees: flavors share devices even where each counts its nodes for itself."""
+        if not self._shared:
+            names = [self.devices.pods.name(domain.values[-1]) for domain in usage.domains]
+            has_claims = self._has_claims(usage)
+            nodes = [name for name in names if has_claims or name in self.devices.nodes]
+            self._touch(nodes)
+            if nodes:
+                self._undo.record(self._touch, nodes)
+
+    def _has_claims(self, usage: TopologyUsage) -> bool:
+        return self.claims is not None and self.claims.concerns(usage)
+
+    def _by_claim(self, name: str) -> frozenset[str]:
+        """The extended resources that pods on this node get through ResourceClaims."""
+        known: Mapping[str, str] = self.claims.asks.extended if self.claims is not None else {}
+        return frozenset(resource for resource in known if not self._nodes.offers(name, ResourceName(resource)))
+
+    def _claims_told(self, name: str) -> frozenset[FlavorName]:
+        if self.claims is not None:
+            self.claims.pods_changed((name,))
+        return self._touch((name,))
+
+    def _set_host(self, name: str, label: str | None, labels: Mapping[str, str]) -> None:
+        if self.devices.set_host(name, label, labels) and self.claims is not None:
+            self.claims.hosts_changed()
+
+    def _told_pod(self, key: str, pod: Pod | None) -> frozenset[FlavorName]:
+        """Store a pod that was placed here; ``pod`` is None for any other pod, and for one that is gone."""
+        pods, claims = self.devices.pods, self.claims
+        before, over = pods.get(key), pods.is_over(key)
+        nodes = self.devices.remove_pod(key) if pod is None else self.devices.set_pod(pod)
+        now = pods.get(key)
+        if claims is not None and (before, over) != (now, pods.is_over(key)):
+            there = [pods.name(facts.node) for facts in (before, now) if facts is not None]
+            nodes = (*nodes, *claims.pods_changed(dict.fromkeys((*there, *claims.nodes_of(key)))))
+        return self._touch(nodes)
+
+    def _told(self, name: str, facts: NodeFacts | None) -> frozenset[FlavorName]:
+        return frozenset([flavor for flavor, finder in self._finders.items() if finder.tree.set_node(name, facts)])
+
+    def _judge_pods(self) -> None:
+        """Judges pods anew when a topology that ends above the nodes came or went: it decides which were placed."""
+        every = (tuple(level.node_label for level in each.spec.levels) for each in self._topologies.values())
+        above = tuple(sorted({levels for levels in every if levels and levels[-1] != HOSTNAME_LABEL}))
+        if above != self._above:
+            self._above = above
+            for pod in tuple(self._sent.values()):
+                self.set_pod(pod)
+
+    def _regrow(self, topology: str) -> None:
+        for name, flavor in self._flavors.items():
+            if flavor.spec.topology_name == topology:
+                self._grow(name)
+
+    def _grow(self, name: FlavorName) -> None:
+        self._fell(name)
+        spec = self._flavors[name].spec
+        topology = self._topologies.get(spec.topology_name) if spec.topology_name is not None else None
+        if topology is None or not topology.spec.levels:
+            return
+        levels = [level.node_label for level in topology.spec.levels]
+        tree = Tree(
+            name,
+            topology.metadata.name,
+            levels,
+            spec.node_labels,
+            spec.tolerations,
+            self._used,
+            self._assumed,
+            takes_all=topology.metadata.name == ALL_NODES,
+        )
+        tree.devices, tree.claims, tree.packs = self.devices, self.claims, self._packs
+        for node, facts in self._nodes.facts.items():
+            tree.set_node(node, facts)
+        self._finders[name] = Finder(tree, self._gates, own_places=self._own_places)
+
+    def _fell(self, name: FlavorName) -> None:
+        finder = self._finders.pop(name, None)
+        if finder is not None:
+            finder.tree.close()
+
+
+def _groups(requests: Sequence[PlacementRequest]) -> Iterator[PlacedTogether]:
+    """The requests by flavor and pod set group, in the order of each group's first request."""
+    found: dict[object, PlacedTogether] = {}
+    for at, request in enumerate(requests):
+        name = request.asked.group
+        found.setdefault((request.flavor, at if name is None else name), []).append(request)
+    yield from found.values()
+
+
+def _is_lost(request: PlacementRequest) -> bool:
+    """Whether no pod of the request's group still runs: the group is then placed as if it were new."""
+    stays = request.previous is None or any(domain.values[-1] != request.lost for domain in request.previous.domains)
+    return not (stays or request.stays or request.beside)
+
+
+def _no_group(group: PlacedTogether) -> str | None:
+    """Why pod sets are no valid group, else None. A group is a leader and its workers; others must not run unplaced."""
+    if len(group) == 1:
+        return None
+    counts = [request.count for request in group]
+    if len(group) == _LEADER_AND_WORKERS and min(counts) <= 1:
+        return None
+    listed = " and ".join(str(count) for count in counts)
+    return f"a pod set group is two pod sets, one of them with one pod: found {len(group)} with {listed} pods"
+
+
+def _roles(group: PlacedTogether) -> tuple[PlacementRequest, PlacementRequest | None]:
+    """The workers and their leader. The smaller of two pod sets leads; of equals the second one does."""
+    if len(group) == 1:
+        return group[0], None
+    first, second = group[0], group[1]
+    return (second, first) if second.count > first.count else (first, second)

@@ -1,0 +1,344 @@
+"""The placement port: where the pods of an assignment would run, and whether the room there is free.
+
+The engine asks it in nomination, in every fit check of preemption, and when it charges and undoes. ``Everywhere``
+answers for a cluster whose flavors name no topology: there quota alone decides.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from controller.objects.core import Node, Pod
+from controller.objects.decode import GpuNode
+from controller.objects.meta import KubernetesObject
+from controller.objects.placeencoding import Domain
+from controller.objects.queues import ResourceFlavor, ResourceFlavorSpec, Topology
+from controller.objects.workload import PodSet
+from controller.scheduler.devices.grants import NOBODY, Drift, GrantOwner
+from controller.scheduler.devices.supply import Makeable
+from controller.scheduler.model.deviceclaims import ClaimKey, ClaimNames
+from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
+from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.ask import PodSetAsk
+from controller.scheduler.topology.fullnodes import FullNodes, Refusal
+from controller.scheduler.topology.measures import Spread
+from controller.scheduler.topology.nodes import NodeFacts
+from inventory.api.claimplan import ClaimPlan
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that a subgroup of a gang (``group``; empty for the whole gang) goes into one domain of ``level``; if not
+    ``required``, only where that is possible. ``exclusive``: no other subgroup of the gang is in that domain.
+    ``claims``: for a bound that comes from shared ResourceClaims instead of a subgroup, their keys.
+    """
+
+    group: str
+    level: str
+    required: bool
+    exclusive: bool = False
+    claims: tuple[ClaimKey, ...] = ()
+
+
+class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod set that must be placed on the nodes of one flavor. ``single_pod`` is the whole request of one pod.
+    ``asked`` is the topology request to satisfy: the one of ``pod_set``, except where only some of its pods are placed
+    anew.
+    """
+
+    pod_set: PodSet
+    asked: PodSetAsk
+    count: int
+    flavor: FlavorName
+    single_pod: Mapping[ResourceName, Amount]
+    implied: bool = False
+    """The pod set asks for no topology, and its queue has only flavors with one: any domain will do."""
+    previous: TopologyUsage | None = None
+    """The current assignment, when only lost pods are to be replaced or an elastic workload is resized."""
+    lost: str | None = None
+    """The node whose pods are to be placed anew."""
+    beside: tuple[Domain, ...] = ()
+    """The places that the rest of the pod set group keeps in the meantime."""
+    stays: bool = False
+    """The pods cannot run elsewhere: they keep their places whatever was lost."""
+    claims: ClaimNames | None = None
+    """The names of each pod's ResourceClaims."""
+    within: tuple[Bound, ...] = ()
+    """The bounds that the pod set shares with other pod sets of its gang, the outermost first."""
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """The assignments by pod set name. ``moved``: the part of each that the pod set does not hold yet."""
+
+    topologies: Mapping[str, TopologyUsage]
+    moved: Mapping[str, TopologyUsage] = {}
+
+
+class NoPlacement(msgspec.Struct, frozen=True):
+    """The pod set that found no room. ``problem`` says what was looked for, what is free and how large the largest free
+    block is.
+    """
+
+    pod_set: str
+    problem: str
+    refusal: Refusal | None = None
+    """The refused ask, from which ``full_nodes`` finds who holds the nodes."""
+
+
+class Placement(Protocol):
+    """What the engine asks of placement. Changes by ``add`` and ``remove`` are noted in the engine's undo log, so quota
+    and topology are undone together. Changes by the cluster's objects are not noted: they happen outside of trials.
+    """
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None: ...
+
+    def remove_flavor(self, name: FlavorName) -> None: ...
+
+    def set_topology(self, topology: Topology) -> None: ...
+
+    def remove_topology(self, name: str) -> None: ...
+
+    def set_node(self, node: Node) -> frozenset[FlavorName]:
+        """Store a node. Returns the flavors whose nodes now offer something else, as the next three methods do."""
+
+    def remove_node(self, name: str) -> frozenset[FlavorName]: ...
+
+    def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
+        """Store a pod. A pod that runs on a node without having been placed here takes room there."""
+
+    def remove_pod(self, key: str) -> frozenset[FlavorName]: ...
+
+    def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:
+        """Store what the node's agent reports: its GPUs and who holds them."""
+
+    def remove_gpu_node(self, name: str) -> frozenset[FlavorName]: ...
+
+    def set_claim_object(self, given: KubernetesObject) -> frozenset[FlavorName]:
+        """Store an object about ResourceClaims: what drivers publish, what pods ask, or what claims were allocated."""
+
+    def remove_claim_object(self, kind: type[KubernetesObject], namespace: str, name: str) -> frozenset[FlavorName]: ...
+
+    def uncounted_claims(self, names: ClaimNames) -> Mapping[tuple[bool, str], str]:
+        """Why each of these ResourceClaims cannot be counted, by (whether it is a template, ``namespace/name``); the
+        others are left out.
+        """
+
+    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
+        """GPU UUIDs for each pod of the set that was given devices on the node."""
+
+    def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:
+        """The devices that are planned for the pod set's ResourceClaims."""
+
+    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
+        """Whether the pod set must be placed when it gets this flavor. ``implied``: its queue has only flavors with a
+        topology.
+        """
+
+    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+        """Why this flavor can never take the pod set (it asks for a level that the topology lacks, ...), else None."""
+
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
+        """Find places for all requests, or for none. ``on_empty``: as if nothing that may be preempted were running."""
+
+    def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:
+        """The holders of the nodes without room; only outside of trials. None where the flavor's topology has changed
+        since.
+        """
+
+    def may_grow(self, resources: Iterable[ResourceName]) -> bool:
+        """Whether nodes that take no pods now, or devices that are out of service, could add to these resources."""
+
+    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+        """Whether ``place`` would find places now; cheaper than finding them."""
+
+    def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
+        """A function that answers ``has_room`` for these requests, to be called many times while the cluster's objects
+        stay as they are.
+        """
+
+    def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
+        """Whether all these places are free at once."""
+
+    def begin(self, now_s: float, *, anew: bool = False) -> None:
+        """Bring the state up to date before a decision; only outside of trials. ``anew``: also what decays slowly."""
+
+    def follow(self, now_s: float) -> None:
+        """Bring the state up to date from time to time; called instead of ``begin`` while nothing is decided yet."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether ``begin`` would change what is free."""
+
+    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+        """The flavor's nodes that take pods, each with its free amounts; none where the topology ends above
+        the nodes.
+        """
+
+    def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
+        """How much of each flavor's free devices can be used. ``empty``: as if nothing that was placed here were
+        running.
+        """
+
+    def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:
+        """The domains above a node, by level, in the first of these flavors whose tree has the node."""
+
+    def labels_of(self, node: str) -> Mapping[str, str]:
+        """The labels of a node; empty for an unknown one."""
+
+    def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
+        """The workload's pods that hold other devices than they were assigned."""
+
+    def lacks_nodes(self, flavor: FlavorName) -> str:
+        """A sentence that no node has the labels by which the flavor selects nodes; empty where one has, and where no
+        node is known at all.
+        """
+
+    def too_large(
+        self, pod: Mapping[ResourceName, Amount], flavor: ResourceFlavorSpec
+    ) -> Mapping[ResourceName, Amount] | None:
+        """None where some node that the flavor selects would take this request of one pod if nothing ran there and all
+        of its devices were in service, and where no node is known. Else by resource the most that one node has, of
+        those of which no node has enough; empty where no node has enough of all at once.
+        """
+
+    def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:
+        """The nodes on which a layout could make a MIG instance of this resource that does not exist now."""
+
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None: ...
+
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None: ...
+
+    def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
+        """Compare what is kept with ``held``: all that was added and not removed. AssertionError for a difference."""
+
+
+def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
+    wanted = "one" if asked == "a topology" else f"{asked}, which are chosen node by node"
+    return f"flavor {flavor.metadata.name} names no topology and the pod set asks for {wanted}"
+
+
+class Everywhere:
+    """A placement port without topologies: no pod needs a place, and a place from before its topology went blocks no
+    other.
+    """
+
+    def set_flavor(self, flavor: ResourceFlavor) -> None:
+        """Does nothing: there is no topology to keep."""
+
+    def remove_flavor(self, name: FlavorName) -> None:
+        """Does nothing: there is no topology to keep."""
+
+    def set_topology(self, topology: Topology) -> None:
+        """Does nothing: there is no topology to keep."""
+
+    def remove_topology(self, name: str) -> None:
+        """Does nothing: there is no topology to keep."""
+
+    def set_node(self, node: Node) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_node(self, name: str) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def set_pod(self, pod: Pod) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_pod(self, key: str) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def set_gpu_node(self, gpu_node: GpuNode) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_gpu_node(self, name: str) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def set_claim_object(self, given: KubernetesObject) -> frozenset[FlavorName]:  # noqa: ARG002
+        return frozenset()
+
+    def remove_claim_object(
+        self,
+        kind: type[KubernetesObject],  # noqa: ARG002
+        namespace: str,  # noqa: ARG002
+        name: str,  # noqa: ARG002
+    ) -> frozenset[FlavorName]:
+        return frozenset()
+
+    def uncounted_claims(self, names: ClaimNames) -> Mapping[tuple[bool, str], str]:  # noqa: ARG002
+        return {}
+
+    def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:  # noqa: ARG002
+        return ()
+
+    def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:  # noqa: ARG002
+        return {}
+
+    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
+        return False
+
+    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+        return no_topology(flavor) if asked.level and flavor.spec.topology_name is None else None
+
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:  # noqa: ARG002
+        return Placed({})
+
+    def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:  # noqa: ARG002
+        return None
+
+    def may_grow(self, resources: Iterable[ResourceName]) -> bool:  # noqa: ARG002
+        return False
+
+    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+        return isinstance(self.place(requests, on_empty=False), Placed)
+
+    def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
+        return lambda: self.has_room(requests)
+
+    def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:  # noqa: ARG002
+        return True
+
+    def begin(self, now_s: float, *, anew: bool = False) -> None:
+        """Does nothing: there is no topology to keep."""
+
+    def follow(self, now_s: float) -> None:
+        """Does nothing: there is no topology to keep."""
+
+    @property
+    def is_behind(self) -> bool:
+        return False
+
+    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:  # noqa: ARG002
+        return iter(())
+
+    def spreads(self, *, empty: bool = False) -> Sequence[Spread]:  # noqa: ARG002
+        return ()
+
+    def domains(self, host: str, flavors: Iterable[FlavorName]) -> dict[str, str]:  # noqa: ARG002
+        return {}
+
+    def labels_of(self, node: str) -> Mapping[str, str]:  # noqa: ARG002
+        return {}
+
+    def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:  # noqa: ARG002
+        return ()
+
+    def lacks_nodes(self, flavor: FlavorName) -> str:  # noqa: ARG002
+        return ""
+
+    def too_large(
+        self,
+        pod: Mapping[ResourceName, Amount],  # noqa: ARG002
+        flavor: ResourceFlavorSpec,  # noqa: ARG002
+    ) -> Mapping[ResourceName, Amount] | None:
+        return None
+
+    def could_be_made(self, resource: ResourceName) -> Iterator[Makeable]:  # noqa: ARG002
+        return iter(())
+
+    def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
+        """Does nothing: usage is not counted."""
+
+    def remove(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:
+        """Does nothing: usage is not counted."""
+
+    def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
+        """Does nothing: usage is not counted."""

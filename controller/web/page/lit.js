@@ -1,3 +1,0 @@
-/** The one place that names the library which draws: lit-html, an unchanged file in controller/web/vendor, served as page/vendor. */
-export { html, nothing, render, svg } from "./vendor/lit-html/lit-html.js";
-export { repeat } from "./vendor/lit-html/directives/repeat.js";

@@ -1,0 +1,118 @@
+"""What is known of a Workload never goes back in time, and a lost answer is looked up before anybody acts."""
+
+import random
+from typing import Any
+
+import msgspec
+
+from controller.cluster.watching.kinds import WORKLOADS, reader
+from controller.cluster.watching.ledger import Ledger, WrittenVersions
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.objects.meta import ObjectMeta
+from controller.objects.workload import Workload
+from controller.scheduler.decisions import status
+from controller.scheduler.model.resources import WorkloadKey
+from failpoints.names import Failpoint
+from kube.client import Client
+from kube.clock import SystemClock
+from kube.reading.entries import ObjectKey
+from kube.testing import FakeApiServer, eventually
+from kube.writing.writer import Writer
+
+A = WorkloadKey("ns/a")
+POD = ObjectKey("team", "a")
+
+
+def seen(version: int, uid: str = "u") -> Workload:
+    return Workload(metadata=ObjectMeta(name="a", namespace="ns", uid=uid, resource_version=str(version)))
+
+
+def test_an_older_version_is_not_news() -> None:
+    ledger = Ledger()
+    assert ledger.observe(seen(5)) is not None
+    assert ledger.observe(seen(5)) is None
+    assert ledger.observe(seen(4)) is None
+    assert ledger.observe(seen(6)) is not None
+
+
+def test_our_own_write_is_known_before_the_watch_shows_it_and_its_echo_is_not_news() -> None:
+    ledger = Ledger()
+    ledger.observe(seen(5))
+    after = status.finished(seen(5), "Succeeded", "", 0.0)
+    kept = ledger.wrote(A, after, "7")
+    assert kept is not None
+    assert kept.workload.metadata.resource_version == "7"
+    assert ledger.observe(seen(7)) is None
+    assert ledger.observe(seen(6)) is None
+
+
+def test_another_object_of_the_name_is_news_whatever_its_version() -> None:
+    ledger = Ledger()
+    ledger.observe(seen(9))
+    assert ledger.observe(seen(3, uid="other")) is not None
+    assert ledger.wrote(A, seen(9), "12") is None, "the write was of the one before"
+    assert ledger.forget(A, "u") is None
+    assert ledger.forget(A, "other") is not None
+
+
+async def test_after_a_lost_answer_the_truth_is_known_before_the_write_counts_as_failed() -> None:
+    """No watch runs here: what the ledger holds came from the reading."""
+    async with FakeApiServer() as server, Client(server.config) as client:
+        server.create(WORKLOADS, "a", {"metadata": {}, "spec": {"queueName": "q"}}, namespace="ns")
+        lost: list[str] = []
+
+        def lose(method: str, path: str) -> bool:
+            first = method == "PUT" and not lost
+            lost.extend([path] if first else [])
+            return first
+
+        server.lose_answer = lose
+        ledger = Ledger()
+        told: list[tuple[str, Any]] = []
+        ended: list[Result] = []
+        async with Writer(client, clock=SystemClock(), random=random.random) as writer:
+            writes = WorkloadWrites(
+                client,
+                writer,
+                ledger,
+                changed=lambda _, after: told.append(("changed", len(after.status.conditions))),
+                gone=lambda *_: told.append(("gone", None)),
+                freed=lambda *_: told.append(("freed", None)),
+            )
+            stored = server.get(WORKLOADS, "a", namespace="ns")
+            kept = ledger.observe(reader(Workload)(_json(stored)))
+            assert kept is not None
+            writes.status(
+                kept,
+                status.finished(kept.workload, "Succeeded", "", 0.0),
+                lambda one, _: ended.append(one),
+                Failpoint.FINISHED,
+            )
+            assert kept.writing
+            await eventually(lambda: bool(ended))
+        assert ended == [Result.LOST]
+        assert told == [("changed", 1), ("freed", None)]
+        assert not kept.writing
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+def test_a_view_is_behind_until_it_shows_our_write() -> None:
+    written = WrittenVersions()
+    assert not written.behind(POD, "u", "1")
+    written.wrote(POD, "u", "12")
+    assert written.behind(POD, "u", "9")
+    assert written.behind(POD, "u", "11")
+    assert not written.behind(POD, "u", "12")
+    assert not written.behind(POD, "u", "9"), "the watch never goes back"
+
+
+def test_another_object_of_the_name_is_not_behind() -> None:
+    written = WrittenVersions()
+    written.wrote(POD, "u", "12")
+    assert not written.behind(POD, "v", "3")
+    written.wrote(POD, "v", "20")
+    written.forget(POD)
+    assert not written.behind(POD, "v", "3")

@@ -1,0 +1,86 @@
+"""When cron fired last."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.scheduler.model.cron import CronError, cron
+
+SUNDAY = datetime(2026, 1, 4, 12, 30, 45, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "fired"),
+    [
+        ("* * * * *", "2026-01-04T12:30"),
+        ("30 12 * * *", "2026-01-04T12:30"),
+        ("31 12 * * *", "2026-01-03T12:31"),
+        ("0 0 * * mon", "2025-12-29T00:00"),
+        ("0 0 * * 7", "2026-01-04T00:00"),
+        ("0 0 * * sun,tue", "2026-01-04T00:00"),
+        ("0 0 1 * *", "2026-01-01T00:00"),
+        ("0 0 1 * fri", "2026-01-02T00:00"),
+        ("0 0 */2 * fri", "2025-12-19T00:00"),
+        ("0 0 31 * *", "2025-12-31T00:00"),
+        ("0 0 29 2 *", "2024-02-29T00:00"),
+        ("*/20 * * * *", "2026-01-04T12:20"),
+        ("10-50/15 8-17 * * *", "2026-01-04T12:25"),
+        ("5/20 * * * *", "2026-01-04T12:25"),
+        ("10-20/5 * * * *", "2026-01-04T12:20"),
+        ("0 0 5 * */2", "2025-10-05T00:00"),
+        ("0 0 * jan-mar *", "2026-01-04T00:00"),
+        ("0 23,1 * * *", "2026-01-04T01:00"),
+    ],
+)
+def test_it_fired_last_at(text: str, fired: str) -> None:
+    at = datetime.fromtimestamp(cron(text).last_s(SUNDAY.timestamp()), UTC)
+    assert at.isoformat(timespec="minutes").removesuffix("+00:00") == fired
+
+
+def test_the_moment_itself_counts() -> None:
+    moment = datetime(2026, 1, 4, tzinfo=UTC)
+    assert cron("0 0 * * *").last_s(moment.timestamp()) == moment.timestamp()
+    assert cron("0 0 * * *").last_s(moment.timestamp() - 1) == (moment - timedelta(days=1)).timestamp()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "* * * *",
+        "* * * * * *",
+        "60 * * * *",
+        "* 24 * * *",
+        "* * 0 * *",
+        "* * 32 * *",
+        "* * * 13 *",
+        "* * * * 8",
+        "5-1 * * * *",
+        "*/0 * * * *",
+        "x * * * *",
+        "@daily",
+        "0 0 30 feb *",
+        "0 0 31 4,6 *",
+        "1, * * * *",
+        "٣ * * * *",
+        "* " * 3000,
+    ],
+)
+def test_what_is_no_schedule_is_refused(text: str) -> None:
+    with pytest.raises(CronError):
+        cron(text)
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from(["* * * * *", "7 3 * * *", "0 */6 * * 1-5", "0 0 1,15 * sun", "59 23 28-31 * *"]),
+    st.datetimes(min_value=datetime(2001, 1, 1), max_value=datetime(2099, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+)
+def test_it_never_fires_after_now_and_again_only_after_it_fired(text: str, now: datetime) -> None:
+    found = cron(text)
+    fired_s = found.last_s(now.timestamp())
+    assert fired_s <= now.timestamp()
+    assert found.last_s(fired_s) == fired_s
+    assert found.last_s(fired_s - 1) < fired_s

@@ -24,12 +24,15 @@ from agent.config.load import LoadedConfig, load, load_or_last_good, remember, s
 from agent.config.names import ConfigName
 from agent.config.settings import Settings
 from agent.daemon import Agent, Restart
-from agent.keeping.files import identity
+from agent.dra.answer import file_prefix
+from agent.keeping.files import identity, remove_half_written
 from agent.kubelet.devicefiles import required_channel_problem
+from agent.mig.journal import FOLDER
 from agent.process import heap
 from agent.process.log import configure
 from agent.process.tasks import SteadyClock, until_poll
 from agent.words import node as words
+from deviceplugin.answer import CDI_VENDOR
 from yamlfile import ConfigError, UnreadableError
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,8 @@ def run(argv: list[str], env: Mapping[str, str]) -> int:
     for warning in config.warnings:
         log.warning("config", extra={"problem": warning})
     with lock or contextlib.nullcontext():
+        if lock is not None:
+            _sweep(settings)
         if problem := required_channel_problem(settings):
             sys.stderr.write(f"tessera-agent: {problem}\n")
             return 1
@@ -266,6 +271,15 @@ def _claim(state_dir: Path) -> tuple[IO[str] | None, str]:
             lock.close()
         raise StateDirInUse(f"--state-dir: {state_dir} is in use by another agent") from None
     return lock, without
+
+
+def _sweep(settings: Settings) -> None:
+    """Remove the files that an agent before was killed in the middle of writing. The state folder is locked: no other
+    agent writes them.
+    """
+    for folder in (settings.state_dir, settings.state_dir / FOLDER, *settings.mps_dir.glob("*")):
+        remove_half_written(folder)
+    remove_half_written(settings.cdi_dir, CDI_VENDOR, file_prefix(settings.dra_driver))
 
 
 def _with_simulated_trees(settings: Settings) -> Settings:

@@ -4,12 +4,18 @@ This is a module of its own because the configuration and the MIG journal write 
 state.
 """
 
+import contextlib
 import os
+import re
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from failpoints import points
 from failpoints.names import Failpoint
+
+_HALF_WRITTEN: Final = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}")
+"""The names that ``write_atomically`` gives its temporary files: the end is ``tempfile``'s."""
 
 
 def write_atomically(path: Path, content: bytes, failpoint: Failpoint, *, mode: int = 0o600) -> None:
@@ -29,6 +35,20 @@ def write_atomically(path: Path, content: bytes, failpoint: Failpoint, *, mode: 
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_half_written(folder: Path, *prefixes: str) -> None:
+    """Remove the temporary files that a kill in ``write_atomically`` left in ``folder``: where others write there too,
+    those whose file's name begins with one of ``prefixes``.
+
+    Nobody may write these files meanwhile. One that cannot be removed stays, and so does the folder's every other file.
+    """
+    with contextlib.suppress(OSError):
+        for path in sorted(folder.iterdir()):
+            found = _HALF_WRITTEN.fullmatch(path.name)
+            if found is not None and found["name"].startswith(prefixes or "") and not path.is_dir():
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
 
 def identity(path: Path | None) -> tuple[int, int, int] | None:

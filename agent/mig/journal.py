@@ -48,6 +48,12 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
         """Whether the entry only says that something was changed."""
         return self.done and self.profiles is None
 
+    def half_cut(self, boot_id: str) -> bool:
+        """Whether the instances may be anywhere between ``before`` and ``target``. A switch of the mode alone leaves
+        them as they are: the GPU can be used while it waits for a reset.
+        """
+        return not self.done and self.boot_id == boot_id and self.before != self.target
+
 
 class Journal:
     """The entries below ``state_dir``, one for each GPU, written by that GPU's change alone.

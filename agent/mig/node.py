@@ -60,10 +60,10 @@ class MigNode:
     """The ``agent.mig.reconciler.ReconcilerServices`` of a real agent. ``serve`` shows the node state to the kubelet.
 
     The devices that the node state withholds under ``WHO`` follow from ``_changing``, ``_going``,
-    ``_newer_than_checkpoint`` and ``_released`` alone. A GPU is in ``_changing`` from a change's ``withhold`` to its
-    ``settle``, and from a start that finds an interrupted change in the journal; in ``_newer_than_checkpoint`` from a
-    start whose checkpoint is older than its journal to the first discovery. Its UUIDs in ``_going`` are those that the
-    last settled change still waits for, none where it is over.
+    ``_newer_than_checkpoint`` and ``_released`` alone. A GPU is in ``_changing`` from a change's ``withhold``, or a
+    start that finds an interrupted change in the journal, to the ``settle`` after which nothing of it is half cut; in
+    ``_newer_than_checkpoint`` from a start whose checkpoint is older than its journal to the first discovery. Its UUIDs
+    in ``_going`` are those that the last settled change still waits for, none where it is over.
     """
 
     def __init__(  # noqa: PLR0913
@@ -335,7 +335,12 @@ class MigNode:
         return True
 
     async def settle(self, gpu: GpuUuid, going: frozenset[str]) -> None:
-        self._changing.pop(gpu, None)
+        entry, found = self._journal.read(gpu), self._node_state.node.gpu(gpu)
+        if entry is not None and found is not None and entry.half_cut(self.boot_id):
+            # The try has ended, and the change has not: a call of NVML that hangs may still destroy what goes.
+            self._changing[gpu] = _kept(found, entry)
+        else:
+            self._changing.pop(gpu, None)
         self._going[gpu] = going
         self._show()
         self._turn()
@@ -416,8 +421,12 @@ class MigNode:
         for gpu in gpus:
             entry = self._journal.read(gpu.uuid)
             if entry is not None and not entry.done and entry.boot_id == self.boot_id:
-                self._changing[gpu.uuid] = frozenset(str(mig.uuid) for mig in gpu.mig_instances if _stays(mig, entry))
+                self._changing[gpu.uuid] = _kept(gpu, entry)
         self._node_state.withhold(WHO, self._reasons())
+
+
+def _kept(gpu: Gpu, entry: JournalEntry) -> frozenset[str]:
+    return frozenset(str(mig.uuid) for mig in gpu.mig_instances if _stays(mig, entry))
 
 
 def _stays(mig: MigInstance, entry: JournalEntry) -> bool:

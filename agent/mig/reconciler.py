@@ -1,7 +1,8 @@
 """Brings every GPU's MIG to its wish and keeps it there: one try after another, each GPU by itself.
 
 A refused wish is tried again only when it is asked for again (``again``, or another wish). A wish that waits is tried
-when the holders change and every few seconds; one that failed, after a while.
+when the holders change and every few seconds; one that failed, after a while, and so is whatever left a GPU half cut:
+its instances are withheld until the change is finished or undone.
 """
 
 import asyncio
@@ -39,7 +40,9 @@ class ReconcilerServices(NodeServices, Protocol):
         """Return when a discovery that began after this call was taken in; bounded in time."""
 
     async def settle(self, gpu: GpuUuid, going: frozenset[str]) -> None:
-        """Withhold no device of the GPU any more but ``going`` (UUIDs)."""
+        """Hear that a try has ended: withhold no device of the GPU any more but ``going`` (UUIDs), and those that its
+        journal says are half cut.
+        """
 
     def evict(self, pods: frozenset[str], why: str) -> None:
         """Let these pods (``namespace/name``) be evicted, in place of those of an earlier call; none ends the
@@ -105,6 +108,7 @@ class MigReconciler:
     async def _rest(self) -> None:
         """Wait until a GPU is due. Raises the error of a try: tries end in outcomes, so an error is a defect."""
         impatient = any(status.state in (MigState.WAITING, MigState.FAILED) for status in self.statuses.values())
+        impatient = impatient or any(self._half_cut(gpu.uuid) for gpu in self._services.gpus())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_POLL_S if impatient else None):
                 await self._poked.wait()
@@ -141,6 +145,13 @@ class MigReconciler:
         entry = self._journal.read(gpu)
         return entry is not None and not entry.done
 
+    def _half_cut(self, gpu: GpuUuid) -> bool:
+        entry = self._journal.read(gpu)
+        return entry is not None and entry.half_cut(self._services.boot_id)
+
+    def _retries(self, gpu: GpuUuid) -> bool:
+        return self._now() - self._tried_s[gpu] >= RETRY_S
+
     async def _pass(self, *, may_close: bool, only: set[GpuUuid] | None = None) -> bool:
         """Try all GPUs that are due. True where something was changed: by then it is discovered anew, but for
         ``only``.
@@ -167,14 +178,16 @@ class MigReconciler:
         if not gpu.readable:
             return False
         if wish is None:
-            # An earlier process was interrupted in the middle of this change, and it is no longer wanted.
-            return gpu.uuid not in self._undone and self._interrupted(gpu.uuid)
+            # A change was interrupted in its middle, by an earlier process or by a failure, and is no longer wanted.
+            if gpu.uuid in self._undone:
+                return self._retries(gpu.uuid) and self._half_cut(gpu.uuid)
+            return self._interrupted(gpu.uuid)
         if status is None:
             return True
         if status.state is MigState.REFUSED:
-            return False
+            return self._retries(gpu.uuid) and self._half_cut(gpu.uuid)
         if status.state is MigState.FAILED:
-            return self._now() - self._tried_s[gpu.uuid] >= RETRY_S
+            return self._retries(gpu.uuid)
         news = self._heard[gpu.uuid] < self._news
         if status.state is MigState.WAITING:
             return news or self._now() - self._tried_s[gpu.uuid] >= WAIT_POLL_S

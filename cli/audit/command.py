@@ -31,7 +31,7 @@ from history.settings import Settings
 from inventory.words.plural import plural
 from kube.client import Client
 from kube.clock import Backoff, Clock, SystemClock
-from kube.errors import KubeError
+from kube.errors import ForbiddenError, KubeError
 from yamlfile import ConfigError
 
 _FOUND = 1
@@ -99,9 +99,12 @@ def _record(where: Where, for_s: float, path: Path) -> None:
             found.unseen += unknown
             with written(path) as file:
                 aside(f"{plural(len(found.listed), 'kind')} are watched for {for_s:g} s; Ctrl-C ends it sooner")
-                await record(
-                    client, found, Recorder(file.write, time.monotonic()), settings, _backoffs(found), time, end, for_s
-                )
+                recorder = Recorder(file.write, time.monotonic())
+                try:
+                    await record(client, found, recorder, settings, _backoffs(found), time, end, for_s)
+                except KubeError:
+                    path.unlink(missing_ok=True)  # it would be in the way of the next try, and has nothing
+                    raise
 
     try:
         asyncio.run(work())
@@ -118,19 +121,23 @@ def _is_main() -> bool:
 
 
 async def _promised(client: Client, where: Where) -> tuple[Settings, list[str]]:
-    """The settings that the controller's configuration promises, as far as it may be read."""
+    """The settings that the controller's configuration promises, and a line for each part that may not be read.
+
+    Raises KubeError where namespaces cannot be listed for another reason than a right.
+    """
     if where.config is not None:
         try:
             load(where.config)
         except ConfigError as wrong:
             raise UnrecordedError(str(wrong)) from None
     text = where.config.read_text() if where.config is not None else await named_config(client, where)
+    own, unseen, labels = where.controller.partition("/")[0], list[str](), list[dict[str, str]]()
     try:
-        spaces = (await client.list_all(NAMESPACES, Json)).items
-    except KubeError:
-        spaces = ()
-    labels = [each["metadata"].get("labels") or {} for each in spaces]
-    return promises(text, where.controller.partition("/")[0], labels)
+        labels = [each["metadata"].get("labels") or {} for each in (await client.list_all(NAMESPACES, Json)).items]
+    except ForbiddenError:
+        unseen.append(f"namespaces: may not be listed, all but kube-system and {own} are taken for queued")
+    settings, unknown = promises(text, own, labels)
+    return settings, [*unseen, *unknown]
 
 
 def _backoffs(found: First) -> list[Backoff]:

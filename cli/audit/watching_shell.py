@@ -69,8 +69,12 @@ async def follow(
     """Follow the kind from ``version`` on, until cancelled. While a watch or list fails the record is blind for the
     kind; after that it gets the differences. A kind that is refused is given up, unless it is needed: it would stay
     blind for ever.
+
+    Raises KubeError where the first watch of a needed kind is refused: the account may list it and not watch it. A
+    later refusal is waited for: an API server that has just started refuses whatever its roles allow.
     """
     known: str | None = version
+    is_first = True
     while True:
         try:
             if known is None:
@@ -88,9 +92,12 @@ async def follow(
                 await sleep(clock, backoff.next())
         except KubeError as failed:
             known = None
-            refused = isinstance(failed, ForbiddenError | NotFoundError) and resource not in NEEDED
-            (recorder.lost if refused else recorder.blinded)(resource, clock.monotonic())
+            refused = isinstance(failed, ForbiddenError | NotFoundError)
+            if refused and is_first and resource in NEEDED:
+                raise
+            (recorder.lost if refused and resource not in NEEDED else recorder.blinded)(resource, clock.monotonic())
             await sleep(clock, pause_s(failed, backoff))
+        is_first = False
 
 
 async def record(
@@ -103,7 +110,10 @@ async def record(
     end: asyncio.Event,
     for_s: float,
 ) -> None:
-    """Record from the beginning until ``for_s`` seconds are over or ``end`` is set. ``backoffs``: one for each kind."""
+    """Record from the beginning until ``for_s`` seconds are over or ``end`` is set. ``backoffs``: one for each kind.
+
+    Raises KubeError where a needed kind may not be watched.
+    """
     listed = {resource: listing.items for resource, listing in found.listed.items()}
     recorder.begin(listed, settings, found.unseen)
     tasks = [

@@ -92,7 +92,8 @@ def _replay(names: Sequence[str], path: Path) -> int:
     for name in names:
         parse, declared = TARGETS[name].make()
         try:
-            print(f"{name}: {'a value' if execute(parse, declared, path.read_bytes()) else 'a declared error'}")
+            is_value = execute(parse, declared, path.read_bytes(), each_line=TARGETS[name].each_line)
+            print(f"{name}: {'a value' if is_value else 'a declared error'}")
         except Defect as defect:
             print(f"{name}: {defect.key}\n{defect}")
             found = 1

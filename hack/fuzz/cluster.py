@@ -218,8 +218,9 @@ def _in_cluster(
     make: Callable[[], Made],
     seeds: Callable[[], Sequence[bytes]],
     shape: Shape = Shape.JSON,
+    each_line: str = "",
 ) -> Target:
-    return Target(name=name, what=what, writer=writer, make=make, seeds=seeds, shape=shape)
+    return Target(name=name, what=what, writer=writer, make=make, seeds=seeds, shape=shape, each_line=each_line)
 
 
 _ANYBODY: Final = "anybody who makes such objects"
@@ -256,7 +257,12 @@ TARGETS: Final = (
         Shape.TEXT,
     ),
     _in_cluster(
-        "manifest", "manifests to forecast, of all kinds of jobs", "people who are signed in", _manifest, pods_and_jobs
+        "manifest",
+        "manifests to forecast, of all kinds of jobs",
+        "people who are signed in",
+        _manifest,
+        pods_and_jobs,
+        each_line="manifest",
     ),
     _in_cluster("webhook-job", "reviews of jobs", _ANYBODY, _reviews("/mutate-job"), as_reviews),
     _in_cluster("webhook-pod", "reviews of pods", _ANYBODY, _reviews("/mutate-pod"), as_reviews),

@@ -8,8 +8,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.people.whatif.quotas import WrongChangeError
-
 ROOT: Final = Path(__file__).parents[2]
 MOST_MESSAGE: Final = 4_000
 """Characters of an error beside what it repeats of the input."""
@@ -60,7 +58,8 @@ class Shape(StrEnum):
 class Target(Struct, frozen=True, kw_only=True):
     """``make`` imports the parser and gives it, with the errors that it declares. ``seeds`` reach deep into it.
 
-    ``writer``: the people and programs that can write these bytes.
+    ``writer``: the people and programs that can write these bytes. ``each_line``: the beginning of each line of its
+    errors, which may then have a line for each problem; empty: an error is one line.
     """
 
     name: str
@@ -69,6 +68,7 @@ class Target(Struct, frozen=True, kw_only=True):
     make: Callable[[], tuple[Parse, tuple[type[Exception], ...]]]
     seeds: Callable[[], Sequence[bytes]]
     shape: Shape = Shape.JSON
+    each_line: str = ""
 
 
 class Defect(Exception):  # noqa: N818 - what was found, not what went wrong here
@@ -79,12 +79,12 @@ class Defect(Exception):  # noqa: N818 - what was found, not what went wrong her
         self.key = key
 
 
-def execute(parse: Parse, declared: tuple[type[Exception], ...], data: bytes) -> bool:
-    """Whether a value came out; False for a declared error. Raises Defect."""
+def execute(parse: Parse, declared: tuple[type[Exception], ...], data: bytes, *, each_line: str = "") -> bool:
+    """Whether a value came out; False for a declared error. ``each_line`` as in ``Target``. Raises Defect."""
     try:
         parse(data)
     except declared as error:
-        _check_message(error, len(data))
+        _check_message(error, len(data), each_line)
         return False
     except Exception as error:  # noqa: BLE001 - any other error is what is looked for
         key = f"{type(error).__name__} at {_place(error)}"
@@ -92,10 +92,10 @@ def execute(parse: Parse, declared: tuple[type[Exception], ...], data: bytes) ->
     return True
 
 
-def _check_message(error: Exception, given: int) -> None:
+def _check_message(error: Exception, given: int, each_line: str) -> None:
     text = str(error)
-    several = isinstance(error, WrongChangeError) and all(line.startswith("manifest") for line in text.splitlines())
-    if len(text.splitlines()) > 1 and not several:
+    lines = text.splitlines()
+    if len(lines) > 1 and not (each_line and all(line.startswith(each_line) for line in lines)):
         raise Defect(f"an error of several lines at {_place(error)}", text)
     if len(text) > given + MOST_MESSAGE:
         raise Defect(f"an error far longer than its input at {_place(error)}", text[:MOST_MESSAGE])

@@ -32,7 +32,7 @@ def main(name: str, folder: Path, options: list[str]) -> None:
         short = [each for each in HOSTILE if len(each) <= LONG]
         seeds = (*target.seeds(), *short, *DEEP[target.shape])
         for seed in (*seeds, *HOSTILE):  # what a parser imports when it is first used is followed too
-            _tried(parse, declared, seed, {})
+            _tried(parse, declared, seed, {}, target.each_line)
     corpus, found = folder / "corpus", folder / "found"
     for each in (corpus, found):
         each.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def main(name: str, folder: Path, options: list[str]) -> None:
     known: dict[str, Path] = {}
 
     def one(data: bytes) -> None:
-        defect = _tried(parse, declared, data, known)
+        defect = _tried(parse, declared, data, known, target.each_line)
         if defect is None:
             return
         path = found / f"{hashlib.sha256(data).hexdigest()[:16]}"
@@ -64,10 +64,12 @@ def main(name: str, folder: Path, options: list[str]) -> None:
     atheris.Fuzz()
 
 
-def _tried(parse: object, declared: tuple[type[Exception], ...], data: bytes, known: dict[str, Path]) -> Defect | None:
+def _tried(
+    parse: object, declared: tuple[type[Exception], ...], data: bytes, known: dict[str, Path], each_line: str
+) -> Defect | None:
     """The defect that ``data`` shows, where it is a new one."""
     try:
-        execute(parse, declared, data)  # type: ignore[arg-type]
+        execute(parse, declared, data, each_line=each_line)  # type: ignore[arg-type]
     except Defect as defect:
         return None if defect.key in known else defect
     return None

@@ -76,6 +76,14 @@ async def test_killed_and_started_again_it_serves_what_it_knew(agent: AgentProce
     await kubelet.wait_for(lambda: victim not in kubelet.endpoints[GPU].healthy, HANG_S)
     await eventually(lambda: "fallen off" in checkpoint.read_text(), within_s=HANG_S)
     agent.kill()
+    half_written = [checkpoint.with_name(".checkpoint.json.0a1b2c3d"), agent.state_dir / "mig" / ".GPU-1.json.0a1b2c3d"]
+    half_written += [agent.state_dir / "mps" / "a-device" / ".compute-mode.0a1b2c3d"]
+    cdi_dir = agent.folder / "cdi"
+    half_written += [cdi_dir / ".k8s.device-plugin.nvidia.com-gpu.json.0a1b2c3d"]
+    others = cdi_dir / ".vendor.com-gpu.json.0a1b2c3d"
+    for path in (*half_written, others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
     agent.sim(slow={"call": "*", "seconds": 3600})  # NVML will not answer before the test is over
     agent.start()
     await kubelet.wait_for(lambda: kubelet.registrations == [GPU, GPU], HANG_S)
@@ -83,6 +91,8 @@ async def test_killed_and_started_again_it_serves_what_it_knew(agent: AgentProce
     endpoint = kubelet.endpoints[GPU]
     assert endpoint.devices.keys() - endpoint.healthy == {victim}
     assert not agent.report().driver_up
+    assert [path for path in half_written if path.exists()] == []
+    assert others.exists()
     await eventually(lambda: bool(agent.report().holders), within_s=HANG_S)
     assert [held.device for held in agent.report().holders] == list(grant.devices)
     # It has needed nothing of NVML for all this (the benchmark measures how long it takes), nor does it for its end.

@@ -23,7 +23,7 @@ def made(name: str) -> tuple[Parse, tuple[type[Exception], ...]]:
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_what_was_found_is_mended(path: Path) -> None:
-    execute(*made(path.parent.name), path.read_bytes())
+    execute(*made(name := path.parent.name), path.read_bytes(), each_line=TARGETS[name].each_line)
 
 
 @pytest.mark.parametrize("name", JSON)
@@ -31,7 +31,7 @@ def test_json_that_is_deep_or_broken_gives_a_value_or_a_declared_error(name: str
     parse, declared = made(name)
     started_s = time.process_time()
     for given in HOSTILE:
-        execute(parse, declared, given)
+        execute(parse, declared, given, each_line=TARGETS[name].each_line)
     assert time.process_time() - started_s < LONGEST_S
 
 

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from agent.hardware.migchange import ModeChange
-from agent.mig import node, reconciler
+from agent.mig import change, node, reconciler
 from agent.mig.choice import ANSWER, LABEL, MANAGER
 from agent.mig.nvmlmig import NvmlMig
 from agent.mig.outcomes import MigState
@@ -94,6 +94,28 @@ async def test_what_goes_is_withdrawn_before_it_goes_and_what_stays_is_given_all
     await lab.until(lambda: lab.endpoint(going).devices.get(device) == "Unhealthy", "withdrawn while it exists")
     assert len(lab.simulation.hardware.gpus[0].mig.devices()) == 2
     assert len(lab.endpoint(staying).healthy) == 1
+    await offers(lab, {staying: 1, f"{MIG}1g.10gb": 1})
+
+
+async def test_what_a_hung_change_may_still_destroy_is_withheld_until_the_change_has_ended(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    going, staying = f"{MIG}2g.20gb", f"{MIG}3g.40gb"
+    monkeypatch.setattr(reconciler, "RETRY_S", 0.5)
+    await lab.serve(fleet(1, H100), layout(cut(0, "3g.40gb", "2g.20gb")), resource=going)
+    await offers(lab, {staying: 1, going: 1})
+    monkeypatch.setattr(change, "CHANGE_DEADLINE_S", 0.2)
+    lab.sim(gpu=0, slow={"call": "nvmlComputeInstanceDestroy", "seconds": 1.0})
+    (device,) = lab.endpoint(going).devices
+    await reload(lab, layout(cut(0, "3g.40gb", "1g.10gb")))
+    await lab.until(lambda: [one.state for one in lab.agent.mig.statuses] == [MigState.FAILED], "it is given up")
+    assert len(lab.simulation.hardware.gpus[0].mig.devices()) == 2, "the driver has not destroyed it yet"
+    assert lab.endpoint(going).devices.get(device) == "Unhealthy"
+    assert len(lab.endpoint(staying).healthy) == 1
+    with pytest.raises(LookupError):
+        await lab.kubelet.allocate(going, 1, pod="late")
+    monkeypatch.setattr(change, "CHANGE_DEADLINE_S", 120.0)
+    lab.sim(gpu=0, slow={"call": "nvmlComputeInstanceDestroy", "seconds": 0})
     await offers(lab, {staying: 1, f"{MIG}1g.10gb": 1})
 
 

@@ -14,6 +14,7 @@ from agent.mig.outcomes import MigState, MigStatus, Outcome, Wish
 from agent.mig.reconciler import DRAIN_S, RETRY_S, WAIT_POLL_S, MigReconciler, is_so
 from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import WhenBusy
+from inventory.mig.plan import Slot
 from kube.testing import eventually
 from tests.support.inventory.builders import gpu
 
@@ -230,6 +231,29 @@ async def test_an_interrupted_change_that_nobody_wishes_is_undone_once(services:
     assert await services.go(APPLIED) == [None]
     assert services.reconciler.statuses == {}
     assert await services.go() == []
+
+
+def half_cut(services: Around) -> None:
+    uuid, wanted = services.machine[0].uuid, (Slot("1g.10gb", 0, 1, ()),)
+    entry = JournalEntry(gpu=uuid, boot_id="boot", profiles=("1g.10gb",), mode_before=True, before=(), target=wanted)
+    services.journal.write(entry)
+
+
+async def test_what_is_half_cut_and_could_not_be_undone_is_undone_later(services: Around) -> None:
+    half_cut(services)
+    assert await services.go(FAILED) == [None]
+    assert await services.go(after_s=RETRY_S / 2) == []
+    assert await services.go(APPLIED, after_s=RETRY_S / 2) == [None]
+
+
+async def test_a_refusal_that_left_a_gpu_half_cut_is_no_end(services: Around) -> None:
+    half_cut(services)
+    services.reconciler.want({services.machine[0].uuid: ONE})
+    assert await services.go(REFUSED) == [ONE]
+    assert await services.go(after_s=RETRY_S / 2) == []
+    assert await services.go(REFUSED, after_s=RETRY_S / 2) == [ONE]
+    services.journal.forget(services.machine[0].uuid, "boot")
+    assert await services.go(after_s=RETRY_S) == []
 
 
 async def test_the_start_settles_what_was_interrupted_or_is_not_there_yet(services: Around) -> None:

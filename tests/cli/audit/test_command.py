@@ -159,12 +159,32 @@ async def test_a_cluster_is_watched_and_judged(shell: Shell, tmp_path: Path) -> 
 @pytest.mark.usefixtures("hurried")
 async def test_what_may_not_be_read_is_said_and_what_is_needed_ends_it(shell: Shell) -> None:
     shell.scene.queue()
-    shell.door.forbidden = "/cohorts|configmaps"
+    shell.door.forbidden = "/cohorts|configmaps|/namespaces$"
     found = await shell.run("audit", "-o", "json")
-    assert "cohorts: may not be listed" in json.loads(found.stdout)["unseen"]
-    assert any(line.startswith("the controller's configuration: ") for line in json.loads(found.stdout)["unseen"])
+    unseen = json.loads(found.stdout)["unseen"]
+    assert "cohorts: may not be listed" in unseen
+    assert any(line.startswith("the controller's configuration: ") for line in unseen)
+    said = "namespaces: may not be listed, all but kube-system and tessera-system are taken for queued"
+    assert said in unseen
     shell.door.forbidden = "/pods"
     assert "forbidden" in (await shell.run("audit", code=2)).stderr
+
+
+async def test_what_is_needed_and_may_not_be_watched_ends_it_and_leaves_no_record(shell: Shell, tmp_path: Path) -> None:
+    shell.scene.queue()
+    shell.door.forbidden = r"/localqueues\?.*watch="
+    kept = tmp_path / "history.jsonl"
+    found = await shell.run("audit", "--for", "1h", "--record", str(kept), code=2)
+    assert "localqueues is forbidden" in found.stderr
+    assert not kept.exists()
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_namespaces_that_cannot_be_listed_for_now_are_no_missing_right(shell: Shell) -> None:
+    shell.scene.queue()
+    shell.scene.server.refuse = lambda _method, path: 503 if path.endswith("/namespaces") else None
+    found = await shell.run("audit", code=2)
+    assert "namespaces" in found.stderr
 
 
 async def test_ctrl_c_ends_it_sooner_and_what_was_seen_is_judged(shell: Shell) -> None:

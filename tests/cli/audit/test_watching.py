@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from cli.audit.recorder import Recorder
-from cli.audit.watching_shell import First, first, record
+from cli.audit.watching_shell import NEEDED, First, first, record
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, COHORTS, JOBS, PODS, WORKLOADS
 from history.settings import Settings
 from kube.client import Client
 from kube.clock import Backoff
 from kube.errors import ForbiddenError, NotFoundError
+from kube.resources import Resource
 from kube.testing import FakeApiServer, VirtualClock, eventually
 
 
@@ -158,6 +159,20 @@ async def test_a_kind_that_is_refused_later_is_done_without_and_one_that_is_need
         await until_seen_again(clock, running)
         told = running.told()
         assert sum(line == ("BLIND", "jobsets") for line in told) == sum(line == ("SIGHT", "jobsets") for line in told)
+
+
+@pytest.mark.parametrize("resource", NEEDED, ids=lambda each: each.plural)
+async def test_a_needed_kind_that_may_be_listed_and_not_watched_ends_it(
+    server: FakeApiServer, resource: Resource
+) -> None:
+    async with Client(server.config) as client:
+        found, lines = await first(client), list[bytes]()
+        server.refuse = lambda _method, path: 403 if path.endswith(f"/{resource.plural}") else None
+        clock = VirtualClock()
+        backoffs = [Backoff(random=lambda: 0.5) for _ in found.listed]
+        recorder = Recorder(lines.append, clock.monotonic())
+        with pytest.raises(ForbiddenError, match=resource.plural):
+            await record(client, found, recorder, Settings(), backoffs, clock, asyncio.Event(), for_s=1e6)
 
 
 async def test_what_may_not_be_listed_is_said_and_what_is_needed_fails(server: FakeApiServer) -> None:

@@ -53,6 +53,23 @@ def test_an_error_of_several_lines_is_a_defect_and_so_is_one_far_longer_than_its
     failing("one line")
 
 
+@pytest.mark.parametrize("text", ["manifest:1: a\nmanifest:2: b", "manifest: one line"])
+def test_a_target_with_a_line_for_each_problem_says_how_each_begins(text: str) -> None:
+    def parse(_data: bytes) -> object:
+        raise ValueError(text)
+
+    assert not execute(parse, (ValueError,), b"", each_line="manifest")
+
+
+@pytest.mark.parametrize("text", ["manifest:1: a\nb", "manifest:1: a\n\nmanifest:2: b", "body: a\nmanifest: b"])
+def test_a_line_that_the_input_broke_is_a_defect_there_too(text: str) -> None:
+    def parse(_data: bytes) -> object:
+        raise ValueError(text)
+
+    with pytest.raises(Defect):
+        execute(parse, (ValueError,), b"", each_line="manifest")
+
+
 def test_executions_are_those_that_libfuzzer_counted() -> None:
     found = row("claim", SAID, 2.0)
     assert (found.executions, found.peak_mib, found.complete) == (5000, 60, True)

@@ -21,9 +21,9 @@ _POD = re.compile(r"/api/v1/namespaces/[^/]+/pods/([^/:]+):(\w+)/proxy(/.*)")
 
 class FrontDoor:
     """``behind``: the controller that aggregated groups lead to, once there is one; ``asked``: what it was asked;
-    ``forbidden``: paths, as a pattern, that RBAC refuses. ``refuses``: by a pattern of the path where
-    something is created, the status and the message. ``user``: whom all requests are of. ``pods``: ports on this
-    machine that Pods' proxies lead to, by the Pods' names."""
+    ``forbidden``: paths, with or without their query, as a pattern, that RBAC refuses. ``refuses``: by a pattern of
+    the path where something is created, the status and the message. ``user``: whom all requests are of. ``pods``: ports
+    on this machine that Pods' proxies lead to, by the Pods' names."""
 
     def __init__(self, server: FakeApiServer) -> None:
         self._server = server
@@ -37,7 +37,7 @@ class FrontDoor:
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.Response:
-        if self.forbidden and re.search(self.forbidden, request.path):
+        if self.forbidden and any(re.search(self.forbidden, each) for each in (request.path, request.path_qs)):
             said = {"kind": "Status", "reason": "Forbidden", "message": f"{request.path} is forbidden"}
             return web.json_response(said, status=403)
         for pattern, (status, message) in self.refuses.items():

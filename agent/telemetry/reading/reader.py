@@ -94,7 +94,9 @@ class GpuReader:
 
     def __init__(self, wanted: frozenset[str]) -> None:
         self.wanted = wanted
-        """The names of the single figures to ask for: a figure that is not exported costs no call."""
+        """The names of the single figures to ask for: a figure that is not exported costs no call. ``Sampler`` sets
+        them before each pass, on the event loop, while no pass over this GPU runs.
+        """
         self._gpm = GpmReader()
         self._session = -1
         self._seen_us = 0

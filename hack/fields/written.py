@@ -202,7 +202,7 @@ def _names(text: str, write: Write) -> bool:
     folders = write.module.split(".")
     above = [".".join(folders[:count]) for count in range(2, len(folders) + 1)]
     names = {*write.place, folders[-1], *above}
-    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?![\w])", text) for name in names)
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?![\w])", text) for name in names)
 
 
 def product() -> Sources:

@@ -179,23 +179,6 @@ class _Run:
     choices.
     """
 
-    __slots__ = (
-        "_allowed",
-        "_assigner",
-        "_chosen",
-        "_counts",
-        "_cycle",
-        "_hopeless",
-        "_incoming",
-        "_plan",
-        "_reason",
-        "_refused",
-        "_rules",
-        "_usage",
-        "overtaken",
-        "tried",
-    )
-
     def __init__(
         self,
         assigner: FlavorAssigner,

@@ -59,8 +59,6 @@ class FlavorOption:
     any usage.
     """
 
-    __slots__ = ("cells", "delayed", "fits", "fitting", "index", "name", "problem", "refusal", "topology")
-
     def __init__(self, name: FlavorName, index: int, *, last: bool, problem: str | None) -> None:
         self.name = name
         self.index = index
@@ -81,8 +79,6 @@ class FlavorOption:
 class GroupPlan:
     """A resource group with those of its resources that are asked for."""
 
-    __slots__ = ("last", "options", "resources")
-
     def __init__(self, resources: tuple[ResourceName, ...], options: tuple[FlavorOption, ...]) -> None:
         self.resources = resources
         self.options = options
@@ -93,8 +89,6 @@ class SetPlan:
     """Pod sets that get their flavors together: one, or those of a ``podSetGroupName``. ``members`` are their indexes.
     ``undeclared`` are requested resources for which the queue has no quota.
     """
-
-    __slots__ = ("delayed", "groups", "members", "on_nodes", "undeclared")
 
     def __init__(
         self, members: tuple[int, ...], groups: tuple[GroupPlan, ...], undeclared: tuple[ResourceName, ...]
@@ -110,8 +104,6 @@ class SetPlan:
 
 class Answer:
     """What pod sets get that fit at their first open flavors: the same objects for all workloads of their shape."""
-
-    __slots__ = ("asked", "assignment", "chosen", "held", "of", "requests", "usage")
 
     def __init__(self, of: tuple[PodSetRequests, ...], shortcut: "Shortcut", *, counts_pods: bool) -> None:
         self.of = of
@@ -144,8 +136,6 @@ class Answer:
 class ShortcutPart:
     """One pod set of a shortcut: its first open flavor, and the answer where that has room."""
 
-    __slots__ = ("attempts", "choices", "option", "tried")
-
     def __init__(self, group: GroupPlan, option: FlavorOption) -> None:
         self.option = option
         self.attempts = (*(earlier.refusal for earlier in group.options[: option.index]), option.fits)
@@ -163,8 +153,6 @@ class Shortcut:
     """What to answer when the first open flavors have room, for pod sets that each ask for one resource group. This is
     by far the most frequent answer, and all workloads that get it share the same objects.
     """
-
-    __slots__ = ("_answers", "parts", "single", "tried")
 
     def __init__(self, parts: tuple[ShortcutPart, ...], *, single: bool) -> None:
         self.parts = parts
@@ -203,8 +191,6 @@ OnNodes = Mapping[int, frozenset[FlavorName]]
 
 
 class FlavorPlan:
-    __slots__ = ("asking", "asks", "bound", "counts_pods", "implied", "no_choice", "on_nodes", "sets", "shortcut")
-
     def __init__(
         self,
         sets: tuple[SetPlan, ...],
@@ -239,17 +225,6 @@ class Plans:
     """Compiled plans by shape. Bounded: when there are ``_REMEMBERED`` shapes all are dropped, and compiled again as
     they come.
     """
-
-    __slots__ = (
-        "_by_claims",
-        "_by_name",
-        "_by_shape",
-        "_cluster",
-        "_generation",
-        "_own_places",
-        "_respects_annotation",
-        "_topology",
-    )
 
     def __init__(self, cluster: Cluster) -> None:
         gates = cluster.config.gates

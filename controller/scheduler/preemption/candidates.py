@@ -158,8 +158,6 @@ def _within(
 class _Cursor:
     """The next candidate in one list of a rank. ``after(order)`` starts anew behind that order."""
 
-    __slots__ = ("_open", "_rest", "kind", "rank")
-
     def __init__(self, rank: Rank, kind: HolderKind, start: Callable[[Order | None], Iterator[RankEntry]]) -> None:
         self.rank = rank
         self.kind = kind
@@ -179,8 +177,6 @@ class Walker:
     Invariants: the cluster's holders and the index stay as they are while it walks; trials may change only sums. Each
     cursor of the current ranks is in ``_heap``, in ``_aside``, or exhausted. ``_ranks`` yields the later ranks.
     """
-
-    __slots__ = ("_aside", "_heap", "_limits", "_opened", "_ranks", "_search", "_without", "queue")
 
     def __init__(
         self,

@@ -54,8 +54,6 @@ class Lane:
     ``parked`` is set. Every other shape is in ``_order`` with the item that is ``shown``, which equals its top.
     """
 
-    __slots__ = ("_by_prefix", "_order", "_parked", "_sequence", "_shapes")
-
     def __init__(self) -> None:
         self._shapes: dict[str, _Shape] = {}
         self._parked: dict[str, _Shape] = {}

@@ -123,8 +123,6 @@ class QueueState:
     the sum of theirs outside of trials.
     """
 
-    __slots__ = ("flavor_resources", "group_of", "groups", "holders", "name", "node", "object", "policies", "version")
-
     def __init__(self, cluster_queue: ClusterQueue, node: QuotaNode) -> None:
         self.name = ClusterQueueName(cluster_queue.metadata.name)
         self.node = node

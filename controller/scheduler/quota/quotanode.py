@@ -52,25 +52,6 @@ class QuotaNode:
       beside it.
     """
 
-    __slots__ = (
-        "_declared",
-        "_declared_of",
-        "_lendable",
-        "_lendable_of",
-        "_measured",
-        "_measured_of",
-        "broken",
-        "cells",
-        "cohorts",
-        "generation",
-        "height",
-        "is_queue",
-        "name",
-        "parent",
-        "queues",
-        "spec",
-    )
-
     def __init__(self, name: str, spec: QuotaNodeSpec | None, *, is_queue: bool) -> None:
         self.name = name
         self.is_queue = is_queue

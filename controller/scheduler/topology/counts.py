@@ -35,30 +35,6 @@ class Counts:
     kept orders of a level and of a domain's children are sorted by the same numbers.
     """
 
-    __slots__ = (
-        "_closed",
-        "_eligible",
-        "_epoch",
-        "_journal",
-        "_kin",
-        "_led_eligible",
-        "_orders",
-        "_read",
-        "_shape_of_tree",
-        "_stamps",
-        "_wanted",
-        "kept",
-        "leaders",
-        "plain",
-        "pods",
-        "pods_with",
-        "scores",
-        "shape",
-        "slices",
-        "slices_with",
-        "tree",
-    )
-
     def __init__(self, tree: Tree, shape: RequestShape) -> None:
         self.tree = tree
         self.shape = shape

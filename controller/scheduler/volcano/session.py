@@ -49,8 +49,6 @@ class Occasion(NamedTuple):
 class Job:
     """A job on its way through the session."""
 
-    __slots__ = ("entry", "leaf", "need", "preemptible")
-
     def __init__(self, entry: Entry, leaf: QueueName, need: Amounts, *, preemptible: bool) -> None:
         self.entry = entry
         self.leaf = leaf

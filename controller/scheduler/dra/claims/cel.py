@@ -45,8 +45,6 @@ class Selector:
     the names, without domains, of all attributes that it may look at; None where it may look at any.
     """
 
-    __slots__ = ("_node", "attributes", "unknown")
-
     def __init__(self, expression: str) -> None:
         """Compile the expression. Raises CelSyntaxError."""
         parser = _Parser(expression)

@@ -51,7 +51,7 @@ class HeldTask:
     groups: tuple[GpuGroup, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FreeCapacity:
     """The free part of a node. ``groups``: free MiB of each shared GPU."""
 
@@ -63,7 +63,7 @@ class FreeCapacity:
         return max(0.0, -min(self.amounts.values(), default=0.0), -min(self.groups.values(), default=0))
 
 
-@dataclass(slots=True)
+@dataclass
 class Machine:
     """One node. ``whole_gpus_only``: its GPUs are cut into MIG instances, or may be, and are not shared. ``held`` has
     each task at most once for each kind of hold; a task that moves is RELEASING here and PIPELINED elsewhere.

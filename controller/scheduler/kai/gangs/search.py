@@ -17,7 +17,7 @@ from controller.scheduler.kai.gangs.placing import place_gang
 from controller.scheduler.kai.gangs.session import GangSession
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """Tasks of one gang that leave together."""
 
@@ -40,7 +40,7 @@ def all_in() -> Choice:
     return any_step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GangSearch:
     """One search. ``victims`` returns the gangs that may leave; ``allows`` judges a trial in which the gang found
     places and its victims are evicted.
@@ -223,7 +223,7 @@ class _Candidates:
         return self._sets[node]
 
 
-@dataclass(slots=True)
+@dataclass
 class _Set:
     choice: Choice
     steps: list[Step] = field(default_factory=list)

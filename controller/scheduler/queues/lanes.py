@@ -21,7 +21,7 @@ class _Shape:
     """All queued workloads of one shape, the first on top.
 
     An item of ``items`` is valid while it is its workload's ``entry``; ``live`` is the number of valid items. Only the
-    lane writes here.
+    lane writes here. ``__slots__`` save 40 bytes of each: where no two workloads are alike there are as many.
     """
 
     __slots__ = ("items", "live", "name", "parked", "shown")

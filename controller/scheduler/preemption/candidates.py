@@ -8,6 +8,9 @@
 where the brackets mark keys of admission fair sharing and of ``victimOrder: leastLost``.
 
 A question's structs have ``gc=False``: they are made for every try, in 42 ns in place of 76.
+
+Sources: KEP-83, KEP-1337, KEP-4136. No candidate comes twice, and none that a policy keeps. A search costs a step of a
+heap for each candidate that it takes, and one comparison for each rank that it passes over.
 """
 
 import heapq

@@ -1,4 +1,8 @@
-"""Whether a request has room: asked repeatedly while victims are released and charged back."""
+"""Whether a request has room: asked repeatedly while victims are released and charged back.
+
+Source: Kueue's preemption (workloadFits, fillBackWorkloads). A question changes nothing, and filling back keeps the
+request fitting. It costs a comparison for each flavor-resource, and a search for places where pods need them.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,5 +1,9 @@
 """Chooses the ClusterQueue to preempt next: from the root down, always the child with the largest dominant resource
 share.
+
+Source: KEP-1714, and Kueue's preemption (TargetClusterQueueOrdering). A queue without candidates is out until
+``reopen``, so every search ends. A choice costs a share of each child on one way from the root to a queue; shares are
+remembered.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,5 +1,6 @@
-"""A node of the cohort forest, a ClusterQueue or a Cohort, and the questions that it answers. Only ``QuotaTree`` writes
-nodes. Every answer costs one step for each level.
+"""A node of the cohort forest, a ClusterQueue or a Cohort, and the questions that it answers: how much may be used
+here, how much is borrowed, and how far up the forest a request must borrow (KEP-79). Only ``QuotaTree`` writes nodes,
+and the sums of each ``Cell`` hold after every change. Every answer costs one step for each level.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,8 @@
-"""The claims as a scheduling cycle sees them: charged for its length, lifted for the workload that they belong to."""
+"""The claims as a scheduling cycle sees them: charged for its length, lifted for the workload that they belong to.
+
+The rule is our own (``tessera.reserveForPreemptor``), in trials alone: no sum that users see contains a claim (decision
+016). Each claim costs one charge of its quota and places in each cycle, and each entry with a claim lifts its own once.
+"""
 
 from collections.abc import Iterable, Iterator
 

@@ -6,6 +6,10 @@ each time victims are added step by step, a surplus task or the rest of a gang, 
 gangs, and what was added is tried node by node. The first solution that the action allows is taken. Unlike KAI's
 solver, an action may leave candidates out of the sets (``GangSearch.rounds``): one that may never be taken would spoil
 every set that contains it.
+
+Where no solution is found the session is as it was before. A gang of n tasks is solved for up to n times, and each time
+a trial costs the placing of its tasks and of the victims that move; ``CycleLimits`` bounds how many gangs a
+consolidation moves.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

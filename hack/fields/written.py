@@ -1,9 +1,10 @@
 """The fields of classes that another module than the class's own writes, and who writes them.
 
 ``python -m hack.fields.written`` lists them, those without a sentence first; ``tests/hack/fields`` fails on these. A
-field is written by an assignment, ``del``, or a call that changes the collection it holds. Its sentence stands below
-the field or in the class's docstring, which names the field in double backticks, and names each writer: its class, its
-function, its module or a folder above it.
+field is written by an assignment, ``del``, or a call that changes the collection it holds (under the field's own name:
+a local that stands for the collection is not followed). Its sentence stands below the field or in the class's
+docstring, which names the field in double backticks, and names each writer: its class, its function, its module or a
+folder above it.
 """
 
 import ast

@@ -20,7 +20,7 @@ from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo, us
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import RequeueReason
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.reservations.claims import decided
+from controller.scheduler.reservations.reservations import decided
 from controller.scheduler.state.enginestate import EngineState, UnwrittenDecisions
 from controller.scheduler.state.minimums import without_minimum
 from controller.scheduler.state.workloadevents import requests_of
@@ -42,8 +42,8 @@ class Outcomes:
         for entry in entries:
             record = entry.record(now_s)
             before = tell(record)
-            if (entry.rule is Rule.PREEMPTS or record.workload in state.claims) and not entry.mirrored:
-                state.carry_out(state.claims.apply(decided(entry, state.cluster)))
+            if (entry.rule is Rule.PREEMPTS or record.workload in state.reservations) and not entry.mirrored:
+                state.carry_out(state.reservations.apply(decided(entry, state.cluster)))
             if entry.second_pass:
                 if entry.key in state.unwritten.evictions:
                     # An entry that was decided on earlier has preempted the workload.

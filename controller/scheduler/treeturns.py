@@ -47,8 +47,8 @@ POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: FairnessSession,
 
 class FairTurns:
     """The turns of all trees. ``_seen``: the engine's count of changes at which each tree was decided; a later count
-    makes the tree due again. ``_claimants`` are the jobs that wait for the room of others that were evicted for them; a
-    new leader knows none, and learns them when it evicts.
+    makes the tree due again. ``_preemptors`` are the jobs that wait for the room of others that were evicted for them;
+    a new leader knows none, and learns them when it evicts.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FairTurns:
         self._measured = measured
         self._seen: dict[System, int] = {}
         self._due: dict[System, float] = {}
-        self._claimants: dict[System, frozenset[WorkloadKey]] = {}
+        self._preemptors: dict[System, frozenset[WorkloadKey]] = {}
 
     def due(self, changes: int, now_s: float, open_for: OpenFor) -> bool:
         """Whether any tree must be decided now."""
@@ -96,7 +96,7 @@ class FairTurns:
         ]
         policy = self._policy(system, now_s, refusal)
         decided = policy.run(pending)
-        self._claimants[system] = self._still_claiming(system, pending, decided)
+        self._preemptors[system] = self._still_waiting(system, pending, decided)
         if policy.due_s is not None:
             self._due[system] = policy.due_s
         said = {entry.key for entry in decided}
@@ -142,15 +142,15 @@ class FairTurns:
         return [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
 
     def _policy(self, system: System, now_s: float, refusal: Refusal) -> TreePolicy:
-        occasion = Occasion(now_s, self._moves, self._claimants.get(system, frozenset()))
+        occasion = Occasion(now_s, self._moves, self._preemptors.get(system, frozenset()))
         tree = self._tree(system, now_s)
         return POLICIES[system](self._cluster, self._assigner, tree, refusal, occasion)
 
-    def _still_claiming(
+    def _still_waiting(
         self, system: System, pending: Iterable[PendingWorkload], decided: Iterable[Entry]
     ) -> frozenset[WorkloadKey]:
-        """The claimants, of before and of this turn, that still wait."""
-        before = self._claimants.get(system, frozenset[WorkloadKey]())
+        """The preemptors, of before and of this turn, that still wait."""
+        before = self._preemptors.get(system, frozenset[WorkloadKey]())
         new = {entry.key for entry in decided if entry.rule is Rule.PREEMPTS}
         started = {entry.key for entry in decided if entry.rule is Rule.FITS}
         return frozenset(each.key for each in pending if each.key in before | new) - started

@@ -15,7 +15,7 @@ from controller.scheduler.preemption.index import started_at_s
 from controller.scheduler.preemption.moves import Moves
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.reservations.claims import Claims
+from controller.scheduler.reservations.reservations import Reservations
 
 INTERVAL_S: Final = 1.0
 """Minimum seconds between searches for plans while none is found: a busy cluster changes all the time."""
@@ -39,14 +39,14 @@ class PackTurn:
         self,
         cluster: Cluster,
         assigner: FlavorAssigner,
-        claims: Claims,
+        reservations: Reservations,
         moves: Moves,
         history: EvictionHistory,
         limits: Consolidation,
     ) -> None:
         self._cluster = cluster
         self._assigner = assigner
-        self._claims = claims
+        self._reservations = reservations
         self._moves = moves
         self._history = history
         self._limits = limits
@@ -110,7 +110,7 @@ class PackTurn:
         tried: list[Alike] = []
         found: Entry | None = None
         with self._cluster.trial():
-            self._claims.charge()
+            self._reservations.charge()
             for alike, entry in entries.items():
                 tried.append(alike)
                 plan = planner.plan(entry, self._may_move_for(entry, now_s, is_open))

@@ -37,13 +37,13 @@ Refusal = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
 
 
 class Occasion(NamedTuple):
-    """The circumstances of a turn beside the cluster. ``claimants``: the jobs that wait for room of workloads that were
-    evicted for them.
+    """The circumstances of a turn beside the cluster. ``preemptors``: the jobs that wait for room of workloads that
+    were evicted for them.
     """
 
     now_s: float
     moves: Moves
-    claimants: Collection[WorkloadKey] = ()
+    preemptors: Collection[WorkloadKey] = ()
 
 
 class Job:
@@ -108,8 +108,8 @@ class FairnessSession:
         refusal: Refusal,
         occasion: Occasion,
     ) -> None:
-        """Uses only the claimants of ``occasion``: Volcano moves no workloads, and its rules do not depend on time."""
-        self._claimants = occasion.claimants
+        """Uses only the preemptors of ``occasion``: Volcano moves no workloads, and its rules do not depend on time."""
+        self._preemptors = occasion.preemptors
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree
@@ -188,7 +188,7 @@ class FairnessSession:
         return left
 
     def _takes_its_room(self, job: Job) -> bool:
-        return job.entry.key in self._claimants and not self._refused(job) and self._start(job)
+        return job.entry.key in self._preemptors and not self._refused(job) and self._start(job)
 
     def _refused(self, job: Job) -> bool:
         """Whether the job may not be tried, because it is not valid or its namespace may not use the queue."""

@@ -50,7 +50,7 @@ class GangTurn:
         refusal: Refusal,
         occasion: Occasion,
     ) -> None:
-        """Takes a snapshot. KAI's order needs no claimants: Queues below their quota go before all others."""
+        """Takes a snapshot. KAI's order needs no preemptors: Queues below their quota go before all others."""
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree

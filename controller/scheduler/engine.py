@@ -61,7 +61,7 @@ from controller.scheduler.state.mirrorevents import MirrorEvents
 from controller.scheduler.state.workloadevents import WorkloadEvents
 from controller.scheduler.topology.port import Placement
 from controller.scheduler.treeturns import FairTurns
-from controller.scheduler.volcano.roomlater import RoomLater
+from controller.scheduler.volcano.futurecapacity import FutureCapacity
 from inventory.api.claimplan import ClaimPlan
 
 _SETTERS: Final[Mapping[type, Callable[[ClusterEvents, Any], None]]] = {
@@ -417,13 +417,13 @@ class Engine:
         entry = self._turns.asked(pending, queue.name, now_s, self._refusal, opens) if in_turns else None
         return None if entry is None else entry.record(now_s)
 
-    def room_later(self, pending: PendingWorkload, now_s: float) -> RoomLater | None:
+    def future_capacity(self, pending: PendingWorkload, now_s: float) -> FutureCapacity | None:
         """What the workload would find after others have ended; to be asked in a trial of the cluster."""
         queue = self.queue_of(pending.local_queue)
         if queue is None:
             return None
         bounds = self._turns.bounds(queue.name, now_s) if self.mirror.is_leaf(queue.name) else None
-        return RoomLater(self.state.cluster, self.state.assigner, pending.incoming(queue), bounds)
+        return FutureCapacity(self.state.cluster, self.state.assigner, pending.incoming(queue), bounds)
 
     def queue_of(self, key: LocalQueueKey) -> QueueState | None:
         """The ClusterQueue that a LocalQueue leads to, or would lead to if a workload named it."""

@@ -23,7 +23,7 @@ from controller.scheduler.preemption.moves import Moves
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingWorkload, RequeueReason
 from controller.scheduler.queues.pendingqueues import PendingQueues
-from controller.scheduler.volcano.roomlater import TreeBounds
+from controller.scheduler.volcano.futurecapacity import TreeBounds
 from controller.scheduler.volcano.rules import bounds_for
 from controller.scheduler.volcano.session import FairnessSession, Occasion, Refusal
 from controller.scheduler.volcano.tree import FairTree, is_preemptible, needs

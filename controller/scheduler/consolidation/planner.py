@@ -89,13 +89,13 @@ class Planner:
             held = model.hold(holder, _ALL.name)
             self._constrain(held, holder.info, flavor)
             holders[held.name] = holder
-        running(model.machines, model.gangs.values())
+        running(model.nodes, model.gangs.values())
         lost = {name: lost_gpu_seconds(holder, self._now_s) for name, holder in holders.items()}
         for at, name in enumerate(ranked(model, gang, lost)):
             # Victims of equal priority are taken youngest first.
             model.gangs[name].created = -float(at)
         limits = CycleLimits(moves=self._most)
-        session = GangSession(model.machines.values(), model.gangs.values(), [_ALL], limits)
+        session = GangSession(model.nodes.values(), model.gangs.values(), [_ALL], limits)
         return self._solved(entry, session, gang, holders)
 
     def _solved(

@@ -230,7 +230,7 @@ def _within(
     return found
 
 
-def room_together(board: Board, wanted: Wanted, ask: DeviceAsk, taken: Mapping[str, int], most: int) -> int:
+def fitting_pods_together(board: Board, wanted: Wanted, ask: DeviceAsk, taken: Mapping[str, int], most: int) -> int:
     """How many pods find linked devices of several resources, one pod after the other; ``most`` at most."""
     given = Counter(taken)
     return next((count for count in range(most) if not _of_one_pod(board, wanted, ask, ask.link, given)), most)

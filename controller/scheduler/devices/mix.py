@@ -76,7 +76,9 @@ class Mix:
             whole = sum(free)
             known = 0.0
             for size, ask, share in self._shares_of(resource):
-                known += share * (whole - size * pool.kind.room(pool.kind.open(free, ask), size, ask.link, ask.split))
+                known += share * (
+                    whole - size * pool.kind.fitting_pods(pool.kind.open(free, ask), size, ask.link, ask.split)
+                )
             keep(self._scores, key, known)
         return known
 

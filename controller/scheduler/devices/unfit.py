@@ -49,4 +49,4 @@ def _of_pool(pool: Pool, size: int, taken: Mapping[str, int], ask: DeviceAsk) ->
     if sum(free) < size:
         return Unfit.TAKEN
     link = None if ask.wished else ask.link
-    return _BY_LINK[link] if link is not None and not pool.kind.room(free, size, link, ask.split) else None
+    return _BY_LINK[link] if link is not None and not pool.kind.fitting_pods(free, size, link, ask.split) else None

@@ -78,7 +78,7 @@ def place(
     sets = list(chosen)
     fits = all(pod_set.mode is Mode.FIT for pod_set in sets)
     # If quota is short places are of no use yet: it is enough to know that there are some.
-    if fits or len(wanted) > 1 or not cluster.placement.has_room(wanted):
+    if fits or len(wanted) > 1 or not cluster.placement.can_place(wanted):
         answer = cluster.placement.place(wanted, on_empty=False)
         if isinstance(answer, NoPlacement):
             sets = _downgraded(sets, answer, Mode.PREEMPT)

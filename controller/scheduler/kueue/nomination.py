@@ -29,7 +29,7 @@ from controller.scheduler.model.resources import (
     WorkloadKey,
 )
 from controller.scheduler.model.workload import limit_range_problems, resource_problems
-from controller.scheduler.preemption.room import room_for
+from controller.scheduler.preemption.neededcapacity import needed_capacity
 from controller.scheduler.preemption.search import Preemption
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingWorkload
@@ -155,7 +155,9 @@ class Nominator:
         with self._cluster.trial():
             for target in targets:
                 self._cluster.release(target.holder)
-            found = self._cluster.placement.place(room_for(self._cluster, incoming, assignment).places, on_empty=False)
+            found = self._cluster.placement.place(
+                needed_capacity(self._cluster, incoming, assignment).places, on_empty=False
+            )
         if isinstance(found, NoPlacement):
             return assignment, targets
         sets = tuple(with_topologies(assignment.pod_sets, found.topologies))

@@ -65,7 +65,7 @@ class DomainSearch:
         level, domains = found
         return self.descend(level, self._share_slices(domains))
 
-    def room(self) -> bool:
+    def fits(self) -> bool:
         """Whether ``run`` would find a placement. The choice of domains alone decides that."""
         return not isinstance(self._choose(self.ask.level), Shortage)
 

@@ -47,7 +47,7 @@ class _Known(NamedTuple):
     leader: PlacementRequest | None
     ask: Ask
     version: int
-    """Version of ``rooms.asks`` at which the claims were resolved; 0 where the request has no claims."""
+    """Version of ``ClaimSupply.asks`` at which the claims were resolved; 0 where the request has no claims."""
 
     def of(self, workers: PlacementRequest, leader: PlacementRequest | None) -> bool:
         return _alike(self.workers, workers) and (
@@ -113,11 +113,11 @@ class Finder:
 
         def answer() -> bool:
             counts.sync()
-            return search.room()
+            return search.fits()
 
         return answer
 
-    def rooms(self, request: PlacementRequest, *, empty: bool) -> list[tuple[NodeFacts, int]] | None:
+    def fitting_nodes(self, request: PlacementRequest, *, empty: bool) -> list[tuple[NodeFacts, int]] | None:
         """The nodes that are open to the pod set (taints, selectors, devices), with the number of its pods that fit on
         each. None where the tree does not go down to nodes.
         """
@@ -174,9 +174,9 @@ class Finder:
         return ask
 
     def _version(self, workers: PlacementRequest, leader: PlacementRequest | None) -> int:
-        rooms = self.tree.claims
+        supply = self.tree.claims
         claims = workers.claims is not None or (leader is not None and leader.claims is not None)
-        return rooms.asks.version if claims and rooms is not None else 0
+        return supply.asks.version if claims and supply is not None else 0
 
     def _asked(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
@@ -307,8 +307,8 @@ class Finder:
         )
 
     def _claims(self, request: PlacementRequest) -> ClaimsAsk | None:
-        rooms = self.tree.claims
-        return rooms.ask(request.claims) if rooms is not None else None
+        supply = self.tree.claims
+        return supply.ask(request.claims) if supply is not None else None
 
 
 def _without(places: list[tuple[int, int]], spare: int) -> list[tuple[int, int]]:

@@ -154,7 +154,7 @@ class FullNodesReader:
         single_pod = dict(shape.each)
         if shape.devices is None or tree.devices is None:
             return "", False
-        if tree.devices.room(facts.name, single_pod, shape.devices, empty=shape.empty):
+        if tree.devices.fitting_pods(facts.name, single_pod, shape.devices, empty=shape.empty):
             return "", False
         return tree.devices.unfit(facts.name, single_pod, shape.devices, empty=shape.empty), False
 

@@ -35,9 +35,9 @@ combinations multiplies.
 _FRUITLESS: Final = 1024
 """Domains that seemed to have room and turned out to have none, at most: each costs a search over all nodes."""
 
-Room = tuple[NodeFacts, int]
+FittingNode = tuple[NodeFacts, int]
 """A node that is open to a pod set, and how many of its pods fit there; all of its pods where that is not known."""
-Rooms = Callable[[PlacementRequest], Sequence[Room]]
+FindFittingNodes = Callable[[PlacementRequest], Sequence[FittingNode]]
 Place = Callable[[Sequence[PlacementRequest]], Placed | NoPlacement]
 _Chosen = Mapping[Bound, str]
 """The chosen value of the level's label, by bound."""
@@ -185,9 +185,11 @@ def joined_by_claims(
     return found, frozenset(following)
 
 
-def placed_within(requests: Sequence[PlacementRequest], rooms: Rooms, place: Place) -> Placed | NoPlacement:
+def placed_within(
+    requests: Sequence[PlacementRequest], fitting_nodes: FindFittingNodes, place: Place
+) -> Placed | NoPlacement:
     """Places the requests in domains of their bounds. ``place`` answers for requests without bounds."""
-    return _Search(requests, rooms, place).run(0, {})
+    return _Search(requests, fitting_nodes, place).run(0, {})
 
 
 class _Search:
@@ -195,9 +197,9 @@ class _Search:
     more stays pending. When no tries are left preferred bounds are dropped; one placement without them is always tried.
     """
 
-    def __init__(self, requests: Sequence[PlacementRequest], rooms: Rooms, place: Place) -> None:
+    def __init__(self, requests: Sequence[PlacementRequest], fitting_nodes: FindFittingNodes, place: Place) -> None:
         self._requests = requests
-        self._rooms = {request.pod_set.name: rooms(request) for request in requests if request.within}
+        self._fitting_nodes = {request.pod_set.name: fitting_nodes(request) for request in requests if request.within}
         self._place = place
         self._bounds = tuple(dict.fromkeys(bound for request in requests for bound in request.within))
         self._left = _TRIES
@@ -231,8 +233,8 @@ class _Search:
             names = [request.pod_set.name for request in members]
             return f"no node has room for all pods of pod sets {', '.join(names)}, which share {claims}"
         whom = f"subgroup {bound.group}" if bound.group else "the gang"
-        rooms = [facts for request in members for facts, _ in self._rooms[request.pod_set.name]]
-        if rooms and not any(bound.level in facts.labels for facts in rooms):
+        fitting = [facts for request in members for facts, _ in self._fitting_nodes[request.pod_set.name]]
+        if fitting and not any(bound.level in facts.labels for facts in fitting):
             return f"no node with room for pods of {whom} has the label {bound.level}"
         return f"no domain of {bound.level} has room for {whom}"
 
@@ -240,7 +242,7 @@ class _Search:
         """The values of the bound's label, inside the domains chosen around it, whose nodes have room for
         each member.
         """
-        for_all = [self._roomy(bound, request, _labels(request, chosen)) for request in members]
+        for_all = [self._large_enough(bound, request, _labels(request, chosen)) for request in members]
         others = {
             value
             for other, value in chosen.items()
@@ -248,15 +250,15 @@ class _Search:
         }
         return sorted(frozenset.intersection(*for_all) - others)
 
-    def _roomy(self, bound: Bound, request: PlacementRequest, outer: Mapping[str, str]) -> frozenset[str]:
+    def _large_enough(self, bound: Bound, request: PlacementRequest, outer: Mapping[str, str]) -> frozenset[str]:
         own = request.pod_set.template.spec.node_selector.get(bound.level)
         pods: Counter[str] = Counter()
-        for facts, room in self._rooms[request.pod_set.name]:
+        for facts, fitting in self._fitting_nodes[request.pod_set.name]:
             value = facts.labels.get(bound.level)
             if value is None or own not in (None, value):
                 continue
             if all(facts.labels.get(name) == label for name, label in outer.items()):
-                pods[value] += room
+                pods[value] += fitting
         return frozenset(value for value, count in pods.items() if count >= request.count)
 
     def _tried(self, requests: Sequence[PlacementRequest], chosen: _Chosen) -> Placed | NoPlacement:

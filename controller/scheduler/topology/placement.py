@@ -13,8 +13,8 @@ from controller.objects.queues import ResourceFlavor, Topology
 from controller.scheduler.devices.cache import DeviceCache, HeldPlace
 from controller.scheduler.devices.grants import NOBODY, Drift, GrantOwner
 from controller.scheduler.devices.supply import Makeable, could_be_made
+from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
 from controller.scheduler.dra.allocation.planned import claim_plan
-from controller.scheduler.dra.allocation.rooms import ClaimRooms
 from controller.scheduler.model.deviceclaims import ClaimNames
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
@@ -24,7 +24,7 @@ from controller.scheduler.topology.ask import PodSetAsk, each_of
 from controller.scheduler.topology.elastic import resize
 from controller.scheduler.topology.finder import Finder
 from controller.scheduler.topology.fullnodes import FullNodes, FullNodesReader, Refusal
-from controller.scheduler.topology.gangdomains import Room, joined_by_claims, placed_within
+from controller.scheduler.topology.gangdomains import FittingNode, joined_by_claims, placed_within
 from controller.scheduler.topology.measures import Spread, spreads
 from controller.scheduler.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
 from controller.scheduler.topology.port import NoPlacement, Placed, PlacementRequest, no_topology
@@ -77,7 +77,7 @@ class Topologies:
         self._own_places = own_places
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
-        self.claims = ClaimRooms(undo, self.devices.pods, held, self._touch, self._nodes.offers) if claims else None
+        self.claims = ClaimSupply(undo, self.devices.pods, held, self._touch, self._nodes.offers) if claims else None
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ class Topologies:
     def is_behind(self) -> bool:
         return self.devices.is_behind
 
-    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+    def free_by_node(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
         finder = self._finders.get(flavor)
         if finder is None or not finder.tree.by_host:
             return
@@ -258,15 +258,17 @@ class Topologies:
         if any(request.within for request in requests):
             return placed_within(
                 requests,
-                lambda request: self._rooms(request, on_empty=on_empty),
+                lambda request: self._fitting_nodes(request, on_empty=on_empty),
                 lambda bounded: self._place_all(bounded, on_empty=on_empty),
             )
         return self._place_all(requests, on_empty=on_empty)
 
-    def _rooms(self, request: PlacementRequest, *, on_empty: bool) -> Sequence[Room]:
-        """Nodes with room; all where a topology ends above the nodes, or the running pods have their room already."""
+    def _fitting_nodes(self, request: PlacementRequest, *, on_empty: bool) -> Sequence[FittingNode]:
+        """Nodes on which pods fit; all where a topology ends above the nodes, or the running pods have places."""
         finder = self._finders.get(request.flavor)
-        known = finder.rooms(request, empty=on_empty) if finder is not None and request.previous is None else None
+        known = (
+            finder.fitting_nodes(request, empty=on_empty) if finder is not None and request.previous is None else None
+        )
         if known is not None:
             return known
         return [(facts, request.count) for facts in self._nodes.facts.values() if not facts.excluded]
@@ -304,7 +306,7 @@ class Topologies:
         finder = self._finders.get(refusal.flavor)
         return None if finder is None else finder.full_nodes(refusal, self._full_nodes, now_s)
 
-    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+    def can_place(self, requests: Sequence[PlacementRequest]) -> bool:
         return self.question(requests)()
 
     def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:

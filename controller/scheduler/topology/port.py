@@ -1,6 +1,6 @@
 """The placement port: where the pods of an assignment would run, and whether the room there is free.
 
-The engine asks it in nomination, in every fit check of preemption, and when it charges and undoes. ``Everywhere``
+The engine asks it in nomination, in every fit check of preemption, and when it charges and undoes. ``NoTopology``
 answers for a cluster whose flavors name no topology: there quota alone decides.
 """
 
@@ -148,11 +148,11 @@ class Placement(Protocol):
     def may_grow(self, resources: Iterable[ResourceName]) -> bool:
         """Whether nodes that take no pods now, or devices that are out of service, could add to these resources."""
 
-    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+    def can_place(self, requests: Sequence[PlacementRequest]) -> bool:
         """Whether ``place`` would find places now; cheaper than finding them."""
 
     def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
-        """A function that answers ``has_room`` for these requests, to be called many times while the cluster's objects
+        """A function that answers ``can_place`` for these requests, to be called many times while the cluster's objects
         stay as they are.
         """
 
@@ -169,7 +169,7 @@ class Placement(Protocol):
     def is_behind(self) -> bool:
         """Whether ``begin`` would change what is free."""
 
-    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+    def free_by_node(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
         """The flavor's nodes that take pods, each with its free amounts; none where the topology ends above
         the nodes.
         """
@@ -217,7 +217,7 @@ def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
     return f"flavor {flavor.metadata.name} names no topology and the pod set asks for {wanted}"
 
 
-class Everywhere:
+class NoTopology:
     """A placement port without topologies: no pod needs a place, and a place from before its topology went blocks no
     other.
     """
@@ -287,11 +287,11 @@ class Everywhere:
     def may_grow(self, resources: Iterable[ResourceName]) -> bool:  # noqa: ARG002
         return False
 
-    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+    def can_place(self, requests: Sequence[PlacementRequest]) -> bool:
         return isinstance(self.place(requests, on_empty=False), Placed)
 
     def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
-        return lambda: self.has_room(requests)
+        return lambda: self.can_place(requests)
 
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:  # noqa: ARG002
         return True
@@ -306,7 +306,7 @@ class Everywhere:
     def is_behind(self) -> bool:
         return False
 
-    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:  # noqa: ARG002
+    def free_by_node(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:  # noqa: ARG002
         return iter(())
 
     def spreads(self, *, empty: bool = False) -> Sequence[Spread]:  # noqa: ARG002

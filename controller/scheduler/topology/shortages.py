@@ -49,7 +49,7 @@ def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
     needs = _needs(ask.shape.devices) if ask.shape.devices is not None else ""
     if any(str(name) == PERCENT_RESOURCE for name, _ in ask.shape.each):
         needs += f"; what a container asks for lies on {_parts(ask.shape.devices)}"
-    return pending.no_room(wanted, where, tree.topology, largest) + nodes + needs
+    return pending.no_free_capacity(wanted, where, tree.topology, largest) + nodes + needs
 
 
 def _nodes(counts: Counts) -> str:
@@ -63,15 +63,15 @@ def _nodes(counts: Counts) -> str:
         why = ", ".join([*told, f"{rest} for other reasons"] if rest else told)
         found = f"; {pending.closed_nodes(all_ - open_, all_, why)}"
     full = counts.full()
-    return found + (f"; {pending.nodes_without_room(full, open_)}" if full else "")
+    return found + (f"; {pending.nodes_too_full(full, open_)}" if full else "")
 
 
 def _claims(counts: Counts) -> str:
     """What ResourceClaims lack on nodes that have room for the pods otherwise."""
-    rooms = counts.tree.claims
-    if rooms is None or (counts.shape.claims is None and not rooms.asks.extended):
+    supply = counts.tree.claims
+    if supply is None or (counts.shape.claims is None and not supply.asks.extended):
         return ""
-    return lack_sentence(rooms, counts.roomy(), counts.eligible(), empty=counts.shape.empty)
+    return lack_sentence(supply, counts.fitting_nodes(), counts.eligible(), empty=counts.shape.empty)
 
 
 def _needs(asked: DeviceAsk) -> str:

@@ -13,7 +13,7 @@ from controller.objects.core import Toleration
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.scheduler.devices.cache import DeviceCache
 from controller.scheduler.dra.allocation.asks import ClaimsAsk
-from controller.scheduler.dra.allocation.rooms import ClaimRooms
+from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName
 from controller.scheduler.topology.ask import Each
 from controller.scheduler.topology.nodes import NodeFacts
@@ -103,7 +103,7 @@ class Tree:
         self.shape = 0
         """A number that grows with each new domain."""
         self.devices: DeviceCache | None = None
-        self.claims: ClaimRooms | None = None
+        self.claims: ClaimSupply | None = None
         """The ResourceClaims of the nodes; None where they are not counted."""
         self.closed = Counter[str]()
         """The number of the flavor's nodes that take no pods at all or lack a level's label, by reason; see

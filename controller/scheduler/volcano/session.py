@@ -169,7 +169,7 @@ class FairnessSession:
 
     def _allocate(self, jobs: Mapping[QueueName, Sequence[Job]]) -> list[Job]:
         """Decides on jobs that start. Returns those that found no room, in their order."""
-        jobs = {leaf: [job for job in some if not self._takes_its_room(job)] for leaf, some in jobs.items()}
+        jobs = {leaf: [job for job in some if not self._takes_what_victims_left(job)] for leaf, some in jobs.items()}
         left: list[Job] = []
         failed: set[tuple[object, ...]] = set()
         turns = Turns(self._tree, self._rules, jobs)
@@ -187,7 +187,7 @@ class FairnessSession:
                     left += turns.drop(job.leaf)
         return left
 
-    def _takes_its_room(self, job: Job) -> bool:
+    def _takes_what_victims_left(self, job: Job) -> bool:
         return job.entry.key in self._preemptors and not self._refused(job) and self._start(job)
 
     def _refused(self, job: Job) -> bool:
@@ -283,7 +283,7 @@ class FairnessSession:
         job that are full; the rest may be anywhere.
         """
         candidates = Candidates(self._cluster, self._tree, self._rules, leaves, job.entry.incoming, within=False)
-        first = self._solver.makes_room(job.leaf, job.need, candidates) if below_full else []
+        first = self._solver.frees_enough(job.leaf, job.need, candidates) if below_full else []
         return first is not None and self._evicts(job, candidates, PreemptionReason.IN_COHORT_RECLAMATION, first)
 
     def _preempts(self, job: Job) -> bool:

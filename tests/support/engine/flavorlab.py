@@ -24,7 +24,7 @@ from controller.scheduler.model.resources import (
 from controller.scheduler.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.topology.ask import PodSetAsk
-from controller.scheduler.topology.port import Everywhere, NoPlacement, Placed, Placement, PlacementRequest
+from controller.scheduler.topology.port import NoPlacement, NoTopology, Placed, Placement, PlacementRequest
 
 JSON = dict[str, Any]
 
@@ -43,7 +43,7 @@ class Recording:
         return self.answers.get(fr, (Possibility.NO_CANDIDATES, 0))
 
 
-class Slots(Everywhere):
+class Slots(NoTopology):
     """A topology of one level with so many slots a flavor; ``taken`` of them are in use by who may be preempted."""
 
     def __init__(self, slots: Mapping[str, int]) -> None:

@@ -85,9 +85,9 @@ class Taking:
 
     def takes(self, one: Set) -> bool:
         """Whether the devices are free and are exactly what the requests may get, in their order."""
-        for claim, posed in enumerate(self._view.each):
+        for claim, matched in enumerate(self._view.each):
             first = len(self._found)
-            if not all(self._retakes(claim, first, request, one) for request in posed.requests):
+            if not all(self._retakes(claim, first, request, one) for request in matched.requests):
                 return False
         return len(self._found) == len(one)
 

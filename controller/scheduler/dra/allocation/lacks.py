@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from controller.scheduler.dra.allocation.asks import ClaimsAsk
-from controller.scheduler.dra.allocation.rooms import ClaimRooms
+from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
 from controller.scheduler.dra.allocation.views import State, View
 from inventory.words.plural import plural
 
@@ -24,7 +24,7 @@ class Lack(NamedTuple):
 TOGETHER = Lack("", 0)
 
 
-def lack_sentence(rooms: ClaimRooms, nodes: Iterable[tuple[str, ClaimsAsk]], open_: int, *, empty: bool) -> str:
+def lack_sentence(supply: ClaimSupply, nodes: Iterable[tuple[str, ClaimsAsk]], open_: int, *, empty: bool) -> str:
     """The part of a sentence about the nodes where only claims find nothing; empty where there are no such nodes.
     ``nodes``: those with room for a pod otherwise, with what the pod asks there through claims; ``open_``: how many
     nodes are open to the pods.
@@ -33,13 +33,13 @@ def lack_sentence(rooms: ClaimRooms, nodes: Iterable[tuple[str, ClaimsAsk]], ope
     most: dict[Lack, int] = {}
     elsewhere: Counter[str] = Counter()
     for node, ask in nodes:
-        if rooms.room(node, ask, empty=empty):
+        if supply.fitting_pods(node, ask, empty=empty):
             continue
         away = next((shared for shared in ask.shared if shared.node not in ("", node)), None)
         if away is not None:
             elsewhere[f"{away.key} has its devices on {away.node}"] += 1
             continue
-        lack, free = _lack(rooms, ask, node, empty=empty)
+        lack, free = _lack(supply, ask, node, empty=empty)
         found[lack] += 1
         most[lack] = max(most.get(lack, 0), free or 0)
     number = sum(found.values()) + sum(elsewhere.values())
@@ -50,11 +50,11 @@ def lack_sentence(rooms: ClaimRooms, nodes: Iterable[tuple[str, ClaimsAsk]], ope
     return f"; their claims find no devices on {number} of {plural(open_, 'open node')}: {', '.join(told)}"
 
 
-def _lack(rooms: ClaimRooms, ask: ClaimsAsk, node: str, *, empty: bool) -> tuple[Lack, int | None]:
+def _lack(supply: ClaimSupply, ask: ClaimsAsk, node: str, *, empty: bool) -> tuple[Lack, int | None]:
     """The reason on one node, and how many devices of the class are free; None where their number does not matter."""
-    state = rooms.state(node, empty=empty)
+    state = supply.state(node, empty=empty)
     for asked in (ask, *(shared.asked for shared in ask.shared if not shared.node)):
-        view = rooms.view(asked, node)
+        view = supply.view(asked, node)
         if view.failing:
             return Lack(view.failing, 0), None
         for device_class, wanted in _wanted(view).items():
@@ -69,8 +69,8 @@ def _wanted(view: View) -> Counter[str]:
     counts as one.
     """
     found: Counter[str] = Counter()
-    for posed in view.each:
-        for request in posed.requests:
+    for matched in view.each:
+        for request in matched.requests:
             if request and not request[0].admin:
                 found[request[0].device_class] += max(request[0].number, 1)
     return found
@@ -79,8 +79,8 @@ def _wanted(view: View) -> Counter[str]:
 def _free(view: View, device_class: str, state: State) -> int:
     devices = {
         device
-        for posed in view.each
-        for request in posed.requests
+        for matched in view.each
+        for request in matched.requests
         for choice in request
         if choice.device_class == device_class
         for device in choice.devices

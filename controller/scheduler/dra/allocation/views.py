@@ -69,7 +69,7 @@ class NumberedConstraint(NamedTuple):
     values: tuple[int | None, ...]
 
 
-class Posed(NamedTuple):
+class MatchedClaim(NamedTuple):
     """One claim: for each request its alternatives, the best first."""
 
     requests: tuple[tuple[Choice, ...], ...]
@@ -94,11 +94,11 @@ class View:
         """The class of a request whose selectors fail for a device: no pod with such a request is scheduled to the
         node.
         """
-        self.each = tuple(self._posed(claim, offer) for claim in ask.each)
+        self.each = tuple(self._matched(claim, offer) for claim in ask.each)
         self.sets: Bounded[State, tuple[Set, ...]] = Bounded(_MOST_ANSWERS)
 
-    def _posed(self, claim: AskedClaim, offer: Offer) -> Posed:
-        return Posed(
+    def _matched(self, claim: AskedClaim, offer: Offer) -> MatchedClaim:
+        return MatchedClaim(
             tuple(tuple(self._choice(wanted, offer) for wanted in request) for request in claim.requests),
             tuple(
                 NumberedConstraint(constraint, _values(constraint.attribute, offer)) for constraint in claim.constraints

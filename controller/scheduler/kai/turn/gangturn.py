@@ -72,10 +72,10 @@ class GangTurn:
         model = GangModel(self._cluster, self._tree)
         self._hold(model)
         entries, gangs, refused = self._entries(pending, model)
-        running(model.machines, model.gangs.values())
+        running(model.nodes, model.gangs.values())
         usage = self._cluster.config.queue_usage
         session = GangSession(
-            model.machines.values(),
+            model.nodes.values(),
             model.gangs.values(),
             gang_queues(self._tree),
             CycleLimits(moves=self._left, usage_weight=usage.weight if usage is not None else 0.0),

@@ -335,9 +335,9 @@ def test_what_was_counted_before_devices_were_given_to_those_who_run_is_counted_
         single_pod={ResourceName("gpu"): 2},
     )
     placement.set_gpu_node(gpu_node("a", 4, pairs))
-    placement.has_room((wanted,))
+    placement.can_place((wanted,))
     placement.begin(world.now_s)
-    assert not placement.has_room((wanted,))
+    assert not placement.can_place((wanted,))
 
 
 def test_who_comes_again_does_not_get_what_others_have_by_now_though_an_old_pod_of_its_holds_it() -> None:

@@ -21,7 +21,7 @@ from controller.scheduler.preemption.search import Preemption
 from controller.scheduler.preemption.victims import Victims, fits_without
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.topology.ask import PodSetAsk
-from controller.scheduler.topology.port import Everywhere, NoPlacement, Placed, PlacementRequest
+from controller.scheduler.topology.port import NoPlacement, NoTopology, Placed, PlacementRequest
 from tests.support.engine.preemptionlab import FLAVOR, GPU, Lab
 
 FR = FlavorResource(FLAVOR, GPU)
@@ -98,7 +98,7 @@ def test_a_victim_that_has_left_meanwhile_is_not_taken_away_twice() -> None:
     lab.cluster.validate()
 
 
-class Nodes(Everywhere):
+class Nodes(NoTopology):
     """Whole workloads run on one node each; ``free`` GPUs are left on every node."""
 
     def __init__(self, free: dict[str, int]) -> None:

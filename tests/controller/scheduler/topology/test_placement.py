@@ -143,7 +143,7 @@ def test_a_leader_that_has_finished_takes_no_room_and_neither_do_workers_that_ha
         asked = ask(leader, 2, name="leader", **group), ask(workers, name="workers", **group)
         expected = {"leader": {"a": leader} if leader else {}, "workers": {"a": workers} if workers else {}}
         assert lab.place(*asked) == expected
-        assert lab.topologies.has_room(asked)
+        assert lab.topologies.can_place(asked)
 
 
 def test_what_is_no_group_is_refused_and_does_not_run_without_places() -> None:
@@ -152,7 +152,7 @@ def test_what_is_no_group_is_refused_and_does_not_run_without_places() -> None:
     for counts in ((1, 2, 3), (2, 2)):
         asked = [ask(count, name=f"s{at}", **group) for at, count in enumerate(counts)]
         assert "a pod set group is two pod sets, one of them with one pod" in str(lab.place(*asked))
-        assert not lab.topologies.has_room(asked)
+        assert not lab.topologies.can_place(asked)
 
 
 def test_a_slice_of_which_a_pod_has_finished_is_placed_as_a_whole() -> None:

@@ -10,7 +10,7 @@ MIG = f"device.attributes['{DRIVER}'].type == 'mig'"
 
 def told(lab: Lab, *nodes: str, templates: tuple[str, ...] = (), claims: tuple[str, ...] = ()) -> str:
     ask = lab.ask(*templates, claims=claims)
-    told = lack_sentence(lab.rooms, [(node, ask) for node in nodes], len(nodes) + 1, empty=False)
+    told = lack_sentence(lab.supply, [(node, ask) for node in nodes], len(nodes) + 1, empty=False)
     return told.removeprefix("; their claims find ")
 
 

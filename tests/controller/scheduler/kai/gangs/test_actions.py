@@ -4,7 +4,7 @@ import pytest
 
 from controller.scheduler.kai.gangs.actions import consolidation
 from controller.scheduler.kai.gangs.gang import CPU, GPU, PODS, NodeName, Phase, Request
-from controller.scheduler.kai.gangs.machine import FreeCapacity, Machine, When
+from controller.scheduler.kai.gangs.kainode import FreeCapacity, KaiNode, When
 from controller.scheduler.kai.gangs.session import CycleLimits
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.model.resources import ResourceName
@@ -71,7 +71,7 @@ def test_the_youngest_of_the_lowest_priority_is_preempted_and_in_its_own_queue_a
 
 def test_parts_of_gpus_are_charged_as_gpus_and_there_are_as_many_as_nodes_give() -> None:
     slices, percents = ResourceName("nvidia.com/mig-3g.40gb"), ResourceName(GPU_PERCENT)
-    offers = Machine(NodeName("n"), {CPU: 8.0, PODS: 110.0, GPU: 2.0, slices: 2.0, percents: 150.0})
+    offers = KaiNode(NodeName("n"), {CPU: 8.0, PODS: 110.0, GPU: 2.0, slices: 2.0, percents: 150.0})
     gangs = [
         gang("part", "q", request=Request(counted={slices: 1, percents: 50})),
         gang("more", "q", request=Request(counted={percents: 50}), created=1.0),
@@ -85,7 +85,7 @@ def test_parts_of_gpus_are_charged_as_gpus_and_there_are_as_many_as_nodes_give()
 
 def test_percents_of_gpus_that_are_free_are_enough_for_something_to_move() -> None:
     percents = ResourceName(GPU_PERCENT)
-    nodes = [Machine(NodeName(name), {PODS: 110.0, percents: 100.0}) for name in ("n1", "n2")]
+    nodes = [KaiNode(NodeName(name), {PODS: 110.0, percents: 100.0}) for name in ("n1", "n2")]
     part, whole = Request(counted={percents: 50}), Request(counted={percents: 100})
     gangs = [gang("one", "q", request=part, on=["n1"]), gang("two", "q", request=part, on=["n2"], created=1.0)]
     world = session(nodes, [queue("q", 2)], [*gangs, gang("wide", "q", request=whole, created=2.0)])
@@ -178,14 +178,14 @@ def test_what_is_free_is_counted_once_while_nothing_moves(
     monkeypatch: pytest.MonkeyPatch, moves: int | None, looked_at: int
 ) -> None:
     looks: list[str] = []
-    room = Machine.room
+    free = KaiNode.free
 
-    def counted(machine: Machine, when: When) -> FreeCapacity:
-        looks.append(machine.name)
-        return room(machine, when)
+    def counted(node: KaiNode, when: When) -> FreeCapacity:
+        looks.append(node.name)
+        return free(node, when)
 
     large = [gang(f"large{index}", "q", request=Request(gpus=9)) for index in range(5)]
     world = session([node("n1", 4), node("n2", 4)], [queue("q", 8)], large, CycleLimits(moves=moves))
-    monkeypatch.setattr(Machine, "room", counted)
+    monkeypatch.setattr(KaiNode, "free", counted)
     consolidation(world)
     assert len(looks) == looked_at

@@ -15,7 +15,7 @@ REQUESTS = (Request(gpus=1), Request(gpus=2), Request(gpus=4), Request(shared_gp
 @st.composite
 def worlds(draw: st.DrawFn) -> GangSession:
     nodes = [node(f"n{index}", GPUS) for index in range(NODES)]
-    free = {machine.name: float(GPUS) for machine in nodes}
+    free = {node.name: float(GPUS) for node in nodes}
     queues = [queue(name, draw(st.integers(0, 8)), draw(st.integers(0, 3))) for name in ("a", "b", "c")]
     gangs: list[Gang] = []
     for index in range(draw(st.integers(1, 9))):
@@ -63,10 +63,10 @@ def test_no_node_gives_more_than_it_has_and_no_gang_is_broken(world: GangSession
 @given(worlds(), st.sampled_from(sorted(ACTIONS)))
 def test_what_is_undone_was_never_there(world: GangSession, action: str) -> None:
     mark = world.mark()
-    before = phases(world), places(world), {name: dict(one.held) for name, one in world.machines.items()}
+    before = phases(world), places(world), {name: dict(one.held) for name, one in world.nodes.items()}
     ACTIONS[action](world)
     world.undo(mark)
-    assert (phases(world), places(world), {name: dict(one.held) for name, one in world.machines.items()}) == before
+    assert (phases(world), places(world), {name: dict(one.held) for name, one in world.nodes.items()}) == before
     world.validate()
 
 

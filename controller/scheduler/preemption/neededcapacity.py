@@ -27,7 +27,7 @@ class NeededCapacity(msgspec.Struct, frozen=True, gc=False):
     node: QuotaNode
     usage: Mapping[FlavorResource, Amount]
     places: tuple[PlacementRequest, ...] = ()
-    nodes_have_room: Callable[[], bool] = lambda: True
+    nodes_fit: Callable[[], bool] = lambda: True
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Whether quota and nodes have room now; without ``borrowing`` only the ClusterQueue's own quota counts."""
@@ -42,10 +42,10 @@ class NeededCapacity(msgspec.Struct, frozen=True, gc=False):
         return True
 
     def placed(self) -> bool:
-        return not self.places or self.nodes_have_room()
+        return not self.places or self.nodes_fit()
 
 
-def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> NeededCapacity:
+def needed_capacity(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> NeededCapacity:
     places = tuple(_places(cluster, incoming, assignment))
     return NeededCapacity(incoming.queue.node, assignment.usage, places, cluster.placement.question(places))
 

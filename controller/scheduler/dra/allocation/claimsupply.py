@@ -41,7 +41,7 @@ from controller.scheduler.model.workload import TopologyUsage
 UNBOUNDED: Final = 1 << 30
 
 
-class ClaimRooms:
+class ClaimSupply:
     """The devices that pods can get through claims, node by node. ``pods`` are those of ``DeviceSupply``, which reports
     their changes. ``held`` returns all places that are held now. ``touch`` is called with nodes on which other devices
     are given away after a place has come or gone. ``offers``: whether a node has a resource itself, through a device
@@ -170,7 +170,7 @@ class ClaimRooms:
         for resource in map(ResourceName, self.asks.extended):
             one = self.asks.joined(None, self._by_claim(name, ((resource, 1),)))
             if one is not None:
-                found[resource] = self.room(name, one, empty=False)
+                found[resource] = self.fitting_pods(name, one, empty=False)
         return found
 
     def _extended(self, each: Iterable[tuple[ResourceName, Amount]]) -> Extended:
@@ -184,7 +184,7 @@ class ClaimRooms:
     def _asked(self, name: str, grant: ClaimGrant) -> ClaimsAsk | None:
         return self.asks.joined(self.ask(grant.names), self._by_claim(name, grant.extended))
 
-    def room(
+    def fitting_pods(
         self,
         host: str,
         ask: ClaimsAsk,
@@ -212,11 +212,13 @@ class ClaimRooms:
                 state = with_sets(state, found[:1])
         return len(sets_of(self._views.of(ask, offer), state)) if ask.each else UNBOUNDED
 
-    def room_beside(self, host: str, leader: ClaimsAsk | None, workers: ClaimsAsk | None, *, empty: bool) -> int | None:
-        """``room`` for workers once their leader has its devices; None where the leader finds none."""
+    def fitting_workers(
+        self, host: str, leader: ClaimsAsk | None, workers: ClaimsAsk | None, *, empty: bool
+    ) -> int | None:
+        """``fitting_pods`` for workers once their leader has its devices; None where the leader finds none."""
         found: list[tuple[ClaimKey | None, Set]] = []
         if leader is not None:
-            if not self.room(host, leader, empty=empty):
+            if not self.fitting_pods(host, leader, empty=empty):
                 return None
             offer = self.slices.offer(self._pods.name(host))
             state = self.state(self._pods.name(host), empty=empty)
@@ -225,7 +227,7 @@ class ClaimRooms:
                 for one in sets_of(self._views.of(asked, offer), state)[:1]:
                     found.append((key, one))
                     state = with_sets(state, (one,))
-        return UNBOUNDED if workers is None else self.room(host, workers, empty=empty, beside=found)
+        return UNBOUNDED if workers is None else self.fitting_pods(host, workers, empty=empty, beside=found)
 
     def state(self, name: str, *, empty: bool) -> State:
         """Everything that is given away on a node."""

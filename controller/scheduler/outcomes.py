@@ -8,7 +8,14 @@ from controller.messages import statuses
 from controller.objects.alike import one_dict
 from controller.scheduler.cluster.incoming import PreemptionReason, Target
 from controller.scheduler.decisions import reasons, status
-from controller.scheduler.decisions.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
+from controller.scheduler.decisions.decisions import (
+    Admitted,
+    Decision,
+    Evicted,
+    Pending,
+    SecondPassFailed,
+    SliceReplaced,
+)
 from controller.scheduler.decisions.evictionstatus import evicted
 from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.decisions.sentences import moves, told_to
@@ -99,7 +106,7 @@ class Outcomes:
             raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
         if entry.rule is Rule.NOT_PLACED:
             state.notes.pass_later(entry.key, record.at_s)
-            return NotPlaced(holder=holder, record=record)
+            return SecondPassFailed(holder=holder, record=record)
         state.notes.drop_pass(entry.key)
         if entry.rule is Rule.NODE_LOST:
             return self._lost(holder, record)

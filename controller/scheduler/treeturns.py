@@ -25,7 +25,7 @@ from controller.scheduler.queues.pending import PendingWorkload, RequeueReason
 from controller.scheduler.queues.pendingqueues import PendingQueues
 from controller.scheduler.volcano.futurecapacity import TreeBounds
 from controller.scheduler.volcano.rules import bounds_for
-from controller.scheduler.volcano.session import FairnessSession, Occasion, Refusal
+from controller.scheduler.volcano.session import FairnessSession, Occasion, RefusalOf
 from controller.scheduler.volcano.tree import FairTree, is_preemptible, needs
 
 
@@ -41,7 +41,7 @@ class TreePolicy(Protocol):
 
 OpenFor = Callable[[ClusterQueueName], bool]
 """Returns whether a ClusterQueue is active."""
-MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, Occasion], TreePolicy]
+MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, RefusalOf, Occasion], TreePolicy]
 POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: FairnessSession, System.KAI: GangTurn}
 
 
@@ -80,7 +80,7 @@ class FairTurns:
     def next_due_s(self) -> float | None:
         return min(self._due.values(), default=None)
 
-    def take(self, changes: int, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
+    def take(self, changes: int, now_s: float, refusal: RefusalOf, open_for: OpenFor) -> list[Entry]:
         """The decisions on all trees that are due, which the caller carries out."""
         decided: list[Entry] = []
         for system in self._systems():
@@ -90,7 +90,7 @@ class FairTurns:
                 decided += self._turn(system, now_s, refusal, open_for)
         return decided
 
-    def _turn(self, system: System, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
+    def _turn(self, system: System, now_s: float, refusal: RefusalOf, open_for: OpenFor) -> list[Entry]:
         pending = [
             each for name in self._leaves(system) if open_for(name) for each in self._queues.take_all(name, now_s)
         ]
@@ -106,7 +106,7 @@ class FairTurns:
         return decided
 
     def asked(
-        self, job: PendingWorkload, queue: ClusterQueueName, now_s: float, refusal: Refusal, open_for: OpenFor
+        self, job: PendingWorkload, queue: ClusterQueueName, now_s: float, refusal: RefusalOf, open_for: OpenFor
     ) -> Entry | None:
         """What the next turn would decide on a job that is queued nowhere, if it waited in this queue beside all
         pending jobs of the tree. The state is left as it was. None where the queue admits nothing.
@@ -141,7 +141,7 @@ class FairTurns:
     def _leaves(self, system: System) -> list[ClusterQueueName]:
         return [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
 
-    def _policy(self, system: System, now_s: float, refusal: Refusal) -> TreePolicy:
+    def _policy(self, system: System, now_s: float, refusal: RefusalOf) -> TreePolicy:
         occasion = Occasion(now_s, self._moves, self._preemptors.get(system, frozenset()))
         tree = self._tree(system, now_s)
         return POLICIES[system](self._cluster, self._assigner, tree, refusal, occasion)

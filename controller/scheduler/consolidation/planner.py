@@ -27,7 +27,7 @@ from controller.scheduler.model.workload import WorkloadInfo, minimum_of
 from controller.scheduler.preemption.moves import lost_gpu_seconds
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import pod_set_ask
+from controller.scheduler.topology.requests import topology_request
 from controller.scheduler.volcano.victims import as_incoming, assigned_without, moved_to
 
 MayMove = Callable[[Holder], bool]
@@ -172,7 +172,7 @@ class Planner:
             return
         levels = tuple(level.node_label for level in topology.spec.levels)
         for pod_set, spec in zip(gang.pod_sets.values(), info.workload.spec.pod_sets, strict=True):
-            asked = pod_set_ask(spec)
+            asked = topology_request(spec)
             if asked.required or asked.preferred:
                 pod_set.constraint = TopologyConstraint(levels, asked.required or "", asked.preferred or "")
 

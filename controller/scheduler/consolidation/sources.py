@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from controller.scheduler.kai.gangs.gang import USED, Gang, GangName, NodeName, Request, Task
+from controller.scheduler.kai.gangs.gang import USED, Gang, GangName, NodeName, Task, TaskRequest
 from controller.scheduler.kai.gangs.kainode import KaiNode, When
 from controller.scheduler.kai.turn.gangmodel import GangModel
 from controller.scheduler.model.resources import ResourceName
@@ -46,11 +46,11 @@ def _cost(node: KaiNode, wanted: Task, victims: list[tuple[Gang, float]]) -> flo
     return cost if _fits(wanted.request, free) else math.inf
 
 
-def _fits(request: Request, free: Mapping[ResourceName, float]) -> bool:
+def _fits(request: TaskRequest, free: Mapping[ResourceName, float]) -> bool:
     return all(amount <= free.get(name, 0.0) for name, amount in request.asked.items())
 
 
-def _held(gang: Gang, node: KaiNode) -> Iterator[Request]:
+def _held(gang: Gang, node: KaiNode) -> Iterator[TaskRequest]:
     return (task.request for task in gang.in_phase(USED) if task.node == node.name)
 
 

@@ -22,7 +22,7 @@ INTERVAL_S: Final = 1.0
 MOST_TRIED: Final = 8
 """Shapes of workloads that one turn looks at."""
 
-Ask = Callable[[WorkloadKey], Entry | None]
+TryWorkload = Callable[[WorkloadKey], Entry | None]
 """Tries a pending workload now, only to answer a question; None for a workload that is not pending."""
 Waits = Callable[[WorkloadKey], bool]
 """Returns whether a workload is pending."""
@@ -84,7 +84,7 @@ class PackTurn:
     def _goes_on(self, changes: int) -> bool:
         return self._seen != changes or (self._line.left and not self._spent)
 
-    def take(self, changes: int, now_s: float, ask: Ask, waits: Waits, is_open: IsOpen) -> Entry | None:
+    def take(self, changes: int, now_s: float, ask: TryWorkload, waits: Waits, is_open: IsOpen) -> Entry | None:
         """Decide on the first workload for which others move, and return its entry; None where there is none."""
         if self._seen != changes or (self._due_s is not None and self._due_s <= now_s):
             self._line.begin_round()
@@ -124,7 +124,7 @@ class PackTurn:
             self._line.leave(found.key)
         return found
 
-    def _entries(self, ask: Ask, waits: Waits) -> dict[Alike, Entry]:
+    def _entries(self, ask: TryWorkload, waits: Waits) -> dict[Alike, Entry]:
         """The next shapes in the line, each with its first workload that still lacks places."""
         self._line.keep(waits)
         found: dict[Alike, Entry] = {}
@@ -136,7 +136,7 @@ class PackTurn:
                 break
         return found
 
-    def _entry_of(self, alike: Alike, ask: Ask) -> Entry | None:
+    def _entry_of(self, alike: Alike, ask: TryWorkload) -> Entry | None:
         for key in self._line.of(alike):
             entry = ask(key)
             if entry is not None and lacks_places(entry):

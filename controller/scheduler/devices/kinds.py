@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from controller.scheduler.devices.linkage import Linkage
 from controller.scheduler.model import gpuparts as parts
-from controller.scheduler.model.devicerequest import DeviceAsk, Link, normal
+from controller.scheduler.model.devicerequest import Link, PodDeviceRequest, normal
 from controller.scheduler.model.gpuparts import Part, Piece
 
 Free = tuple[int, ...]
@@ -65,7 +65,7 @@ class DeviceKind:
             known = links.kinds[makes] = cls(makes, links)
         return known
 
-    def open(self, free: Free, ask: DeviceAsk) -> Free:
+    def open(self, free: Free, ask: PodDeviceRequest) -> Free:
         """The free units that satisfy the request (product, memory)."""
         if not (ask.product or ask.min_memory_mib):
             return free

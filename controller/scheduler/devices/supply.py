@@ -11,9 +11,9 @@ from controller.scheduler.devices.board import Pool
 from controller.scheduler.devices.grants import NOBODY, Grant, NodeDevices, fitting_pods_together
 from controller.scheduler.devices.kinds import Free
 from controller.scheduler.devices.mix import Mix
+from controller.scheduler.devices.nofit import DeviceNoFit, device_no_fit
 from controller.scheduler.devices.pods import KnownPods
-from controller.scheduler.devices.unfit import Unfit, unfit
-from controller.scheduler.model.devicerequest import DeviceAsk
+from controller.scheduler.model.devicerequest import PodDeviceRequest
 from controller.scheduler.model.resources import Amount, ResourceName
 from inventory.layout.layout import mig_resource_name
 
@@ -37,7 +37,7 @@ class LabelledGpus(NamedTuple):
     product: str
     memory_mib: int
 
-    def may_be(self, ask: DeviceAsk) -> bool:
+    def may_be(self, ask: PodDeviceRequest) -> bool:
         """Whether the node may have GPUs as asked for; False where the labels name others."""
         fine = not ask.product or not self.product or self._is(ask.product)
         return fine and (not self.memory_mib or self.memory_mib >= ask.min_memory_mib)
@@ -75,7 +75,9 @@ class DeviceSupply:
     def node(self, host: str) -> NodeDevices | None:
         return self.nodes.get(self.pods.name(host))
 
-    def fitting_pods(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> int:
+    def fitting_pods(
+        self, host: str, single_pod: Mapping[ResourceName, Amount], ask: PodDeviceRequest, *, empty: bool
+    ) -> int:
         """How many such pods could be given devices on the host. ``empty``: as if nothing preemptible were running."""
         state = self.node(host)
         if state is None:
@@ -92,18 +94,20 @@ class DeviceSupply:
             return fitting_pods_together(state.board, wanted, ask, taken, min(most, _MOST_PODS))
         return most
 
-    def unfit(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> Unfit:
+    def unfit(
+        self, host: str, single_pod: Mapping[ResourceName, Amount], ask: PodDeviceRequest, *, empty: bool
+    ) -> DeviceNoFit:
         """Why ``fitting_pods`` is 0 on the host."""
         state = self.node(host)
         if state is None:
-            return Unfit.LABELS
-        return unfit(state.board, self._taken(state, empty=empty), single_pod, ask)
+            return DeviceNoFit.LABELS
+        return device_no_fit(state.board, self._taken(state, empty=empty), single_pod, ask)
 
     def fitting_workers(
         self,
         host: str,
-        leader: tuple[Mapping[ResourceName, Amount], DeviceAsk],
-        workers: tuple[Mapping[ResourceName, Amount], DeviceAsk],
+        leader: tuple[Mapping[ResourceName, Amount], PodDeviceRequest],
+        workers: tuple[Mapping[ResourceName, Amount], PodDeviceRequest],
         *,
         empty: bool,
     ) -> int | None:
@@ -121,7 +125,7 @@ class DeviceSupply:
         finally:
             state.put(before)
 
-    def rise(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, pods: int) -> float:
+    def rise(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: PodDeviceRequest, pods: int) -> float:
         """How much ``pods`` more pods on the host would raise the number of devices that no request can use; 0 where
         its devices are not known.
         """

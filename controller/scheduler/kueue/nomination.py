@@ -35,7 +35,7 @@ from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.reservations.charges import ReservationCharges
-from controller.scheduler.topology.port import NoPlacement
+from controller.scheduler.topology.port import PlacementNoFit
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 _NO_LIMITS = LimitSummary()
@@ -158,7 +158,7 @@ class Nominator:
             found = self._cluster.placement.place(
                 needed_capacity(self._cluster, incoming, assignment).places, on_empty=False
             )
-        if isinstance(found, NoPlacement):
+        if isinstance(found, PlacementNoFit):
             return assignment, targets
         sets = tuple(with_topologies(assignment.pod_sets, found.topologies))
         return msgspec.structs.replace(assignment, pod_sets=sets), targets

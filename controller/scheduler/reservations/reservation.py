@@ -32,8 +32,8 @@ from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.queues.pending import PendingState
 from controller.scheduler.queues.pendingqueues import PendingQueues
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import each_of
 from controller.scheduler.topology.nodes import PODS
+from controller.scheduler.topology.requests import each_of
 
 Places = tuple[tuple[FlavorName, TopologyUsage], ...]
 _Location = tuple[str, ...]

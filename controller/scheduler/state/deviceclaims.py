@@ -28,7 +28,7 @@ from controller.scheduler.model.resources import (
 )
 from controller.scheduler.model.workload import active_counts
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import pod_set_ask
+from controller.scheduler.topology.requests import topology_request
 
 _Named = tuple[bool, str]
 _Charges = dict[FlavorResource, Amount]
@@ -112,7 +112,7 @@ class DeviceClaims:
         found: dict[_Named, str] = {}
         for pod_set in workload.spec.pod_sets if self.book.rules.placed else ():
             names = claim_names(workload.metadata.namespace, pod_set.template.spec)
-            if names is not None and pod_set_ask(pod_set).placed:
+            if names is not None and topology_request(pod_set).placed:
                 found |= self._cluster.placement.uncounted_claims(names)
         return found
 

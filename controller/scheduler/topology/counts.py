@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.model.devicerequest import ANY
 from controller.scheduler.model.resources import Amount, ResourceName
-from controller.scheduler.topology.ask import Each, RequestShape
+from controller.scheduler.topology.requests import Each, RequestShape
 from controller.scheduler.topology.tree import Path, Tree
 from controller.scheduler.topology.usage import DomainTotals
 
@@ -169,13 +169,13 @@ class Counts:
         shut = (why for leaf, why in self._closed.items() if tree.nodes[leaf])
         return +tree.closed + Counter(shut)
 
-    def fitting_nodes(self) -> list[tuple[str, ClaimsAsk]]:
+    def fitting_nodes(self) -> list[tuple[str, PodClaimsRequest]]:
         """The nodes that are open to these pods and have room for one by resources, each with what a pod asks there by
         claim.
         """
         tree = self.tree
         used = tree.assumed if self.shape.empty else tree.used
-        found: list[tuple[str, ClaimsAsk]] = []
+        found: list[tuple[str, PodClaimsRequest]] = []
         for leaf in tree.at_level[-1]:
             each, claims = tree.served(leaf, self.shape.each, self.shape.claims)
             if claims is not None and self._eligible[leaf] and _fitting(each, tree.free[leaf], used[leaf]):
@@ -352,7 +352,9 @@ class Counts:
         found = [count for count in workers if count is not None]
         return (1, min(beside, sum(found))) if found else (0, 0)
 
-    def _by_claims(self, leaf: int, beside: int, leader: ClaimsAsk | None, claims: ClaimsAsk | None) -> tuple[int, int]:
+    def _by_claims(
+        self, leaf: int, beside: int, leader: PodClaimsRequest | None, claims: PodClaimsRequest | None
+    ) -> tuple[int, int]:
         """1 if the leader's ResourceClaims can be served in the leaf, and the number of workers whose claims can be
         served beside it.
         """

@@ -23,9 +23,9 @@ from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.workload import PodSet, Workload
 from controller.scheduler.model.deviceclaims import ClaimKey, ClaimNames
 from controller.scheduler.model.gangshape import GangShape, GangShapeError, gang_shape
-from controller.scheduler.topology.ask import PodSetAsk, pod_set_ask
 from controller.scheduler.topology.nodes import NodeFacts
-from controller.scheduler.topology.port import Bound, NoPlacement, Placed, PlacementRequest
+from controller.scheduler.topology.port import Bound, Placed, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.requests import TopologyRequest, topology_request
 from inventory.api.names import GANG, SUBGROUP
 
 _TRIES: Final = 256
@@ -38,7 +38,7 @@ _FRUITLESS: Final = 1024
 FittingNode = tuple[NodeFacts, int]
 """A node that is open to a pod set, and how many of its pods fit there; all of its pods where that is not known."""
 FindFittingNodes = Callable[[PlacementRequest], Sequence[FittingNode]]
-Place = Callable[[Sequence[PlacementRequest]], Placed | NoPlacement]
+Place = Callable[[Sequence[PlacementRequest]], Placed | PlacementNoFit]
 _Chosen = Mapping[Bound, str]
 """The chosen value of the level's label, by bound."""
 
@@ -52,11 +52,11 @@ def bounds_of(workload: Workload) -> Mapping[str, tuple[Bound, ...]]:
     return {**{pod_set.name: others for pod_set in workload.spec.pod_sets}, **known} if others else known
 
 
-def bound_ask(pod_set: PodSet, bounds: Sequence[Bound]) -> PodSetAsk:
+def bounded_request(pod_set: PodSet, bounds: Sequence[Bound]) -> TopologyRequest:
     """The topology request of a pod set whose gang has bounds: if it asks for no places itself, it asks for places
     anywhere, which flavors without a topology cannot give. Bounds that are only preferred change nothing.
     """
-    asked = pod_set_ask(pod_set)
+    asked = topology_request(pod_set)
     level = next((bound.level for bound in bounds if bound.required), "")
     if asked.placed or not level:
         return asked
@@ -187,7 +187,7 @@ def joined_by_claims(
 
 def placed_within(
     requests: Sequence[PlacementRequest], fitting_nodes: FindFittingNodes, place: Place
-) -> Placed | NoPlacement:
+) -> Placed | PlacementNoFit:
     """Places the requests in domains of their bounds. ``place`` answers for requests without bounds."""
     return _Search(requests, fitting_nodes, place).run(0, {})
 
@@ -205,19 +205,19 @@ class _Search:
         self._left = _TRIES
         self._fruitless = _FRUITLESS
 
-    def run(self, at: int, chosen: _Chosen) -> Placed | NoPlacement:
+    def run(self, at: int, chosen: _Chosen) -> Placed | PlacementNoFit:
         """Finds domains for the bounds from index ``at`` on; ``chosen`` has those of the bounds before it."""
         if at == len(self._bounds):
             return self._tried(self._requests, chosen)
         bound = self._bounds[at]
         members = [request for request in self._requests if bound in request.within]
-        problem = NoPlacement(members[0].pod_set.name, self._problem(bound, members))
+        problem = PlacementNoFit(members[0].pod_set.name, self._problem(bound, members))
         for value in self._values(bound, members, chosen):
             if self._left <= 0 or self._fruitless <= 0:
-                problem = NoPlacement(problem.pod_set, f"{problem.problem}, after {_TRIES} tries")
+                problem = PlacementNoFit(problem.pod_set, f"{problem.problem}, after {_TRIES} tries")
                 break
             trial = {**chosen, bound: value}
-            if isinstance(self._tried(members, trial), NoPlacement):
+            if isinstance(self._tried(members, trial), PlacementNoFit):
                 self._fruitless -= 1
                 continue
             self._left -= 1
@@ -261,7 +261,7 @@ class _Search:
                 pods[value] += fitting
         return frozenset(value for value, count in pods.items() if count >= request.count)
 
-    def _tried(self, requests: Sequence[PlacementRequest], chosen: _Chosen) -> Placed | NoPlacement:
+    def _tried(self, requests: Sequence[PlacementRequest], chosen: _Chosen) -> Placed | PlacementNoFit:
         return self._place([_bounded(request, chosen) for request in requests])
 
 

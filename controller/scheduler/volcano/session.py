@@ -32,7 +32,7 @@ from controller.scheduler.volcano.tree import FairTree, is_preemptible, needs
 from controller.scheduler.volcano.victims import Solver, charge_assignment, placed
 from controller.scheduler.volcano.walk import Walk
 
-Refusal = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
+RefusalOf = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
 """Returns why a job is not tried at all (its checks, its namespace, its requests), or None."""
 
 
@@ -105,7 +105,7 @@ class FairnessSession:
         cluster: Cluster,
         assigner: FlavorAssigner,
         tree: FairTree,
-        refusal: Refusal,
+        refusal: RefusalOf,
         occasion: Occasion,
     ) -> None:
         """Uses only the preemptors of ``occasion``: Volcano moves no workloads, and its rules do not depend on time."""

@@ -20,9 +20,9 @@ from controller.scheduler.kai.gangs.gang import (
     NodeName,
     Phase,
     PodSet,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
 )
 from controller.scheduler.kai.gangs.kainode import KaiNode
 from controller.scheduler.kai.gangs.session import GangSession, running
@@ -34,7 +34,7 @@ QUEUES, NODES, GPUS = 1000, 2000, 8
 DIVISION_MS, PLAN_MS = 20.0, 100.0
 """What is aimed at."""
 
-_TWO, _EIGHT = Request(gpus=2), Request(gpus=8)
+_TWO, _EIGHT = TaskRequest(gpus=2), TaskRequest(gpus=8)
 
 
 def division_ms(queues: int = QUEUES, seed: int = 1) -> float:
@@ -80,7 +80,7 @@ def plan_ms(nodes: int = NODES) -> float:
     return took_ms
 
 
-def _gang(name: str, request: Request, created: int, node: NodeName | None) -> Gang:
+def _gang(name: str, request: TaskRequest, created: int, node: NodeName | None) -> Gang:
     task = Task(TaskName(f"{name}-0"), GangName(name), "main", request)
     if node is not None:
         task.phase, task.node = Phase.RUNNING, node

@@ -16,9 +16,9 @@ from controller.scheduler.kai.gangs.gang import (
     NodeName,
     Phase,
     PodSet,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
     TopologyConstraint,
     mig_slices,
 )
@@ -201,10 +201,10 @@ def _groups(task: Case) -> tuple[GpuGroup, ...]:
     return tuple(GpuGroup(f"{task['node']}/{group}") for group in task["gpu_groups"] or ())
 
 
-def _request(found: Case) -> Request:
+def _request(found: Case) -> TaskRequest:
     portion, memory = found.get("gpu_portion") or 0.0, found.get("gpu_memory_mib") or 0
     shares = memory > 0 or 0.0 < portion < 1.0
-    return Request(
+    return TaskRequest(
         cpu_milli=found["milli_cpu"],
         memory_bytes=found["memory"],
         gpus=0 if shares else int(found["gpus"]),

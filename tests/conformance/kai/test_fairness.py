@@ -9,7 +9,7 @@ import pytest
 
 from controller.scheduler.kai.proportion.division import (
     Division,
-    QueueDemand,
+    KaiQueueRequest,
     QueueName,
     divide_over_quota,
     divide_quota,
@@ -37,9 +37,9 @@ def bound(amount: float) -> float:
     return math.inf if amount == UNLIMITED else amount
 
 
-def demand(queue: Call, resource: str) -> QueueDemand:
+def demand(queue: Call, resource: str) -> KaiQueueRequest:
     found = queue[resource]
-    return QueueDemand(
+    return KaiQueueRequest(
         queue=QueueName(queue["id"]),
         quota=bound(found["deserved"]),
         limit=bound(found["max_allowed"]),

@@ -7,8 +7,8 @@ from controller.objects.placeencoding import HOSTNAME_LABEL, Domain
 from controller.scheduler.devices.cache import HeldPlace
 from controller.scheduler.devices.grants import GrantOwner, PodFacts
 from controller.scheduler.devices.pods import KnownPods
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
 from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.model.deviceclaims import ClaimNames
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from controller.scheduler.model.undo import UndoLog
@@ -51,7 +51,7 @@ class Lab:
     def over(self, name: str) -> tuple[str, ...]:
         return self.supply.pods_changed(self.pods.tell(f"ns/{name}", None))
 
-    def ask(self, *templates: str, claims: Sequence[str] = ()) -> ClaimsAsk:
+    def ask(self, *templates: str, claims: Sequence[str] = ()) -> PodClaimsRequest:
         found = self.supply.ask(claim_names(*templates, claims=claims))
         assert found is not None
         return found

@@ -15,9 +15,9 @@ from controller.scheduler.kai.gangs.gang import (
     NodeName,
     Phase,
     PodSet,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
 )
 from controller.scheduler.kai.gangs.kainode import KaiNode
 from controller.scheduler.kai.gangs.session import CycleLimits, GangSession, running
@@ -54,7 +54,7 @@ def gang(  # noqa: PLR0913 - what a test says about a gang, by name
     queue: str,
     tasks: int = 1,
     *,
-    request: Request | None = None,
+    request: TaskRequest | None = None,
     minimum: int | None = None,
     on: Iterable[str] = (),
     priority: int = 50,
@@ -65,7 +65,7 @@ def gang(  # noqa: PLR0913 - what a test says about a gang, by name
     nodes = [*map(NodeName, on)]
     pod_set = PodSet("main", tasks if minimum is None else minimum)
     for index in range(tasks):
-        task = Task(TaskName(f"{name}-{index}"), GangName(name), "main", request or Request(gpus=1))
+        task = Task(TaskName(f"{name}-{index}"), GangName(name), "main", request or TaskRequest(gpus=1))
         if index < len(nodes):
             task.phase, task.node = Phase.RUNNING, nodes[index]
         pod_set.tasks.append(task)

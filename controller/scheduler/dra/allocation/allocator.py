@@ -8,7 +8,7 @@ an answer is never too high. Source: ``Allocator`` of ``k8s.io/dynamic-resource-
 from collections.abc import Iterable
 from typing import Final
 
-from controller.scheduler.dra.allocation.asks import MOST_DEVICES
+from controller.scheduler.dra.allocation.requests import MOST_DEVICES
 from controller.scheduler.dra.allocation.views import Choice, Given, NumberedConstraint, Part, Parts, Set, State, View
 
 STEPS: Final = 2000

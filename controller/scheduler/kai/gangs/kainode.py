@@ -18,9 +18,9 @@ from controller.scheduler.kai.gangs.gang import (
     GpuGroup,
     NodeName,
     Phase,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
     gpus_in,
 )
 from controller.scheduler.model.resources import ResourceName
@@ -77,7 +77,7 @@ class KaiNode:
     held: dict[tuple[TaskName, Hold], HeldTask] = field(default_factory=dict)
     _free: dict[When, FreeCapacity] = field(default_factory=dict)
     """Cached free capacity, derived from ``held``, as is ``_fits``; both are emptied by every change of ``held``."""
-    _fits: dict[tuple[Request, When], bool] = field(default_factory=dict)
+    _fits: dict[tuple[TaskRequest, When], bool] = field(default_factory=dict)
 
     @property
     def has_gpus(self) -> bool:
@@ -115,14 +115,14 @@ class KaiNode:
         free[GPU] = free.get(GPU, 0.0) - len(groups)
         return FreeCapacity(free, groups)
 
-    def fits(self, request: Request, when: When) -> bool:
+    def fits(self, request: TaskRequest, when: When) -> bool:
         """Whether the request fits. NOW requires LATER too: what pipelined tasks wait for is not given away."""
         found = self._fits.get((request, when))
         if found is None:
             found = self._fits[request, when] = self._has_free(request, when)
         return found
 
-    def _has_free(self, request: Request, when: When) -> bool:
+    def _has_free(self, request: TaskRequest, when: When) -> bool:
         for each in (When.LATER,) if when is When.LATER else (When.LATER, When.NOW):
             amounts = self.free(each).amounts
             for name, amount in request.asked.items():
@@ -130,7 +130,7 @@ class KaiNode:
                     return False
         return not request.is_shared or len(self.sharing(request, when)) == request.shared_gpus
 
-    def sharing(self, request: Request, when: When, *, spread: bool = False) -> tuple[GpuGroup | None, ...]:
+    def sharing(self, request: TaskRequest, when: When, *, spread: bool = False) -> tuple[GpuGroup | None, ...]:
         """The GPUs for a request that shares; None stands for a GPU that no task shares yet. Fewer than requested where
         they do not suffice. The fullest come first; with ``spread`` the emptiest.
         """
@@ -150,7 +150,7 @@ class KaiNode:
             chosen.reverse()
         return tuple(chosen[: request.shared_gpus])
 
-    def shares_fitting(self, request: Request) -> bool:
+    def shares_fitting(self, request: TaskRequest) -> bool:
         """Whether a GPU that is shared already has enough free memory for the request."""
         part = request.memory_on_mib(self.gpu_memory_mib)
         return any(free >= part for free in self.free(When.LATER).groups.values())

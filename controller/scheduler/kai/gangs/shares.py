@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.scheduler.kai.proportion.division import QueueDemand, QueueName, divide
+from controller.scheduler.kai.proportion.division import KaiQueueRequest, QueueName, divide
 from controller.scheduler.kai.proportion.queues import Amounts
 from controller.scheduler.model.resources import ResourceName
 
@@ -52,8 +52,8 @@ def fair_shares(
     return shares
 
 
-def _demand(queue: GangQueue, resource: ResourceName, request: Amounts) -> QueueDemand:
-    return QueueDemand(
+def _demand(queue: GangQueue, resource: ResourceName, request: Amounts) -> KaiQueueRequest:
+    return KaiQueueRequest(
         queue=queue.name,
         quota=queue.quota.get(resource, 0.0),
         limit=queue.limit.get(resource, math.inf),

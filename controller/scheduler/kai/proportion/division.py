@@ -25,7 +25,7 @@ QueueName = NewType("QueueName", str)
 
 
 @dataclass(frozen=True, slots=True)
-class QueueDemand:
+class KaiQueueRequest:
     """What one queue may have of the resource, and what it requests. ``usage`` is its past use as a fraction of the
     capacity, between 0 and 1. ``created`` is in seconds; together with ``uid`` it orders queues where nothing else
     does.
@@ -55,7 +55,7 @@ class Division:
     _rounded_off: dict[QueueName, float] = field(default_factory=dict)
     """What the last round took off a queue's part; a queue that got its whole request is not in it."""
 
-    def round(self, asking: Sequence[QueueDemand], usage_weight: float) -> bool:
+    def round(self, asking: Sequence[KaiQueueRequest], usage_weight: float) -> bool:
         """One round among queues of one priority. Returns whether another round may give more."""
         portions = _portions(asking, usage_weight)
         total = sum(portions)
@@ -76,7 +76,7 @@ class Division:
             self.rest -= given
         return again
 
-    def give_remainder(self, band: Iterable[QueueDemand]) -> None:
+    def give_remainder(self, band: Iterable[KaiQueueRequest]) -> None:
         rounded = [demand for demand in band if self._rounded_off.get(demand.queue)]
         for demand in sorted(rounded, key=lambda c: (-self._rounded_off[c.queue], c.created, c.uid)):
             if self.rest <= 0.0:
@@ -86,20 +86,20 @@ class Division:
             self.rest -= given
 
 
-def divide(total: float, demands: Sequence[QueueDemand], usage_weight: float = 0.0) -> Division:
+def divide(total: float, demands: Sequence[KaiQueueRequest], usage_weight: float = 0.0) -> Division:
     """The fair share of each queue. ``usage_weight`` (KAI's k value) is how strongly past use counts; 0:
     not at all.
     """
     return divide_over_quota(divide_quota(total, demands), demands, usage_weight)
 
 
-def divide_quota(total: float, demands: Iterable[QueueDemand]) -> Division:
+def divide_quota(total: float, demands: Iterable[KaiQueueRequest]) -> Division:
     """The division by quotas alone."""
     shares = {c.queue: min(total if math.isinf(c.quota) else c.quota, c.asked) for c in demands}
     return Division(shares, max(0.0, total - sum(shares.values())))
 
 
-def divide_over_quota(division: Division, demands: Sequence[QueueDemand], usage_weight: float = 0.0) -> Division:
+def divide_over_quota(division: Division, demands: Sequence[KaiQueueRequest], usage_weight: float = 0.0) -> Division:
     """Add what is left over to the shares of ``division``, and return it."""
     ordered = sorted(demands, key=lambda demand: -demand.priority)
     bands = [list(band) for _, band in groupby(ordered, key=lambda demand: demand.priority)]
@@ -113,7 +113,7 @@ def divide_over_quota(division: Division, demands: Sequence[QueueDemand], usage_
     return division
 
 
-def _portions(asking: Sequence[QueueDemand], usage_weight: float) -> list[float]:
+def _portions(asking: Sequence[KaiQueueRequest], usage_weight: float) -> list[float]:
     weights = sum(demand.weight for demand in asking)
     parts = ((demand.weight / weights, demand.usage) for demand in asking)
     return [max(0.0, part + usage_weight * (part - usage)) for part, usage in parts]

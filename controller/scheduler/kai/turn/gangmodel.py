@@ -22,9 +22,9 @@ from controller.scheduler.kai.gangs.gang import (
     NodeName,
     Phase,
     PodSet,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
     TopologyConstraint,
 )
 from controller.scheduler.kai.gangs.kainode import KaiNode
@@ -37,8 +37,8 @@ from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo, minimum_of
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import Filter, filter_of
 from controller.scheduler.topology.gangdomains import shape_of
+from controller.scheduler.topology.requests import Filter, filter_of
 from controller.scheduler.volcano.tree import FairTree, is_preemptible
 from inventory.api.names import ALL_NODES, QUOTA_ALONE
 
@@ -90,7 +90,7 @@ class GangModel:
         self._places = tree is None or tree.places
         self._free_by_node = list(cluster.placement.free_by_node(flavor))
         self._open: dict[Filter, frozenset[NodeName]] = {}
-        self._requests: dict[tuple[tuple[ResourceName, Amount], ...], Request] = {}
+        self._requests: dict[tuple[tuple[ResourceName, Amount], ...], TaskRequest] = {}
         self.gangs: dict[GangName, Gang] = {}
         self.workloads: dict[TaskName, WorkloadKey] = {}
         self._joined: dict[WorkloadKey, Gang] = {}
@@ -187,11 +187,11 @@ class GangModel:
         self.workloads |= dict.fromkeys((task.name for task in tasks), info.key)
         return PodSet(name, len(tasks), tasks)
 
-    def _request(self, each: Mapping[ResourceName, Amount]) -> Request:
+    def _request(self, each: Mapping[ResourceName, Amount]) -> TaskRequest:
         key = tuple(sorted(each.items()))
         if key not in self._requests:
             known = {*_SAME, PODS}
-            self._requests[key] = Request(
+            self._requests[key] = TaskRequest(
                 cpu_milli=float(each.get(CPU, 0)),
                 memory_bytes=float(each.get(MEMORY, 0)),
                 gpus=int(each.get(GPU_RESOURCE, 0)),
@@ -225,7 +225,7 @@ def _node(name: str, free: Mapping[ResourceName, float], labels: Mapping[str, st
     )
 
 
-def _give_back(node: KaiNode, request: Request) -> None:
+def _give_back(node: KaiNode, request: TaskRequest) -> None:
     """Add a request to what a node can give: what the tree's own jobs hold is theirs to share."""
     allocatable = dict(node.allocatable)
     for name, amount in request.asked.items():

@@ -28,7 +28,7 @@ from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.volcano.rules import Kai
-from controller.scheduler.volcano.session import Occasion, Refusal
+from controller.scheduler.volcano.session import Occasion, RefusalOf
 from controller.scheduler.volcano.tree import FairTree, needs
 from controller.scheduler.volcano.victims import as_incoming, assigned_without, charge_assignment, moved_to
 
@@ -47,7 +47,7 @@ class GangTurn:
         cluster: Cluster,
         assigner: FlavorAssigner,
         tree: FairTree,
-        refusal: Refusal,
+        refusal: RefusalOf,
         occasion: Occasion,
     ) -> None:
         """Takes a snapshot. KAI's order needs no preemptors: Queues below their quota go before all others."""

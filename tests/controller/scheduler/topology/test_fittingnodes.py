@@ -8,8 +8,8 @@ import pytest
 
 from controller.scheduler.kai.gangs.domains import NodeSet, node_sets
 from controller.scheduler.kai.gangs.gang import NodeName, TopologyConstraint
-from controller.scheduler.topology.ask import pod_set_ask
 from controller.scheduler.topology.port import Bound, PlacementRequest
+from controller.scheduler.topology.requests import topology_request
 from inventory.api.names import GPU_PRODUCT
 from tests.support.engine.boards import gpu_node
 from tests.support.engine.gangworld import gang, queue, session
@@ -37,7 +37,9 @@ def bound(request: PlacementRequest, notes: Mapping[str, str] | None = None) -> 
     metadata = msgspec.structs.replace(template.metadata, annotations=dict(notes or {}))
     pod_set = msgspec.structs.replace(request.pod_set, template=msgspec.structs.replace(template, metadata=metadata))
     within = (Bound(group="g", level=RACK, required=True),)
-    return msgspec.structs.replace(request, pod_set=pod_set, asked=pod_set_ask(pod_set), within=within, implied=True)
+    return msgspec.structs.replace(
+        request, pod_set=pod_set, asked=topology_request(pod_set), within=within, implied=True
+    )
 
 
 def tries(lab: Lab, request: PlacementRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, int] | None, int]:

@@ -8,7 +8,7 @@ import pytest
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.model.resources import FlavorName
-from controller.scheduler.topology.port import NoPlacement
+from controller.scheduler.topology.port import PlacementNoFit
 from tests.support.engine.topologylab import BLOCK, FLAVOR, GPU, HOST, RACK, Lab, ask, even, node, pod, usage
 
 TAINT: dict[str, Any] = {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
@@ -338,7 +338,7 @@ def test_without_hosts_among_the_levels_a_rack_is_the_sum_of_its_nodes_and_usage
     lab.topology(BLOCK, RACK)
     assert lab.main(ask(3, required=RACK)) == {"b/r1": 3}
     found = lab.topologies.place((ask(3, required=RACK),), on_empty=False)
-    assert not isinstance(found, NoPlacement)
+    assert not isinstance(found, PlacementNoFit)
     lab.topologies.add(FLAVOR, found.topologies["main"])
     assert lab.main(ask(2, required=RACK)) is None
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from controller.scheduler.dra.allocation.allocator import STEPS, sets_of, still_free, with_sets
-from controller.scheduler.dra.allocation.asks import MOST_DEVICES, ClaimsAsk
 from controller.scheduler.dra.allocation.offers import Offer
+from controller.scheduler.dra.allocation.requests import MOST_DEVICES, PodClaimsRequest
 from controller.scheduler.dra.allocation.views import Given, State, View
 from tests.support.engine.claimsupply import asked, names, offered, sets_for
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, asks, device, node_slice, slice_of, template
@@ -45,7 +45,7 @@ def test_an_answer_is_kept_for_what_is_given_away() -> None:
 
 
 def test_pods_without_claims_of_their_own_are_given_nothing() -> None:
-    assert sets_of(View(ClaimsAsk(()), offered(node_slice("n", device("a")))), State()) == ()
+    assert sets_of(View(PodClaimsRequest(()), offered(node_slice("n", device("a")))), State()) == ()
 
 
 def test_what_is_given_away_adds_up_and_admin_access_is_none() -> None:

@@ -70,17 +70,17 @@ def test_the_nodes_are_told_whose_devices_are_given_away_otherwise() -> None:
 
 def test_only_what_moves_a_claim_by_name_makes_asks_stale() -> None:
     known = lab(a=2)
-    version = known.supply.asks.version
+    version = known.supply.requests.version
     known.put(held("x", "d0", pod="p"))
     known.put(node_slice("a", device("d0"), device("d1")))
     known.drop(ResourceClaim, "ns", "x")
-    assert known.supply.asks.version == version
+    assert known.supply.requests.version == version
     known.put(claim("c", asks()))
-    version = known.supply.asks.version
+    version = known.supply.requests.version
     known.put(node_slice("a", device("d0"), device("d1")))
-    assert known.supply.asks.version == version
+    assert known.supply.requests.version == version
     known.put(node_slice("a", device("d0")))
-    assert known.supply.asks.version > version
+    assert known.supply.requests.version > version
 
 
 def test_a_claim_by_name_is_where_its_devices_are() -> None:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from controller.objects.deviceclaims import ResourceSlice
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
 from controller.scheduler.dra.allocation.offers import Offer, Slices
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.dra.allocation.views import Choice, View, Views
 from tests.support.engine.claimsupply import asked, offered
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, asks, device, node_slice, slice_of, template
@@ -93,7 +93,7 @@ class Nodes:
         self.slices.put(made)
         return self.slices.offer(name)
 
-    def alike(self, ask: ClaimsAsk, one: Offer, other: Offer) -> bool:
+    def alike(self, ask: PodClaimsRequest, one: Offer, other: Offer) -> bool:
         assert self.views.of(ask, one) is self.views.of(ask, one)
         return self.views.of(ask, one) is self.views.of(ask, other)
 

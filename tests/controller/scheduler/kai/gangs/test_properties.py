@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.scheduler.kai.gangs.actions import ACTIONS
-from controller.scheduler.kai.gangs.gang import USED, Gang, Phase, Request
+from controller.scheduler.kai.gangs.gang import USED, Gang, Phase, TaskRequest
 from controller.scheduler.kai.gangs.session import GangSession
 from tests.support.engine.gangworld import act, gang, node, phases, places, queue, session
 
 NODES, GPUS = 3, 4
-REQUESTS = (Request(gpus=1), Request(gpus=2), Request(gpus=4), Request(shared_gpus=1, portion=0.5))
+REQUESTS = (TaskRequest(gpus=1), TaskRequest(gpus=2), TaskRequest(gpus=4), TaskRequest(shared_gpus=1, portion=0.5))
 
 
 @st.composite

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduler.kai.proportion.division import QueueDemand, QueueName, divide, divide_quota
+from controller.scheduler.kai.proportion.division import KaiQueueRequest, QueueName, divide, divide_quota
 
 TOTAL = 16.0
 
 
 @st.composite
-def siblings(draw: st.DrawFn, *, whole: bool = True) -> list[QueueDemand]:
+def siblings(draw: st.DrawFn, *, whole: bool = True) -> list[KaiQueueRequest]:
     amount = st.integers(0, 12).map(float) if whole else st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.7, 3.0, 9.5])
     return [
-        QueueDemand(
+        KaiQueueRequest(
             queue=QueueName(f"q{index}"),
             quota=draw(st.one_of(amount, st.just(math.inf))),
             limit=draw(st.one_of(amount, st.just(math.inf))),
@@ -36,19 +36,19 @@ usage_weights = st.sampled_from([0.0, 0.5, 1.0, 10.0])
 
 
 @given(siblings(whole=False), usage_weights)
-def test_a_share_exceeds_what_is_asked_by_less_than_a_unit(demands: list[QueueDemand], k: float) -> None:
+def test_a_share_exceeds_what_is_asked_by_less_than_a_unit(demands: list[KaiQueueRequest], k: float) -> None:
     shares = divide(TOTAL, demands, k).shares
     assert all(0.0 <= shares[c.queue] < c.asked + 1.0 for c in demands)
 
 
 @given(siblings(), usage_weights)
-def test_nobody_gets_more_than_it_asks_in_whole_units(demands: list[QueueDemand], k: float) -> None:
+def test_nobody_gets_more_than_it_asks_in_whole_units(demands: list[KaiQueueRequest], k: float) -> None:
     shares = divide(TOTAL, demands, k).shares
     assert all(shares[c.queue] <= c.asked + 1e-9 for c in demands)
 
 
 @given(siblings(whole=False), usage_weights)
-def test_shares_and_rest_are_what_there_is_unless_quotas_are_more(demands: list[QueueDemand], k: float) -> None:
+def test_shares_and_rest_are_what_there_is_unless_quotas_are_more(demands: list[KaiQueueRequest], k: float) -> None:
     found = divide(TOTAL, demands, k)
     quotas = sum(divide_quota(TOTAL, demands).shares.values())
     assert sum(found.shares.values()) + found.rest == pytest.approx(max(TOTAL, quotas))
@@ -56,27 +56,27 @@ def test_shares_and_rest_are_what_there_is_unless_quotas_are_more(demands: list[
 
 
 @given(siblings(whole=False), usage_weights)
-def test_everybody_has_its_quota_first(demands: list[QueueDemand], k: float) -> None:
+def test_everybody_has_its_quota_first(demands: list[KaiQueueRequest], k: float) -> None:
     shares = divide(TOTAL, demands, k).shares
     assert all(shares[c.queue] >= min(c.quota, c.asked, TOTAL) for c in demands)
 
 
 @given(siblings(whole=False), usage_weights)
-def test_without_weight_there_is_nothing_over_quota(demands: list[QueueDemand], k: float) -> None:
+def test_without_weight_there_is_nothing_over_quota(demands: list[KaiQueueRequest], k: float) -> None:
     shares = divide(TOTAL, demands, k).shares
     quotas = divide_quota(TOTAL, demands).shares
     assert all(shares[c.queue] == quotas[c.queue] for c in demands if c.weight == 0.0)
 
 
 @given(siblings(whole=False), usage_weights, st.randoms(use_true_random=False))
-def test_the_order_of_queues_does_not_matter(demands: list[QueueDemand], k: float, random: Random) -> None:
+def test_the_order_of_queues_does_not_matter(demands: list[KaiQueueRequest], k: float, random: Random) -> None:
     shuffled = list(demands)
     random.shuffle(shuffled)
     assert divide(TOTAL, shuffled, k).shares == pytest.approx(divide(TOTAL, demands, k).shares)
 
 
 @given(siblings(), usage_weights)
-def test_more_weight_never_costs_more_than_a_rounded_unit(demands: list[QueueDemand], k: float) -> None:
+def test_more_weight_never_costs_more_than_a_rounded_unit(demands: list[KaiQueueRequest], k: float) -> None:
     first = demands[0]
     heavier = replace(first, weight=first.weight + 1.0)
     before = divide(TOTAL, demands, k).shares[first.queue]
@@ -84,8 +84,8 @@ def test_more_weight_never_costs_more_than_a_rounded_unit(demands: list[QueueDem
     assert after >= before - 1.0
 
 
-def queue(name: str, *, weight: float = 1.0, usage: float = 0.0, priority: int = 0) -> QueueDemand:
-    return QueueDemand(
+def queue(name: str, *, weight: float = 1.0, usage: float = 0.0, priority: int = 0) -> KaiQueueRequest:
+    return KaiQueueRequest(
         queue=QueueName(name),
         quota=0.0,
         weight=weight,

@@ -6,7 +6,13 @@ import pytest
 
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from controller.objects.meta import KubernetesObject
-from controller.scheduler.dra.allocation.asks import MOST_DEVICES, ClaimsAsk, Constraint, NotCountedError, asked_claim
+from controller.scheduler.dra.allocation.requests import (
+    MOST_DEVICES,
+    Constraint,
+    NotCountedError,
+    PodClaimsRequest,
+    claim_request,
+)
 from tests.support.engine.claimlab import Lab, claim_names
 from tests.support.engine.claimsupply import CLASS, made_for
 from tests.support.engine.deviceclaims import (
@@ -24,14 +30,14 @@ from tests.support.engine.deviceclaims import (
 TYPE = f"device.attributes['{DRIVER}'].type == 'gpu'"
 
 
-def ask_of(made: KubernetesObject) -> ClaimsAsk:
+def ask_of(made: KubernetesObject) -> PodClaimsRequest:
     assert isinstance(made, ResourceClaimTemplate)
     assert isinstance(CLASS, DeviceClass)
-    return ClaimsAsk((asked_claim(made.spec.spec, {GPU_CLASS: CLASS}),))
+    return PodClaimsRequest((claim_request(made.spec.spec, {GPU_CLASS: CLASS}),))
 
 
 def problem(lab: Lab, *templates: str, claims: tuple[str, ...] = ()) -> list[str]:
-    return list(lab.supply.asks.problems(claim_names(*templates, claims=claims)).values())
+    return list(lab.supply.requests.problems(claim_names(*templates, claims=claims)).values())
 
 
 # -- one claim ---------------------------------------------------------------------------------------------------------
@@ -114,13 +120,13 @@ def test_an_ask_is_one_while_nothing_changes() -> None:
     known = lab()
     ask = known.ask("one", claims=["c"])
     assert known.ask("one", claims=["c"]) is ask
-    before = known.supply.asks.version
+    before = known.supply.requests.version
     known.put(template("one", asks()))
     known.put(claim("c", asks()))
     known.classes(GPU_CLASS)
-    assert known.supply.asks.version == before
+    assert known.supply.requests.version == before
     known.put(template("other", asks()))
-    assert known.supply.asks.version > before
+    assert known.supply.requests.version > before
     assert known.ask("one", claims=["c"]) is ask
 
 
@@ -150,14 +156,14 @@ def test_templates_and_claims_that_are_missing_are_told_and_left_out() -> None:
         "there is no ResourceClaimTemplate ns/no",
         "there is no ResourceClaim ns/none",
     ]
-    assert known.supply.asks.by_name
+    assert known.supply.requests.by_name
     known.drop(ResourceClaimTemplate, "ns", "one")
     known.drop(ResourceClaim, "ns", "c")
     assert problem(known, "one", claims=("c",)) == [
         "there is no ResourceClaimTemplate ns/one",
         "there is no ResourceClaim ns/c",
     ]
-    assert not known.supply.asks.by_name
+    assert not known.supply.requests.by_name
     assert known.supply.ask(claim_names("one", claims=["c"])) is None
     assert known.supply.ask(None) is None
     known.put(template("one", asks()))
@@ -167,7 +173,7 @@ def test_templates_and_claims_that_are_missing_are_told_and_left_out() -> None:
 
 def test_objects_that_were_not_known_change_nothing_when_they_go() -> None:
     known = lab()
-    before = known.supply.asks.version
+    before = known.supply.requests.version
     for kind, namespace in (
         (DeviceClass, ""),
         (ResourceClaimTemplate, "ns"),
@@ -175,8 +181,8 @@ def test_objects_that_were_not_known_change_nothing_when_they_go() -> None:
         (ResourceSlice, ""),
     ):
         assert known.drop(kind, namespace, "unknown") == ()
-    assert known.supply.asks.version == before
-    assert not known.supply.asks.drop(KubernetesObject, "ns/one")
+    assert known.supply.requests.version == before
+    assert not known.supply.requests.drop(KubernetesObject, "ns/one")
     known.put(claim("made", asks(), **made_for("p")))
     assert problem(known, claims=("made",)) == ["there is no ResourceClaim ns/made"]
 
@@ -184,7 +190,7 @@ def test_objects_that_were_not_known_change_nothing_when_they_go() -> None:
 def test_the_claims_that_are_counted_are_named_in_their_order() -> None:
     known = lab()
     known.put(template("odd", asks(allocationMode="Most")))
-    assert known.supply.asks.claims_of(claim_names("odd", "one", "no", "one")) == ("t1", "t3")
+    assert known.supply.requests.claims_of(claim_names("odd", "one", "no", "one")) == ("t1", "t3")
     assert len(known.ask("odd", "one", "no", "one").each) == 2
 
 

@@ -47,7 +47,7 @@ POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: FairnessSession,
 
 class FairTurns:
     """The turns of all trees. ``_seen``: the engine's count of changes at which each tree was decided; a later count
-    makes the tree due again. ``_preemptors`` are the jobs that wait for the room of others that were evicted for them;
+    makes the tree due again. ``_preemptors`` are the jobs that wait for what others leave that were evicted for them;
     a new leader knows none, and learns them when it evicts.
     """
 

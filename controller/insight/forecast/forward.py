@@ -211,7 +211,7 @@ class Forward:
         return False
 
     def _possible(self, free: Mapping[FlavorResource, Amount]) -> dict[int, list[tuple[int, int]]]:
-        """The first workload of each shape by line, as order and shape, for which there may be room anywhere in the
+        """The first workload of each shape by line, as order and shape, which may fit somewhere in the
         tree.
         """
         found: dict[int, dict[int, None]] = {}
@@ -248,8 +248,8 @@ class Forward:
         return None
 
     def _fitting(self, waiting: Waiting, now_s: float) -> Charges | None:
-        """The charges of the workload if it starts now: of each group the first flavor with room. None if it may
-        not.
+        """The charges of the workload if it starts now: of each group the first flavor that has enough free. None if it
+        may not.
         """
         if waiting.due_s > now_s or self._open.get(waiting.shape, 1) <= 0:
             return None
@@ -283,7 +283,7 @@ class Forward:
 
 
 def first_fit(choices: Choices) -> Charges | None:
-    """The charges on the first flavor with room of each group; None if a group has none."""
+    """The charges on the first flavor of each group that has enough free; None if a group has none."""
     found: Charges = ()
     for options in choices:
         for charges in options:

@@ -1,6 +1,6 @@
 """What workloads wait for that sums do not show: places on nodes, limits and capabilities of mirrored Queues.
 
-A workload that quota has room for and that the engine refused starts no earlier than the workloads end that are in its
+A workload that fits into quota and that the engine refused starts no earlier than the workloads end that are in its
 way. The engine tells which those are: holders of quota are removed in the order in which they are likely to end, until
 it admits the workload, and on until it has admitted as many of its shape as wait.
 """
@@ -37,8 +37,8 @@ _REFUSED: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.OVER_SHARE, R
 def gate_parts(
     engine: Engine, model: Model, ends_at: EndsAt, decided: Decided, asked: Asked | None = None
 ) -> Parts[Gates]:
-    """The gates of all shapes that the engine refuses though quota has room. ``asked``: as of the model; its decision
-    is not known yet.
+    """The gates of all shapes that the engine refuses though they fit into quota. ``asked``: as of the model; its
+    decision is not known yet.
     """
     found: dict[int, tuple[Gate, ...]] = {}
     closed: list[tuple[Waiting, int]] = []
@@ -83,7 +83,7 @@ def _by_shape(tree: Tree) -> Counter[int]:
 
 
 def _fit_by_sums(tree: Tree) -> set[int]:
-    """Shapes that quota has room for beside all that holds it now."""
+    """Shapes that fit into quota beside all that holds it now."""
     for held in tree.charged:
         for charge in held.charges:
             charge.cell.charge(charge.amount)

@@ -44,7 +44,7 @@ _PACE_S: Final = 0.001
 """The pause between two reconciliations for each pod: a reconciliation costs about a tenth of it."""
 _LONGEST_S: Final = 1.0
 _AGAIN_S: Final = 1.0
-"""The time after which a replica that has room and is not admitted yet is checked again: another may take the room."""
+"""The time after which a replica that fits and is not admitted yet is checked again: another may take what is free."""
 _STUCK: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.HELD_BACK})
 
 

@@ -1,4 +1,4 @@
-"""The order in which running gangs are looked at as victims: node by node, by the cost of making room there."""
+"""The order in which running gangs are looked at as victims: node by node, by the cost of freeing enough there."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ def ranked(model: GangModel, gang: Gang, lost: Mapping[GangName, float]) -> list
 
 
 def _cost(node: KaiNode, wanted: Task, victims: list[tuple[Gang, float]]) -> float:
-    """The work that is lost until the task has room; infinite where it has none even on the empty node."""
+    """The work that is lost until the task fits; infinite where it does not fit even on the empty node."""
     if wanted.node_kinds is not None and node.name not in wanted.node_kinds:
         return math.inf
     free = dict(node.free(When.LATER).amounts)

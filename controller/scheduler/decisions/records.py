@@ -80,7 +80,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     detail: str = ""
     """What the rule found, where no numbers say it: a name, a path, a state."""
     taken: "TakenNodes | None" = None
-    """The holders of nodes without room; looked up when the record is about to be read."""
+    """The holders of nodes that are too full; looked up when the record is about to be read."""
 
     @property
     def reason(self) -> PendingReason:
@@ -107,7 +107,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class TakenNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of nodes that are open to the pods and have no room for one of them."""
+    """Numbers of nodes that are open to the pods and on which not one of them fits."""
 
     by: tuple[tuple[str, int], ...] = ()
     """Number of nodes by holder, the one with most nodes first. A holder is a workload's key, or a name for the

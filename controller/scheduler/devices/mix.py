@@ -49,7 +49,7 @@ class Mix:
         self._rises: dict[tuple[object, ResourceName, Free, int, PodDeviceRequest, int], float] = {}
 
     def note(self, shape: DeviceShape, pods: int) -> None:
-        """Count ``pods`` more pods of this shape that were given room."""
+        """Count ``pods`` more pods of this shape that were placed."""
         self._weights[shape] = self._weights.get(shape, 0.0) + pods
         self._fresh = False
 

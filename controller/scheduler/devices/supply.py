@@ -1,4 +1,4 @@
-"""What the devices of all nodes have room for: how many pods could be given devices, and which MIG instances could be
+"""What the devices of all nodes can still give: how many pods could be given devices, and which MIG instances could be
 made.
 """
 
@@ -48,7 +48,7 @@ class LabelledGpus(NamedTuple):
 
 
 class Makeable(NamedTuple):
-    """A MIG instance that does not exist yet and that the GPU has room for. A layout makes it; the queue cuts no GPUs.
+    """A MIG instance that does not exist yet and that fits on the GPU. A layout makes it; the queue cuts no GPUs.
     ``starts``: the memory slices at which it could begin. ``mode``: whether MIG mode is on already.
     """
 
@@ -183,7 +183,7 @@ def labelled_gpus(labels: Mapping[str, str]) -> LabelledGpus | None:
 
 
 def could_be_made(supply: DeviceSupply, resource: ResourceName) -> Iterator[Makeable]:
-    """Where the instance has room beside existing ones. A GPU whose MIG mode is off counts only while no pod has it."""
+    """Where the instance fits beside existing ones. A GPU whose MIG mode is off counts only while no pod has it."""
     if not resource.startswith(_MIG_PREFIX):
         return
     for name, state in supply.nodes.items():

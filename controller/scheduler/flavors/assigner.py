@@ -105,7 +105,7 @@ class FlavorAssigner:
         return self._plans.of(incoming)
 
     def _contested(self, incoming: Incoming, plan: FlavorPlan, answer: Answer, cycle: int | None) -> Assignment:
-        """The answer of a full run, where each pod set has one open flavor and there is not simply room for all."""
+        """The answer of a full run, where each pod set has one open flavor and not simply all of them fit."""
         assert plan.shortcut is not None
         queue, parts, rules = incoming.queue, plan.shortcut.parts, self._rules_of(incoming.queue)
         several = len(parts) > 1

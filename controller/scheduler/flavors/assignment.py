@@ -138,7 +138,7 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
     the same ``groups`` and pod sets: its keeper drops it when the workload's shape changes.
 
     A bookmark is void once ``quota_generation`` has changed, or once the queue has more of anything than ``free``: a
-    flavor passed over then may have room now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it is
+    flavor passed over then may fit now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it is
     valid for the next ``cycle`` all the same, or a busy cohort would never let the search come to its end.
 
     ``overtaken``, only for whole searches: a flavor that was passed over would have done, and others of its cycle came

@@ -142,7 +142,7 @@ class Answer:
 
 
 class ShortcutPart:
-    """One pod set of a shortcut: its first open flavor, and the answer where that has room."""
+    """One pod set of a shortcut: its first open flavor, and the answer where it fits there."""
 
     __slots__ = ("attempts", "choices", "option", "tried")
 
@@ -160,8 +160,8 @@ class ShortcutPart:
 
 
 class Shortcut:
-    """What to answer when the first open flavors have room, for pod sets that each ask for one resource group. This is
-    by far the most frequent answer, and all workloads that get it share the same objects.
+    """What to answer when all fits on the first open flavors, for pod sets that each ask for one resource group. This
+    is by far the most frequent answer, and all workloads that get it share the same objects.
     """
 
     __slots__ = ("_answers", "parts", "single", "tried")

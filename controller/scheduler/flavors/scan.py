@@ -38,10 +38,10 @@ class PreemptionOracle(Protocol):
 
     @property
     def is_monotonic(self) -> bool:
-        """Whether an amount for which no room can be made implies the same for every larger amount."""
+        """Whether an amount that cannot be freed implies the same for every larger amount."""
 
     def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
-        """Whether room for ``amount`` could be made, by preempting whom, and the level at which the queue would then
+        """Whether ``amount`` could be freed, by preempting whom, and the level at which the queue would then
         borrow.
         """
 

@@ -79,8 +79,8 @@ def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], 
     """How much of each GPU a pod gets; empty where it finds none. ``joined``: whether a mask's GPUs may be used
     together.
 
-    The largest part is placed first, each on the fullest GPU that has room, or on the emptiest where the site spreads;
-    if that fails all ways are tried.
+    The largest part is placed first, each on the fullest GPU on which it fits, or on the emptiest where the site
+    spreads; if that fails all ways are tried.
     """
     if sum(part.size * part.gpus for part in parts) > sum(free):
         return []

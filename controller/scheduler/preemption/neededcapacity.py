@@ -1,4 +1,4 @@
-"""Whether a request has room: asked repeatedly while victims are released and charged back."""
+"""Whether a request fits: asked repeatedly while victims are released and charged back."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -17,8 +17,8 @@ from controller.scheduler.topology.port import PlacementRequest
 
 
 class NeededCapacity(msgspec.Struct, frozen=True, gc=False):
-    """The room that a request needs. ``usage`` is what the ClusterQueue would be charged, ``places`` the pod sets that
-    must be placed on nodes.
+    """The capacity that a request needs. ``usage`` is what the ClusterQueue would be charged, ``places`` the pod sets
+    that must be placed on nodes.
 
     Any placement will do: the one that an assignment carries was found on an empty cluster, and insisting on it would
     evict others from exactly those nodes.
@@ -30,11 +30,13 @@ class NeededCapacity(msgspec.Struct, frozen=True, gc=False):
     nodes_fit: Callable[[], bool] = lambda: True
 
     def fits(self, *, borrowing: bool = True) -> bool:
-        """Whether quota and nodes have room now; without ``borrowing`` only the ClusterQueue's own quota counts."""
+        """Whether the request fits into quota and onto nodes now; without ``borrowing`` only the ClusterQueue's own
+        quota counts.
+        """
         return self.quota_fits(self.usage, borrowing=borrowing) and self.placed()
 
     def quota_fits(self, frs: Iterable[FlavorResource], *, borrowing: bool = True) -> bool:
-        """Whether quota has room now for these flavor-resources."""
+        """Whether the request for these flavor-resources fits into quota now."""
         for fr in frs:
             amount = self.usage.get(fr, 0)
             if amount > self.node.available(fr) or (not borrowing and self.node.borrowing_with(fr, amount)):

@@ -220,7 +220,7 @@ class EngineState:
                     self.touch()
 
     def released(self, holder: Holder, departed: WorkloadKey | None = None) -> None:
-        """Note that what the holder held, or part of it, is free: quota in its tree, and room on nodes."""
+        """Note that what the holder held, or part of it, is free: quota in its tree, and capacity of nodes."""
         self.wake(holder.cluster_queue, departed)
         if any(pod_set.topology is not None for pod_set in holder.info.pod_sets):
             self.queues.wake_waiting_for_nodes()

@@ -96,7 +96,7 @@ class Balanced:
         trial.prune(threshold)
         pruned = trial.greedy(siblings)
         if pruned is None and lowered < threshold and lowered > 0 and lowered >= least:
-            # The leader takes room on a domain that held exactly the threshold without it.
+            # The leader takes a place in a domain that held exactly the threshold without it.
             threshold = lowered
             trial = _BalancedTrial(self._counts, ask, siblings)
             trial.prune(threshold)
@@ -191,7 +191,7 @@ class _BalancedTrial:
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def fewest(self, domains: list[int], *, by_entropy: bool) -> list[int] | None:
-        """The set of as many domains as the greedy choice takes that holds all pods with the least room to spare, by a
+        """The set of as many domains as the greedy choice takes that holds all pods with the least to spare, by a
         knapsack over the pruned counts. None if there is no such set, or the knapsack would take too many steps.
         """
         greedy = self.greedy(domains)

@@ -170,7 +170,7 @@ class Counts:
         return +tree.closed + Counter(shut)
 
     def fitting_nodes(self) -> list[tuple[str, PodClaimsRequest]]:
-        """The nodes that are open to these pods and have room for one by resources, each with what a pod asks there by
+        """The nodes that are open to these pods and on which one fits by resources, each with what a pod asks there by
         claim.
         """
         tree = self.tree
@@ -183,11 +183,11 @@ class Counts:
         return found
 
     def full(self) -> int:
-        """The number of leaves that are open to these pods and have no room for one of them."""
+        """The number of leaves that are open to these pods and on which none of them fits."""
         return sum(1 for _ in self.full_leaves())
 
     def full_leaves(self) -> Iterator[int]:
-        """The leaves that are open to these pods and have no room for one of them."""
+        """The leaves that are open to these pods and on which none of them fits."""
         return (leaf for leaf in self.tree.at_level[-1] if self._eligible[leaf] and not self.pods[leaf])
 
     def copy(self) -> "Counts":

@@ -28,7 +28,7 @@ class Take(NamedTuple):
 
 
 class DomainNoFit(NamedTuple):
-    """The result where no placement was found: at most ``slices`` slices have room, in one domain of ``level`` or, if
+    """The result where no placement was found: at most ``slices`` slices fit, in one domain of ``level`` or, if
     ``spread``, in all of them together.
     """
 
@@ -36,7 +36,7 @@ class DomainNoFit(NamedTuple):
     slices: int
     spread: bool
     leader: bool = False
-    """The leader is what finds no room."""
+    """The leader is what does not fit."""
 
 
 class DomainSearch:
@@ -272,7 +272,7 @@ class DomainSearch:
         return takes
 
     def _leader_first(self, domains: list[int], units: int, own: Numbers, beside: Numbers) -> list[int]:
-        """Moves to the front the first domain in which the leader leaves enough room in all domains for all workers."""
+        """Moves to the front the first domain in which the leader leaves enough in all domains for all workers."""
         total = sum(map(own, domains))
         for at, domain in enumerate(domains):
             if self.counts.leaders[domain] and total - (own(domain) - beside(domain)) >= units:

@@ -101,8 +101,8 @@ class Finder:
     def unplaced(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool
     ) -> UnplacedRequest | None:
-        """The ask for which ``find`` found no room; None where the request does not suit the tree, or where leaves are
-        not nodes.
+        """The ask for which ``find`` found no places; None where the request does not suit the tree, or where leaves
+        are not nodes.
         """
         ask = self.ask(workers, leader, empty=empty)
         return None if isinstance(ask, str) or not self.tree.by_host else UnplacedRequest(workers.flavor, ask)
@@ -215,7 +215,7 @@ class Finder:
         rest = workers.count % size
         if rest and (workers.count >= workers.pod_set.count or workers.lost is not None):
             return f"{workers.count} pods cannot be cut into slices of {size}"
-        # After some pods have finished: their slice is placed as a whole, and the room for them is given back at the
+        # After some pods have finished: their slice is placed as a whole, and what they need is given back at the
         # end.
         pods = workers.count + (size - rest if rest else 0)
         inner = self._inner(workers, slice_level, size) if self._layered else (0,) * tree.depth

@@ -1,4 +1,4 @@
-"""Explains full nodes: which workloads hold nodes that are open to pods but have no room for one, and which nodes could
+"""Explains full nodes: which workloads hold nodes that are open to pods though none fits on them, and which nodes could
 not take one even when empty.
 
 This is read when a unplaced is put into words, not when it is decided. The holders may be a few seconds out of date.
@@ -30,14 +30,14 @@ Holders = tuple[WorkloadKey, ...]
 
 
 class UnplacedRequest(NamedTuple):
-    """The ask that found no room, and the flavor whose nodes were searched."""
+    """The request that found no places, and the flavor whose nodes were searched."""
 
     flavor: FlavorName
     ask: DomainRequest
 
 
 class FullNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that are open and have no room for one pod. Each node is counted in exactly one of the three fields."""
+    """Nodes that are open and on which not one pod fits. Each node is counted in exactly one of the three fields."""
 
     held: Mapping[Holders, int] = {}
     """Number of nodes by the workloads that hold them."""

@@ -29,11 +29,11 @@ from controller.scheduler.topology.requests import TopologyRequest, topology_req
 from inventory.api.names import GANG, SUBGROUP
 
 _TRIES: Final = 256
-"""Domains with room for their subgroup that are tried for one gang at most: with nested subgroups the number of
+"""Domains into which their subgroup fits that are tried for one gang at most: with nested subgroups the number of
 combinations multiplies.
 """
 _FRUITLESS: Final = 1024
-"""Domains that seemed to have room and turned out to have none, at most: each costs a search over all nodes."""
+"""Domains that seemed large enough and turned out not to be, at most: each costs a search over all nodes."""
 
 FittingNode = tuple[NodeFacts, int]
 """A node that is open to a pod set, and how many of its pods fit there; all of its pods where that is not known."""
@@ -239,7 +239,7 @@ class _Search:
         return f"no domain of {bound.level} has room for {whom}"
 
     def _values(self, bound: Bound, members: Sequence[PlacementRequest], chosen: _Chosen) -> list[str]:
-        """The values of the bound's label, inside the domains chosen around it, whose nodes have room for
+        """The values of the bound's label, inside the domains chosen around it, whose nodes can take
         each member.
         """
         for_all = [self._large_enough(bound, request, _labels(request, chosen)) for request in members]

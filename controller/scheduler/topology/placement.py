@@ -240,7 +240,7 @@ class Topologies:
         """Places pod sets in their order, each beside those before it; those of one group together.
 
         A ResourceClaim gets its devices where the first pod set that has it goes. If the other pod sets of the claim
-        find no room there, all nodes are tried for all of them.
+        do not fit there, all nodes are tried for all of them.
         """
         found = self._place_bounded(requests, on_empty=on_empty)
         if isinstance(found, Placed):

@@ -1,4 +1,4 @@
-"""The placement port: where the pods of an assignment would run, and whether the room there is free.
+"""The placement port: where the pods of an assignment would run, and whether these places are free.
 
 The engine asks it in nomination, in every fit check of preemption, and when it charges and undoes. ``NoTopology``
 answers for a cluster whose flavors name no topology: there quota alone decides.
@@ -75,8 +75,8 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class PlacementNoFit(msgspec.Struct, frozen=True):
-    """The pod set that found no room. ``problem`` says what was looked for, what is free and how large the largest free
-    block is.
+    """The pod set that found no places. ``problem`` says what was looked for, what is free and how large the largest
+    free block is.
     """
 
     pod_set: str
@@ -104,7 +104,7 @@ class Placement(Protocol):
     def remove_node(self, name: str) -> frozenset[FlavorName]: ...
 
     def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
-        """Store a pod. A pod that runs on a node without having been placed here takes room there."""
+        """Store a pod. A pod that runs on a node without having been placed here takes its part of it."""
 
     def remove_pod(self, key: str) -> frozenset[FlavorName]: ...
 
@@ -141,8 +141,8 @@ class Placement(Protocol):
         """Find places for all requests, or for none. ``on_empty``: as if nothing that may be preempted were running."""
 
     def full_nodes(self, unplaced: UnplacedRequest, now_s: float) -> FullNodes | None:
-        """The holders of the nodes without room; only outside of trials. None where the flavor's topology has changed
-        since.
+        """The holders of the nodes that are too full; only outside of trials. None where the flavor's topology has
+        changed since.
         """
 
     def may_grow(self, resources: Iterable[ResourceName]) -> bool:

@@ -67,7 +67,7 @@ def _nodes(counts: Counts) -> str:
 
 
 def _claims(counts: Counts) -> str:
-    """What ResourceClaims lack on nodes that have room for the pods otherwise."""
+    """What ResourceClaims lack on nodes on which the pods fit otherwise."""
     supply = counts.tree.claims
     if supply is None or (counts.shape.claims is None and not supply.requests.extended):
         return ""

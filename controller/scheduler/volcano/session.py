@@ -6,9 +6,9 @@
 
 The Queues take turns by the order of their rules, anew after each job; in a Queue higher priority goes first, then
 earlier time. All charges are made in one trial. Nothing is reserved between sessions: the next one decides anew on what
-there is then. Jobs that others were evicted for go before all turns: without that, if a victim is larger than the room
-that was needed, its own Queue would come first in the order, and the victim would be started in the freed room again,
-and evicted again, for ever.
+there is then. Jobs that others were evicted for go before all turns: without that, if a victim is larger than what was
+needed, its own Queue would come first in the order, and the victim would be started there again, and evicted again, for
+ever.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -37,7 +37,7 @@ RefusalOf = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
 
 
 class Occasion(NamedTuple):
-    """The circumstances of a turn beside the cluster. ``preemptors``: the jobs that wait for room of workloads that
+    """The circumstances of a turn beside the cluster. ``preemptors``: the jobs that wait for what workloads leave that
     were evicted for them.
     """
 
@@ -168,7 +168,7 @@ class FairnessSession:
     # -- actions -----------------------------------------------------------------------------------------------------
 
     def _allocate(self, jobs: Mapping[QueueName, Sequence[Job]]) -> list[Job]:
-        """Decides on jobs that start. Returns those that found no room, in their order."""
+        """Decides on jobs that start. Returns those that did not fit, in their order."""
         jobs = {leaf: [job for job in some if not self._takes_what_victims_left(job)] for leaf, some in jobs.items()}
         left: list[Job] = []
         failed: set[tuple[object, ...]] = set()

@@ -161,7 +161,7 @@ class Taking:
         return True
 
     def _is_free(self, device: int, parts: Parts | None) -> bool:
-        """Whether the device has room. ``parts``: None for a device that is not shared."""
+        """Whether the device is free, or enough of it. ``parts``: None for a device that is not shared."""
         in_use = bool(self._devices >> device & 1)
         if in_use and parts is None:
             return False

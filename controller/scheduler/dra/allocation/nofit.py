@@ -1,4 +1,4 @@
-"""Says why a pod's claims find no devices on nodes that have room for it otherwise: how many devices of which class are
+"""Says why a pod's claims find no devices on nodes on which it fits otherwise: how many devices of which class are
 missing.
 """
 
@@ -28,7 +28,7 @@ def no_fit_sentence(
     supply: ClaimSupply, nodes: Iterable[tuple[str, PodClaimsRequest]], open_: int, *, empty: bool
 ) -> str:
     """The part of a sentence about the nodes where only claims find nothing; empty where there are no such nodes.
-    ``nodes``: those with room for a pod otherwise, with what the pod asks there through claims; ``open_``: how many
+    ``nodes``: those on which a pod fits otherwise, with what the pod asks there through claims; ``open_``: how many
     nodes are open to the pods.
     """
     found: Counter[ClaimNoFit] = Counter()

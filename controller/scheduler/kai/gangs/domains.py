@@ -110,7 +110,7 @@ def _rank(nodes: Sequence[KaiNode], constraint: TopologyConstraint) -> dict[Node
 
 
 def _holds(domain: Sequence[KaiNode], tasks: Sequence[Task]) -> bool:
-    """Whether so many copies of a task have room on nodes that are open to it; True for tasks that differ, or share
+    """Whether so many copies of a task fit on nodes that are open to it; True for tasks that differ, or share
     GPUs: the trial decides on these.
     """
     kinds = {(tuple(sorted(task.request.asked.items())), task.node_kinds) for task in tasks}

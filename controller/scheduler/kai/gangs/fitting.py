@@ -15,7 +15,7 @@ from controller.scheduler.kai.gangs.session import CycleLimits
 
 
 def fitting(task: Task, nodes: NodeSet, limits: CycleLimits) -> list[KaiNode]:
-    """The nodes that have room, now or later, best first. Among equals the first of the set comes first."""
+    """The nodes on which the task fits, now or later, best first. Among equals the first of the set comes first."""
     found = [node for node in nodes.members if _may_run(task, node) and node.fits(task.request, When.LATER)]
     free = [_free(task, node) for node in found]
     least, most = min(free, default=0.0), max(free, default=0.0)

@@ -131,7 +131,7 @@ class GangSearch:
         return None
 
     def _place_all(self, gang: Gang, tasks: Sequence[Task], steps: Steps) -> bool:
-        """Whether the gang gets places. Victims get other places, or their own again, as far as there is room. The
+        """Whether the gang gets places. Victims get other places, or their own again, as far as they fit. The
         order is that in which the next cycle starts them, including gangs of the queue that come before this one: a
         victim that would be started again first is no victim, or the same decision would be made for ever.
         """

@@ -61,9 +61,9 @@ class SessionDriftError(AssertionError):
 @dataclass(frozen=True, slots=True)
 class CycleLimits:
     """What a cycle may do. ``spread_gpus`` and ``spread_cpu``: tasks are spread over nodes, else packed;
-    ``spread_shared``: tasks are spread over shared GPUs; ``fills_shared``: nodes with room on a shared GPU come first.
-    ``saturation`` is KAI's saturation multiplier of reclaim. ``consolidation_victims`` is how many gangs may move for
-    one gang, ``moves`` how many for all together; None: any number.
+    ``spread_shared``: tasks are spread over shared GPUs; ``fills_shared``: nodes where it fits on a shared GPU come
+    first. ``saturation`` is KAI's saturation multiplier of reclaim. ``consolidation_victims`` is how many gangs may
+    move for one gang, ``moves`` how many for all together; None: any number.
     """
 
     spread_gpus: bool = False

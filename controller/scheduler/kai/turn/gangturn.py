@@ -1,7 +1,7 @@
 """A turn of a tree of KAI's Queues: the decisions of gangs, as entries of the engine.
 
 A starting job gets its places from the engine, which knows devices and links; the gangs' decision says which job
-starts, and which jobs leave for it. If the engine finds no places although there is room for the gang, the job waits
+starts, and which jobs leave for it. If the engine finds no places although the gang fits, the job waits
 for the next turn.
 """
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from cli.cluster import told
-from cli.console import Json, aside
+from cli.access.cluster import told
+from cli.printing.console import Json, aside
 from cli.workload.rows import state_of
 from controller.cluster.watching.kinds import WORKLOADS
 from controller.insight.podcounts import Admitted, counted, with_running_pods

@@ -8,8 +8,8 @@ from typing import Final
 import click
 import msgspec
 
-from cli.console import Json, aside
-from cli.kubeapi import namespaced
+from cli.access.kubeapi import namespaced
+from cli.printing.console import Json, aside
 from cli.workload.find import group_pods, owner_of
 from cli.workload.rows import Row, row
 from cli.workload.story import Moment, concerns, story

@@ -21,9 +21,10 @@ import msgspec
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import PODS
-from controller.cluster.watching.ledger import Ledger
+from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.writing.workloadwrites import Stamped
 from controller.jobs.framework import names
+from controller.jobs.framework.podsets import slice_name
 from controller.jobs.framework.podview import INDEX_OFFSET, MANAGED, workload_of
 from controller.jobs.framework.raw import JobError, parsed_integer
 from controller.jobs.framework.settings import DevicePlan, no_plan
@@ -82,6 +83,9 @@ class TopologyUngater:
     ``ready``: whether all pods that the watch listed have been heard; once is enough. ``count`` gets the outcome of
     each patch, ``tell`` records an Event: about what, type, reason, note. ``device_plan``: GPUs planned for each pod.
 
+    Pods of an elastic job stand under its first slice, which all of them name; ``_slices`` says which slice holds quota
+    now, whose places they take. Only ``workload`` writes it.
+
     ``_of`` is the inverse of ``_pods`` and ``_above``; only ``_see`` and ``_leave`` write the three. ``_unsent`` has
     keys of ``_assigned``: the patch of an assigned pod is unsent, under way, or waits for ``again_s``. ``_again`` may
     name workloads twice.
@@ -113,6 +117,8 @@ class TopologyUngater:
         self._short: dict[WorkloadKey, dict[str, float]] = {}
         """The time since when pod sets of a minimum have had a free place while pods wait above it."""
         self._of: dict[str, WorkloadKey] = {}
+        self._slices: dict[WorkloadKey, WorkloadKey] = {}
+        """The slice of an elastic job that holds quota, by its first one, where it is another."""
         self._assigned: dict[str, _Assigned] = {}
         """Places by the uid of the pod, while the watch shows the pod with its gate."""
         self._refused: dict[str, _Assigned] = {}
@@ -151,7 +157,7 @@ class TopologyUngater:
 
         A pod above a minimum that holds no quota may have a free place of that: its own Workload tells.
         """
-        key, minimum = WorkloadKey(workload.key), minimum_of(workload)
+        key, minimum = self._first_slice(workload, gone), minimum_of(workload)
         if minimum in self._above and (gone or workload.status.admission is None):
             self._touch(minimum)
         if key not in self._pods and key not in self._above:
@@ -163,6 +169,21 @@ class TopologyUngater:
             else:
                 self._assigned[uid].again_s = 0.0
         self._touch(key)
+
+    def _first_slice(self, workload: Workload, gone: bool) -> WorkloadKey:
+        """The key under which the workload's pods stand: its own, but for later slices of an elastic job."""
+        own = WorkloadKey(workload.key)
+        first = WorkloadKey(object_key(workload.metadata.namespace, slice_name(workload)))
+        if first == own:
+            return own
+        if not gone and _runs(workload):
+            self._slices[first] = own
+        elif self._slices.get(first) == own:
+            del self._slices[first]
+        return first
+
+    def _kept(self, key: WorkloadKey) -> Kept | None:
+        return self._ledger.get(self._slices.get(key, key))
 
     def _see(self, pod: Pod) -> None:
         key = _workload_of(pod)
@@ -211,7 +232,7 @@ class TopologyUngater:
         self._send()
 
     def _decide(self, key: WorkloadKey, now_s: float) -> None:
-        kept, pods, above = self._ledger.get(key), self._pods.get(key, {}), self._above.get(key, {})
+        kept, pods, above = self._kept(key), self._pods.get(key, {}), self._above.get(key, {})
         if kept is None or not (pods or above) or not _runs(kept.workload):
             self._short.pop(key, None)
             return
@@ -232,7 +253,7 @@ class TopologyUngater:
             seen = self._divide(key, sets, seen, now_s)
         named = {pod.metadata.uid: name for name, pod in pods.items()}
         set_of = {pod.uid: pod.pod_set for pod in seen}
-        devices = DeviceDealer(self._plan, key, [self._carries(pod) for pod in pods.values()])
+        devices = DeviceDealer(self._plan, WorkloadKey(workload.key), [self._carries(pod) for pod in pods.values()])
         for place in ungated([_without_doubles(pod_set, seen) for pod_set in sets], seen, unhealthy, gang=False):
             node = place.node_selector.get(HOSTNAME_LABEL, "")
             self._assigned[place.uid] = _Assigned(dict(place.node_selector), devices.take(set_of[place.uid], node))
@@ -335,7 +356,7 @@ class TopologyUngater:
 
     def _write(self, key: WorkloadKey, name: str, assigned: _Assigned) -> Write[Stamped]:
         pod = self._pods.get(key, {}).get(name) or self._above[key][name]
-        kept = self._ledger.get(key)
+        kept = self._kept(key)
         if assigned.moves == "above":
             minimum = key.partition("/")[2]
             body = podpatches.marked_above(pod, minimum, "" if kept is None else kept.workload.spec.queue_name)
@@ -364,7 +385,7 @@ class TopologyUngater:
             self._send()
 
     def _done(self, key: WorkloadKey, uid: str, outcome: Outcome[Any]) -> None:
-        assigned, kept = self._assigned.get(uid), self._ledger.get(key)
+        assigned, kept = self._assigned.get(uid), self._kept(key)
         if assigned is None or isinstance(outcome, Written):
             return
         assigned.again_s = self._clock.monotonic() + min(_PAUSE_S * 2 ** min(assigned.tries, 10), _LONGEST_S)
@@ -389,7 +410,8 @@ def _workload_of(pod: Pod) -> WorkloadKey | None:
     that grows count while they wait; a pod that was taken back is of the minimum, even while the queue still holds it.
     """
     meta = pod.metadata
-    above, name = meta.annotations.get(ABOVE_MINIMUM_OF), meta.annotations.get(names.WORKLOAD)
+    above = meta.annotations.get(ABOVE_MINIMUM_OF)
+    name = meta.annotations.get(names.SLICE_NAME) or meta.annotations.get(names.WORKLOAD)
     ended = pod.status.phase in ("Succeeded", "Failed") or (meta.deletion_timestamp and not pod.spec.node_name)
     if _is_above(pod):
         name = above if _waits(pod) else None

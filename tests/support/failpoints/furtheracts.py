@@ -96,6 +96,21 @@ def an_elastic_job_grows(here: KilledCluster, n: str) -> list[Stage]:
     ]
 
 
+def a_placed_elastic_job_grows(here: KilledCluster, n: str) -> list[Stage]:
+    """In a queue with a topology: each of its pods gets a node of the slice that holds quota by then."""
+    notes = {"kueue.x-k8s.io/elastic-job": "true"}
+
+    def grown(pods: int) -> bool:
+        return runs(here, n, pods) and len(live(here, n)) == 1
+
+    return [
+        Stage(lambda: job(here, n, runs_s=None, notes=notes), lambda: runs(here, n, 1), "the job runs"),
+        Stage(lambda: edit(here, n, parallelism=2, completions=2), lambda: grown(2), "it runs with two pods"),
+        Stage(lambda: edit(here, n, parallelism=4, completions=4), lambda: grown(4), "it runs with four pods"),
+        ends(here, n),
+    ]
+
+
 def live(here: KilledCluster, owner: str) -> list[Json]:
     """Workloads of the job that are not finished."""
     return [
@@ -515,6 +530,7 @@ FURTHER: Final = (
     Act("a running job is edited", (Failpoint.WORKLOAD_REMOVED,), a_running_job_is_edited),
     Act("a Workload expires", (Failpoint.WORKLOAD_EXPIRED,), a_workload_expires, EXPIRING),
     Act("an elastic job grows", (Failpoint.JOB_PODS_UNGATED, Failpoint.SLICE_REPLACED), an_elastic_job_grows),
+    Act("a placed elastic job grows", (Failpoint.POD_PLACED, Failpoint.SLICE_REPLACED), a_placed_elastic_job_grows),
     Act("a group has one too many", (Failpoint.POD_MARKED, Failpoint.POD_DELETED), a_group_has_one_too_many),
     Act("a pod of a group is replaced", (Failpoint.WAITING_FOR_PODS,), a_pod_of_a_group_is_replaced),
     Act("a pod hangs", (Failpoint.POD_STUCK,), a_pod_hangs_on_a_node_that_is_gone, RECOVERING),

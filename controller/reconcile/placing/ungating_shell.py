@@ -21,10 +21,10 @@ import msgspec
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import PODS
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger
 from controller.cluster.writing.workloadwrites import Stamped
 from controller.jobs.framework import names
-from controller.jobs.framework.podsets import slice_name
+from controller.jobs.framework.podsets import first_slice
 from controller.jobs.framework.podview import INDEX_OFFSET, MANAGED, workload_of
 from controller.jobs.framework.raw import JobError, parsed_integer
 from controller.jobs.framework.settings import DevicePlan, no_plan
@@ -83,8 +83,8 @@ class TopologyUngater:
     ``ready``: whether all pods that the watch listed have been heard; once is enough. ``count`` gets the outcome of
     each patch, ``tell`` records an Event: about what, type, reason, note. ``device_plan``: GPUs planned for each pod.
 
-    Pods of an elastic job stand under its first slice, which all of them name; ``_slices`` says which slice holds quota
-    now, whose places they take. Only ``workload`` writes it.
+    Pods of an elastic job stand under its first slice, which all of them name; they take the places of the slice that
+    holds quota.
 
     ``_of`` is the inverse of ``_pods`` and ``_above``; only ``_see`` and ``_leave`` write the three. ``_unsent`` has
     keys of ``_assigned``: the patch of an assigned pod is unsent, under way, or waits for ``again_s``. ``_again`` may
@@ -117,8 +117,6 @@ class TopologyUngater:
         self._short: dict[WorkloadKey, dict[str, float]] = {}
         """The time since when pod sets of a minimum have had a free place while pods wait above it."""
         self._of: dict[str, WorkloadKey] = {}
-        self._slices: dict[WorkloadKey, WorkloadKey] = {}
-        """The slice of an elastic job that holds quota, by its first one, where it is another."""
         self._assigned: dict[str, _Assigned] = {}
         """Places by the uid of the pod, while the watch shows the pod with its gate."""
         self._refused: dict[str, _Assigned] = {}
@@ -157,7 +155,7 @@ class TopologyUngater:
 
         A pod above a minimum that holds no quota may have a free place of that: its own Workload tells.
         """
-        key, minimum = self._first_slice(workload, gone), minimum_of(workload)
+        key, minimum = first_slice(workload), minimum_of(workload)
         if minimum in self._above and (gone or workload.status.admission is None):
             self._touch(minimum)
         if key not in self._pods and key not in self._above:
@@ -169,21 +167,6 @@ class TopologyUngater:
             else:
                 self._assigned[uid].again_s = 0.0
         self._touch(key)
-
-    def _first_slice(self, workload: Workload, gone: bool) -> WorkloadKey:
-        """The key under which the workload's pods stand: its own, but for later slices of an elastic job."""
-        own = WorkloadKey(workload.key)
-        first = WorkloadKey(object_key(workload.metadata.namespace, slice_name(workload)))
-        if first == own:
-            return own
-        if not gone and _runs(workload):
-            self._slices[first] = own
-        elif self._slices.get(first) == own:
-            del self._slices[first]
-        return first
-
-    def _kept(self, key: WorkloadKey) -> Kept | None:
-        return self._ledger.get(self._slices.get(key, key))
 
     def _see(self, pod: Pod) -> None:
         key = _workload_of(pod)
@@ -232,7 +215,7 @@ class TopologyUngater:
         self._send()
 
     def _decide(self, key: WorkloadKey, now_s: float) -> None:
-        kept, pods, above = self._kept(key), self._pods.get(key, {}), self._above.get(key, {})
+        kept, pods, above = self._ledger.current(key), self._pods.get(key, {}), self._above.get(key, {})
         if kept is None or not (pods or above) or not _runs(kept.workload):
             self._short.pop(key, None)
             return
@@ -356,7 +339,7 @@ class TopologyUngater:
 
     def _write(self, key: WorkloadKey, name: str, assigned: _Assigned) -> Write[Stamped]:
         pod = self._pods.get(key, {}).get(name) or self._above[key][name]
-        kept = self._kept(key)
+        kept = self._ledger.current(key)
         if assigned.moves == "above":
             minimum = key.partition("/")[2]
             body = podpatches.marked_above(pod, minimum, "" if kept is None else kept.workload.spec.queue_name)
@@ -385,7 +368,7 @@ class TopologyUngater:
             self._send()
 
     def _done(self, key: WorkloadKey, uid: str, outcome: Outcome[Any]) -> None:
-        assigned, kept = self._assigned.get(uid), self._kept(key)
+        assigned, kept = self._assigned.get(uid), self._ledger.current(key)
         if assigned is None or isinstance(outcome, Written):
             return
         assigned.again_s = self._clock.monotonic() + min(_PAUSE_S * 2 ** min(assigned.tries, 10), _LONGEST_S)

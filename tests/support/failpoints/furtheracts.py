@@ -8,10 +8,8 @@ from cli.playground.cluster import GPU, stamp
 from controller.cluster.watching.kinds import (
     CLUSTER_QUEUES,
     DECLARATIONS,
-    FLAVORS,
     JOBS,
     KAI_QUEUES,
-    LOCAL_QUEUES,
     NODES,
     POD_GROUPS,
     PODS,
@@ -73,30 +71,6 @@ def a_workload_expires(here: KilledCluster, n: str) -> list[Stage]:
 
 
 def an_elastic_job_grows(here: KilledCluster, n: str) -> list[Stage]:
-    """In a queue without a topology."""
-    notes = {"kueue.x-k8s.io/elastic-job": "true"}
-
-    def begun() -> None:
-        if not there(here, CLUSTER_QUEUES, "plain"):
-            here.make(FLAVORS, "plain", spec={"nodeLabels": {"pool": "gpu"}})
-            flavors = [{"name": "plain", "resources": [{"name": GPU, "nominalQuota": "2"}]}]
-            spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}]}
-            here.make(CLUSTER_QUEUES, "plain", spec=spec)
-            here.make(LOCAL_QUEUES, "lq-plain", TEAM, spec={"clusterQueue": "plain"})
-        job(here, n, runs_s=None, notes=notes, queue="lq-plain")
-
-    return [
-        Stage(begun, lambda: runs(here, n, 1), "the job runs"),
-        Stage(
-            lambda: edit(here, n, parallelism=2, completions=2),
-            lambda: runs(here, n, 2) and len(live(here, n)) == 1,
-            "it runs with two pods",
-        ),
-        ends(here, n),
-    ]
-
-
-def a_placed_elastic_job_grows(here: KilledCluster, n: str) -> list[Stage]:
     """In a queue with a topology: each of its pods gets a node of the slice that holds quota by then."""
     notes = {"kueue.x-k8s.io/elastic-job": "true"}
 
@@ -530,7 +504,6 @@ FURTHER: Final = (
     Act("a running job is edited", (Failpoint.WORKLOAD_REMOVED,), a_running_job_is_edited),
     Act("a Workload expires", (Failpoint.WORKLOAD_EXPIRED,), a_workload_expires, EXPIRING),
     Act("an elastic job grows", (Failpoint.JOB_PODS_UNGATED, Failpoint.SLICE_REPLACED), an_elastic_job_grows),
-    Act("a placed elastic job grows", (Failpoint.POD_PLACED, Failpoint.SLICE_REPLACED), a_placed_elastic_job_grows),
     Act("a group has one too many", (Failpoint.POD_MARKED, Failpoint.POD_DELETED), a_group_has_one_too_many),
     Act("a pod of a group is replaced", (Failpoint.WAITING_FOR_PODS,), a_pod_of_a_group_is_replaced),
     Act("a pod hangs", (Failpoint.POD_STUCK,), a_pod_hangs_on_a_node_that_is_gone, RECOVERING),

@@ -1,7 +1,7 @@
 """Gives the controller's answers without the controller: its engine runs here, loaded with the API server's objects.
 
 Numbers and sentences are those that the controller would give from the same objects. State that only the controller has
-(stories, reservations of backfill, claims of preemptors) is missing.
+(stories, reservations of backfill and of preemptors) is missing.
 """
 
 import time

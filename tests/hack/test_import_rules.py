@@ -78,7 +78,7 @@ REFUSED = [
     (SCHEDULER_ROOMS, "controller.scheduler.model.config", "controller.scheduler.quota.shares"),
     (SCHEDULER_ROOMS, "controller.scheduler.topology.placement", "controller.scheduler.cluster.cluster"),
     (SCHEDULER_ROOMS, "controller.scheduler.devices.cache", "controller.scheduler.quota.cells"),
-    (SCHEDULER_ROOMS, "controller.scheduler.reservations.claims", "controller.scheduler.kueue.nomination"),
+    (SCHEDULER_ROOMS, "controller.scheduler.reservations.reservations", "controller.scheduler.kueue.nomination"),
     (SCHEDULER_ROOMS, "controller.scheduler.queues.lanes", "controller.scheduler.kueue.cycle"),
     (SCHEDULER_ROOMS, "controller.scheduler.preemption.search", "controller.scheduler.queues.pendingqueues"),
     (SCHEDULER_ROOMS, "controller.scheduler.state.intake", "controller.scheduler.outcomes"),

@@ -34,7 +34,7 @@ from controller.people.page.pods_shell import PodsOfWorkload, RunningPods
 from controller.people.page.queuerows import forecast_row
 from controller.people.page.server_shell import Others, PageServer, Source
 from controller.people.page.session import Seal, Seals
-from controller.people.page.sight import QueueOf
+from controller.people.page.visiblenamespaces import QueueOf
 from controller.people.visibility.answers import KEPT_S, Answers
 from controller.people.visibility.identity import User
 from controller.people.visibility.reviews_shell import Reviews

@@ -10,7 +10,7 @@ import msgspec
 
 from controller.scheduler.cluster.incoming import Target
 from controller.scheduler.decisions.reasons import PendingReason
-from controller.scheduler.flavors.assignment import Assignment, Mode, Shortfall
+from controller.scheduler.flavors.assignment import Assignment, Mode, QuotaNoFit
 from controller.scheduler.model.resources import ClusterQueueName, FlavorName, WorkloadKey
 
 
@@ -91,16 +91,16 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         found = self.assignment.no_fit_reason.name if self.assignment is not None else "NONE"
         return PendingReason.WAITING_FOR_QUOTA if found == "NONE" else PendingReason(found)
 
-    def missing(self) -> "Missing | None":
+    def missing(self) -> "FlavorNoFit | None":
         """The smallest change of quota that would admit the workload: the flavor with the smallest missing part of the
         request. None if no flavor lacks quota.
         """
-        best: Missing | None = None
+        best: FlavorNoFit | None = None
         for pod_set in self.assignment.pod_sets if self.assignment is not None else ():
             for attempt in pod_set.attempts:
                 if attempt.mode is Mode.FIT or attempt.problem or not attempt.shortfalls:
                     continue
-                found = Missing(pod_set.name, attempt.flavor, attempt.shortfalls)
+                found = FlavorNoFit(pod_set.name, attempt.flavor, attempt.shortfalls)
                 if best is None or found.part < best.part:
                     best = found
         return best
@@ -119,12 +119,12 @@ class TakenNodes(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that take no such pod even when empty, by a clause that follows their number."""
 
 
-class Missing(msgspec.Struct, frozen=True):
+class FlavorNoFit(msgspec.Struct, frozen=True):
     """The quota that ``flavor`` lacks for ``pod_set``."""
 
     pod_set: str
     flavor: FlavorName
-    shortfalls: tuple[Shortfall, ...]
+    shortfalls: tuple[QuotaNoFit, ...]
 
     @property
     def part(self) -> tuple[bool, float]:

@@ -15,7 +15,7 @@ from controller.scheduler.flavors.assignment import (
     Mode,
     NoFitReason,
     Possibility,
-    Shortfall,
+    QuotaNoFit,
 )
 from controller.scheduler.flavors.plan import FlavorOption, GroupPlan
 from controller.scheduler.model.config import EngineConfig
@@ -231,7 +231,7 @@ def _weigh(
     and not at all where some resource does not fit anyway.
     """
     stands: list[_Stand] = []
-    short: list[Shortfall] = []
+    short: list[QuotaNoFit] = []
     unsettled: list[tuple[int, FlavorResource, Amount]] = []
     reason, unfit_borrow = NoFitReason.NONE, 0
     node = request.incoming.queue.node
@@ -298,8 +298,8 @@ def _slice_conflict(option: FlavorOption, kept: Mapping[ResourceName, FlavorName
     return ""
 
 
-def _shortfall(name: ResourceName, cell: Cell, needed: Amount, available: Amount, potential: Amount) -> Shortfall:
-    return Shortfall(
+def _shortfall(name: ResourceName, cell: Cell, needed: Amount, available: Amount, potential: Amount) -> QuotaNoFit:
+    return QuotaNoFit(
         resource=name,
         needed=needed,
         available=max(available, 0),

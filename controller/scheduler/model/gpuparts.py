@@ -1,6 +1,6 @@
 """Parts of GPUs: the percents of one container lie on one GPU, those of a pod's containers may lie on several.
 
-    PodSpec -> parts_of -> Part, ...        free percents by GPU, parts -> choose, room
+    PodSpec -> parts_of -> Part, ...        free percents by GPU, parts -> choose, fitting_pods
 
 A pod may also ask for equal parts of several GPUs that share an MPS daemon: that is one ``Part`` with their number.
 
@@ -94,7 +94,7 @@ def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], 
     return []
 
 
-def room(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> int:
+def fitting_pods(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> int:
     """How many pods find their parts one after the other, each as ``choose`` gives them."""
     first = parts[0]
     if first.gpus == 1 and (len(parts) == 1 or (joined is None and all(part == first for part in parts))):

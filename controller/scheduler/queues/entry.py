@@ -52,8 +52,8 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """Assignments by pod set name; only for a second pass."""
     moved: Mapping[str, TopologyUsage] = {}
     """The part of ``places`` that the workload does not hold yet; only for a second pass."""
-    ignores_claims: bool = False
-    """Whether the workload needs no more than its own queue's quota: no claim of another ClusterQueue holds
+    ignores_reservations: bool = False
+    """Whether the workload needs no more than its own queue's quota: no reservation of another ClusterQueue holds
     against it.
     """
     charged: bool = False
@@ -71,11 +71,11 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     recalled: bool = False
     """Whether the nomination is what an earlier cycle found and still stands: nothing was searched for."""
     checked_at: int | None = None
-    """The value of ``Claims.scarcity`` when the workload was found to fit beside all claims, once its victims have
-    left; None if never.
+    """The value of ``Reservations.scarcity`` when the workload was found to fit beside all reservations, once its
+    victims have left; None if never.
     """
     mirrored: bool = False
-    """Whether another system's rules decide on the workload: it claims nothing, and is tried again when its tree
+    """Whether another system's rules decide on the workload: it reserves nothing, and is tried again when its tree
     changes.
     """
 

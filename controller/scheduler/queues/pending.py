@@ -20,7 +20,7 @@ class Departed(NamedTuple):
 
 
 class DepartureListener(Protocol):
-    """The part of ``controller.scheduler.reservations.claims.Claims`` that is called from here."""
+    """The part of ``controller.scheduler.reservations.reservations.Reservations`` that is called from here."""
 
     def apply(self, event: Departed, /) -> object: ...
 

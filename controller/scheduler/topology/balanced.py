@@ -10,9 +10,9 @@ best fit decides. Source: KEP-2724.
 from math import log2
 from typing import Final, NamedTuple
 
-from controller.scheduler.topology.ask import Ask
 from controller.scheduler.topology.counts import Counts
 from controller.scheduler.topology.domainsearch import DomainSearch, Take
+from controller.scheduler.topology.requests import DomainRequest
 
 _MAX_STEPS: Final = 20_000
 """Steps of the knapsack above which it is not run, since it would take seconds: best fit decides instead."""
@@ -40,7 +40,7 @@ class _Greedy(NamedTuple):
 
 
 class Balanced:
-    def __init__(self, counts: Counts, ask: Ask) -> None:
+    def __init__(self, counts: Counts, ask: DomainRequest) -> None:
         self._counts = counts
         self._tree = counts.tree
         self._ask = ask
@@ -107,7 +107,7 @@ class Balanced:
 class _BalancedTrial:
     """One set of sibling domains and everything below them, with counts that are pruned on trial."""
 
-    def __init__(self, counts: Counts, ask: Ask, siblings: list[int]) -> None:
+    def __init__(self, counts: Counts, ask: DomainRequest, siblings: list[int]) -> None:
         self.domains = siblings
         self._counts = counts
         self._tree = counts.tree

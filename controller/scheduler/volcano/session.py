@@ -32,18 +32,18 @@ from controller.scheduler.volcano.tree import FairTree, is_preemptible, needs
 from controller.scheduler.volcano.victims import Solver, charge_assignment, placed
 from controller.scheduler.volcano.walk import Walk
 
-Refusal = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
+RefusalOf = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
 """Returns why a job is not tried at all (its checks, its namespace, its requests), or None."""
 
 
 class Occasion(NamedTuple):
-    """The circumstances of a turn beside the cluster. ``claimants``: the jobs that wait for room of workloads that were
-    evicted for them.
+    """The circumstances of a turn beside the cluster. ``preemptors``: the jobs that wait for room of workloads that
+    were evicted for them.
     """
 
     now_s: float
     moves: Moves
-    claimants: Collection[WorkloadKey] = ()
+    preemptors: Collection[WorkloadKey] = ()
 
 
 class Job:
@@ -105,11 +105,11 @@ class FairnessSession:
         cluster: Cluster,
         assigner: FlavorAssigner,
         tree: FairTree,
-        refusal: Refusal,
+        refusal: RefusalOf,
         occasion: Occasion,
     ) -> None:
-        """Uses only the claimants of ``occasion``: Volcano moves no workloads, and its rules do not depend on time."""
-        self._claimants = occasion.claimants
+        """Uses only the preemptors of ``occasion``: Volcano moves no workloads, and its rules do not depend on time."""
+        self._preemptors = occasion.preemptors
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree
@@ -169,7 +169,7 @@ class FairnessSession:
 
     def _allocate(self, jobs: Mapping[QueueName, Sequence[Job]]) -> list[Job]:
         """Decides on jobs that start. Returns those that found no room, in their order."""
-        jobs = {leaf: [job for job in some if not self._takes_its_room(job)] for leaf, some in jobs.items()}
+        jobs = {leaf: [job for job in some if not self._takes_what_victims_left(job)] for leaf, some in jobs.items()}
         left: list[Job] = []
         failed: set[tuple[object, ...]] = set()
         turns = Turns(self._tree, self._rules, jobs)
@@ -187,8 +187,8 @@ class FairnessSession:
                     left += turns.drop(job.leaf)
         return left
 
-    def _takes_its_room(self, job: Job) -> bool:
-        return job.entry.key in self._claimants and not self._refused(job) and self._start(job)
+    def _takes_what_victims_left(self, job: Job) -> bool:
+        return job.entry.key in self._preemptors and not self._refused(job) and self._start(job)
 
     def _refused(self, job: Job) -> bool:
         """Whether the job may not be tried, because it is not valid or its namespace may not use the queue."""
@@ -283,7 +283,7 @@ class FairnessSession:
         job that are full; the rest may be anywhere.
         """
         candidates = Candidates(self._cluster, self._tree, self._rules, leaves, job.entry.incoming, within=False)
-        first = self._solver.makes_room(job.leaf, job.need, candidates) if below_full else []
+        first = self._solver.frees_enough(job.leaf, job.need, candidates) if below_full else []
         return first is not None and self._evicts(job, candidates, PreemptionReason.IN_COHORT_RECLAMATION, first)
 
     def _preempts(self, job: Job) -> bool:

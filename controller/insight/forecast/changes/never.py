@@ -10,7 +10,7 @@ from controller.insight.forecast.parts import Parts
 from controller.messages import forecasts as words
 from controller.messages import pending as sentences
 from controller.scheduler.decisions.reasons import PendingReason
-from controller.scheduler.decisions.records import DecisionRecord, Missing, Rule
+from controller.scheduler.decisions.records import DecisionRecord, FlavorNoFit, Rule
 from controller.scheduler.decisions.sentences import shown
 from controller.scheduler.engine import Engine
 from controller.scheduler.flavors.assignment import PodSetChoice
@@ -19,7 +19,7 @@ from controller.scheduler.model.honestunits import undeclared
 from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import Amount, LocalQueueKey, ResourceName, WorkloadKey
 from controller.scheduler.queues.pending import PendingWorkload
-from controller.scheduler.state.podsizes import TooLarge, too_large
+from controller.scheduler.state.podsizes import PodSizeNoFit, too_large
 
 HOPELESS: Final = frozenset(
     {
@@ -90,7 +90,7 @@ def never_of(engine: Engine, pending: PendingWorkload, record: DecisionRecord) -
     return _unless(engine, pending, record)
 
 
-def pod_too_large(engine: Engine, pending: PendingWorkload | None) -> TooLarge | None:
+def pod_too_large(engine: Engine, pending: PendingWorkload | None) -> PodSizeNoFit | None:
     """The pod set of which quota admits a pod that no node is large enough for."""
     queue = engine.queue_of(pending.local_queue) if pending is not None else None
     if pending is None or queue is None:
@@ -203,7 +203,7 @@ def _nearest(name: str, covered: Collection[str]) -> str:
     return next(iter(difflib.get_close_matches(name, alike, n=1, cutoff=_NEAR)), "")
 
 
-def _is_less(found: Size, missing: Missing, pending: PendingWorkload) -> bool:
+def _is_less(found: Size, missing: FlavorNoFit, pending: PendingWorkload) -> bool:
     """Whether quota alone would admit more of the workload than the nodes: a pod more, at least."""
     pods: dict[ResourceName, Amount] = {}
     for pod_set in pending.info.pod_sets:
@@ -225,7 +225,7 @@ def _pod_sets(record: DecisionRecord) -> Sequence[PodSetChoice]:
     return record.assignment.pod_sets if record.assignment is not None else ()
 
 
-def _within(missing: Missing) -> str:
+def _within(missing: FlavorNoFit) -> str:
     beyond = [each for each in missing.shortfalls if each.needed > each.potential]
     some = [f"{shown(each.resource, each.potential)} {each.resource}" for each in beyond if each.potential > 0]
     if len(some) < len(beyond):

@@ -136,7 +136,7 @@ class GangSearch:
         victim that would be started again first is no victim, or the same decision would be made for ever.
         """
         session = self.session
-        machines = list(session.machines.values())
+        nodes = list(session.nodes.values())
         evicted: set[TaskName] = {task.name for step in steps for task in step.tasks}
 
         def homeless(task: Task) -> bool:
@@ -153,7 +153,7 @@ class GangSearch:
         order = GangOrder(session, gangs.values(), next_tasks=next_tasks)
         placed = False
         while (other := order.pop()) is not None:
-            has_places = place_gang(session, other, next_tasks(other), machines, waits=True)
+            has_places = place_gang(session, other, next_tasks(other), nodes, waits=True)
             if other is gang:
                 if not has_places:
                     return False

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.keeping.statefiles import (
+from agent.persistence.statefiles import (
     CHECKPOINT,
     MAX_BYTES,
     VERSION,

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from agent.health.checkpoint import HealthSnapshot
-from agent.keeping.files import write_atomically
+from agent.persistence.files import write_atomically
 from failpoints.names import Failpoint
 from inventory.devices import GpuUuid, NodeInventory
 from inventory.layout.entries import GpuLayoutSpec, GpuMode

@@ -17,7 +17,7 @@ _MOST: Final = 8192
 _Any = TypeVar("_Any")
 
 
-class Thrift:
+class ResourceSliceInterner:
     """Replaces parts of slices by equal ones that are known already. ``kept`` takes each slice as it is read."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from controller.scheduler.model.deviceclaims import claim_names
 from controller.scheduler.model.podrequests import pod_requests, whole_amount
 from controller.scheduler.model.resources import Amount, FlavorResource
 from controller.scheduler.quota.quotanode import QuotaNode
-from controller.scheduler.topology.gangdomains import bound_ask, bounds_of
+from controller.scheduler.topology.gangdomains import bounded_request, bounds_of
 from controller.scheduler.topology.port import PlacementRequest
 
 
@@ -27,7 +27,7 @@ class NeededCapacity(msgspec.Struct, frozen=True, gc=False):
     node: QuotaNode
     usage: Mapping[FlavorResource, Amount]
     places: tuple[PlacementRequest, ...] = ()
-    nodes_have_room: Callable[[], bool] = lambda: True
+    nodes_fit: Callable[[], bool] = lambda: True
 
     def fits(self, *, borrowing: bool = True) -> bool:
         """Whether quota and nodes have room now; without ``borrowing`` only the ClusterQueue's own quota counts."""
@@ -42,10 +42,10 @@ class NeededCapacity(msgspec.Struct, frozen=True, gc=False):
         return True
 
     def placed(self) -> bool:
-        return not self.places or self.nodes_have_room()
+        return not self.places or self.nodes_fit()
 
 
-def room_for(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> NeededCapacity:
+def needed_capacity(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> NeededCapacity:
     places = tuple(_places(cluster, incoming, assignment))
     return NeededCapacity(incoming.queue.node, assignment.usage, places, cluster.placement.question(places))
 
@@ -62,7 +62,7 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
         if pod_set is None or not choice.choices or choice.delayed_topology:
             continue
         bounded = bounds.get(choice.name, ())
-        asked = bound_ask(pod_set, () if implied else bounded)
+        asked = bounded_request(pod_set, () if implied else bounded)
         for name in dict.fromkeys(chosen.flavor for chosen in choice.choices.values()):
             flavor = cluster.flavors.get(name)
             if flavor is None or not cluster.placement.needs(asked, flavor, implied=implied):

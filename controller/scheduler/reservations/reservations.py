@@ -1,9 +1,10 @@
-"""Which preemptor has which claim: the one state machine that begins, changes and ends claims.
+"""Which preemptor has which reservation: the one state machine that begins, changes and ends reservations.
 
-``Claims.apply`` takes what happened to a workload and says what must be tried again. ``NoClaims`` replaces it under the
-policy ``kueue``: it takes the same events, and there are no claims. ``ClaimCharges`` charges the claims.
+``Reservations.apply`` takes what happened to a workload and says what must be tried again. ``NoReservations`` replaces
+it under the policy ``kueue``: it takes the same events, and there are no reservations. ``ReservationCharges`` charges
+the reservations.
 
-Input and output are plain data. ``Event``: something happened to a workload that has, gets or loses a claim.
+Input and output are plain data. ``Event``: something happened to a workload that has, gets or loses a reservation.
 ``Effect``: what must be tried again because of it; ``EngineState.carry_out`` does that.
 """
 
@@ -15,9 +16,9 @@ from controller.scheduler.decisions.records import Rule
 from controller.scheduler.model.resources import ClusterQueueName, Usage, WorkloadKey
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import Departed
-from controller.scheduler.reservations.charges import ClaimCharges
-from controller.scheduler.reservations.claim import Claim, KeptPlaces, Places
+from controller.scheduler.reservations.charges import ReservationCharges
 from controller.scheduler.reservations.nominations import Nomination
+from controller.scheduler.reservations.reservation import KeptPlaces, Places, PreemptorReservation
 
 
 class Preempts(NamedTuple):
@@ -60,7 +61,7 @@ class Withdrawn(NamedTuple):
 
 
 class Released(NamedTuple):
-    """A tree was woken: something in it was released or changed, other than by the end of a claim."""
+    """A tree was woken: something in it was released or changed, other than by the end of a reservation."""
 
 
 RELEASED: Final = Released()
@@ -69,7 +70,7 @@ Event = Preempts | WorkloadAdmitted | Delayed | WorkloadRefused | Withdrawn | De
 
 
 class WakeAll(NamedTuple):
-    """All pending workloads are tried again: nodes that a claim kept may be what any tree waits for."""
+    """All pending workloads are tried again: nodes that a reservation kept may be what any tree waits for."""
 
 
 class WakeTree(NamedTuple):
@@ -87,52 +88,53 @@ Effect = WakeAll | WakeTree | RunAgain
 
 Effects = tuple[Effect, ...]
 
-# After these rules the workload waits for its victims, or for what does not depend on capacity: its claim stays.
+# After these rules the workload waits for its victims, or for what does not depend on capacity: its reservation stays.
 _DELAYED = frozenset({Rule.OVERLAPPING_TARGETS, Rule.NO_LONGER_FITS, Rule.FITS_AFTER_PREEMPTION, Rule.PODS_NOT_READY})
 
 
-class Claims:
-    """The claims, at most one for a workload. Only ``apply`` changes them; a cycle reads them and charges a copy.
+class Reservations:
+    """The reservations, at most one for a workload. Only ``apply`` changes them; a cycle reads them and charges a copy.
 
     Invariants, which ``validate`` checks:
 
     - Every key here is that of a pending workload: its owner reports the end of each wait (``Withdrawn``).
-    - A nomination belongs to a claim (``_nominations`` holds a subset of the keys of ``_claims``), and its targets are
-      among the claim's victims.
-    - ``_kept_places`` remembers answers for claims only, so it ends with them.
+    - A nomination belongs to a reservation (``_nominations`` holds a subset of the keys of ``_reservations``), and its
+      targets are among the reservation's victims.
+    - ``_kept_places`` remembers answers for reservations only, so it ends with them.
 
-    ``_gave_way`` is no part of a claim: it outlives them, and is cleared when a tree is woken.
+    ``_gave_way`` is no part of a reservation: it outlives all of them, and is cleared when a tree is woken.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._claims: dict[WorkloadKey, Claim] = {}
+        self._reservations: dict[WorkloadKey, PreemptorReservation] = {}
         self._nominations: dict[WorkloadKey, Nomination] = {}
         self._kept_places = KeptPlaces()
-        self._no_charges = ClaimCharges(cluster, self._kept_places, ())
+        self._no_charges = ReservationCharges(cluster, self._kept_places, ())
         self.scarcity = 0
-        """A number that grows with each claim that begins, changes or ends, and with every ``EngineState.touch``. While
-        it stays the same no workload finds less than before; departures of evicted workloads do not change it.
+        """A number that grows with each reservation that begins, changes or ends, and with every ``EngineState.touch``.
+        While it stays the same no workload finds less than before; departures of evicted workloads do not change it.
         """
         self._gave_way: set[tuple[type[Effect], WorkloadKey]] = set()
-        """The effects that the end of a claim or of a nomination has had since a tree was last woken, by claimant.
+        """The effects that the end of a reservation or of a nomination has had since a tree was last woken, by
+        preemptor.
 
         Each effect is granted once. Preemptors in each other's way could otherwise take turns for as long as their
-        victims take to leave. A claimant that gives way a second time had preempted anew in between: its victims are
+        victims take to leave. A preemptor that gives way a second time had preempted anew in between: its victims are
         still there, and all others are tried again when these leave.
         """
 
     def __len__(self) -> int:
-        return len(self._claims)
+        return len(self._reservations)
 
-    def __iter__(self) -> Iterator[Claim]:
-        return iter(self._claims.values())
+    def __iter__(self) -> Iterator[PreemptorReservation]:
+        return iter(self._reservations.values())
 
     def __contains__(self, key: object) -> bool:
-        return key in self._claims
+        return key in self._reservations
 
-    def of(self, key: WorkloadKey) -> Claim | None:
-        return self._claims.get(key)
+    def of(self, key: WorkloadKey) -> PreemptorReservation | None:
+        return self._reservations.get(key)
 
     def apply(self, event: Event) -> Effects:
         """Take in the event. The caller carries out the effects, in order, before the next event."""
@@ -162,44 +164,56 @@ class Claims:
         targets = found.targets_now(self._cluster.holders)
         if targets is None:
             return False
-        entry.assignment, entry.targets, entry.ignores_claims = found.assignment, targets, found.ignores_claims
+        entry.assignment, entry.targets, entry.ignores_reservations = (
+            found.assignment,
+            targets,
+            found.ignores_reservations,
+        )
         entry.checked_at = found.checked_at
         pending.bookmark = found.assignment.bookmark
         return True
 
-    def charge(self) -> ClaimCharges:
-        """Charge all claims for the length of the open trial. They do not change before the end of it."""
-        if not self._claims:
+    def charge(self) -> ReservationCharges:
+        """Charge all reservations for the length of the open trial. They do not change before the end of it."""
+        if not self._reservations:
             return self._no_charges
-        # A claim is not charged while its ClusterQueue does not exist.
-        weighing = [claim for claim in self._claims.values() if claim.cluster_queue in self._cluster.queues]
-        return ClaimCharges(self._cluster, self._kept_places, weighing)
+        # A reservation is not charged while its ClusterQueue does not exist.
+        weighing = [
+            reservation
+            for reservation in self._reservations.values()
+            if reservation.cluster_queue in self._cluster.queues
+        ]
+        return ReservationCharges(self._cluster, self._kept_places, weighing)
 
     def validate(self) -> None:
-        """DriftError where nominations or remembered places have no claim, or victims that are not the claim's."""
-        for key, claim in self._claims.items():
-            if claim.key != key or any(amount < 0 for amount in claim.usage.values()):
-                raise DriftError(f"the claim of {key} is kept as {claim}")
+        """DriftError where nominations or remembered places have no reservation, or victims that are not the
+        reservation's.
+        """
+        for key, reservation in self._reservations.items():
+            if reservation.key != key or any(amount < 0 for amount in reservation.usage.values()):
+                raise DriftError(f"the reservation of {key} is kept as {reservation}")
         for key, nomination in self._nominations.items():
-            of = self._claims.get(key)
+            of = self._reservations.get(key)
             targets = {target.holder.key for target in nomination.targets}
             if of is None or nomination.pending.key != key or not targets or not targets <= of.victims:
-                raise DriftError(f"a nomination of {key} stands for victims {sorted(targets)}, its claim is {of}")
-        if not self._kept_places.keys() <= self._claims.keys():
-            raise DriftError(f"places are remembered for {sorted(self._kept_places.keys() - self._claims.keys())}")
+                raise DriftError(f"a nomination of {key} stands for victims {sorted(targets)}, its reservation is {of}")
+        if not self._kept_places.keys() <= self._reservations.keys():
+            raise DriftError(
+                f"places are remembered for {sorted(self._kept_places.keys() - self._reservations.keys())}"
+            )
 
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _stake(self, event: Preempts) -> Effects:
-        """Begin or change a claim: a later preemption adds victims; the requested usage is always the latest."""
-        key, known = event.key, self._claims.get(event.key)
+        """Begin or change a reservation: a later preemption adds victims; the requested usage is always the latest."""
+        key, known = event.key, self._reservations.get(event.key)
         victims = event.victims if known is None else known.victims | event.victims
-        claim = Claim(
+        reservation = PreemptorReservation(
             key=key, cluster_queue=event.cluster_queue, usage=dict(event.usage), victims=victims, places=event.places
         )
-        # An equal claim stays the same object, so its places are computed once.
-        if claim != known:
-            self._claims[key] = claim
+        # An equal reservation stays the same object, so its places are computed once.
+        if reservation != known:
+            self._reservations[key] = reservation
             self.scarcity += 1
         if event.nomination is None:
             return self._drop_nomination(key)
@@ -208,9 +222,9 @@ class Claims:
 
     def _admit(self, event: WorkloadAdmitted) -> Effects:
         effects = self._drop_nomination(event.key)
-        claim = self._claims.get(event.key)
-        if claim is not None and claim.places == event.places:
-            # All that the claim kept is held now, by a workload that can be preempted, as a claim cannot.
+        reservation = self._reservations.get(event.key)
+        if reservation is not None and reservation.places == event.places:
+            # All that the reservation kept is held now, by a workload that can be preempted, as a reservation cannot.
             self._forget(event.key)
             return (*effects, WakeTree(event.cluster_queue))
         return effects + self._end(event.key)
@@ -227,12 +241,12 @@ class Claims:
         return (RunAgain(),) if self._first(RunAgain, key) else ()
 
     def _end(self, key: WorkloadKey) -> Effects:
-        """End the claim: what it kept is free."""
+        """End the reservation: what it kept is free."""
         return (WakeAll(),) if self._forget(key) and self._first(WakeAll, key) else ()
 
     def _forget(self, key: WorkloadKey) -> bool:
         self._kept_places.forget(key)
-        if self._claims.pop(key, None) is None:
+        if self._reservations.pop(key, None) is None:
             return False
         self.scarcity += 1
         return True
@@ -244,19 +258,19 @@ class Claims:
         return True
 
 
-class NoClaims(Claims):
-    """No claims, under ``reserveForPreemptor: false``, Kueue's policy: no event begins a claim."""
+class NoReservations(Reservations):
+    """No reservations, under ``reserveForPreemptor: false``, Kueue's policy: no event begins a reservation."""
 
     def apply(self, event: Event) -> Effects:  # noqa: ARG002  nothing is kept of it
         return ()
 
 
-def claims_for(cluster: Cluster) -> Claims:
-    return Claims(cluster) if cluster.config.extensions.reserve_for_preemptor else NoClaims(cluster)
+def reservations_for(cluster: Cluster) -> Reservations:
+    return Reservations(cluster) if cluster.config.extensions.reserve_for_preemptor else NoReservations(cluster)
 
 
 def decided(entry: Entry, cluster: Cluster) -> Event:
-    """The event that a decision on a pending workload is for its claim."""
+    """The event that a decision on a pending workload is for its reservation."""
     key, rule = entry.key, entry.rule
     if rule is Rule.PREEMPTS:
         victims = frozenset(target.holder.key for target in entry.targets)

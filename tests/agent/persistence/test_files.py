@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.keeping.files import remove_half_written, write_atomically
+from agent.persistence.files import remove_half_written, write_atomically
 from failpoints import points
 from failpoints.names import Failpoint
 

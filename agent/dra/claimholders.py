@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_RETURNED: Final = 1024
 
 
-class Hands:
+class ClaimHolders:
     """The claims that hold devices of one node. ``_returned`` are the last claims (namespace, name) that the kubelet
     gave back: it may still list them.
     """

@@ -18,9 +18,9 @@ from controller.scheduler.kai.gangs.gang import (
     GpuGroup,
     NodeName,
     Phase,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
     gpus_in,
 )
 from controller.scheduler.model.resources import ResourceName
@@ -64,7 +64,7 @@ class FreeCapacity:
 
 
 @dataclass(slots=True)
-class Machine:
+class KaiNode:
     """One node. ``whole_gpus_only``: its GPUs are cut into MIG instances, or may be, and are not shared. ``held`` has
     each task at most once for each kind of hold; a task that moves is RELEASING here and PIPELINED elsewhere.
     """
@@ -75,9 +75,9 @@ class Machine:
     labels: Mapping[str, str] = field(default_factory=dict)
     whole_gpus_only: bool = False
     held: dict[tuple[TaskName, Hold], HeldTask] = field(default_factory=dict)
-    _rooms: dict[When, FreeCapacity] = field(default_factory=dict)
-    """Cached room, derived from ``held``, as is ``_fits``; both are emptied by every change of ``held``."""
-    _fits: dict[tuple[Request, When], bool] = field(default_factory=dict)
+    _free: dict[When, FreeCapacity] = field(default_factory=dict)
+    """Cached free capacity, derived from ``held``, as is ``_fits``; both are emptied by every change of ``held``."""
+    _fits: dict[tuple[TaskRequest, When], bool] = field(default_factory=dict)
 
     @property
     def has_gpus(self) -> bool:
@@ -92,15 +92,15 @@ class Machine:
         return self.held.pop((task.name, hold))
 
     def _forget(self) -> None:
-        self._rooms.clear()
+        self._free.clear()
         self._fits.clear()
 
-    def room(self, when: When) -> FreeCapacity:
-        if when not in self._rooms:
-            self._rooms[when] = self._room(when)
-        return self._rooms[when]
+    def free(self, when: When) -> FreeCapacity:
+        if when not in self._free:
+            self._free[when] = self._free_at(when)
+        return self._free[when]
 
-    def _room(self, when: When) -> FreeCapacity:
+    def _free_at(self, when: When) -> FreeCapacity:
         free = dict(self.allocatable)
         groups: dict[GpuGroup, int] = {}
         for held in self.held.values():
@@ -115,29 +115,29 @@ class Machine:
         free[GPU] = free.get(GPU, 0.0) - len(groups)
         return FreeCapacity(free, groups)
 
-    def fits(self, request: Request, when: When) -> bool:
+    def fits(self, request: TaskRequest, when: When) -> bool:
         """Whether the request fits. NOW requires LATER too: what pipelined tasks wait for is not given away."""
         found = self._fits.get((request, when))
         if found is None:
-            found = self._fits[request, when] = self._has_room(request, when)
+            found = self._fits[request, when] = self._has_free(request, when)
         return found
 
-    def _has_room(self, request: Request, when: When) -> bool:
+    def _has_free(self, request: TaskRequest, when: When) -> bool:
         for each in (When.LATER,) if when is When.LATER else (When.LATER, When.NOW):
-            amounts = self.room(each).amounts
+            amounts = self.free(each).amounts
             for name, amount in request.asked.items():
                 if amount > amounts.get(name, 0.0):
                     return False
         return not request.is_shared or len(self.sharing(request, when)) == request.shared_gpus
 
-    def sharing(self, request: Request, when: When, *, spread: bool = False) -> tuple[GpuGroup | None, ...]:
+    def sharing(self, request: TaskRequest, when: When, *, spread: bool = False) -> tuple[GpuGroup | None, ...]:
         """The GPUs for a request that shares; None stands for a GPU that no task shares yet. Fewer than requested where
         they do not suffice. The fullest come first; with ``spread`` the emptiest.
         """
         part = request.memory_on_mib(self.gpu_memory_mib)
         if self.whole_gpus_only or self.gpu_memory_mib <= 0 or part > self.gpu_memory_mib:
             return ()
-        later, now = self.room(When.LATER), self.room(When.NOW)
+        later, now = self.free(When.LATER), self.free(When.NOW)
         free = dict(later.groups)
         whole = later.amounts.get(GPU, 0.0)
         if when is When.NOW:
@@ -150,10 +150,10 @@ class Machine:
             chosen.reverse()
         return tuple(chosen[: request.shared_gpus])
 
-    def shares_fitting(self, request: Request) -> bool:
-        """Whether a GPU that is shared already has room for the request."""
+    def shares_fitting(self, request: TaskRequest) -> bool:
+        """Whether a GPU that is shared already has enough free memory for the request."""
         part = request.memory_on_mib(self.gpu_memory_mib)
-        return any(free >= part for free in self.room(When.LATER).groups.values())
+        return any(free >= part for free in self.free(When.LATER).groups.values())
 
 
 def hold_of(phase: Phase) -> Hold | None:
@@ -163,13 +163,13 @@ def hold_of(phase: Phase) -> Hold | None:
     return {Phase.RELEASING: Hold.RELEASING, Phase.PIPELINED: Hold.PIPELINED}.get(phase)
 
 
-def total(machines: Iterable[Machine]) -> dict[ResourceName, float]:
+def total(nodes: Iterable[KaiNode]) -> dict[ResourceName, float]:
     """What all nodes have together; parts of GPUs count as the GPUs that they are worth."""
     found: dict[ResourceName, float] = {CPU: 0.0, MEMORY: 0.0, GPU: 0.0}
-    for machine in machines:
+    for node in nodes:
         for name in (CPU, MEMORY):
-            found[name] += machine.allocatable.get(name, 0.0)
-        found[GPU] += gpus_among(machine.allocatable)
+            found[name] += node.allocatable.get(name, 0.0)
+        found[GPU] += gpus_among(node.allocatable)
     return found
 
 

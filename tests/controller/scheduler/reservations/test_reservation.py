@@ -15,7 +15,7 @@ from controller.scheduler.model.config import EngineConfig, Extensions
 from controller.scheduler.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.reservations.claim import kept_places
+from controller.scheduler.reservations.reservation import kept_places
 from controller.scheduler.topology.nodes import PODS
 from tests.controller.scheduler.topology.test_topology_in_cycles import LOWER, gang, lose, places, topology
 from tests.support.engine.topologylab import FLAVOR, GPU, RACK, node, usage
@@ -97,7 +97,9 @@ def delete(world: World) -> None:
 
 
 @pytest.mark.parametrize("end", [hold_queue, hold_local_queue, deactivate, drop_queue, delete])
-def test_who_is_not_tried_any_more_has_no_claim_and_who_waited_for_it_is_told(end: Callable[[World], None]) -> None:
+def test_who_is_not_tried_any_more_has_no_reservation_and_who_waited_for_it_is_told(
+    end: Callable[[World], None],
+) -> None:
     world = evicting(reserve=True)
     world.put(beside(gang("small", 2, created_s=30)))
     world.settle()
@@ -108,14 +110,14 @@ def test_who_is_not_tried_any_more_has_no_claim_and_who_waited_for_it_is_told(en
     assert len(world.running() & {"small", "low1"}) == 1
 
 
-def test_what_is_not_claimed_of_a_node_is_free_to_others() -> None:
+def test_what_is_not_reserved_of_a_node_is_free_to_others() -> None:
     world = evicting(reserve=True)
     world.put(node("b/r1/a", 4), node("b/r1/b", 4), beside(gang("small", 2, priority=9, created_s=3)))
     world.settle()
     assert "small" in world.running()
 
 
-def test_pods_that_lost_their_node_may_go_where_another_has_a_claim() -> None:
+def test_pods_that_lost_their_node_may_go_where_another_has_a_reservation() -> None:
     world = evicting(reserve=True)
     world.put(beside(gang("runs", 1, created_s=30)))
     world.settle()
@@ -147,7 +149,7 @@ PLACES = st.dictionaries(st.sampled_from("abc"), st.integers(1, 4), min_size=1)
 
 
 @given(st.lists(st.tuples(PLACES, st.integers(1, 3)), max_size=3), PLACES, st.integers(1, 3))
-def test_with_what_the_victims_hold_just_what_was_claimed_is_kept(
+def test_with_what_the_victims_hold_just_what_was_reserved_is_kept(
     held: list[tuple[dict[str, int], int]], wanted: dict[str, int], gpus: int
 ) -> None:
     victims = [holder(f"v{at}", where, each) for at, (where, each) in enumerate(held)]

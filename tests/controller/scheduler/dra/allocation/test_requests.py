@@ -6,9 +6,15 @@ import pytest
 
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from controller.objects.meta import KubernetesObject
-from controller.scheduler.dra.allocation.asks import MOST_DEVICES, ClaimsAsk, Constraint, NotCountedError, asked_claim
+from controller.scheduler.dra.allocation.requests import (
+    MOST_DEVICES,
+    Constraint,
+    NotCountedError,
+    PodClaimsRequest,
+    claim_request,
+)
 from tests.support.engine.claimlab import Lab, claim_names
-from tests.support.engine.claimrooms import CLASS, made_for
+from tests.support.engine.claimsupply import CLASS, made_for
 from tests.support.engine.deviceclaims import (
     DRIVER,
     GPU_CLASS,
@@ -24,14 +30,14 @@ from tests.support.engine.deviceclaims import (
 TYPE = f"device.attributes['{DRIVER}'].type == 'gpu'"
 
 
-def ask_of(made: KubernetesObject) -> ClaimsAsk:
+def ask_of(made: KubernetesObject) -> PodClaimsRequest:
     assert isinstance(made, ResourceClaimTemplate)
     assert isinstance(CLASS, DeviceClass)
-    return ClaimsAsk((asked_claim(made.spec.spec, {GPU_CLASS: CLASS}),))
+    return PodClaimsRequest((claim_request(made.spec.spec, {GPU_CLASS: CLASS}),))
 
 
 def problem(lab: Lab, *templates: str, claims: tuple[str, ...] = ()) -> list[str]:
-    return list(lab.rooms.asks.problems(claim_names(*templates, claims=claims)).values())
+    return list(lab.supply.requests.problems(claim_names(*templates, claims=claims)).values())
 
 
 # -- one claim ---------------------------------------------------------------------------------------------------------
@@ -111,102 +117,102 @@ def lab() -> Lab:
 
 
 def test_an_ask_is_one_while_nothing_changes() -> None:
-    rooms = lab()
-    ask = rooms.ask("one", claims=["c"])
-    assert rooms.ask("one", claims=["c"]) is ask
-    before = rooms.rooms.asks.version
-    rooms.put(template("one", asks()))
-    rooms.put(claim("c", asks()))
-    rooms.classes(GPU_CLASS)
-    assert rooms.rooms.asks.version == before
-    rooms.put(template("other", asks()))
-    assert rooms.rooms.asks.version > before
-    assert rooms.ask("one", claims=["c"]) is ask
+    known = lab()
+    ask = known.ask("one", claims=["c"])
+    assert known.ask("one", claims=["c"]) is ask
+    before = known.supply.requests.version
+    known.put(template("one", asks()))
+    known.put(claim("c", asks()))
+    known.classes(GPU_CLASS)
+    assert known.supply.requests.version == before
+    known.put(template("other", asks()))
+    assert known.supply.requests.version > before
+    assert known.ask("one", claims=["c"]) is ask
 
 
 def test_a_template_a_claim_and_a_class_that_change_change_what_is_asked() -> None:
-    rooms = lab()
-    assert (rooms.room("a", "one"), rooms.room("a", claims=["c"])) == (1, 1 << 30)
-    rooms.put(template("one", asks(count=2)))
-    assert rooms.room("a", "one") == 0
-    rooms.put(claim("c", asks(count=2)))
-    assert rooms.room("a", claims=["c"]) == 0
-    rooms.put(template("one", asks()))
-    assert rooms.room("a", "one") == 1
-    rooms.put(device_class(GPU_CLASS, "false"))
-    assert rooms.room("a", "one") == 0
-    rooms.put(device_class(GPU_CLASS, TYPE))
-    assert rooms.room("a", "one") == 1
-    rooms.drop(DeviceClass, "", GPU_CLASS)
-    assert rooms.room("a", "one") == 0
-    rooms.classes(GPU_CLASS)
-    assert rooms.room("a", "one") == 1
+    known = lab()
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("a", claims=["c"])) == (1, 1 << 30)
+    known.put(template("one", asks(count=2)))
+    assert known.fitting_pods("a", "one") == 0
+    known.put(claim("c", asks(count=2)))
+    assert known.fitting_pods("a", claims=["c"]) == 0
+    known.put(template("one", asks()))
+    assert known.fitting_pods("a", "one") == 1
+    known.put(device_class(GPU_CLASS, "false"))
+    assert known.fitting_pods("a", "one") == 0
+    known.put(device_class(GPU_CLASS, TYPE))
+    assert known.fitting_pods("a", "one") == 1
+    known.drop(DeviceClass, "", GPU_CLASS)
+    assert known.fitting_pods("a", "one") == 0
+    known.classes(GPU_CLASS)
+    assert known.fitting_pods("a", "one") == 1
 
 
 def test_templates_and_claims_that_are_missing_are_told_and_left_out() -> None:
-    rooms = lab()
-    assert problem(rooms, "one", claims=("c",)) == []
-    assert problem(rooms, "no", claims=("none",)) == [
+    known = lab()
+    assert problem(known, "one", claims=("c",)) == []
+    assert problem(known, "no", claims=("none",)) == [
         "there is no ResourceClaimTemplate ns/no",
         "there is no ResourceClaim ns/none",
     ]
-    assert rooms.rooms.asks.by_name
-    rooms.drop(ResourceClaimTemplate, "ns", "one")
-    rooms.drop(ResourceClaim, "ns", "c")
-    assert problem(rooms, "one", claims=("c",)) == [
+    assert known.supply.requests.by_name
+    known.drop(ResourceClaimTemplate, "ns", "one")
+    known.drop(ResourceClaim, "ns", "c")
+    assert problem(known, "one", claims=("c",)) == [
         "there is no ResourceClaimTemplate ns/one",
         "there is no ResourceClaim ns/c",
     ]
-    assert not rooms.rooms.asks.by_name
-    assert rooms.rooms.ask(claim_names("one", claims=["c"])) is None
-    assert rooms.rooms.ask(None) is None
-    rooms.put(template("one", asks()))
-    rooms.put(claim("c", asks()))
-    assert problem(rooms, "one", claims=("c",)) == []
+    assert not known.supply.requests.by_name
+    assert known.supply.ask(claim_names("one", claims=["c"])) is None
+    assert known.supply.ask(None) is None
+    known.put(template("one", asks()))
+    known.put(claim("c", asks()))
+    assert problem(known, "one", claims=("c",)) == []
 
 
 def test_objects_that_were_not_known_change_nothing_when_they_go() -> None:
-    rooms = lab()
-    before = rooms.rooms.asks.version
+    known = lab()
+    before = known.supply.requests.version
     for kind, namespace in (
         (DeviceClass, ""),
         (ResourceClaimTemplate, "ns"),
         (ResourceClaim, "ns"),
         (ResourceSlice, ""),
     ):
-        assert rooms.drop(kind, namespace, "unknown") == ()
-    assert rooms.rooms.asks.version == before
-    assert not rooms.rooms.asks.drop(KubernetesObject, "ns/one")
-    rooms.put(claim("made", asks(), **made_for("p")))
-    assert problem(rooms, claims=("made",)) == ["there is no ResourceClaim ns/made"]
+        assert known.drop(kind, namespace, "unknown") == ()
+    assert known.supply.requests.version == before
+    assert not known.supply.requests.drop(KubernetesObject, "ns/one")
+    known.put(claim("made", asks(), **made_for("p")))
+    assert problem(known, claims=("made",)) == ["there is no ResourceClaim ns/made"]
 
 
 def test_the_claims_that_are_counted_are_named_in_their_order() -> None:
-    rooms = lab()
-    rooms.put(template("odd", asks(allocationMode="Most")))
-    assert rooms.rooms.asks.claims_of(claim_names("odd", "one", "no", "one")) == ("t1", "t3")
-    assert len(rooms.ask("odd", "one", "no", "one").each) == 2
+    known = lab()
+    known.put(template("odd", asks(allocationMode="Most")))
+    assert known.supply.requests.claims_of(claim_names("odd", "one", "no", "one")) == ("t1", "t3")
+    assert len(known.ask("odd", "one", "no", "one").each) == 2
 
 
 def test_a_claim_by_name_that_two_names_of_the_pod_mean_is_one() -> None:
-    rooms = lab()
-    ask = rooms.ask(claims=["c", "c"])
+    known = lab()
+    ask = known.ask(claims=["c", "c"])
     assert len(ask.shared) == 1
     assert ask.is_together(2, None)
     assert ask.is_together(1, ask)
     assert not ask.is_together(1, None)
-    assert not ask.is_together(1, rooms.ask("one"))
-    assert not rooms.ask("one").is_together(2, ask)
-    assert rooms.ask("one", claims=["c"]).shared == ask.shared
+    assert not ask.is_together(1, known.ask("one"))
+    assert not known.ask("one").is_together(2, ask)
+    assert known.ask("one", claims=["c"]).shared == ask.shared
 
 
 def test_devices_of_no_single_node_are_not_counted_while_they_are_there() -> None:
-    rooms = lab()
-    rooms.put(template("gpu", asks(GPU_CLASS, 1, TYPE)))
-    rooms.put(slice_of("net", device("x", type="nic"), pool="net"))
-    assert problem(rooms, "one", "gpu") == [f"request r0: {DRIVER} has such devices that are of no single node"]
-    rooms.put(slice_of("net", device("x"), pool="net"))
-    assert len(problem(rooms, "one", "gpu")) == 2
-    rooms.drop(ResourceSlice, "", "net")
-    assert problem(rooms, "one", "gpu") == []
-    assert rooms.room("a", "one") == 1
+    known = lab()
+    known.put(template("gpu", asks(GPU_CLASS, 1, TYPE)))
+    known.put(slice_of("net", device("x", type="nic"), pool="net"))
+    assert problem(known, "one", "gpu") == [f"request r0: {DRIVER} has such devices that are of no single node"]
+    known.put(slice_of("net", device("x"), pool="net"))
+    assert len(problem(known, "one", "gpu")) == 2
+    known.drop(ResourceSlice, "", "net")
+    assert problem(known, "one", "gpu") == []
+    assert known.fitting_pods("a", "one") == 1

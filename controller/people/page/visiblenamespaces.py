@@ -1,7 +1,7 @@
 """What a group of users may see of the rows: users who may list workloads of the same namespaces. Pure.
 
-A sight lists what is allowed, not what is hidden: where a key stands for itself, a namespace that was never seen is
-hidden. In sentences only ``known`` namespaces can be told from other words.
+The visible namespaces list what is allowed, not what is hidden: where a key stands for itself, a namespace that was
+never seen is hidden. In sentences only ``known`` namespaces can be told from other words.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _PLAIN: Final = frozenset({"asks", "clique", "job", "levels", "name", "parent", 
 ``cohort``. A field that is not listed is looked at as prose is: a new one hides too much at first, never too little."""
 
 
-class Sight(NamedTuple):
+class VisibleNamespaces(NamedTuple):
     """The namespaces that a reader may see. ``allowed`` None: all of them."""
 
     allowed: frozenset[str] | None
@@ -36,7 +36,7 @@ class Sight(NamedTuple):
         return hashlib.sha256("/".join(sorted(self.allowed)).encode()).hexdigest()[:16]
 
     def hides(self, found: Named, known: AbstractSet[str]) -> frozenset[str]:
-        """The named namespaces that are hidden from this sight."""
+        """The named namespaces that are hidden from such a reader."""
         if self.allowed is None:
             return frozenset()
         return (found.keyed - self.allowed) | {
@@ -44,7 +44,7 @@ class Sight(NamedTuple):
         }
 
     def shown(self, row: Any, known: AbstractSet[str], queue_of: QueueOf) -> Any:
-        """A row as readers with this sight see it."""
+        """A row as readers who may see this see it."""
         hidden = self.hides(named(row), known)
         return hide(row, hidden, queue_of) if hidden else row
 
@@ -83,7 +83,8 @@ def _object(row: dict[str, Any], hidden: AbstractSet[str], queue_of: QueueOf) ->
 
 class Variants:
     """Rows with what is hidden from a reader left out. Most rows name one namespace, and are the same for all who may
-    not see it: a redacted row is made once, however many sights there are. All other readers get the table's own bytes.
+    not see it: a redacted row is made once, however many kinds of readers there are. All other readers get the table's
+    own bytes.
 
     ``rows`` may run on a thread: it reads nothing but its arguments, and one call runs at a time.
     """
@@ -92,7 +93,7 @@ class Variants:
         self._kept: dict[tuple[str, str], tuple[Row, dict[frozenset[str], bytes]]] = {}
 
     def rows(
-        self, sight: Sight, topic: str, changes: Changes, known: AbstractSet[str], queue_of: QueueOf
+        self, visible: VisibleNamespaces, topic: str, changes: Changes, known: AbstractSet[str], queue_of: QueueOf
     ) -> Iterator[tuple[str, bytes]]:
         if changes.whole:
             there = {key for key, _ in changes.rows}
@@ -100,7 +101,7 @@ class Variants:
         for key in changes.gone:
             self._kept.pop((topic, key), None)
         for key, row in changes.rows:
-            hidden = sight.hides(row.named, known)
+            hidden = visible.hides(row.named, known)
             yield key, self._seen((topic, key), row, hidden, queue_of) if hidden else row.raw
 
     def _seen(self, at: tuple[str, str], row: Row, hidden: frozenset[str], queue_of: QueueOf) -> bytes:

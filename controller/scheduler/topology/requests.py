@@ -10,8 +10,8 @@ from msgspec import Struct
 from controller.objects.core import NodeSelectorTerm, PodSpec, Toleration
 from controller.objects.meta import LabelSelectorRequirement
 from controller.objects.workload import PodSet, PodSetTopologyRequest, SliceConstraint
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
-from controller.scheduler.model.devicerequest import DeviceAsk, device_ask
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
+from controller.scheduler.model.devicerequest import PodDeviceRequest, pod_device_request
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import Amount, ResourceName
 from controller.scheduler.model.taints import untolerated
@@ -69,18 +69,18 @@ class RequestShape(NamedTuple):
     """Whether the counts take every pod that Tessera placed as gone (an empty cluster)."""
     within: int = -1
     """The only domain whose nodes count; -1 for all."""
-    devices: DeviceAsk | None = None
+    devices: PodDeviceRequest | None = None
     """What each pod asks of its GPUs beyond their number."""
-    led: DeviceAsk | None = None
+    led: PodDeviceRequest | None = None
     """What the leader asks of its GPUs beyond their number."""
-    claims: ClaimsAsk | None = None
+    claims: PodClaimsRequest | None = None
     """What each pod asks through ResourceClaims."""
-    led_claims: ClaimsAsk | None = None
+    led_claims: PodClaimsRequest | None = None
     led_filter: Filter | None = None
     """Which nodes are open to the leader; None where those are the nodes that are open to the workers."""
 
 
-class Ask(NamedTuple):
+class DomainRequest(NamedTuple):
     """A request for ``pods`` pods at ``level``. ``required``: all in one domain of that level; ``free``: in any
     domains; neither: in one domain of ``level`` or, if none holds them, of the nearest level above that has one, and at
     last in several domains of the highest level.
@@ -104,7 +104,7 @@ class Ask(NamedTuple):
 _NO_REQUEST: Final = PodSetTopologyRequest()
 
 
-class PodSetAsk(Struct, frozen=True, gc=False):
+class TopologyRequest(Struct, frozen=True, gc=False):
     """What a pod set asks of a topology, read from its object once. Levels are node labels here: no tree is known yet.
 
     ``required``, ``preferred`` and ``unconstrained`` say where the whole set is to be; the first one given counts.
@@ -165,14 +165,14 @@ class PodSetAsk(Struct, frozen=True, gc=False):
         return next((label for label in wanted if label is not None and label not in levels), None)
 
 
-def pod_set_ask(pod_set: PodSet) -> PodSetAsk:
+def topology_request(pod_set: PodSet) -> TopologyRequest:
     asked, parts = pod_set.topology_request or _NO_REQUEST, asks_for_parts(pod_set)
-    devices = device_ask(pod_set.template.metadata.annotations)
+    devices = pod_device_request(pod_set.template.metadata.annotations)
     layers = asked.podset_slice_required_topology_constraints
     if not layers and asked.pod_set_slice_required_topology is not None:
         outermost = asked.pod_set_slice_required_topology
         layers = (SliceConstraint(topology=outermost, size=asked.pod_set_slice_size or 0),)
-    return PodSetAsk(
+    return TopologyRequest(
         required=asked.required,
         preferred=asked.preferred,
         unconstrained=bool(asked.unconstrained),
@@ -184,7 +184,7 @@ def pod_set_ask(pod_set: PodSet) -> PodSetAsk:
 
 
 def asks_for_parts(pod_set: PodSet) -> bool:
-    """Whether a container requests percents of a GPU; see ``PodSetAsk.parts``."""
+    """Whether a container requests percents of a GPU; see ``TopologyRequest.parts``."""
     spec = pod_set.template.spec
     return any(
         PERCENT_RESOURCE in container.resources.requests or PERCENT_RESOURCE in container.resources.limits

@@ -9,11 +9,11 @@ import pytest
 from controller.objects.deviceclaims import ResourceClaim, ResourceSlice
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.quantity import Quantity
+from controller.scheduler.dra.allocation.claimsupply import UNBOUNDED
 from controller.scheduler.dra.allocation.nodeclaims import NOTHING, merged
-from controller.scheduler.dra.allocation.rooms import UNBOUNDED
 from controller.scheduler.dra.allocation.views import State
 from tests.support.engine.claimlab import Lab, claim_names, owner_of, usage
-from tests.support.engine.claimrooms import made_for
+from tests.support.engine.claimsupply import made_for
 from tests.support.engine.deviceclaims import DRIVER, asks, claim, device, node_slice, slice_of, template
 from tests.support.engine.topologylab import RACK
 
@@ -55,8 +55,8 @@ def test_the_nodes_are_told_whose_devices_are_given_away_otherwise() -> None:
     known = lab(a=2, b=2)
     assert known.put(held("x", "d0", pod="p")) == ("a",)
     assert known.put(held("x", "d0", pod="p")) == ()
-    assert (known.room("a", "one"), known.room("b", "one")) == (1, 2)
-    assert list(known.rooms.nodes_of("ns/p")) == ["a"]
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("b", "one")) == (1, 2)
+    assert list(known.supply.nodes_of("ns/p")) == ["a"]
     assert known.put(held("x", "d1", at="b", pod="p")) == ("a", "b")
     assert known.put(held("y", "none", at="b", pod="p")) == ()
     assert known.drop(ResourceClaim, "ns", "x") == ("b",)
@@ -64,23 +64,23 @@ def test_the_nodes_are_told_whose_devices_are_given_away_otherwise() -> None:
     assert known.put(node_slice("a", device("d0"))) == ("a",)
     assert known.put(node_slice("a", device("d0"))) == ()
     assert known.drop(ResourceSlice, "", "slice-a") == ("a",)
-    assert known.room("a", "one") == 0
+    assert known.fitting_pods("a", "one") == 0
     assert known.put(slice_of("net", device("x"), pool="net")) == ()
 
 
 def test_only_what_moves_a_claim_by_name_makes_asks_stale() -> None:
     known = lab(a=2)
-    version = known.rooms.asks.version
+    version = known.supply.requests.version
     known.put(held("x", "d0", pod="p"))
     known.put(node_slice("a", device("d0"), device("d1")))
     known.drop(ResourceClaim, "ns", "x")
-    assert known.rooms.asks.version == version
+    assert known.supply.requests.version == version
     known.put(claim("c", asks()))
-    version = known.rooms.asks.version
+    version = known.supply.requests.version
     known.put(node_slice("a", device("d0"), device("d1")))
-    assert known.rooms.asks.version == version
+    assert known.supply.requests.version == version
     known.put(node_slice("a", device("d0")))
-    assert known.rooms.asks.version > version
+    assert known.supply.requests.version > version
 
 
 def test_a_claim_by_name_is_where_its_devices_are() -> None:
@@ -88,9 +88,9 @@ def test_a_claim_by_name_is_where_its_devices_are() -> None:
     assert [shared.node for shared in known.ask(claims=["c"]).shared] == [""]
     known.put(held("c", "d0", at="b"))
     assert [shared.node for shared in known.ask(claims=["c"]).shared] == ["b"]
-    assert (known.room("a", claims=["c"]), known.room("b", claims=["c"])) == (0, UNBOUNDED)
+    assert (known.fitting_pods("a", claims=["c"]), known.fitting_pods("b", claims=["c"])) == (0, UNBOUNDED)
     known.drop(ResourceSlice, "", "slice-b")
-    assert known.rooms.ask(claim_names(claims=["c"])) is None
+    assert known.supply.ask(claim_names(claims=["c"])) is None
     known.put(node_slice("b", device("d0")))
     assert [shared.node for shared in known.ask(claims=["c"]).shared] == ["b"]
     known.put(claim("c", asks()))
@@ -99,10 +99,10 @@ def test_a_claim_by_name_is_where_its_devices_are() -> None:
 
 def test_a_claim_by_name_without_devices_takes_its_own_first() -> None:
     known = lab(claim("c", asks(count=2)), claim("d", asks(count=2)), a=1, b=5)
-    assert known.room("a", claims=["c"]) == 0
-    assert known.room("b", "one", claims=["c"]) == 3
-    assert known.room("b", "one", claims=["c", "d"]) == 1
-    assert known.room("b", "two", claims=["c", "d"]) == 0
+    assert known.fitting_pods("a", claims=["c"]) == 0
+    assert known.fitting_pods("b", "one", claims=["c"]) == 3
+    assert known.fitting_pods("b", "one", claims=["c", "d"]) == 1
+    assert known.fitting_pods("b", "two", claims=["c", "d"]) == 0
 
 
 def test_a_template_that_changes_is_planned_anew() -> None:
@@ -138,33 +138,33 @@ def test_what_is_given_away_by_two_is_merged() -> None:
 def test_parts_that_claims_consume_are_given_away(published: str, consumed: str, left: int) -> None:
     shared = node_slice("a", device("s", shared=True, capacity={published: "10"}))
     known = Lab(shared, template("five", asks(capacity={"requests": {"memory": "5"}})))
-    assert known.room("a", "five") == 2
+    assert known.fitting_pods("a", "five") == 2
     known.put(consuming("x", "a", {consumed: 2}))
     known.put(consuming("y", "a", {consumed: 3}))
-    assert known.room("a", "five") == left
+    assert known.fitting_pods("a", "five") == left
     known.put(consuming("z", "a", {consumed: 1}))
-    assert known.room("a", "five") == left - (left == 1)
+    assert known.fitting_pods("a", "five") == left - (left == 1)
 
 
 def test_admin_access_and_devices_that_are_offered_no_more_take_nothing() -> None:
     known = Lab(node_slice("a", device("s"), device("d0")), ONE)
     known.put(consuming("x", "a", {}, admin=True))
-    assert known.room("a", "one") == 2
+    assert known.fitting_pods("a", "one") == 2
     known.put(held("y", "gone", "d0"))
-    assert known.room("a", "one") == 1
+    assert known.fitting_pods("a", "one") == 1
     known.put(consuming("x", "a", {"memory": 3}))
-    assert known.room("a", "one") == 0
+    assert known.fitting_pods("a", "one") == 0
 
 
 def test_parts_that_are_planned_are_taken_from_the_next() -> None:
     shared = node_slice("a", device("s", shared=True, capacity={"memory": "10"}))
     known = Lab(shared, template("five", asks(capacity={"requests": {"memory": "5"}})))
     known.place("w", usage("five", a=1))
-    assert known.room("a", "five") == 1
+    assert known.fitting_pods("a", "five") == 1
     known.place("v", usage("five", a=1))
-    assert known.room("a", "five") == 0
+    assert known.fitting_pods("a", "five") == 0
     known.leave("w", usage("five", a=1))
-    assert known.room("a", "five") == 1
+    assert known.fitting_pods("a", "five") == 1
 
 
 # -- pods --------------------------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_what_pods_have_replaces_the_plan_claim_by_claim() -> None:
     assert known.planned("w", "a") == [["d2", "d3"], ["d1", "d4"]]
     known.put(held("p-1", "d4", pod="p"))
     assert known.planned("w", "a") == [["d2", "d3"]]
-    assert known.room("a", "one") == 2
+    assert known.fitting_pods("a", "one") == 2
     known.pod("q")
     known.pod("r")
     known.put(held("q-0", "d1", "d2", pod="q"))
@@ -188,7 +188,7 @@ def test_what_pods_have_replaces_the_plan_claim_by_claim() -> None:
     known.put(held("r-0", "none", pod="r"))
     known.put(held("r-1", "none", pod="r"))
     assert known.planned("w", "a") == []
-    assert known.room("a", "one") == 1
+    assert known.fitting_pods("a", "one") == 1
 
 
 def test_pods_that_are_over_or_leaving_keep_nothing_and_those_of_others_do() -> None:
@@ -196,34 +196,34 @@ def test_pods_that_are_over_or_leaving_keep_nothing_and_those_of_others_do() -> 
     known.put(held("p-0", "d0", pod="p"))
     known.put(held("q-0", "d1", pod="q"))
     known.put(held("c", "d2"))
-    assert known.room("a", "one") == 0
+    assert known.fitting_pods("a", "one") == 0
     assert known.pod("p") == ()
-    assert known.room("a", "one", empty=True) == 0
+    assert known.fitting_pods("a", "one", empty=True) == 0
     assert known.pod("p", leaving=True) == ("a",)
-    assert known.room("a", "one") == 1
+    assert known.fitting_pods("a", "one") == 1
     known.pod("q")
     assert known.over("q") == ("a",)
-    assert known.room("a", "one") == 2
+    assert known.fitting_pods("a", "one") == 2
     assert known.pod("p") == ("a",)
-    assert known.room("a", "one") == 1
+    assert known.fitting_pods("a", "one") == 1
 
 
 def test_what_pods_of_a_placed_set_have_is_theirs_until_the_place_is_given_back() -> None:
     known = lab(a=3)
     known.pod("p")
     known.put(held("p-0", "d0", pod="p"))
-    assert (known.room("a", "one"), known.room("a", "one", empty=True)) == (2, 2)
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("a", "one", empty=True)) == (2, 2)
     known.place("w", usage("one", a=2))
     assert known.touched == ["a"]
     assert known.planned("w", "a") == [["d1"]]
-    assert (known.room("a", "one"), known.room("a", "one", empty=True)) == (1, 3)
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("a", "one", empty=True)) == (1, 3)
     known.leave("w", usage("one", a=2))
-    assert (known.room("a", "one"), known.room("a", "one", empty=True)) == (3, 3)
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("a", "one", empty=True)) == (3, 3)
     known.over("p")
     known.drop(ResourceClaim, "ns", "p-0")
     known.pod("p")
     known.put(held("p-0", "d0", pod="p"))
-    assert known.room("a", "one") == 2
+    assert known.fitting_pods("a", "one") == 2
 
 
 def test_a_device_that_was_planned_for_one_and_given_to_another_is_planned_anew() -> None:
@@ -233,14 +233,14 @@ def test_a_device_that_was_planned_for_one_and_given_to_another_is_planned_anew(
     known.pod("p", "v")
     known.put(held("p-0", "d0", pod="p"))
     assert (known.planned("w", "a"), known.planned("v", "a")) == ([["d1"]], [])
-    assert known.room("a", "one") == 1
+    assert known.fitting_pods("a", "one") == 1
     known.leave("v", usage("one", a=1))
     known.leave("w", usage("one", a=1))
     known.place("w", usage("one", a=1))
-    assert (known.planned("w", "a"), known.room("a", "one")) == ([["d0"]], 2)
+    assert (known.planned("w", "a"), known.fitting_pods("a", "one")) == ([["d0"]], 2)
     known.touched.clear()
     known.place("v", usage("one", a=1))
-    assert (known.planned("w", "a"), known.planned("v", "a"), known.room("a", "one")) == ([["d1"]], [], 1)
+    assert (known.planned("w", "a"), known.planned("v", "a"), known.fitting_pods("a", "one")) == ([["d1"]], [], 1)
     assert known.touched == ["a"]
 
 
@@ -255,13 +255,13 @@ def test_a_question_leaves_what_pods_have_as_it_was() -> None:
     known = lab(a=3)
     known.pod("p")
     known.put(held("p-0", "d0", pod="p"))
-    known.rooms.add(usage("one", a=1), owner_of("w"), assumed=True)
-    known.rooms.remove(usage("one", a=1), owner_of("w"), assumed=True)
+    known.supply.add(usage("one", a=1), owner_of("w"), assumed=True)
+    known.supply.remove(usage("one", a=1), owner_of("w"), assumed=True)
     with known.undo.trial():
-        known.rooms.add(usage("one", a=1), owner_of("w"))
+        known.supply.add(usage("one", a=1), owner_of("w"))
     assert known.touched == []
     known.put(node_slice("a", *(device(f"d{at}") for at in range(4))))
-    assert (known.room("a", "one"), known.room("a", "one", empty=True)) == (3, 3)
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("a", "one", empty=True)) == (3, 3)
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
@@ -272,17 +272,17 @@ def test_only_places_on_nodes_of_pods_with_claims_are_planned() -> None:
     on_nodes = usage("one", a=1)
     for other in (msgspec.structs.replace(on_nodes, levels=(RACK,)), msgspec.structs.replace(on_nodes, claims=None)):
         known.place("w", other)
-        assert known.room("a", "one") == 2
-        assert known.rooms.complete(other, owner_of("w"))
+        assert known.fitting_pods("a", "one") == 2
+        assert known.supply.complete(other, owner_of("w"))
         known.leave("w", other)
     racks = msgspec.structs.replace(on_nodes, levels=(RACK, HOSTNAME_LABEL))
     known.place("w", racks)
-    assert known.room("a", "one") == 1
-    known.rooms.remove(msgspec.structs.replace(on_nodes, levels=(RACK,)), owner_of("w"))
-    known.rooms.remove(msgspec.structs.replace(on_nodes, claims=None), owner_of("w"))
-    assert known.room("a", "one") == 1
+    assert known.fitting_pods("a", "one") == 1
+    known.supply.remove(msgspec.structs.replace(on_nodes, levels=(RACK,)), owner_of("w"))
+    known.supply.remove(msgspec.structs.replace(on_nodes, claims=None), owner_of("w"))
+    assert known.fitting_pods("a", "one") == 1
     known.leave("w", racks)
-    assert known.room("a", "one") == 2
+    assert known.fitting_pods("a", "one") == 2
 
 
 def test_a_place_that_goes_takes_its_own_plan_alone() -> None:
@@ -292,29 +292,29 @@ def test_a_place_that_goes_takes_its_own_plan_alone() -> None:
     known.place("v", usage("one", a=1))
     known.place("w", second)
     assert (known.planned("w", "a"), known.planned("w", "b")) == ([["d0"], ["d2"], ["d3"]], [["d0"], ["d1"]])
-    known.rooms.remove(usage("one", a=1, c=1), owner_of("u"))
+    known.supply.remove(usage("one", a=1, c=1), owner_of("u"))
     known.leave("w", first)
     assert known.planned("v", "a") == [["d1"]]
     assert len(known.planned("w", "a")) == 2
     assert known.planned("w", "b") == []
     known.leave("w", second)
-    assert (known.room("a", "one"), known.planned("w", "a")) == (3, [])
+    assert (known.fitting_pods("a", "one"), known.planned("w", "a")) == (3, [])
 
 
 def test_what_is_assumed_is_taken_for_the_while_of_a_question() -> None:
     known = lab(a=3)
     known.place("w", usage("one", a=1))
     asked_for = usage("one", a=1)
-    known.rooms.add(asked_for, owner_of("v"), assumed=True)
-    assert (known.room("a", "one"), known.room("a", "one", empty=True)) == (1, 2)
+    known.supply.add(asked_for, owner_of("v"), assumed=True)
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("a", "one", empty=True)) == (1, 2)
     with pytest.raises(AssertionError, match="were assumed"):
-        known.rooms.validate()
-    known.rooms.remove(asked_for, owner_of("v"), assumed=True)
-    known.rooms.validate()
-    assert (known.room("a", "one"), known.room("a", "one", empty=True)) == (2, 3)
-    known.rooms.add(usage("two", a=1), owner_of("v"), assumed=True, empty=True)
-    assert (known.room("a", "one"), known.room("a", "one", empty=True)) == (1, 1)
-    known.rooms.remove(usage("two", a=1), owner_of("v"), assumed=True)
+        known.supply.validate()
+    known.supply.remove(asked_for, owner_of("v"), assumed=True)
+    known.supply.validate()
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("a", "one", empty=True)) == (2, 3)
+    known.supply.add(usage("two", a=1), owner_of("v"), assumed=True, empty=True)
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("a", "one", empty=True)) == (1, 1)
+    known.supply.remove(usage("two", a=1), owner_of("v"), assumed=True)
     assert known.touched == []
 
 
@@ -322,15 +322,15 @@ def test_a_trial_is_undone_exactly() -> None:
     known = lab(claim("c", asks()), a=4)
     placed, more = usage("one", a=1), usage("two", claims=["c"], a=1)
     known.place("w", placed)
-    before = known.rooms.state("a", empty=False)
+    before = known.supply.state("a", empty=False)
     with known.undo.trial():
-        known.rooms.add(more, owner_of("v"))
-        assert known.room("a", "one") == 0
-        known.rooms.remove(placed, owner_of("w"))
-        assert known.room("a", "one") == 1
-    assert known.rooms.state("a", empty=False) == before
+        known.supply.add(more, owner_of("v"))
+        assert known.fitting_pods("a", "one") == 0
+        known.supply.remove(placed, owner_of("w"))
+        assert known.fitting_pods("a", "one") == 1
+    assert known.supply.state("a", empty=False) == before
     assert known.planned("w", "a") == [["d0"]]
-    known.rooms.validate()
+    known.supply.validate()
 
 
 def test_a_place_is_complete_when_every_pod_of_it_has_devices() -> None:
@@ -339,9 +339,9 @@ def test_a_place_is_complete_when_every_pod_of_it_has_devices() -> None:
 
     def complete(*templates: str, claims: tuple[str, ...] = (), **pods: int) -> bool:
         place = usage(*templates, claims=claims, **pods)
-        known.rooms.add(place, owner_of("v"), assumed=True)
-        found = known.rooms.complete(place, owner_of("v"))
-        known.rooms.remove(place, owner_of("v"), assumed=True)
+        known.supply.add(place, owner_of("v"), assumed=True)
+        found = known.supply.complete(place, owner_of("v"))
+        known.supply.remove(place, owner_of("v"), assumed=True)
         return found
 
     assert complete("one", a=2)
@@ -357,48 +357,48 @@ def test_a_place_is_complete_when_every_pod_of_it_has_devices() -> None:
     assert not complete(claims=("far",), a=1)
     assert not complete(claims=("huge",), a=1)
     racks = msgspec.structs.replace(usage("one", a=1), levels=(RACK, HOSTNAME_LABEL))
-    assert not known.rooms.complete(racks, owner_of("v"))
-    assert not known.rooms.complete(usage("one", a=1), owner_of("v"))
-    assert not known.rooms.complete(usage("one", unknown=1), owner_of("v"))
+    assert not known.supply.complete(racks, owner_of("v"))
+    assert not known.supply.complete(usage("one", a=1), owner_of("v"))
+    assert not known.supply.complete(usage("one", unknown=1), owner_of("v"))
 
 
 def test_a_claim_by_name_is_planned_once_by_its_first_user() -> None:
     known = lab(claim("c", asks()), a=2, b=2)
     first, second = usage(claims=["c"], a=1), usage("one", claims=["c"], a=1)
     known.place("w", first)
-    assert known.room("a", "one") == 1
+    assert known.fitting_pods("a", "one") == 1
     assert [shared.node for shared in known.ask(claims=["c"]).shared] == ["a"]
-    assert (known.room("a", claims=["c"]), known.room("b", claims=["c"])) == (UNBOUNDED, 0)
-    known.rooms.add(usage(claims=["c"], b=1), owner_of("u"), assumed=True)
-    assert known.room("b", "one") == 2
-    known.rooms.remove(usage(claims=["c"], b=1), owner_of("u"), assumed=True)
+    assert (known.fitting_pods("a", claims=["c"]), known.fitting_pods("b", claims=["c"])) == (UNBOUNDED, 0)
+    known.supply.add(usage(claims=["c"], b=1), owner_of("u"), assumed=True)
+    assert known.fitting_pods("b", "one") == 2
+    known.supply.remove(usage(claims=["c"], b=1), owner_of("u"), assumed=True)
     known.place("v", second)
-    assert known.rooms.complete(second, owner_of("v"))
-    assert known.room("a", "one") == 0
+    assert known.supply.complete(second, owner_of("v"))
+    assert known.fitting_pods("a", "one") == 0
     known.leave("w", first)
-    assert known.room("a", "one") == 0
+    assert known.fitting_pods("a", "one") == 0
     assert [shared.node for shared in known.ask(claims=["c"]).shared] == ["a"]
     known.put(held("c", "d0"))
-    assert known.room("a", "one") == 0
+    assert known.fitting_pods("a", "one") == 0
     known.leave("v", second)
-    assert known.room("a", "one") == 1
+    assert known.fitting_pods("a", "one") == 1
     known.put(claim("c", asks()))
-    assert known.room("a", "one") == 2
+    assert known.fitting_pods("a", "one") == 2
     assert [shared.node for shared in known.ask(claims=["c"]).shared] == [""]
 
 
 def test_a_claim_by_name_that_gets_devices_elsewhere_is_planned_no_more() -> None:
     known = lab(claim("c", asks()), a=1, b=1)
     known.place("w", usage(claims=["c"], a=1))
-    assert known.room("a", "one") == 0
+    assert known.fitting_pods("a", "one") == 0
     known.put(held("c", "d0", at="b"))
-    assert (known.room("a", "one"), known.room("b", "one")) == (1, 0)
+    assert (known.fitting_pods("a", "one"), known.fitting_pods("b", "one")) == (1, 0)
 
 
 def test_workers_find_what_their_leader_leaves() -> None:
     known = lab(claim("c", asks(count=4)), claim("d", asks(count=2)), claim("e", asks()), a=3)
     one, two, pair = known.ask("one"), known.ask("two"), known.ask("pair")
-    beside = known.rooms.room_beside
+    beside = known.supply.fitting_workers
     assert beside("a", None, None, empty=False) == UNBOUNDED
     assert beside("a", one, None, empty=False) == UNBOUNDED
     assert beside("a", None, one, empty=False) == 3
@@ -422,7 +422,7 @@ def test_a_plan_names_the_claims_of_each_pod_and_is_its_owners_alone() -> None:
     known = lab(a=4)
     known.place("w", usage("missing", "one", a=2))
     known.place("v", usage("two", a=1))
-    (first, second) = known.rooms.plan(owner_of("w"), "a")
+    (first, second) = known.supply.plan(owner_of("w"), "a")
     assert (first[0], first[3], second[3]) == (known.ask("missing", "one"), ("t1",), ("t1",))
     assert (known.planned("w", "a"), known.planned("v", "a")) == ([["d0"], ["d1"]], [["d2", "d3"]])
     assert known.planned("w", "b") == []
@@ -435,20 +435,20 @@ def test_a_plan_names_the_claims_of_each_pod_and_is_its_owners_alone() -> None:
 
 def renamed(known: Lab, name: str, label: str) -> None:
     assert known.pods.set_host(name, label)
-    known.rooms.hosts_changed()
+    known.supply.hosts_changed()
 
 
 def test_grants_follow_a_node_that_is_known_by_another_name() -> None:
     known = lab(claim("c", asks()), a=3)
     known.place("w", usage("one", claims=["c"], host=1))
-    assert known.room("a", "one") == 3
+    assert known.fitting_pods("a", "one") == 3
     renamed(known, "a", "host")
-    assert known.room("host", "one") == 1
-    known.rooms.validate()
-    known.rooms.add(usage("one", host=1), owner_of("v"), assumed=True)
-    assert known.room("host", "one") == 0
-    known.rooms.remove(usage("one", host=1), owner_of("v"), assumed=True)
-    assert known.rooms.complete(usage("one", claims=["c"], host=1), owner_of("w"))
+    assert known.fitting_pods("host", "one") == 1
+    known.supply.validate()
+    known.supply.add(usage("one", host=1), owner_of("v"), assumed=True)
+    assert known.fitting_pods("host", "one") == 0
+    known.supply.remove(usage("one", host=1), owner_of("v"), assumed=True)
+    assert known.supply.complete(usage("one", claims=["c"], host=1), owner_of("w"))
 
 
 def test_a_plan_follows_a_node_that_is_known_by_another_name() -> None:
@@ -459,7 +459,7 @@ def test_a_plan_follows_a_node_that_is_known_by_another_name() -> None:
     renamed(known, "b", "other")
     assert known.planned("w", "host") == [["d0", "d1"]]
     known.leave("w", usage("two", host=1))
-    assert known.room("a", "one") == 3
+    assert known.fitting_pods("a", "one") == 3
 
 
 # -- drift -------------------------------------------------------------------------------------------------------------
@@ -468,28 +468,28 @@ def test_a_plan_follows_a_node_that_is_known_by_another_name() -> None:
 def test_drift_of_what_is_kept_is_found() -> None:
     known = lab(claim("c", asks()), a=3)
     known.place("w", usage("one", claims=["c"], a=1))
-    known.room("a", "one")
-    node = known.rooms._nodes["a"]
+    known.fitting_pods("a", "one")
+    node = known.supply._nodes["a"]
     good, node.states[False] = node.states[False], State(0b111)
     with pytest.raises(AssertionError, match="what is kept as given away differs"):
-        known.rooms.validate()
+        known.supply.validate()
     node.states[False] = good
-    known.rooms._planned["ns/c"]["a"] += 1
+    known.supply._planned["ns/c"]["a"] += 1
     with pytest.raises(AssertionError, match="claims by name are planned at"):
-        known.rooms.validate()
-    known.rooms._planned["ns/c"]["a"] -= 1
-    known.rooms.validate()
+        known.supply.validate()
+    known.supply._planned["ns/c"]["a"] -= 1
+    known.supply.validate()
     known.places.clear()
     with pytest.raises(AssertionError, match="devices are planned for"):
-        known.rooms.validate()
+        known.supply.validate()
 
 
 def test_a_node_is_kept_while_it_has_devices_or_a_grant() -> None:
     known = lab(a=1, b=1)
     known.place("w", usage("one", b=1))
-    assert known.rooms._nodes.keys() == {"a", "b"}
+    assert known.supply._nodes.keys() == {"a", "b"}
     for name in "ab":
         known.drop(ResourceSlice, "", f"slice-{name}")
-    assert known.rooms._nodes.keys() == {"b"}
+    assert known.supply._nodes.keys() == {"b"}
     known.leave("w", usage("one", b=1))
-    assert "b" not in known.rooms._nodes
+    assert "b" not in known.supply._nodes

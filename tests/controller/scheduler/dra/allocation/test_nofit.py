@@ -1,7 +1,7 @@
 """What a waiting gang is told of its claims, node by node."""
 
 from controller.objects.meta import KubernetesObject
-from controller.scheduler.dra.allocation.lacks import lack_sentence
+from controller.scheduler.dra.allocation.nofit import no_fit_sentence
 from tests.support.engine.claimlab import Lab
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, MIG_CLASS, asks, claim, device, node_slice, template
 
@@ -10,7 +10,7 @@ MIG = f"device.attributes['{DRIVER}'].type == 'mig'"
 
 def told(lab: Lab, *nodes: str, templates: tuple[str, ...] = (), claims: tuple[str, ...] = ()) -> str:
     ask = lab.ask(*templates, claims=claims)
-    told = lack_sentence(lab.rooms, [(node, ask) for node in nodes], len(nodes) + 1, empty=False)
+    told = no_fit_sentence(lab.supply, [(node, ask) for node in nodes], len(nodes) + 1, empty=False)
     return told.removeprefix("; their claims find ")
 
 

@@ -22,7 +22,7 @@ class TreeBounds(NamedTuple):
     rules: Bounds
 
 
-class RoomLater:
+class FutureCapacity:
     """The state of one question. ``ends`` and ``enters`` may be called in any order."""
 
     def __init__(

@@ -1,12 +1,14 @@
-"""A preemptor's claim: what its victims leave is reserved for it until it starts (``tessera.reserveForPreemptor``).
+"""A preemptor's reservation: what its victims leave is reserved for it until it starts
+(``tessera.reserveForPreemptor``).
 
 Evicted workloads leave one by one. Between the first departure and the preemptor's next try any other workload could
-take what is free: the victims would have been evicted for nothing, and the preemptor would evict again. A claim charges
-what the preemptor asked for, less what its victims still hold, which no other workload can take anyway.
+take what is free: the victims would have been evicted for nothing, and the preemptor would evict again. A reservation
+charges what the preemptor asked for, less what its victims still hold, which no other workload can take anyway.
 
-A claim to quota does not hold against a workload that stays within the own quota of another ClusterQueue: it could
-reclaim that quota from the preemptor anyway. A claim to places does: nodes cannot be reclaimed, and half a clique that
-another workload has taken would make all the evictions worthless. Only pods that lost their node may go there.
+A reservation to quota does not hold against a workload that stays within the own quota of another ClusterQueue: it
+could reclaim that quota from the preemptor anyway. A reservation to places does: nodes cannot be reclaimed, and half a
+clique that another workload has taken would make all the evictions worthless. Only pods that lost their node may go
+there.
 
 The places that are kept are those that the preemptor's pods will get, less what its victims still hold there. A node is
 kept by amounts, not by pods: victim and preemptor need not be of one shape.
@@ -30,8 +32,8 @@ from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.queues.pending import PendingState
 from controller.scheduler.queues.pendingqueues import PendingQueues
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import each_of
 from controller.scheduler.topology.nodes import PODS
+from controller.scheduler.topology.requests import each_of
 
 Places = tuple[tuple[FlavorName, TopologyUsage], ...]
 _Location = tuple[str, ...]
@@ -58,11 +60,11 @@ def kept_places(places: Places, victims: Iterable[Holder]) -> Places:
 
 
 class KeptPlaces:
-    """A cache of ``kept_places`` for each claim: recomputed only when one of its victims has changed or left."""
+    """A cache of ``kept_places`` for each reservation: recomputed only when one of its victims has changed or left."""
 
     def __init__(self) -> None:
         self._known: dict[WorkloadKey, tuple[Places, list[Holder], Places]] = {}
-        """The last question (places, victims; compared by identity) and its answer, by claimant."""
+        """The last question (places, victims; compared by identity) and its answer, by preemptor."""
 
     def of(self, key: WorkloadKey, places: Places, victims: list[Holder]) -> Places:
         known = self._known.get(key)
@@ -106,9 +108,9 @@ def _usage(
     return TopologyUsage(levels=levels, domains=tuple(domains), single_pod=single)
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """The claim of one preemptor. ``usage`` is all that it will be charged; ``victims`` were evicted for it, some may
-    have left since. ``places``: where its pods are to run, by flavor.
+class PreemptorReservation(msgspec.Struct, frozen=True, kw_only=True):
+    """The reservation of one preemptor. ``usage`` is all that it will be charged; ``victims`` were evicted for it, some
+    may have left since. ``places``: where its pods are to run, by flavor.
     """
 
     key: WorkloadKey
@@ -133,32 +135,41 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def not_tried(
-    claims: Iterable[Claim], queues: PendingQueues, open_for: Callable[[ClusterQueueName], bool]
+    reservations: Iterable[PreemptorReservation], queues: PendingQueues, open_for: Callable[[ClusterQueueName], bool]
 ) -> list[WorkloadKey]:
-    """The claimants that no cycle tries where their claim is: held back, stopped, or in another queue now."""
-    return [claim.key for claim in claims if not _tried(claim, queues, open_for)]
+    """The preemptors that no cycle tries where their reservation is: held back, stopped, or in another queue now."""
+    return [reservation.key for reservation in reservations if not _tried(reservation, queues, open_for)]
 
 
 def in_vain(
-    claims: Iterable[Claim], queues: PendingQueues, holders: AbstractSet[WorkloadKey], tried: AbstractSet[WorkloadKey]
+    reservations: Iterable[PreemptorReservation],
+    queues: PendingQueues,
+    holders: AbstractSet[WorkloadKey],
+    tried: AbstractSet[WorkloadKey],
 ) -> list[WorkloadKey]:
-    """The claimants that wait for something that does not come, once cycles decide on nothing new. ``tried`` were tried
-    just now.
+    """The preemptors that wait for something that does not come, once cycles decide on nothing new. ``tried`` were
+    tried just now.
 
-    A queued claimant is behind others, which may be waiting for what is claimed: a workload of its shape was refused,
-    or the head of its queue stays. A refused claimant is woken by the last of its victims, if any is left.
+    A queued preemptor is behind others, which may be waiting for what is reserved: a workload of its shape was refused,
+    or the head of its queue stays. A refused preemptor is woken by the last of its victims, if any is left.
     """
-    return [claim.key for claim in claims if claim.key not in tried and _waits_in_vain(claim, queues, holders)]
+    return [
+        reservation.key
+        for reservation in reservations
+        if reservation.key not in tried and _waits_in_vain(reservation, queues, holders)
+    ]
 
 
-def _tried(claim: Claim, queues: PendingQueues, open_for: Callable[[ClusterQueueName], bool]) -> bool:
-    pending = queues.get(claim.key)
+def _tried(
+    reservation: PreemptorReservation, queues: PendingQueues, open_for: Callable[[ClusterQueueName], bool]
+) -> bool:
+    pending = queues.get(reservation.key)
     at = pending.at if pending is not None else None
-    return at is not None and at.name == claim.cluster_queue and open_for(claim.cluster_queue)
+    return at is not None and at.name == reservation.cluster_queue and open_for(reservation.cluster_queue)
 
 
-def _waits_in_vain(claim: Claim, queues: PendingQueues, holders: AbstractSet[WorkloadKey]) -> bool:
-    pending = queues.get(claim.key)
+def _waits_in_vain(reservation: PreemptorReservation, queues: PendingQueues, holders: AbstractSet[WorkloadKey]) -> bool:
+    pending = queues.get(reservation.key)
     if pending is None:
         return False
-    return pending.state is PendingState.QUEUED or not any(victim in holders for victim in claim.victims)
+    return pending.state is PendingState.QUEUED or not any(victim in holders for victim in reservation.victims)

@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from agent.keeping import statefiles
-from agent.keeping.statefiles import VERSION, Checkpoint, Known, LayoutState, StateFiles, load_checkpoint, load_layout
+from agent.persistence import statefiles
+from agent.persistence.statefiles import (
+    VERSION,
+    Checkpoint,
+    Known,
+    LayoutState,
+    StateFiles,
+    load_checkpoint,
+    load_layout,
+)
 from inventory.layout.entries import Fractional
 from kube.testing import eventually
 from tests.support.inventory.builders import gpu, node, uuid

@@ -18,57 +18,57 @@ _MOST_NAME: Final = 1_024
 _EMAIL: Final = "email"
 _NO_PREFIX: Final = "-"
 
-Claims = Mapping[str, Any]
+TokenClaims = Mapping[str, Any]
 
 
-class ClaimsError(ValueError):
+class TokenClaimsError(ValueError):
     """The ID token signs nobody in: one sentence for the person who is at the browser."""
 
 
-def check(claims: Claims, provider: OidcProvider, nonce: str, now_s: float) -> None:
+def check(claims: TokenClaims, provider: OidcProvider, nonce: str, now_s: float) -> None:
     """Checks what the signature does not cover: audience, issuer, time and nonce. OpenID Connect Core 1.0, 3.1.3.7.
-    Raises ClaimsError.
+    Raises TokenClaimsError.
     """
     if claims.get("iss") != provider.issuer_url:
-        raise ClaimsError("the ID token is another issuer's")
+        raise TokenClaimsError("the ID token is another issuer's")
     audience = claims.get("aud")
     if isinstance(audience, str):
         audience = [audience]
     if not isinstance(audience, list) or provider.client_id not in audience:
-        raise ClaimsError("the ID token is for another client")
+        raise TokenClaimsError("the ID token is for another client")
     party = claims.get("azp")
     if (party is not None or len(audience) > 1) and party != provider.client_id:
-        raise ClaimsError("the ID token was given to another client")
+        raise TokenClaimsError("the ID token was given to another client")
     said = claims.get("nonce")
     if not isinstance(said, str) or not hmac.compare_digest(said.encode(), nonce.encode()):
-        raise ClaimsError("the ID token answers another sign-in (nonce)")
+        raise TokenClaimsError("the ID token answers another sign-in (nonce)")
     if now_s >= _time(claims, "exp") + SKEW_S:
-        raise ClaimsError("the ID token has expired")
+        raise TokenClaimsError("the ID token has expired")
     if now_s < max(_time(claims, "iat"), _time(claims, "nbf") if "nbf" in claims else 0.0) - SKEW_S:
-        raise ClaimsError("the ID token is not valid yet: the provider's clock and the controller's differ")
+        raise TokenClaimsError("the ID token is not valid yet: the provider's clock and the controller's differ")
     for name, value in provider.required_claims.items():
         if claims.get(name) != value:
-            raise ClaimsError(f"the ID token lacks the required claim {name}: {value}")
+            raise TokenClaimsError(f"the ID token lacks the required claim {name}: {value}")
 
 
-def _time(claims: Claims, name: str) -> float:
-    """The claim of this name as seconds since 1970. Raises ClaimsError."""
+def _time(claims: TokenClaims, name: str) -> float:
+    """The claim of this name as seconds since 1970. Raises TokenClaimsError."""
     found = claims.get(name)
     if isinstance(found, bool) or not isinstance(found, int | float):
-        raise ClaimsError(f"the ID token has no {name}")
+        raise TokenClaimsError(f"the ID token has no {name}")
     return float(found)
 
 
-def user(claims: Claims, provider: OidcProvider) -> User:
-    """The user that the claims name. Raises ClaimsError."""
+def user(claims: TokenClaims, provider: OidcProvider) -> User:
+    """The user that the claims name. Raises TokenClaimsError."""
     name = claims.get(provider.username_claim)
     if not isinstance(name, str) or not 0 < len(name) <= _MOST_NAME or not name.isprintable():
-        raise ClaimsError(f"the ID token has no user name in the claim {provider.username_claim}")
+        raise TokenClaimsError(f"the ID token has no user name in the claim {provider.username_claim}")
     if provider.username_claim == _EMAIL and claims.get("email_verified", True) is not True:
-        raise ClaimsError("the provider has not verified this user's e-mail address")
+        raise TokenClaimsError("the provider has not verified this user's e-mail address")
     found = _username_prefix(provider) + name
     if found.startswith(_RESERVED):
-        raise ClaimsError(f"the user name begins with {_RESERVED}, which is the cluster's own")
+        raise TokenClaimsError(f"the user name begins with {_RESERVED}, which is the cluster's own")
     groups = tuple(dict.fromkeys(provider.groups_prefix + group for group in _groups(claims, provider)))
     return User(found, groups=tuple(group for group in groups if not group.startswith(_RESERVED)))
 
@@ -82,16 +82,16 @@ def _username_prefix(provider: OidcProvider) -> str:
     return "" if provider.username_prefix == _NO_PREFIX else provider.username_prefix
 
 
-def _groups(claims: Claims, provider: OidcProvider) -> list[str]:
-    """The groups in the claims: one text, or several. Raises ClaimsError for anything else: a user with fewer groups
-    would see less, and not know why.
+def _groups(claims: TokenClaims, provider: OidcProvider) -> list[str]:
+    """The groups in the claims: one text, or several. Raises TokenClaimsError for anything else: a user with fewer
+    groups would see less, and not know why.
     """
     found = claims.get(provider.groups_claim) if provider.groups_claim is not None else None
     if found is None:
         return []
     groups = [found] if isinstance(found, str) else found
     if not isinstance(groups, list) or len(groups) > MAX_GROUPS:
-        raise ClaimsError(f"the claim {provider.groups_claim} is no list of at most {MAX_GROUPS} groups")
+        raise TokenClaimsError(f"the claim {provider.groups_claim} is no list of at most {MAX_GROUPS} groups")
     if not all(isinstance(each, str) and 0 < len(each) <= _MOST_NAME and each.isprintable() for each in groups):
-        raise ClaimsError(f"the claim {provider.groups_claim} has a group that is no name")
+        raise TokenClaimsError(f"the claim {provider.groups_claim} has a group that is no name")
     return groups

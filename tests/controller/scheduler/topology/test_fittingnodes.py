@@ -8,12 +8,12 @@ import pytest
 
 from controller.scheduler.kai.gangs.domains import NodeSet, node_sets
 from controller.scheduler.kai.gangs.gang import NodeName, TopologyConstraint
-from controller.scheduler.topology.ask import pod_set_ask
 from controller.scheduler.topology.port import Bound, PlacementRequest
+from controller.scheduler.topology.requests import topology_request
 from inventory.api.names import GPU_PRODUCT
 from tests.support.engine.boards import gpu_node
 from tests.support.engine.gangworld import gang, queue, session
-from tests.support.engine.gangworld import node as machine
+from tests.support.engine.gangworld import node as kai_node
 from tests.support.engine.topologylab import RACK, Lab, ask, node, usage
 
 TAINT = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]
@@ -37,7 +37,9 @@ def bound(request: PlacementRequest, notes: Mapping[str, str] | None = None) -> 
     metadata = msgspec.structs.replace(template.metadata, annotations=dict(notes or {}))
     pod_set = msgspec.structs.replace(request.pod_set, template=msgspec.structs.replace(template, metadata=metadata))
     within = (Bound(group="g", level=RACK, required=True),)
-    return msgspec.structs.replace(request, pod_set=pod_set, asked=pod_set_ask(pod_set), within=within, implied=True)
+    return msgspec.structs.replace(
+        request, pod_set=pod_set, asked=topology_request(pod_set), within=within, implied=True
+    )
 
 
 def tries(lab: Lab, request: PlacementRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, int] | None, int]:
@@ -99,23 +101,23 @@ def test_pods_that_run_already_keep_their_domain_open() -> None:
     """What they hold is no room for pods, and is theirs."""
     lab = Lab({"b/r/r1": 2})
     lab.hold({"r1": 2})
-    places = lab.topologies._rooms
+    places = lab.topologies._fitting_nodes
     request = bound(ask(2))
     assert places(request, on_empty=False) == []
-    assert [room for _, room in places(request, on_empty=True)] == [2]
-    assert [room for _, room in places(bound(ask(2, previous=usage({"r1": 2}))), on_empty=False)] == [2]
+    assert [fitting for _, fitting in places(request, on_empty=True)] == [2]
+    assert [fitting for _, fitting in places(bound(ask(2, previous=usage({"r1": 2}))), on_empty=False)] == [2]
 
 
 def test_kais_gangs_pass_over_domains_that_are_closed_to_their_tasks() -> None:
-    nodes = [machine(f"{rack}{at}", 1, rack=rack) for rack in "ab" for at in (1, 2)]
+    nodes = [kai_node(f"{rack}{at}", 1, rack=rack) for rack in "ab" for at in (1, 2)]
     made = gang("g", "q", 2)
     world = session(nodes, [queue("q", 4)], [made])
     tasks = list(made.tasks())
-    every = NodeSet(tuple(world.machines.values()), {})
+    every = NodeSet(tuple(world.nodes.values()), {})
     constraint = TopologyConstraint(("rack",), required="rack")
 
     def sets() -> list[list[str]]:
-        return [[each.name for each in one.machines] for one in node_sets(world, every, constraint, tasks, [])]
+        return [[each.name for each in one.members] for one in node_sets(world, every, constraint, tasks, [])]
 
     assert sets() == [["a1", "a2"], ["b1", "b2"]]
     for task in tasks:

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
-from controller.scheduler.dra.allocation.rooms import ClaimRooms
+from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.dra.allocation.views import State, View
 from inventory.words.plural import plural
 
 
-class Lack(NamedTuple):
+class ClaimNoFit(NamedTuple):
     """The reason on one node: the pod asks for ``wanted`` devices of a class and fewer are free. ``wanted`` 0: the
     class's selectors fail there. An empty class: enough devices of each class are free, and they do not fit together.
     """
@@ -21,46 +21,48 @@ class Lack(NamedTuple):
     wanted: int
 
 
-TOGETHER = Lack("", 0)
+TOGETHER = ClaimNoFit("", 0)
 
 
-def lack_sentence(rooms: ClaimRooms, nodes: Iterable[tuple[str, ClaimsAsk]], open_: int, *, empty: bool) -> str:
+def no_fit_sentence(
+    supply: ClaimSupply, nodes: Iterable[tuple[str, PodClaimsRequest]], open_: int, *, empty: bool
+) -> str:
     """The part of a sentence about the nodes where only claims find nothing; empty where there are no such nodes.
     ``nodes``: those with room for a pod otherwise, with what the pod asks there through claims; ``open_``: how many
     nodes are open to the pods.
     """
-    found: Counter[Lack] = Counter()
-    most: dict[Lack, int] = {}
+    found: Counter[ClaimNoFit] = Counter()
+    most: dict[ClaimNoFit, int] = {}
     elsewhere: Counter[str] = Counter()
     for node, ask in nodes:
-        if rooms.room(node, ask, empty=empty):
+        if supply.fitting_pods(node, ask, empty=empty):
             continue
         away = next((shared for shared in ask.shared if shared.node not in ("", node)), None)
         if away is not None:
             elsewhere[f"{away.key} has its devices on {away.node}"] += 1
             continue
-        lack, free = _lack(rooms, ask, node, empty=empty)
-        found[lack] += 1
-        most[lack] = max(most.get(lack, 0), free or 0)
+        no_fit, free = _no_fit(supply, ask, node, empty=empty)
+        found[no_fit] += 1
+        most[no_fit] = max(most.get(no_fit, 0), free or 0)
     number = sum(found.values()) + sum(elsewhere.values())
     if not number:
         return ""
-    told = [_told(lack, most[lack], nodes_) for lack, nodes_ in found.most_common()]
+    told = [_told(no_fit, most[no_fit], nodes_) for no_fit, nodes_ in found.most_common()]
     told += [f"ResourceClaim {why}" for why in elsewhere]
     return f"; their claims find no devices on {number} of {plural(open_, 'open node')}: {', '.join(told)}"
 
 
-def _lack(rooms: ClaimRooms, ask: ClaimsAsk, node: str, *, empty: bool) -> tuple[Lack, int | None]:
+def _no_fit(supply: ClaimSupply, ask: PodClaimsRequest, node: str, *, empty: bool) -> tuple[ClaimNoFit, int | None]:
     """The reason on one node, and how many devices of the class are free; None where their number does not matter."""
-    state = rooms.state(node, empty=empty)
+    state = supply.state(node, empty=empty)
     for asked in (ask, *(shared.asked for shared in ask.shared if not shared.node)):
-        view = rooms.view(asked, node)
+        view = supply.view(asked, node)
         if view.failing:
-            return Lack(view.failing, 0), None
+            return ClaimNoFit(view.failing, 0), None
         for device_class, wanted in _wanted(view).items():
             free = _free(view, device_class, state)
             if free < wanted:
-                return Lack(device_class, wanted), free
+                return ClaimNoFit(device_class, wanted), free
     return TOGETHER, None
 
 
@@ -69,8 +71,8 @@ def _wanted(view: View) -> Counter[str]:
     counts as one.
     """
     found: Counter[str] = Counter()
-    for posed in view.each:
-        for request in posed.requests:
+    for matched in view.each:
+        for request in matched.requests:
             if request and not request[0].admin:
                 found[request[0].device_class] += max(request[0].number, 1)
     return found
@@ -79,8 +81,8 @@ def _wanted(view: View) -> Counter[str]:
 def _free(view: View, device_class: str, state: State) -> int:
     devices = {
         device
-        for posed in view.each
-        for request in posed.requests
+        for matched in view.each
+        for request in matched.requests
         for choice in request
         if choice.device_class == device_class
         for device in choice.devices
@@ -89,9 +91,9 @@ def _free(view: View, device_class: str, state: State) -> int:
     return len(devices)
 
 
-def _told(lack: Lack, free: int, nodes: int) -> str:
-    if lack == TOGETHER:
+def _told(no_fit: ClaimNoFit, free: int, nodes: int) -> str:
+    if no_fit == TOGETHER:
         return f"on {nodes} those that are free do not go together as they ask"
-    if not lack.wanted:
-        return f"on {nodes} the selectors of class {lack.device_class} fail for a device"
-    return f"{nodes} with at most {free} of the {lack.wanted} of class {lack.device_class} that a pod needs"
+    if not no_fit.wanted:
+        return f"on {nodes} the selectors of class {no_fit.device_class} fail for a device"
+    return f"{nodes} with at most {free} of the {no_fit.wanted} of class {no_fit.device_class} that a pod needs"

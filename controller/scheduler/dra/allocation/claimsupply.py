@@ -18,7 +18,6 @@ from controller.scheduler.devices.cache import HeldPlace
 from controller.scheduler.devices.grants import GrantOwner
 from controller.scheduler.devices.pods import KnownPods
 from controller.scheduler.dra.allocation.allocator import sets_of, still_free, with_sets
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
 from controller.scheduler.dra.allocation.checks import check
 from controller.scheduler.dra.allocation.held import HeldClaim, HeldClaims, pod_of
 from controller.scheduler.dra.allocation.nodeclaims import (
@@ -31,7 +30,8 @@ from controller.scheduler.dra.allocation.nodeclaims import (
 )
 from controller.scheduler.dra.allocation.offers import Offer, PoolKey, Slices
 from controller.scheduler.dra.allocation.planned import Planned
-from controller.scheduler.dra.allocation.resolving import ELSEWHERE, Asks, Extended
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
+from controller.scheduler.dra.allocation.resolving import ELSEWHERE, ClaimRequests, Extended
 from controller.scheduler.dra.allocation.views import Set, State, View, Views
 from controller.scheduler.model.deviceclaims import ClaimKey, ClaimNames
 from controller.scheduler.model.resources import Amount, ResourceName
@@ -41,7 +41,7 @@ from controller.scheduler.model.workload import TopologyUsage
 UNBOUNDED: Final = 1 << 30
 
 
-class ClaimRooms:
+class ClaimSupply:
     """The devices that pods can get through claims, node by node. ``pods`` are those of ``DeviceSupply``, which reports
     their changes. ``held`` returns all places that are held now. ``touch`` is called with nodes on which other devices
     are given away after a place has come or gone. ``offers``: whether a node has a resource itself, through a device
@@ -66,7 +66,7 @@ class ClaimRooms:
         self._touch = touch
         self.slices = Slices()
         self._held = HeldClaims()
-        self.asks = Asks(self.slices, self._where)
+        self.requests = ClaimRequests(self.slices, self._where)
         self._views = Views()
         self._nodes: dict[str, NodeClaims] = {}
         self._planned: dict[ClaimKey, Counter[str]] = {}
@@ -84,11 +84,11 @@ class ClaimRooms:
         pools = self._held.put(given) if isinstance(given, ResourceClaim) else ()
         planned: tuple[str, ...] = ()
         if pools and not pod_of(given.metadata):
-            self.asks.stale()
+            self.requests.stale()
             planned = tuple(self._planned.get(given.key, ()))
-        extended = self.asks.extended
-        changed = self.asks.put(given)
-        if self.asks.extended != extended or (changed and isinstance(given, DeviceClass)):
+        extended = self.requests.extended
+        changed = self.requests.put(given)
+        if self.requests.extended != extended or (changed and isinstance(given, DeviceClass)):
             return self._remade()
         return self._told(pools, planned, changed=changed)
 
@@ -97,9 +97,9 @@ class ClaimRooms:
             return self._offered(self.slices.drop(name))
         key = f"{namespace}/{name}"
         pools = self._held.drop(key) if kind is ResourceClaim else ()
-        extended = self.asks.extended
-        changed = self.asks.drop(kind, key)
-        return self._remade() if self.asks.extended != extended else self._told(pools, changed=changed)
+        extended = self.requests.extended
+        changed = self.requests.drop(kind, key)
+        return self._remade() if self.requests.extended != extended else self._told(pools, changed=changed)
 
     def _remade(self) -> tuple[str, ...]:
         """Plans everything anew after a change of which resources come from claims, or of which devices serve them."""
@@ -110,9 +110,9 @@ class ClaimRooms:
 
     def _offered(self, nodes: Sequence[str]) -> tuple[str, ...]:
         if "" in nodes:
-            self.asks.forget()
-        elif nodes and self.asks.by_name:
-            self.asks.stale()
+            self.requests.forget()
+        elif nodes and self.requests.by_name:
+            self.requests.stale()
         named = tuple(name for name in nodes if name)
         for name in named:
             self._settle(name)
@@ -142,9 +142,9 @@ class ClaimRooms:
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def ask(self, names: ClaimNames | None) -> ClaimsAsk | None:
+    def ask(self, names: ClaimNames | None) -> PodClaimsRequest | None:
         """What the pod's claims ask; None where it has no claims, or none that are counted."""
-        return None if names is None else self.asks.of(names)
+        return None if names is None else self.requests.of(names)
 
     def open_claims(self, names: ClaimNames) -> tuple[ClaimKey, ...]:
         """The shared claims that have no node yet."""
@@ -155,39 +155,41 @@ class ClaimRooms:
         """Whether the pods of the assignment may have devices through claims."""
         return usage.claims is not None or bool(self._extended(usage.single_pod.items()))
 
-    def served(self, host: str, each: Extended, ask: ClaimsAsk | None) -> tuple[Extended, ClaimsAsk | None]:
+    def served(
+        self, host: str, each: Extended, ask: PodClaimsRequest | None
+    ) -> tuple[Extended, PodClaimsRequest | None]:
         """Splits what a pod asks for into what it takes of the node's own resources, and what it gets through claims
         there.
         """
         wanted = self._by_claim(self._pods.name(host), self._extended(each))
         if not wanted:
             return each, ask
-        return tuple(pair for pair in each if pair not in wanted), self.asks.joined(ask, wanted)
+        return tuple(pair for pair in each if pair not in wanted), self.requests.joined(ask, wanted)
 
     def free(self, name: str) -> dict[ResourceName, Amount]:
         """How many devices a node can still give of each resource that its pods get through claims."""
         found: dict[ResourceName, Amount] = {}
-        for resource in map(ResourceName, self.asks.extended):
-            one = self.asks.joined(None, self._by_claim(name, ((resource, 1),)))
+        for resource in map(ResourceName, self.requests.extended):
+            one = self.requests.joined(None, self._by_claim(name, ((resource, 1),)))
             if one is not None:
-                found[resource] = self.room(name, one, empty=False)
+                found[resource] = self.fitting_pods(name, one, empty=False)
         return found
 
     def _extended(self, each: Iterable[tuple[ResourceName, Amount]]) -> Extended:
         """The extended resources of device classes that a pod asks for, sorted by name."""
-        known = self.asks.extended
+        known = self.requests.extended
         return tuple(sorted(pair for pair in each if pair[0] in known and pair[1] > 0)) if known else ()
 
     def _by_claim(self, name: str, extended: Extended) -> Extended:
         return tuple(pair for pair in extended if not self._offers(name, pair[0]))
 
-    def _asked(self, name: str, grant: ClaimGrant) -> ClaimsAsk | None:
-        return self.asks.joined(self.ask(grant.names), self._by_claim(name, grant.extended))
+    def _asked(self, name: str, grant: ClaimGrant) -> PodClaimsRequest | None:
+        return self.requests.joined(self.ask(grant.names), self._by_claim(name, grant.extended))
 
-    def room(
+    def fitting_pods(
         self,
         host: str,
-        ask: ClaimsAsk,
+        ask: PodClaimsRequest,
         *,
         empty: bool,
         beside: Sequence[tuple[ClaimKey | None, Set]] = (),
@@ -212,11 +214,13 @@ class ClaimRooms:
                 state = with_sets(state, found[:1])
         return len(sets_of(self._views.of(ask, offer), state)) if ask.each else UNBOUNDED
 
-    def room_beside(self, host: str, leader: ClaimsAsk | None, workers: ClaimsAsk | None, *, empty: bool) -> int | None:
-        """``room`` for workers once their leader has its devices; None where the leader finds none."""
+    def fitting_workers(
+        self, host: str, leader: PodClaimsRequest | None, workers: PodClaimsRequest | None, *, empty: bool
+    ) -> int | None:
+        """``fitting_pods`` for workers once their leader has its devices; None where the leader finds none."""
         found: list[tuple[ClaimKey | None, Set]] = []
         if leader is not None:
-            if not self.room(host, leader, empty=empty):
+            if not self.fitting_pods(host, leader, empty=empty):
                 return None
             offer = self.slices.offer(self._pods.name(host))
             state = self.state(self._pods.name(host), empty=empty)
@@ -225,7 +229,7 @@ class ClaimRooms:
                 for one in sets_of(self._views.of(asked, offer), state)[:1]:
                     found.append((key, one))
                     state = with_sets(state, (one,))
-        return UNBOUNDED if workers is None else self.room(host, workers, empty=empty, beside=found)
+        return UNBOUNDED if workers is None else self.fitting_pods(host, workers, empty=empty, beside=found)
 
     def state(self, name: str, *, empty: bool) -> State:
         """Everything that is given away on a node."""
@@ -235,7 +239,7 @@ class ClaimRooms:
             known = node.states[empty] = self._state(node, node.grants, empty=empty)
         return known
 
-    def view(self, ask: ClaimsAsk, name: str) -> View:
+    def view(self, ask: PodClaimsRequest, name: str) -> View:
         return self._views.of(ask, self.slices.offer(name))
 
     def plan(self, owner: GrantOwner, host: str | None = None) -> Iterator[Planned]:
@@ -247,7 +251,7 @@ class ClaimRooms:
             for grant in node.grants if node is not None else ():
                 ask = self._asked(name, grant) if grant.owner == owner and grant.sets else None
                 if ask is not None:
-                    claims = self.asks.claims_of(grant.names) if grant.names is not None else ()
+                    claims = self.requests.claims_of(grant.names) if grant.names is not None else ()
                     offer = self.slices.offer(name)
                     yield from (Planned(ask, offer, one, claims) for one in grant.sets)
 
@@ -353,7 +357,7 @@ class ClaimRooms:
                 del places[node.name]
             if not places:
                 del self._planned[key]
-            self.asks.stale()
+            self.requests.stale()
         node.put(grants)
 
     def _filled(

@@ -4,7 +4,7 @@ import msgspec
 
 from controller.objects.deviceclaims import ResourceSlice
 from controller.objects.meta import ObjectMeta
-from controller.scheduler.dra.allocation.thrift import Thrift
+from controller.scheduler.dra.allocation.sliceinterner import ResourceSliceInterner
 from tests.support.engine.deviceclaims import device, node_slice
 
 
@@ -19,9 +19,9 @@ def a_slice(node: str, **labels: str) -> ResourceSlice:
 
 
 def test_equal_parts_of_devices_are_one_object() -> None:
-    thrift = Thrift()
-    first, second, third = thrift.kept(a_slice("a")).spec.devices
-    (other, *_) = thrift.kept(a_slice("b")).spec.devices
+    interner = ResourceSliceInterner()
+    first, second, third = interner.kept(a_slice("a")).spec.devices
+    (other, *_) = interner.kept(a_slice("b")).spec.devices
     assert first.attributes is second.attributes
     assert first.attributes is not third.attributes
     assert first.attributes["model"] is third.attributes["model"]
@@ -36,6 +36,6 @@ def test_equal_parts_of_devices_are_one_object() -> None:
 
 def test_a_slice_says_the_same_as_before_but_for_its_labels() -> None:
     given = a_slice("a", zone="1")
-    kept = Thrift().kept(given)
+    kept = ResourceSliceInterner().kept(given)
     assert kept.spec == given.spec
     assert kept.metadata == ObjectMeta(name="slice-a", resource_version=given.metadata.resource_version)

@@ -12,9 +12,9 @@ from controller.objects.meta import KubernetesObject, to_json
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from controller.scheduler.decisions.sentences import sentence
 from controller.scheduler.dra.allocation.allocator import sets_of
-from controller.scheduler.dra.allocation.asks import ClaimsAsk, asked_claim
+from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
 from controller.scheduler.dra.allocation.offers import Offer, Slices
-from controller.scheduler.dra.allocation.rooms import ClaimRooms
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest, claim_request
 from controller.scheduler.dra.allocation.views import Set, State, View
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.deviceclaims import ClaimNames, ClaimRules
@@ -112,22 +112,22 @@ def made_by_scheduler(pod: str) -> dict[str, Any]:
     }
 
 
-def rooms_of(world: World) -> ClaimRooms:
+def supply_of(world: World) -> ClaimSupply:
     placement = world.engine.state.cluster.placement
     assert isinstance(placement, Topologies)
     assert placement.claims is not None
     return placement.claims
 
 
-def room(world: World, host: str, *templates: str, claims: Sequence[str] = ()) -> int:
+def fitting_pods(world: World, host: str, *templates: str, claims: Sequence[str] = ()) -> int:
     """How many pods with these claims find devices on the node now."""
-    rooms = rooms_of(world)
+    supply = supply_of(world)
     names = ClaimNames(
         "ns", tuple((f"t{at}", name) for at, name in enumerate(templates)), tuple(("c", name) for name in claims)
     )
-    ask = rooms.ask(names)
+    ask = supply.ask(names)
     assert ask is not None
-    return rooms.room(host, ask, empty=False)
+    return supply.fitting_pods(host, ask, empty=False)
 
 
 def said(world: World, name: str) -> str:
@@ -152,19 +152,19 @@ def offered(*slices: object) -> Offer:
     return found.offer("n")
 
 
-def asked(*templates: object) -> ClaimsAsk:
+def asked(*templates: object) -> PodClaimsRequest:
     assert isinstance(CLASS, DeviceClass)
     claims = []
     for each in templates:
         assert isinstance(each, ResourceClaimTemplate)
-        claims.append(asked_claim(each.spec.spec, {GPU_CLASS: CLASS}))
-    return ClaimsAsk(tuple(claims))
+        claims.append(claim_request(each.spec.spec, {GPU_CLASS: CLASS}))
+    return PodClaimsRequest(tuple(claims))
 
 
 def names(offer: Offer, one: Set) -> list[str]:
     return [offer.devices[given_.device].name for given_ in one]
 
 
-def rooms(ask: ClaimsAsk, offer: Offer, state: State | None = None) -> list[list[str]]:
+def sets_for(ask: PodClaimsRequest, offer: Offer, state: State | None = None) -> list[list[str]]:
     """By pod the devices that it gets."""
     return [names(offer, one) for one in sets_of(View(ask, offer), state or State())]

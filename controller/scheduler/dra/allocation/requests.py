@@ -30,7 +30,7 @@ class NotCountedError(ValueError):
     """The reason why a claim is not counted in placement, as the end of a sentence."""
 
 
-class Wanted(NamedTuple):
+class ClaimDeviceRequest(NamedTuple):
     """One request, or one alternative of a request. ``label`` is ``main`` or ``main/alternative``; ``number`` 0 means
     all devices.
     """
@@ -58,10 +58,10 @@ class Constraint(NamedTuple):
         return not self.requests or label in self.requests or label.partition("/")[0] in self.requests
 
 
-class AskedClaim(NamedTuple):
+class ClaimRequest(NamedTuple):
     """What one claim asks: for each request its alternatives, the best first."""
 
-    requests: tuple[tuple[Wanted, ...], ...]
+    requests: tuple[tuple[ClaimDeviceRequest, ...], ...]
     constraints: tuple[Constraint, ...]
 
 
@@ -69,20 +69,20 @@ class SharedClaim(NamedTuple):
     """A ResourceClaim that pods name and share. ``node``: where its devices are; empty while it has none."""
 
     key: ClaimKey
-    asked: "ClaimsAsk"
+    asked: "PodClaimsRequest"
     node: str
 
 
-class ClaimsAsk:
+class PodClaimsRequest:
     """What a pod asks through claims. ``each``: the claims that are made for every pod. ``shared``: the claims that
     pods share.
 
-    ``Asks`` makes one object for each content, so asks are compared by identity.
+    ``ClaimRequests`` makes one object for each content, so asks are compared by identity.
     """
 
     __slots__ = ("constrained", "each", "identifiers", "shared")
 
-    def __init__(self, each: tuple[AskedClaim, ...], shared: tuple[SharedClaim, ...] = ()) -> None:
+    def __init__(self, each: tuple[ClaimRequest, ...], shared: tuple[SharedClaim, ...] = ()) -> None:
         self.each = each
         self.shared = shared
         selectors = {text for wanted in self.wanted() for text in wanted.selectors}
@@ -90,21 +90,21 @@ class ClaimsAsk:
         """The names of attributes, without domains, that selectors may look at; None for any."""
         self.constrained = frozenset(constraint.attribute for claim in each for constraint in claim.constraints)
 
-    def wanted(self) -> Iterator[Wanted]:
+    def wanted(self) -> Iterator[ClaimDeviceRequest]:
         for claim in self.each:
             for request in claim.requests:
                 yield from request
 
-    def is_together(self, pods: int, leader: "ClaimsAsk | None") -> bool:
+    def is_together(self, pods: int, leader: "PodClaimsRequest | None") -> bool:
         """Whether this many pods, with their leader if it has claims, must all be on one node, whichever it is."""
         still_open = {shared.key for shared in self.shared if not shared.node}
         led = {shared.key for shared in leader.shared} if leader is not None else set[ClaimKey]()
         return bool(still_open) and (pods > 1 or not still_open.isdisjoint(led))
 
 
-def asked_claim(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass]) -> AskedClaim:
+def claim_request(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass]) -> ClaimRequest:
     """What a claim's spec asks. Raises NotCountedError."""
-    return AskedClaim(
+    return ClaimRequest(
         requests=tuple(_alternatives(request, classes) for request in spec.devices.requests),
         constraints=tuple(
             Constraint(
@@ -117,7 +117,7 @@ def asked_claim(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass]) -> 
     )
 
 
-def extended_claim(wanted: Iterable[tuple[str, str, int]], classes: Mapping[str, DeviceClass]) -> AskedClaim:
+def extended_claim(wanted: Iterable[tuple[str, str, int]], classes: Mapping[str, DeviceClass]) -> ClaimRequest:
     """The claim that the scheduler makes for a pod's extended resources. ``wanted``: name, class and number of devices
     of each. Raises NotCountedError.
     """
@@ -125,10 +125,10 @@ def extended_claim(wanted: Iterable[tuple[str, str, int]], classes: Mapping[str,
         DeviceRequest(name=name, exactly=AskedDevices(device_class_name=device_class, count=number))
         for name, device_class, number in wanted
     )
-    return asked_claim(ResourceClaimSpec(devices=DeviceClaim(requests=requests)), classes)
+    return claim_request(ResourceClaimSpec(devices=DeviceClaim(requests=requests)), classes)
 
 
-def _alternatives(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> tuple[Wanted, ...]:
+def _alternatives(request: DeviceRequest, classes: Mapping[str, DeviceClass]) -> tuple[ClaimDeviceRequest, ...]:
     """The alternatives of a request; empty where none can be served, since no claim has more devices than
     MOST_DEVICES.
     """
@@ -139,14 +139,14 @@ def _alternatives(request: DeviceRequest, classes: Mapping[str, DeviceClass]) ->
     return tuple(wanted for wanted in found if wanted.number <= MOST_DEVICES)
 
 
-def _wanted(label: str, asked: AskedDevices, classes: Mapping[str, DeviceClass]) -> Wanted:
+def _wanted(label: str, asked: AskedDevices, classes: Mapping[str, DeviceClass]) -> ClaimDeviceRequest:
     known = classes.get(asked.device_class_name)
     selectors = _NOTHING if known is None else (*expressions(known.spec.selectors), *asked.expressions)
     for text in selectors:
         _check(label, text)
     if asked.allocation_mode not in ("", "ExactCount", _ALL):
         raise NotCountedError(f"request {label}: allocationMode {asked.allocation_mode[:40]} is not known here")
-    return Wanted(
+    return ClaimDeviceRequest(
         label=label,
         device_class=asked.device_class_name,
         selectors=selectors,

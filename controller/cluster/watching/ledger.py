@@ -18,8 +18,10 @@ from kube.reading.entries import ObjectKey
 
 
 class Kept(msgspec.Struct, gc=False, eq=False):
-    """One Workload. ``writing``: a write of this controller is under way, and no other may be begun. ``whole``: only
-    its spec has parts that ``workload`` lacks, so that its status may be put.
+    """One Workload. ``workload`` is its newest known state and ``whole`` whether only its spec has parts that
+    ``workload`` lacks, so that its status may be put: ``Ledger`` alone writes the two, together. ``writing`` is whether
+    a write of this controller is under way, and no other may be begun: ``WorkloadWrites`` alone sets it, and clears it
+    once the write has ended, well or not.
     """
 
     workload: Workload

@@ -11,6 +11,7 @@ from inventory.layout.entries import GpuLayoutSpec
 class LayoutChoice:
     """The choice of one node. ``object_layout`` is the layout of the last GpuLayout, None for none. It holds until the
     API server says otherwise: the file's layout must not take its place between a start and the first answer.
+    ``settings`` are those in force: ``Agent.reconfigure`` replaces them.
     """
 
     def __init__(self, settings: Settings, object_layout: GpuLayoutSpec | None) -> None:

@@ -54,8 +54,9 @@ class NodeState:
 
     Used on the event loop alone. ``layout``, ``wanted``, ``advance``, ``modes`` and the choosers are written by
     ``_replan`` alone and always together: they belong to the present ``node``, ``choices`` and holders. ``node`` and
-    ``links`` change together. ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces that
-    writer's last value.
+    ``links`` change together. ``access`` are the device files of ``node`` as they were written last: ``discovered``,
+    ``Agent.reconfigure`` and ``DeviceAccess.follow`` replace it, the last two while they hold ``adopting``.
+    ``_withheld`` and ``_reports`` have one writer for each name, and each call replaces that writer's last value.
 
     A change of modes, or of ``_spec`` (the choices' layout in force), is decided in ``held`` alone, from an answer of
     the kubelet that was asked for after the change was wanted, and from ``grants``, the devices that Allocate gave
@@ -99,7 +100,7 @@ class NodeState:
         self._withheld: dict[str, dict[str, str]] = {}
         self._reports: dict[str, tuple[str, ...]] = {}
         self.answers: dict[str, str] = {}
-        """Labels of the Node that answer other labels."""
+        """Labels of the Node that answer other labels; ``MigNode`` replaces them whole."""
         self._choosers: dict[ResourceName, Chooser] = {}
 
     def discovered(self, node: NodeInventory, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:

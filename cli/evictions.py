@@ -9,9 +9,9 @@ from typing import Final
 import click
 from rich.text import Text
 
-from cli.console import asking, console
-from cli.escapes import one_line
-from cli.table import folded
+from cli.printing.console import asking, console
+from cli.printing.escapes import one_line
+from cli.printing.table import folded
 from inventory.words.plural import plural
 
 _NAMED: Final = 20

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from cli.console import Json
+from cli.printing.console import Json
 from inventory.words.plural import plural
 
 

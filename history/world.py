@@ -36,8 +36,9 @@ class Times(Struct):
 
 
 class World:
-    """``apply`` alone writes. ``handles`` has the handles of each pod and of each Workload, and ``_by_handle`` says for
-    each handle which have it: the two are inverse.
+    """``apply`` alone writes, except for what ``Judge`` takes from facts of other kinds: ``now_s``, the time of the
+    last fact, ``settings``, and ``promised_s``, which changes with them. ``handles`` has the handles of each pod and of
+    each Workload, and ``_by_handle`` says for each handle which have it: the two are inverse.
     """
 
     def __init__(self) -> None:

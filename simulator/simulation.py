@@ -41,8 +41,8 @@ class Simulation:
 
     Threads read ``hardware`` without a lock: it is one immutable value. ``hardware``, ``told`` and the store are
     written under ``_changed`` alone, in the order store, ``hardware``, notices, ``told``: the stored state is never
-    behind the visible one, nor that behind ``told``. ``sets`` is replaced whole by the NVML session, under that
-    session's lock.
+    behind the visible one, nor that behind ``told``. ``sets``, the event sets that get notices, is replaced whole
+    by calls in ``simulator.nvml``, under their session's lock.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ class Preparer:
 
     The ledger is written under ``_writing`` alone, so that the file and the specs follow it in order. ``_taking`` are
     the prepares that run, by the claim's UID: a call that is repeated meanwhile waits for the same one. ``client`` is
-    None while no API server can be asked.
+    None while no API server can be asked; ``DraNode.follow`` sets it.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Preparer:
         seen: Callable[[Ref, tuple[DeviceStatus, ...]], None],
     ) -> None:
         self.called: Called = lambda _method, _duration_s, _result: None
+        """The listener to each try; ``DraNode.observe`` sets it once, before the first claim."""
         self.client: Client | None = None
         self._node_state = node_state
         self._driver = settings.dra_driver

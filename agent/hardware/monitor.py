@@ -80,6 +80,7 @@ class GpuMonitor:
         self._listener = listener
         self._resets = resets
         self.settings = settings
+        """The choices about health; ``Agent.reconfigure`` replaces them, and the next probe and scan follow them."""
         self._known: tuple[Gpu, ...] = known.gpus
         self._versions: Versions | None = None
         self._rescan = asyncio.Event()

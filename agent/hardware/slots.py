@@ -10,8 +10,10 @@ from inventory.devices import Gpu
 class Slot:
     """An index with its thread, and the handle and GPU last found there.
 
-    Written on the event loop alone, after a call has returned: threads get the ``handle`` and ``gpu`` of their call.
-    Either may be None: a GPU known from before has no handle until it can be read.
+    ``Driver`` alone writes ``handle`` and ``gpu``, on the event loop and after a call has returned: threads get those
+    of their call. ``handle`` is NVML's for the open session: None before the first read, and once the session is closed
+    or NVML lists fewer GPUs. ``gpu`` is what the last read gave; None as long. A GPU known from before that cannot be
+    read has a ``gpu`` and no ``handle``.
     """
 
     def __init__(self, index: int, on_event: Callable[["Slot", XidEvent], None]) -> None:

@@ -31,7 +31,11 @@ def worse(a: FaultClass, b: FaultClass) -> FaultClass:
 
 
 class DeviceRecord(Struct, kw_only=True):
-    """One device with a state of its own: the GPU (``mig`` None) or a MIG device."""
+    """One device with a state of its own: the GPU (``mig`` None) or a MIG device.
+
+    ``HealthCore`` (``agent.health.machine``) alone writes one. ``since_s`` is when ``state`` was entered: the two
+    change together. ``probation_since_s`` is None and ``clean_probes`` 0 in every state but PROBATION.
+    """
 
     mig: MigUuid | None = None
     gi: int | None = None
@@ -39,8 +43,15 @@ class DeviceRecord(Struct, kw_only=True):
     state: HealthState = HealthState.HEALTHY
     since_s: float = 0.0
     failed_probes: int = 0
+    """Failed probes in a row; a good probe, a reset and a reboot set it back to 0. ``HealthCore`` counts them,
+    ``_start_over`` resets them.
+    """
     clean_probes: int = 0
+    """Good probes of this probation; ``HealthCore`` counts them."""
     probation_since_s: float | None = None
+    """The start of the present probation. ``HealthCore`` sets it anew after each further fault, and where the clock
+    went back.
+    """
 
     def restart_probation(self, now_s: float) -> None:
         self.probation_since_s = now_s
@@ -60,7 +71,9 @@ class GpuRecord(Struct, kw_only=True):
     mig_enabled: bool = False
     switch_links: frozenset[int] = frozenset()
     ecc_seen: bool = False
-    """Whether one sample with uncorrected errors has been seen that no XID explains; a second one confirms."""
+    """Whether one sample with uncorrected errors has been seen that no XID explains; a second one confirms. ``ecc``
+    sets it, and a sample without errors, a reset or a reboot clears it (``_start_over``).
+    """
     open: dict[FaultKey, Fault] = field(default_factory=dict)
     units: list[DeviceRecord] = field(default_factory=lambda: [DeviceRecord()])
     history: list[Transition] = field(default_factory=list)

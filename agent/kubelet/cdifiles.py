@@ -44,7 +44,7 @@ class _Generated(Struct):
 
 
 class CdiFiles:
-    """The CDI specs below ``folder``. ``driver`` may be replaced between two writes."""
+    """The CDI specs below ``folder``. ``DeviceFiles.reconfigure`` may replace ``driver`` between two writes."""
 
     def __init__(self, folder: Path, driver: DriverSettings, *, simulated: bool) -> None:
         self._folder = folder

@@ -29,7 +29,11 @@ MANAGER = "nvidia.com/gpu.deploy.mig-manager"
 
 
 class PartedChoice:
-    """The configuration that the label chooses. ``reread`` reads the file, the other methods answer from memory."""
+    """The configuration that the label chooses. ``reread`` reads the file, the other methods answer from memory.
+
+    ``MigNode`` alone writes ``settings``, ``label`` (the value of ``LABEL`` on the Node; None without it) and
+    ``other_manager``, and asks for the wishes again after each change.
+    """
 
     def __init__(self, settings: MigSettings) -> None:
         self.settings = settings

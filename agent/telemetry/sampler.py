@@ -98,7 +98,9 @@ class Sampler:
         self._node_state = node_state
         self._holders = holders
         self.claims: Callable[[], Mapping[DeviceId, ClaimUse]] = dict
+        """The claim that holds each device; ``Agent`` sets it once, since its DRA driver is made later."""
         self.sharers: Callable[[], Mapping[DeviceId, tuple[Holder, ...]]] = dict
+        """The containers beside the first on each shared device; ``Agent`` sets it once."""
         self._pods = pods
         self._process_root = process_root
         self._clock = clock or SystemClock()

@@ -18,7 +18,10 @@ MOST_KINDS = 64
 
 
 class SlidingCounts(Generic[KindT]):
-    """The number of events of each kind on each GPU in the last ``window_s`` seconds, to a second."""
+    """The number of events of each kind on each GPU in the last ``window_s`` seconds, to a second.
+
+    ``Sampler`` sets ``window_s`` anew with new settings: what was counted stays as long as they say.
+    """
 
     def __init__(self, window_s: float) -> None:
         self.window_s = window_s
@@ -72,7 +75,9 @@ class LastXid(Struct, frozen=True):
 
 
 class XidMemory:
-    """The last XID of each GPU, forgotten ``shown_s`` seconds after it was seen."""
+    """The last XID of each GPU, forgotten ``shown_s`` seconds after it was seen. ``Sampler`` sets ``shown_s`` anew
+    with new settings.
+    """
 
     def __init__(self, shown_s: float) -> None:
         self.shown_s = shown_s

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import click
 
+from cli.access.cluster import Where, api_options, named_config, told
+from cli.access.kubeapi import opened
+from cli.access.local import reason
 from cli.audit.files import UnreadableError, judged, written
 from cli.audit.promises import promises
 from cli.audit.recorder import Recorder
 from cli.audit.watching_shell import First, first, record
-from cli.cluster import Where, api_options, named_config, told
-from cli.console import Json, aside, show, titled
 from cli.durations import Duration
-from cli.escapes import one_line
-from cli.kubeapi import opened
-from cli.local import reason
-from cli.output import output_option, printed
+from cli.printing.console import Json, aside, show, titled
+from cli.printing.escapes import one_line
+from cli.printing.output import output_option, printed
 from cli.words import given as say
 from cli.words import records
 from controller.cluster.config.load import load

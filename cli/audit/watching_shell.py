@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from cli.audit.recorder import Recorder
-from cli.console import Json
+from cli.printing.console import Json
 from controller.cluster.watching.kinds import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,
@@ -43,10 +43,13 @@ _JSON: Final = decoder(Json)
 
 
 class First(Struct):
-    """The objects that exist when the record begins, and the kinds that cannot be seen, one line each."""
+    """The objects that exist when the record begins."""
 
     listed: dict[Resource, Listing[Json]]
     unseen: list[str]
+    """What cannot be seen, one line each: kinds that ``first`` may not list, and settings that ``_record`` does not
+    know.
+    """
 
 
 async def first(client: Client) -> First:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from cli.cluster import run
-from cli.local import Whole
+from cli.access.cluster import run
+from cli.access.local import Whole
 from cli.manifests import WrongInputError
 from cli.playground import world as worlds
 from cli.simulate.reading import inputs

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cli.manifests import warn
-from cli.output import FOR_PEOPLE, printed, table_option
+from cli.printing.output import FOR_PEOPLE, printed, table_option
 from cli.simulate.reading import inputs
 from cli.simulate.tables import show
 from cli.words import given as say

@@ -8,9 +8,9 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.console import titled
-from cli.escapes import visible
-from cli.table import Table, folded, less, prose
+from cli.printing.console import titled
+from cli.printing.escapes import visible
+from cli.printing.table import Table, folded, less, prose
 from cli.top.fleet import Fleet, GpuRow, QueueRow, Totals, totals
 from inventory.words.plural import plural
 

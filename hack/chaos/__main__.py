@@ -9,7 +9,7 @@ from typing import Final
 
 from hack.chaos import schedule as schedules
 from hack.chaos.campaign import CALM_S, Campaign, Result
-from hack.chaos.faults import KINDS, KindName
+from hack.chaos.faults.kinds import KINDS, KindName
 from hack.chaos.minimise import minimise
 from hack.chaos.plants import PLANTS
 from hack.chaos.schedule import Schedule

@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from hack.chaos.faults import CLOCK_STEPS_S, KINDS, Kind, KindName, Target
-from hack.chaos.nvmlcalls import NVML_CALLS, NVML_FAILURES
+from hack.chaos.faults.kinds import CLOCK_STEPS_S, KINDS, Kind, KindName, Target
+from hack.chaos.faults.nvmlcalls import NVML_CALLS, NVML_FAILURES
 
 T = TypeVar("T")
 BURST_S: Final = (120.0, 180.0)

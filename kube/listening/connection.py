@@ -65,8 +65,12 @@ class Connection(asyncio.Protocol):
     """Passes everything on to ``inner``, which exists from ``begin`` on.
 
     ``_due`` is the deadline of the present phase, ``_unread`` that of a peer which does not read: both are None where
-    no deadline runs. ``streams`` is set while the answer is a stream: its peer has ``answer_s`` anew after each piece
-    that it takes.
+    no deadline runs. ``Listener`` writes the public fields:
+
+    - ``group``: the group of the peer's certificate, None without one; set once, when the peer is known.
+    - ``head_bytes``: the most bytes of a request line and its headers; set together with ``group``, which decides it.
+    - ``lost``: called when the connection has ended; set once, before the connection begins.
+    - ``streams``: whether the answer is a stream: its peer has ``answer_s`` anew after each piece that it takes.
     """
 
     def __init__(

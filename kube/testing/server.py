@@ -49,6 +49,7 @@ class FakeApiServer:
     def __init__(self) -> None:
         self.store = Store()
         self.requests: list[ServedRequest] = []
+        """The calls served, oldest first. The playground forgets them (``Stage``), which runs for hours."""
         self.down = False
         """When True, every connection is cut without an answer."""
         self.mute = False
@@ -69,13 +70,14 @@ class FakeApiServer:
         self.allows: Callable[[dict[str, Any]], bool] = lambda _: True
         """The answer of a SubjectAccessReview to its spec."""
         self.reviewed: list[dict[str, Any]] = []
-        """The specs of the SubjectAccessReviews seen."""
+        """The specs of the SubjectAccessReviews seen, oldest first; the playground's ``Stage`` forgets them."""
         self.users: dict[str, dict[str, Any]] = {}
-        """The user of each token for a TokenReview, which knows no other token."""
+        """The user of each token for a TokenReview, which knows no other token. Tests and ``played`` add to it."""
         self.checks_namespaces = False
         """Whether an object is refused in a namespace that does not exist, as on a real server."""
         self.token: str | None = None
-        """The only bearer token that is let in; None lets all in."""
+        """The only bearer token that is let in; None lets all in. ``played`` sets it before the first client is made.
+        """
         self._bookmarks = 0
         self._streams: set[asyncio.Transport] = set()
         self._grown = asyncio.Event()

@@ -70,7 +70,9 @@ class Change:
 
 class Store:
     """Everything the fake server holds. ``finalizers``: deleted objects stay while they have some, as on a real server.
-    ``stamp`` gives the creation time of an object that has none; None leaves it out.
+    ``stamp`` gives the creation time of an object that has none; None leaves it out, ``played`` sets the
+    wall clock. ``changes`` is the log that watches read, oldest first; ``Stage`` cuts it at its beginning, and a watch
+    that is behind what is left gets the status 410.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,15 @@ from simulator.simulation import Simulation
 
 
 class Session:
-    """One process's NVML session. Every method may be called from any thread."""
+    """One process's NVML session. Every method may be called from any thread.
+
+    The calls in ``simulator.nvml`` write the fields, whole or under ``lock``:
+
+    - ``initialised``: calls of nvmlInit without their nvmlShutdown; ``system`` writes it under ``lock``.
+    - ``event_sets``: those not freed, by serial; ``events`` and, at the last shutdown, ``system`` write it under
+      ``lock``, together with ``Simulation.sets``, which has the same sets of this session.
+    - ``samples``: GPM samples not freed, by serial; ``gpm`` replaces one entry in one step, ``system`` clears it.
+    """
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation

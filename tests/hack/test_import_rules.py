@@ -101,7 +101,7 @@ REFUSED = [
     (ACTING, "agent.mps.core", "time"),
     (ACTING, "inventory.devices", "threading"),
     (ACTING, "controller.reconcile.jobs.reconcile", "kube.clock"),
-    (ACTING, "controller.insight.forecast.never", "random"),
+    (ACTING, "controller.insight.forecast.changes.never", "random"),
     (PRODUCT, "kube.client", "tests"),
     (PRODUCT, "cli.main", "hack"),
     (FAILPOINTS, "failpoints.points", "os"),

@@ -90,11 +90,15 @@ driver.
 
 
 class GpuReader:
-    """The state that one pass over a GPU leaves for the next. Read and written on that GPU's thread alone."""
+    """The state that one pass over a GPU leaves for the next. Read and written on that GPU's thread alone, except for
+    ``wanted``.
+    """
 
     def __init__(self, wanted: frozenset[str]) -> None:
         self.wanted = wanted
-        """The names of the single figures to ask for: a figure that is not exported costs no call."""
+        """The names of the single figures to ask for: a figure that is not exported costs no call. ``Sampler``
+        replaces the set before each pass, on the event loop: a pass that hangs reads the one or the other.
+        """
         self._gpm = GpmReader()
         self._session = -1
         self._seen_us = 0

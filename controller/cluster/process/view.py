@@ -150,7 +150,10 @@ class _Leading:
         """The Workload of a pod; None before pods are watched."""
         namespace, _, name = pod.partition("/")
         found = self._feeds[PODS].get(ObjectKey(namespace, name))
-        return workload_of(found.object) if found is not None else None
+        named = workload_of(found.object) if found is not None else None
+        running = self._running()
+        kept = running.core.ledger.current(named) if named is not None and running is not None else None
+        return kept.workload.key if kept is not None else named
 
     def gpu_nodes(self) -> list[GpuNode]:
         return list(self._feeds[GPU_NODES].objects())

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from controller.insight.forecast.calibration import Calibration, Range
-from controller.insight.forecast.changes import EndsAt
+from controller.insight.forecast.changes.changes import EndsAt
 from controller.insight.forecast.closed import opens_when
 from controller.insight.forecast.decided import Asked, Decided, decided_parts, with_coming
 from controller.insight.forecast.forward import STOPPING_S, Forward, Gates

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from controller.insight.forecast.changes import EndsAt
+from controller.insight.forecast.changes.changes import EndsAt
+from controller.insight.forecast.changes.never import HOPELESS
 from controller.insight.forecast.decided import Asked, Decided
 from controller.insight.forecast.forward import STOPPING_S, Gates, first_fit
 from controller.insight.forecast.model import Gate, Model, Tree, Waiting
-from controller.insight.forecast.never import HOPELESS
 from controller.insight.forecast.parts import Parts
 from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.engine import Engine

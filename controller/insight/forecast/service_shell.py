@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from controller.cluster.watching.inbox import ObjectChange
-from controller.insight.forecast.changes import Change, admits, change_parts
+from controller.insight.forecast.changes.changes import Change, admits, change_parts
+from controller.insight.forecast.changes.never import pod_too_large
 from controller.insight.forecast.forecast import Forecast, Forecaster
-from controller.insight.forecast.never import pod_too_large
 from controller.insight.forecast.parts import Parts
 from controller.insight.forecast.parts_shell import worked
 from controller.insight.forecast.shown import Foretold

@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from controller.insight.forecast.changes import changes
+from controller.insight.forecast.changes.changes import changes
+from controller.insight.forecast.changes.never import never_of
 from controller.insight.forecast.forecast import Forecaster
-from controller.insight.forecast.never import never_of
 from controller.insight.simulation import report
 from controller.insight.simulation.manifests import Scenario
 from controller.insight.simulation.settling import MOST_ENTRIES, Settling, UnsettledError

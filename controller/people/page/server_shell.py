@@ -100,7 +100,7 @@ class _Browser:
 
 class PageServer:
     """The server of the page. ``oidc``: signs users in at a provider, where one is configured. ``others``: handlers of
-    further paths.
+    further paths; ``view_service`` replaces them once, before the page is served, since signing in needs the page.
     """
 
     def __init__(

@@ -167,8 +167,10 @@ class ViewServer:
             limits, times, tls=self.door.context, head_bytes=HEAD_BYTES, group_of_peer=self._group_of
         )
         self.trust = Trust()
+        """The authorities of the certificates in use; ``ViewService.round`` replaces it with those of ``door``."""
         self.port = 0
         self.page: Page | None = None
+        """The page that is served beside the API; ``view_service`` sets it once, before the first request."""
         self._foretelling: set[str] = set()
         """Users who wait for a forecast of an object that does not exist yet."""
         self._making = asyncio.Semaphore(1)

@@ -34,7 +34,7 @@ def unheard(_key: ObjectKey | None) -> None:
 class GroupObjects:
     """``systems``: the systems that Tessera decides for. ``written``: the systems whose PodGroups get their status from
     it: the scheduler of any other system writes it itself. ``publish`` records an Event. ``changed`` gets the key of a
-    group that changed, None for any.
+    group that changed, None for any; ``PodController`` sets it once, when it is made.
 
     ``_owners`` and ``_owned`` are inverse: the uid of a group's controller, and the groups by it. Only ``_tell`` writes
     them.

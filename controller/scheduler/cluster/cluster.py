@@ -54,8 +54,8 @@ class Cluster:
 
     ``holders`` are all workloads with quota, each under its key, and the same objects as in the ``holders`` of its
     queue; what a holder uses is charged to ``quota`` and, where it has places, to ``placement``, once. ``observers``
-    are called for every holder in the order of the changes. A trial undoes all of this together through ``undo``;
-    objects (queues, flavors, checks, nodes) change outside of trials.
+    are called for every holder in the order of the changes; ``observe`` adds one before the first change. A trial
+    undoes all of this together through ``undo``; objects (queues, flavors, checks, nodes) change outside of trials.
     """
 
     def __init__(self, config: EngineConfig | None = None, placement: Placement | None = None) -> None:
@@ -318,6 +318,10 @@ class Cluster:
         for holder in told:
             for place in self._placed(holder):
                 self.placement.add(*place)
+
+    def observe(self, observer: HolderObserver) -> None:
+        """Tell the observer of every later change of a holder; of those that are there it is told nothing."""
+        self.observers.append(observer)
 
     def _forget(self, holder: Holder) -> None:
         del self.holders[holder.key]

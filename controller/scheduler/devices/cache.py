@@ -283,7 +283,7 @@ class DeviceCache(DeviceSupply):
                 if state is not None and state.name in new and state.board.wanted(usage.single_pod):
                     grant = Grant(owner, pods, usage.single_pod, usage.devices or ANY, (), assumed=False)
                     self._note(state, grant)
-                    state.grants = (*state.grants, grant)
+                    state.put((*state.grants, grant))
         found = [name for name in new if name in self.nodes]
         for name in found:
             granting.settle(self.nodes[name], self.pods)

@@ -73,7 +73,13 @@ class Drift(NamedTuple):
 
 
 class NodeDevices:
-    """The devices of one node that has a GpuNode. Only ``put`` changes ``grants``."""
+    """The devices of one node that has a GpuNode. Only ``put`` changes ``grants``, and clears all that follows from
+    them.
+
+    ``taken``, ``free``, ``chosen`` and ``measured`` are results that follow from ``board``, ``grants``, ``reports``,
+    ``seen`` and the pods on the node. Those who compute one store it here; ``forget`` drops all of them, ``put`` all
+    but ``chosen``, which names the grants that it was made beside.
+    """
 
     __slots__ = (
         "board",
@@ -98,18 +104,24 @@ class NodeDevices:
         """The devices that each pod holds, by pod key."""
         self.reported = Counter(uuid for devices in self.reports.values() for uuid in devices)
         self.seen: set[GrantOwner] = set()
-        """Pod sets that have or had a grant on this node: a pod of one without a grant is stopping."""
+        """Pod sets that have or had a grant on this node: a pod of one without a grant is stopping.
+        ``DeviceCache`` adds the owner of each new grant, and hands the set on to the object that follows when the
+        GpuNode changes; ``granting.settle`` drops those without a grant and a pod.
+        """
         self.taken: dict[bool, Counter[str]] = {}
-        """How often each device is given away, by whether the cluster is taken as empty; recomputed when missing."""
+        """How often each device is given away, by whether the cluster is taken as empty. ``granting.taken`` fills it
+        where it is missing.
+        """
         self.free: tuple[tuple[ResourceName, Pool, Free], ...] | None = None
-        """The free units of each resource, as things are; recomputed when missing."""
+        """The free units of each resource, as things are. ``DeviceSupply`` fills it where it is missing."""
         self.chosen: Chosen | None = None
-        """The last choice: the grants beside which it was made, the request, and the sets; None after any
-        other change.
+        """The last choice: the grants beside which it was made, the request, and the sets; None after any other change.
+        ``granting.filled`` writes and reads it: a trial that grants the same again beside the same grants chooses the
+        same.
         """
         self.measured: dict[bool, tuple[int, float, float]] = {}
         """The measure by whether the cluster is taken as empty: version of the mix, free devices, and how many of them
-        are expected to be of no use. Recomputed when missing.
+        are expected to be of no use. ``DeviceSupply.measured`` fills it where it is missing or of another version.
         """
 
     def put(self, grants: tuple[Grant, ...]) -> None:

@@ -69,7 +69,9 @@ class DeviceSupply:
         self.nodes: dict[str, NodeDevices] = {}
         self.pods = KnownPods()
         self._labelled: dict[str, LabelledGpus] = {}
-        """What labels say of nodes' GPUs, by node name; nodes whose labels say nothing are left out."""
+        """What labels say of nodes' GPUs, by node name; nodes whose labels say nothing are left out. ``DeviceCache``
+        writes it with each change of a node's labels.
+        """
         self.mix = Mix()
 
     def node(self, host: str) -> NodeDevices | None:

@@ -36,7 +36,7 @@ class Preemption:
         self.index = HolderIndex(cluster.config)
         for holder in cluster.holders.values():
             self.index.added(holder)
-        cluster.observers.append(self.index)
+        cluster.observe(self.index)
         self.history = EvictionHistory(cluster)
         """The evictions that the engine decided; it also reports changes from outside here."""
         self.oracle = Oracle(self)

@@ -38,41 +38,60 @@ _REQUEUE = {
 class Entry(msgspec.Struct, eq=False, gc=False):
     """A workload in a cycle. ``pending`` is None for a second pass, ``holder`` is None for all others.
 
-    An entry is mutable while the cycle lasts, and only the cycle writes it: nomination says what was found, the
-    decision sets ``rule`` and ``detail`` and may replace or take back ``targets``. After the decision others read it
-    and write nothing.
+    An entry is mutable while the turn that decides on it lasts, and only that turn writes it. In Kueue's order these
+    are two steps: nomination (``Nominator``, ``nominate_beside_reservations``, or ``Reservations.recall`` in their
+    place) says what was found, and ``Cycle`` decides: it sets ``rule`` and ``detail``, and may search anew.
+    ``PackTurn``, ``GangTurn`` and ``FairnessSession`` decide in one step. After the decision others read the entry and
+    write nothing.
     """
 
     incoming: Incoming
     pending: PendingWorkload | None = None
     holder: Holder | None = None
     assignment: Assignment = NOTHING
+    """Flavors, places and what they are charged. Nomination writes it (``kueue.nomination``, ``Reservations.recall``),
+    ``Cycle`` replaces it where what was taken meanwhile makes it search anew; ``PackTurn``, ``GangTurn`` and
+    ``FairnessSession`` write it with their decision.
+    """
     targets: tuple[Target, ...] = ()
+    """The victims, chosen together with ``assignment`` by the same writers (nomination, ``Reservations.recall``,
+    ``Cycle``, ``PackTurn``, ``GangTurn``, ``FairnessSession``); ``Cycle`` empties it where they may not be evicted now.
+    """
     places: Mapping[str, TopologyUsage] = {}
-    """Assignments by pod set name; only for a second pass."""
+    """Assignments by pod set name; only for a second pass. ``place_again`` writes it together with ``moved``."""
     moved: Mapping[str, TopologyUsage] = {}
-    """The part of ``places`` that the workload does not hold yet; only for a second pass."""
+    """The part of ``places`` that the workload does not hold yet; only for a second pass, from ``place_again``."""
     ignores_reservations: bool = False
     """Whether the workload needs no more than its own queue's quota: no reservation of another ClusterQueue holds
-    against it.
+    against it. ``nominate_beside_reservations`` finds it, and ``Reservations.recall`` brings back what it found in an
+    earlier cycle.
     """
     charged: bool = False
     """Whether the workload was admitted and its usage charged for good: the end of the cycle's trial does not
     undo it.
     """
     rule: Rule = Rule.NO_FIT
+    """The decision. ``decide`` sets it together with ``detail``; NO_FIT until then."""
     detail: str = ""
+    """What a message adds to ``rule``. ``Nominator`` notes the closed gates here before the decision (see ``gated``),
+    and ``PackTurn.tell`` adds the moves that would help; else ``decide`` alone writes it.
+    """
     short_of_quota: bool = False
     """Whether quota alone keeps the workload out, wherever its pods could be: no victims were found for any number of
-    them.
+    them. The module ``nomination`` finds it; ``Cycle`` clears it with every assignment of its own, which others'
+    charges decided.
     """
     gated: bool = False
-    """Whether the workload would need victims and its preemption gates forbid any."""
+    """Whether the workload would need victims and its preemption gates forbid any: ``targets`` is empty and ``detail``
+    names the gates. ``Nominator`` sets it; ``nominate_beside_reservations`` puts it back where its second try does not
+    count.
+    """
     recalled: bool = False
     """Whether the nomination is what an earlier cycle found and still stands: nothing was searched for."""
     checked_at: int | None = None
     """The value of ``Reservations.scarcity`` when the workload was found to fit beside all reservations, once its
-    victims have left; None if never.
+    victims have left; None if never. ``Cycle`` sets it when it decides, ``Reservations.recall`` to that of the earlier
+    cycle.
     """
     mirrored: bool = False
     """Whether another system's rules decide on the workload: it reserves nothing, and is tried again when its tree

@@ -141,8 +141,8 @@ class QueueOrder(Protocol):
 class PendingWorkload:
     """One pending workload. Mutable, with slots: a hundred thousand of them may wait.
 
-    ``PendingQueues`` and the ClusterQueueOrder that holds the workload write ``at``, ``state``, ``sticky``,
-    ``popped_epoch`` and ``takes_over``; the lane that holds it writes ``entry``; the cycle that popped it writes
+    ``PendingQueues`` and the ``ClusterQueueOrder`` that holds the workload write ``at``, ``state``, ``sticky``,
+    ``popped_epoch`` and ``takes_over``; the ``Lane`` that holds it writes ``entry``; the cycle that popped it writes
     ``bookmark``, and nothing else. Invariants:
 
     - ``at`` is None just when ``state`` is UNQUEUED, except for the moment in which the workload is requeued.
@@ -180,6 +180,9 @@ class PendingWorkload:
         due_s: float = 0.0,
     ) -> None:
         self.info = info
+        """The workload with its requests. ``PendingQueues.put`` and ``WorkloadEvents`` replace it where a new version
+        of the object changes nothing that the order or a try depends on; all else comes as a new ``PendingWorkload``.
+        """
         self.key: WorkloadKey = info.key
         self.local_queue = local_queue
         self.priority = priority
@@ -190,19 +193,29 @@ class PendingWorkload:
         known yet.
         """
         self.bookmark: Bookmark | None = None
+        """Where the search for flavors goes on; None: at the first. ``Nominator`` writes it with each assignment,
+        ``nominate_beside_reservations``, ``Cycle`` and ``Engine`` put the old one back where a try does not count,
+        ``Reservations.recall`` brings back that of the earlier cycle, and ``Outcomes`` clears it once a flavor stands.
+        """
         self.sticky = False
         """Whether the workload waits for its victims at the head of its ClusterQueue, as Kueue's sticky workload."""
         self.takes_over = False
         """Whether the workload asks for nothing beyond the quota of the workload that it replaces. Set to False once a
-        cycle has refused it: it then waits like all others, and holds up none.
+        cycle has refused it: it then waits like all others, and holds up none. ``WorkloadEvents`` sets it before the
+        workload enters a queue, ``ClusterQueueOrder.requeue`` clears it.
         """
         self.state = PendingState.UNQUEUED
         self.popped_epoch = 0
         """The epoch of ``at`` when the workload was popped: a later epoch means that the queue was woken meanwhile."""
         self.at: QueueOrder | None = None
-        """The order that holds the workload, or that it was popped from."""
+        """The order that holds the workload, or that it was popped from. ``PendingQueues`` writes it;
+        ``FairTurns.asked`` clears it for a workload that was never in a queue and of which only a question was asked.
+        """
         self.entry: object = None
-        """The workload's valid item in a lane's heap. Any other item of it that a heap still holds is out of date."""
+        """The workload's valid item in a lane's heap. Any other item of it that a heap still holds is out of date.
+        ``Lane`` alone writes it: so a workload leaves a heap in one step, and the heap drops the item when it comes to
+        its top.
+        """
 
     def __repr__(self) -> str:
         return f"<pending {self.key} {self.state.value}>"

@@ -118,8 +118,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class QueueState:
-    """One ClusterQueue. Only ``Cluster`` writes it. ``holders`` are those of ``Cluster.holders`` with this
-    ``cluster_queue``. The usage of ``node`` is the sum of theirs outside of trials.
+    """One ClusterQueue. Only ``Cluster`` writes it, except that ``ClusterEvents`` replaces ``object`` by a version with
+    an equal spec. ``holders`` are those of ``Cluster.holders`` with this ``cluster_queue``. The usage of ``node`` is
+    the sum of theirs outside of trials.
     """
 
     __slots__ = ("flavor_resources", "group_of", "groups", "holders", "name", "node", "object", "policies", "version")

@@ -39,11 +39,17 @@ class BorrowLevel(NamedTuple):
 class QuotaNode:
     """A ClusterQueue or a Cohort. Compared by identity: a node serves as its own key, a root as the key of its tree.
 
-    ``height`` is 0 for a leaf. ``broken`` marks the root of a tree whose Cohorts name each other in a circle; no node
-    is above it. A node and its parent name each other: ``parent`` is set exactly while ``parent.cohorts`` or
-    ``parent.queues`` has the node. Where a node has a cell its ancestors have one for the same flavor-resource.
-    ``_lendable``, ``_declared`` and ``_measured`` are caches, each valid for the root's ``generation`` that is stored
-    beside it.
+    ``QuotaTree`` alone writes it, but for the caches; every other module reads. Invariants between its methods:
+
+    - ``cohorts`` and ``queues`` are the members, by name: a node is in one of them of its ``parent``, or has no parent.
+    - ``height`` is 0 for a ClusterQueue and for a Cohort without members, else one more than that of the highest
+      member.
+    - ``broken`` marks the root of a tree whose Cohorts name each other in a circle; no node is above it.
+    - ``cells`` has every flavor-resource that ``spec`` has quota for or that is charged here or below: where a node has
+      a cell its ancestors have one, and the cells name each other as the nodes do. A cell is never removed.
+    - ``generation`` of a root is that of the forest when this tree changed last; it never returns to an old value.
+    - ``_lendable``, ``_declared`` and ``_measured`` are caches, each valid for the root's ``generation`` that is stored
+      beside it.
     """
 
     __slots__ = (

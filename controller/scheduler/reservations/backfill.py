@@ -108,7 +108,7 @@ class Backfill:
         self._ends = ExpectedEnds()
         for holder in cluster.holders.values():
             self._ends.added(holder)
-        cluster.observers.append(self._ends)
+        cluster.observe(self._ends)
         self._reservations: dict[ClusterQueueName, BackfillReservation] = {}
         self._queue_of: dict[WorkloadKey, ClusterQueueName] = {}
         self._by_tree: dict[int, list[ClusterQueueName]] = {}

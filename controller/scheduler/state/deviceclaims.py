@@ -67,7 +67,7 @@ class DeviceClaims:
         self._charges: dict[WorkloadKey, _Charges] = {}
         self._unsettled: set[ClaimKey] = set()
         self._recount_all = False
-        cluster.observers.append(self)
+        cluster.observe(self)
 
     # -- which workloads name what -----------------------------------------------------------------------------------
 

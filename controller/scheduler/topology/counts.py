@@ -27,11 +27,12 @@ Ranked = tuple[int, Path, int]
 
 class Counts:
     """The counts of one shape on one tree, as lists indexed by domain number. Others read them after ``sync`` and never
-    write.
+    write, except that ``_BalancedTrial`` writes pruned numbers into a ``copy`` of its own.
 
     After ``sync`` the numbers of a leaf are those of its free and used amounts, and those of any other domain are sums
-    over its children. Without a leader ``pods_with`` is ``pods`` itself, and ``slices_with`` is ``slices``. The kept
-    orders of a level and of a domain's children are sorted by the same numbers.
+    over its children: of ``pods``, of ``slices``, and of ``pods_with`` and ``slices_with``, which fit beside the leader
+    where ``leaders`` is 1. Without a leader ``pods_with`` is ``pods`` itself, and ``slices_with`` is ``slices``. The
+    kept orders of a level and of a domain's children are sorted by the same numbers.
     """
 
     __slots__ = (

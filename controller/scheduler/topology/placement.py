@@ -265,8 +265,8 @@ class Topologies:
 
     def _fitting_nodes(self, request: PlacementRequest, *, on_empty: bool) -> Sequence[FittingNode]:
         """Nodes on which pods fit; all where a topology ends above the nodes, or the running pods have places."""
-        finder = self._finders.get(request.flavor) if request.previous is None else None
-        known = finder.fitting_nodes(request, empty=on_empty) if finder is not None else None
+        finder = self._finders.get(request.flavor)
+        known = finder.fitting_nodes(request, empty=on_empty) if finder and request.previous is None else None
         if known is not None:
             return known
         return [(facts, request.count) for facts in self._nodes.facts.values() if not facts.excluded]

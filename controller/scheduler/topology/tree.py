@@ -51,7 +51,8 @@ class Tree:
     A domain keeps its number for ever, and its parent has a lower level. ``free`` of a leaf is the sum over its
     ``nodes``; ``used`` and ``assumed`` are the objects that the two UsageSums change in place, so the tree never
     replaces them. Every change of a leaf is noted in ``journal`` (of ``assumed`` in ``assumed_journal``): ``Counts``
-    depend on nothing else. Only ``Topologies`` calls the methods that change a tree.
+    depend on nothing else. Only ``Topologies`` calls the methods that change a tree, and sets ``devices``, ``claims``
+    and ``packs`` once, before the first node.
     """
 
     def __init__(

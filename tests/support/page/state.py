@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from controller.cluster.process.view import Forecasts
-from controller.insight.forecast.changes import changes
+from controller.insight.forecast.changes.changes import changes
 from controller.insight.forecast.forecast import Forecast, Forecaster
 from controller.insight.forecast.parts import finished
 from controller.insight.forecast.shown import Foretold

@@ -13,8 +13,9 @@ from controller.objects.queues import ClusterQueue, LocalQueue
 
 
 class Known(msgspec.Struct):
-    """``by_kind``: names. ``local_queues``: by namespace and name the ClusterQueue that each leads to. ``covered``: the
-    resources of each ClusterQueue.
+    """``by_kind``: names; the CLI's ``unknown_classes`` adds those of priority classes that it has looked up.
+    ``local_queues``: by namespace and name the ClusterQueue that each leads to. ``covered``: the resources of each
+    ClusterQueue.
     """
 
     by_kind: dict[str, set[str]] = {}

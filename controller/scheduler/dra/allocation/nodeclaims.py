@@ -39,7 +39,11 @@ class Holdings(NamedTuple):
 
 
 class NodeClaims:
-    """The plan of one node. Only ``put`` changes ``grants``."""
+    """The plan of one node. Only ``put`` changes ``grants``. ``ClaimSupply`` alone writes the other fields.
+
+    ``states`` follow from ``grants``, ``holdings``, ``seen`` and the pods on the node, ``holdings`` from claims, pods
+    and slices: ``put`` drops what follows from the grants, ``forget`` all of it.
+    """
 
     __slots__ = ("grants", "holdings", "name", "seen", "states")
 
@@ -47,11 +51,14 @@ class NodeClaims:
         self.name = name
         self.grants: tuple[ClaimGrant, ...] = ()
         self.seen: set[GrantOwner] = set()
-        """Pod sets that have or had a grant on this node: a pod of one without a grant is stopping."""
+        """Pod sets that have or had a grant on this node: a pod of one without a grant is stopping.
+        ``ClaimSupply`` adds the owner of each new grant, and drops those without a grant and a pod.
+        """
         self.holdings: Holdings | None = None
-        """What claims hold on the node; recomputed when missing."""
+        """What claims hold on the node; ``ClaimSupply`` recomputes it where it is missing."""
         self.states: dict[bool, State] = {}
-        """Everything given away, by whether the cluster is taken as empty; recomputed when missing."""
+        """Everything given away, by whether the cluster is taken as empty; ``ClaimSupply`` recomputes what is missing.
+        """
 
     def put(self, grants: tuple[ClaimGrant, ...]) -> None:
         self.grants = grants

@@ -119,8 +119,12 @@ class TopologyConstraint:
 
 @dataclass(slots=True)
 class Task:
-    """A pod. Only its session changes ``phase``, ``node`` and ``groups``. A task has a node in every phase but PENDING,
-    GATED, SUCCEEDED and FAILED, and ``groups`` where it shares GPUs there.
+    """A pod. A task has a node in every phase but PENDING, GATED, SUCCEEDED and FAILED, and ``groups`` where it shares
+    GPUs there. ``gangmodel`` gives a task of a running job its ``phase`` and ``node`` before a session begins; from
+    then on ``GangSession`` alone writes ``phase``, ``node`` and ``groups``, together, and undoes them together.
+
+    ``gang`` and ``pod_set`` are the names of the gang and pod set whose ``tasks`` have it: ``gangmodel`` renames them
+    where a job above a minimum joins the gang of its minimum, and never once a session has begun.
     """
 
     name: TaskName
@@ -144,6 +148,14 @@ def is_pending(task: Task) -> bool:
 
 @dataclass(slots=True)
 class PodSet:
+    """Tasks of a gang that start together, at least ``minimum`` of them. ``gangmodel`` writes one while it builds the
+    model; ``Planner`` adds the ``constraint`` of a consolidation. Sessions only read it.
+
+    ``name`` is its key in ``Gang.pod_sets``. ``tasks`` and ``minimum`` of a running job are its placed pods and their
+    number. ``whole`` changes together with ``name``, when the pod set joins a gang as a subgroup that it can do
+    without.
+    """
+
     name: str
     minimum: int
     tasks: list[Task] = field(default_factory=list)
@@ -168,7 +180,9 @@ class PodSet:
 
 @dataclass(slots=True)
 class Group:
-    """A node of the tree: it has groups below it, or pod sets."""
+    """A node of the tree: it has ``groups`` below it, or ``pod_sets``. ``gangmodel`` adds to the root of a gang what
+    joins it above its minimum; sessions only read it.
+    """
 
     name: str = ""
     groups: list["Group"] = field(default_factory=list)
@@ -183,8 +197,8 @@ class Group:
 
 @dataclass(slots=True)
 class Gang:
-    """A gang. ``created`` in seconds orders gangs of one priority; ``stale_s`` is how long the gang has run below its
-    minimum.
+    """A gang. ``created`` in seconds orders gangs of one priority; ``Planner`` puts the order in its place in which a
+    consolidation takes victims. ``stale_s`` is how long the gang has run below its minimum.
     """
 
     name: GangName
@@ -195,8 +209,11 @@ class Gang:
     root: Group
     stale_s: float = 0.0
     movable: bool = True
-    """Whether a consolidation may move the gang."""
+    """Whether a consolidation may move the gang. ``gangmodel`` and ``GangTurn`` clear it where one of its jobs may not
+    be moved, or has not run for long enough; a session never does.
+    """
     pod_sets: dict[str, PodSet] = field(init=False)
+    """All pod sets below ``root``, by name. ``gangmodel`` adds each that it hangs below ``root`` later."""
 
     def __post_init__(self) -> None:
         self.pod_sets = {pod_set.name: pod_set for pod_set in self.root.all_pod_sets()}

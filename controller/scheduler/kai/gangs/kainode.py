@@ -67,6 +67,8 @@ class FreeCapacity:
 class KaiNode:
     """One node. ``whole_gpus_only``: its GPUs are cut into MIG instances, or may be, and are not shared. ``held`` has
     each task at most once for each kind of hold; a task that moves is RELEASING here and PIPELINED elsewhere.
+    ``allocatable`` is what the tree may use of the node: ``_give_back`` adds what its own running tasks have, before a
+    session begins, and replaces it whole, since the mapping it came with belongs to the placement.
     """
 
     name: NodeName

@@ -61,6 +61,7 @@ OTHERS = {
     "restype",
     "runClient",
     "setInitContainer",
+    "sortedcontainers",
     "torch.distributed",
     "unhealthyNodes",
     "updateModeForTASRequests",

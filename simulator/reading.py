@@ -23,8 +23,6 @@ class InputError(ValueError):
 class ValueSource:
     """The source of values: a name for messages, and the line of each path where the source is a file."""
 
-    __slots__ = ("lines", "name")
-
     def __init__(self, name: str, lines: dict[KeyPath, int] | None = None) -> None:
         self.name = name
         self.lines = lines or {}
@@ -39,8 +37,6 @@ class ValueSource:
 
 class Reader:
     """One value on its way from a source into a struct."""
-
-    __slots__ = ("path", "source", "value")
 
     def __init__(self, value: Any, source: ValueSource, path: KeyPath = ()) -> None:
         self.value = value

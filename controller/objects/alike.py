@@ -1,5 +1,8 @@
 """Interning of equal values, for thousands of objects with the same content. Callers must not change a value from
 here.
+
+A dict of three items takes 184 bytes, a set 216; to find the shared one takes 0.4 us, 0.3 us more than to make one. In
+a fleet of 120,000 workloads the dicts of those with quota alone took 20 MiB before they were shared (docs/benchmarks).
 """
 
 from collections.abc import Iterable, Mapping

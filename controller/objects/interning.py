@@ -4,6 +4,8 @@ A watch decodes a new text each time, even if all hundred thousand objects have 
 that is not shared yet is replaced by the interned equal one (``sys.intern``: it is freed with the last object that has
 it). Times are of whole seconds, and so are shared too, as are dicts that many objects have; one dict stands for all
 empty ones. The dicts of an object must not be changed.
+
+A Workload that waits takes 0.9 KiB in the watch, 1.7 without this, for 0.3 us of CPU (decision 094).
 """
 
 from collections.abc import Callable, Mapping
@@ -73,21 +75,27 @@ def _amounts(given: dict[str, Quantity]) -> dict[str, Quantity]:
 
 @lru_cache(_REMEMBERED)
 def _quantities(items: tuple[tuple[str, int, Format], ...]) -> dict[str, Quantity]:
+    """The dict of these amounts, shared. One of three amounts takes 376 bytes, and most nodes of a model have equal
+    ones.
+    """
     return {name: Quantity(nanos, format_) for name, nanos, format_ in items}
 
 
 @lru_cache(_REMEMBERED)
 def _time(told: datetime | None) -> datetime | None:
+    """The one object for this time, which takes 48 bytes: a Workload has about five."""
     return told
 
 
 @lru_cache(1024)
 def _number(told: int) -> int:
+    """The one object for this number, which takes 28 bytes: a fleet of 10,000 nodes names the memory of 80,000 GPUs."""
     return told
 
 
 @lru_cache(1024)
 def _all(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The one tuple of these texts: finalizers are alike on all objects of a kind. One takes 48 bytes and its text."""
     return tuple(map(intern, texts))
 
 

@@ -25,7 +25,11 @@ ZERO_TIME_S = -62135596800.0
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """The base of every API type: immutable, camel case on the wire, zero values left out when written."""
+    """The base of every API type: immutable, camel case on the wire, zero values left out when written.
+
+    ``gc=False``, since JSON has no cycles: an object takes 16 bytes less, and a collection of Python's garbage does not
+    walk it; beside 100,000 such objects it takes 6 ms in place of 55 (decision 094).
+    """
 
 
 def written(zero: Callable[[], T]) -> T:
@@ -134,7 +138,9 @@ def epoch_s(time: datetime | None) -> float:
 
 @lru_cache(16_384)
 def _timestamp(time: datetime) -> float:
-    """The time in seconds since 1970, cached: times are of whole seconds, and many objects have the same."""
+    """The time in seconds since 1970, cached: times are of whole seconds, and many objects have the same. A float takes
+    24 bytes, and a known one is found in 0.1 us in place of 0.3.
+    """
     return time.timestamp()
 
 

@@ -3,7 +3,7 @@ a hundred projects have a hundred pod templates, and every node of a model has t
 
 Parts are found by their JSON text, so that a known part costs neither memory nor decoding. They are immutable as all
 structs are, and their dicts must not be changed: objects are shared between the watches, the ledger and the engine
-anyway.
+anyway. 12,000 Workloads with their specs take 35 MiB, 62 without this, and half the CPU (decision 090).
 """
 
 from collections.abc import Callable, Mapping

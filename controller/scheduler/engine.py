@@ -1,8 +1,10 @@
 """The engine: takes events, returns decisions. The live controller, ``tessera simulate`` and conformance all use it.
 
-Objects may come in any order and any number of times: one whose queue, flavor or cohort is not known yet is stored. A
-decision counts from the moment it is made; ``failed`` takes one back whose write was refused. Time is an argument,
-nothing is random: the same events bring the same decisions.
+It decides which workloads start, wait and are evicted: in a ``Cycle`` by Kueue's rules, in ``treeturns`` by those of
+other systems. Objects may come in any order and any number of times: one whose queue, flavor or cohort is not known yet
+is stored. A decision counts from the moment it is made; ``failed`` takes one back whose write was refused. The same
+events bring the same decisions: time is an argument, nothing is random. Sums are kept, and ``validate`` recomputes
+them: one decision without places takes 35 to 280 us, however many workloads run or wait (docs/benchmarks.md).
 """
 
 import heapq
@@ -120,12 +122,10 @@ class Engine:
             state.queue_history,
             state.measured_usage,
         )
-        limits = self.state.config.extensions.consolidation
+        limits, history = self.state.config.extensions.consolidation, state.preemption.history
         self._packing: PackTurn | None = None
         if limits is not None and limits.every_queue:
-            self._packing = PackTurn(
-                state.cluster, state.assigner, state.reservations, state.moves, state.preemption.history, limits
-            )
+            self._packing = PackTurn(state.cluster, state.assigner, state.reservations, state.moves, history, limits)
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[Try] = set()
         self._tried_at = -1

@@ -1,4 +1,10 @@
-"""Turns decided entries into decisions, and applies them to the engine's own state from that moment on."""
+"""Turns decided entries into decisions, and applies them to the engine's own state from that moment on.
+
+As in Kueue's scheduler, an admitted workload is assumed: its quota is charged before its status is written. Victims are
+reported before the workloads that wait for them, and every other workload is requeued with the reason for which it
+lost. Invariant: an entry leads to at most one decision about its own workload, and ``Engine.failed`` takes back what a
+decision did whose write was refused. A decision costs what its own workload and its victims hold; it looks at no other.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 

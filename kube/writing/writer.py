@@ -77,7 +77,7 @@ class _Nobody:
         pass
 
 
-@dataclass(slots=True)
+@dataclass
 class _Pending:
     write: Write[Any]
     future: asyncio.Future[Any]
@@ -87,7 +87,7 @@ class _Pending:
     """The time at which an attempt was last cut off: it may have been carried out."""
 
 
-@dataclass(slots=True)
+@dataclass
 class _Lane:
     """The writes of one object. While it is ``active``, a worker has it, or it is queued for one, or a pause of it
     runs.

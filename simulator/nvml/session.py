@@ -108,8 +108,6 @@ class Session:
 class Device:
     """A device during one call: the GPU, or a part of it that the handle named. The state is one snapshot."""
 
-    __slots__ = ("_meter", "ci", "gi", "handle", "session", "spec", "state", "t")
-
     def __init__(self, session: Session, handle: Handle) -> None:
         """Raises GPU_IS_LOST for a lost or removed GPU and for a handle of an older epoch."""
         if handle.gpu >= len(session.hardware.gpus):

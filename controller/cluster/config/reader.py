@@ -11,8 +11,6 @@ from yamlfile import Place
 class _Spec:
     """One level of the table: a key, or the levels below it. ``item``: each of a list; ``value``: each of a map."""
 
-    __slots__ = ("children", "item", "key", "value")
-
     def __init__(self) -> None:
         self.key: Key | None = None
         self.children: dict[str, _Spec] = {}

@@ -272,7 +272,7 @@ _POD_SETS: Final = "podSets"
 
 class PackedSpec(msgspec.Struct, frozen=True, gc=False):
     """The JSON of a Workload's spec: its pod sets, packed, and its other fields. Specs with an equal part share one
-    object for it.
+    object for it. 12,000 of them take 35 MiB with their watch, 62 before they were packed (decision 090).
     """
 
     pod_sets: bytes

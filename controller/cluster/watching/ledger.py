@@ -22,6 +22,8 @@ class Kept(msgspec.Struct, gc=False, eq=False):
     ``workload`` lacks, so that its status may be put: ``Ledger`` alone writes the two, together. ``writing`` is whether
     a write of this controller is under way, and no other may be begun: ``WorkloadWrites`` alone sets it, and clears it
     once the write has ended, well or not.
+
+    ``gc=False`` saves 16 bytes of each and the collector's walk: there are 120,000 in a large fleet.
     """
 
     workload: Workload

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import Enum
-from functools import lru_cache
 from typing import Final
 
 from cryptography import x509
@@ -239,7 +238,6 @@ def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey, b
     )
 
 
-@lru_cache(maxsize=32)
 def _certificate(pem: bytes) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(pem)

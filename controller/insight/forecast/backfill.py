@@ -25,8 +25,6 @@ class Queue:
     tried first; None for an empty queue.
     """
 
-    __slots__ = ("head", "node", "shapes", "strict")
-
     def __init__(self, line: Line) -> None:
         self.node, self.strict = line.node, line.strict
         self.shapes: dict[int, deque[tuple[int, Waiting]]] = {}

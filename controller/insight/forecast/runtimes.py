@@ -124,8 +124,6 @@ class Experience:
     ``own``: the number of finished workloads of the queue itself.
     """
 
-    __slots__ = ("_spread", "lasted", "own", "ratios")
-
     def __init__(self, ratios: Sequence[float] = (), lasted: Sequence[float] = (), own: int = 0) -> None:
         self.ratios = tuple(ratios)
         self.lasted = tuple(lasted)

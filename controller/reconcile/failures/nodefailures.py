@@ -73,7 +73,7 @@ class _Repelled(Enum):
 
 class PodOnHost(Struct, frozen=True, gc=False):
     """A pod on a host. ``placed``: its host was chosen by a topology assignment. ``pod_set`` is empty if it names
-    none.
+    none. ``gc=False`` saves 16 bytes of each and the collector's walk: there are 50,000 in a large fleet.
     """
 
     workload: WorkloadKey

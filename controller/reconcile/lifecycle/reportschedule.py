@@ -28,7 +28,9 @@ class _Waiting(NamedTuple):
 
 
 _waiting = lru_cache(16_384)(_Waiting)
-"""A cache of ``_Waiting``: one object for all workloads with the same reasons since the same second."""
+"""A cache of ``_Waiting``: one object for all workloads with the same reasons since the same second. Entries of their
+own took 14 MiB of 100,000 workloads that wait (docs/benchmarks).
+"""
 
 
 class ReportSchedule:

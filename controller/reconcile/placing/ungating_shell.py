@@ -67,7 +67,8 @@ class _Assigned:
     """The place of a pod: it counts as ungated there, and its patch is sent again at ``again_s``.
 
     An answer can be lost, and the watch can lag behind: a patch that was refused may have been stored long ago.
-    ``moves``: the pod gets no place, but is marked as above the minimum, or taken back into it.
+    ``moves``: the pod gets no place, but is marked as above the minimum, or taken back into it. Slots save 40 bytes of
+    each: there is one for each pod that has a place, 50,000 in a large fleet.
     """
 
     selector: dict[str, str] = field(default_factory=dict)

@@ -3,6 +3,9 @@
 Shapes are tried in the order of their last tries, whatever happened to the cluster since. A shape that begins to wait
 is put beside those that were tried last, so that no number of newcomers keeps another from its try. Among equals higher
 priority goes first, then earlier time.
+
+Invariant: a shape that waits was tried no longer ago than any shape that was tried again since (``validate``). A turn
+costs one look at each workload in line, and a sort of their shapes.
 """
 
 from collections.abc import Callable, Iterable, Sequence

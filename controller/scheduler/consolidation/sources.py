@@ -1,4 +1,8 @@
-"""The order in which running gangs are looked at as victims: node by node, by the cost of freeing enough there."""
+"""The order in which running gangs are looked at as victims: node by node, by the cost of freeing enough there.
+
+The rule is our own: the least lost work (``lost_gpu_seconds``) for the largest task of the gang that waits. The order
+is a permutation of the gangs given. It costs a sort of the gangs of each node, and one of all gangs.
+"""
 
 import math
 from collections.abc import Iterator, Mapping

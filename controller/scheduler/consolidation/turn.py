@@ -1,4 +1,10 @@
-"""When ClusterQueues' workloads are moved: once cycles find nothing more, and only for workloads that lack places."""
+"""When ClusterQueues' workloads are moved: once cycles find nothing more, and only for workloads that lack places.
+
+The rule is our own (``tessera.consolidation``): at most so many moves an hour, none of a workload that has not run for
+its minimum, that the eviction history bars, or that was moved for the same one before. A turn decides on one workload
+at most, and on nothing while any cycle has something to try. It tries 8 shapes, and none for a second after a turn
+without a plan.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final

@@ -1,6 +1,7 @@
 """Why a workload was decided on as it was, kept as numbers: the sentence is made when it is read.
 
-A record only refers to objects that the decision had at hand, so making one costs an allocation.
+A record only refers to objects that the decision had at hand, so making one costs an allocation. One is kept for each
+workload that waits: ``gc=False`` saves 16 bytes of each and the collector's walk over 100,000.
 ``controller.scheduler.decisions.sentences`` puts it into words.
 """
 

@@ -3,6 +3,9 @@
 ``assign`` goes pod set by pod set and resource group by resource group; what one pod set takes counts against the next.
 It changes nothing. Everything that does not depend on usage is compiled once (``plan``); the choice among the flavors
 of one group is in ``scan``, the places of pods on nodes in ``topologystep``. Sources: KEP-79, KEP-582, KEP-2724.
+
+It costs a few comparisons for each flavor-resource that is tried. Beyond that it asks the preemption oracle about a
+flavor-resource that does not fit, and placement about pods that need places.
 """
 
 from collections.abc import Iterable, Mapping
@@ -178,23 +181,6 @@ class _Run:
     """One call of ``assign``, pod set by pod set. ``_usage`` is the sum over those entries of ``_chosen`` that have
     choices.
     """
-
-    __slots__ = (
-        "_allowed",
-        "_assigner",
-        "_chosen",
-        "_counts",
-        "_cycle",
-        "_hopeless",
-        "_incoming",
-        "_plan",
-        "_reason",
-        "_refused",
-        "_rules",
-        "_usage",
-        "overtaken",
-        "tried",
-    )
 
     def __init__(
         self,

@@ -49,8 +49,6 @@ class PreemptionOracle(Protocol):
 class FungibilityRules:
     """The policies of one queue that decide among its flavors."""
 
-    __slots__ = ("borrow_before_preempt", "fungible", "preempt_while_borrowing", "stop_at_borrow", "stop_at_preempt")
-
     def __init__(self, policies: Policies, config: EngineConfig) -> None:
         self.fungible = config.gates.on("FlavorFungibility")
         self.borrow_before_preempt = policies.preference != "PreemptionOverBorrowing"
@@ -90,8 +88,6 @@ class GroupRequest:
     that only the increase is requested. ``pinned``: the only flavor to look at, by resource. ``hopeless``: amounts for
     which the oracle found no victims; pod sets of one workload share it, and only ``simulated`` writes it.
     """
-
-    __slots__ = ("amounts", "assumed", "held", "hopeless", "incoming", "kept", "pinned", "start")
 
     def __init__(
         self,
@@ -159,8 +155,6 @@ _UNFIT: Final[_Stand] = (Mode.NO_FIT, 0)
 
 
 class _Best:
-    __slots__ = ("attempt", "option", "rank", "stands")
-
     def __init__(self) -> None:
         self.rank: FlavorRank = (Mode.NO_FIT, 0, 0)
         self.option: FlavorOption | None = None

@@ -1,8 +1,12 @@
-"""One scheduling cycle: it takes heads and returns decisions.
+"""One scheduling cycle: it takes heads and decides which of them start, which wait, and which victims are evicted.
 
 Every head is nominated on the state before the cycle. Then heads are decided on one after another, each on what those
 before it left: what an earlier head takes, or waits to get from its victims, is charged for the rest of the cycle and
 undone at its end. What was admitted stays charged, or is charged for good by the caller: ``Entry.charged`` says which.
+
+Source: Kueue's scheduler (schedule); the order of heads is that of KEP-79, with fair sharing that of KEP-1714. A cycle
+costs a nomination for each head and one check of quota, and of places where there are any, for each decision. It
+depends on the heads and their victims, not on how many workloads run or wait.
 """
 
 from collections.abc import Iterable, Iterator

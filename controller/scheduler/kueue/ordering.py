@@ -87,8 +87,6 @@ class _Bracket:
     ClusterQueue with a single entry has no bracket: its entry is compared at the cohort above.
     """
 
-    __slots__ = ("node", "sent", "stamp", "up")
-
     def __init__(self, node: QuotaNode, up: "_Bracket | None") -> None:
         self.node = node
         self.up = up

@@ -98,8 +98,6 @@ class UnknownGateError(ValueError):
 class FeatureGates:
     """An immutable set of gates: ``overrides`` on top of the defaults."""
 
-    __slots__ = ("_values",)
-
     def __init__(self, overrides: Mapping[str, bool] | None = None) -> None:
         given = overrides or {}
         unknown = sorted(given.keys() - DEFAULTS.keys())

@@ -30,8 +30,6 @@ class LimitRangeNoFit(msgspec.Struct, frozen=True):
 class LimitSummary:
     """The combined limits of all LimitRanges of one namespace, by item type."""
 
-    __slots__ = ("_items",)
-
     def __init__(self, ranges: Iterable[LimitRange] = ()) -> None:
         self._items: dict[str, LimitRangeItem] = {}
         for limit_range in ranges:

@@ -194,8 +194,6 @@ class RequestRules:
     transformation of a GPU resource replaces its honest units.
     """
 
-    __slots__ = ("_excluded", "_transformations", "_units")
-
     def __init__(
         self,
         *,

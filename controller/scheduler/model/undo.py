@@ -16,8 +16,6 @@ Mark = NewType("Mark", int)
 class Trial:
     """``with log.trial() as trial:`` undoes on leaving whatever was done inside, unless ``trial.keep()`` was called."""
 
-    __slots__ = ("_kept", "_log", "_mark")
-
     def __init__(self, log: "UndoLog") -> None:
         self._log = log
         self._kept = False
@@ -41,8 +39,6 @@ class UndoLog:
     """The log of reversing calls. Marks nest and are closed innermost first, each by one ``rollback`` or one
     ``keep``.
     """
-
-    __slots__ = ("_entries", "_marks", "recording")
 
     def __init__(self) -> None:
         self._entries: list[tuple[Callable[..., object], tuple[Any, ...]]] = []

@@ -19,8 +19,6 @@ class Chunks(Generic[T]):
     sum of their lengths.
     """
 
-    __slots__ = ("_chunks", "_lasts", "_size")
-
     def __init__(self) -> None:
         self._chunks: list[list[T]] = []
         self._lasts: list[T] = []

@@ -4,6 +4,9 @@ Source: KEP-83, KEP-79 (hierarchical cohorts), KEP-1337 (borrowWithinCohort). Ca
 other ClusterQueues that the preemptor has a hierarchical advantage over (its request fits into the quota of a subtree
 that they are not in), those of the remaining ones, and those of its own ClusterQueue. Already evicted candidates of all
 three come first.
+
+Usage only falls while victims are released, so a ClusterQueue within its quota stays within it; the cluster is left as
+it was found. A search costs a check of quota and places for each victim, and one more to charge it back.
 """
 
 import heapq

@@ -8,6 +8,9 @@ it keeps the smaller share of the two.
 taken back like that of its ClusterQueue, and kept, whatever else the cohort borrows. Queues that refused are asked
 again once victims on the preemptor's side have lowered its share. Of cohorts with equal shares the one with the lower
 victim gives way.
+
+Shares are computed anew only above a victim (``Shares``), and the cluster is left as it was found. A search costs a
+share of each child of the cohorts on its way, and a check of quota and places for each victim.
 """
 
 from collections.abc import Iterator, Mapping

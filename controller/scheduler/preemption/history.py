@@ -13,6 +13,8 @@ Every run settles: without outside changes an ordered pair of workloads is used 
 most n * (n - 1) / 2 times (of two opposite pairs at most one is ever used), whatever weights, priorities and limits
 are. Comparing shares cannot promise that: with zero weights, shares of different cohorts, or whole workloads of
 different sizes, each of two sides can find that the other has the larger share.
+
+The rules are our own: Kueue has none. A question costs one step for each past eviction on a chain to the preemptor.
 """
 
 from collections.abc import Iterable

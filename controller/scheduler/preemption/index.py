@@ -68,8 +68,6 @@ class Rank:
     them that are protected. No list of ``_kinds`` or ``_starts`` is empty.
     """
 
-    __slots__ = ("_by_queue_time", "_kinds", "_sorts", "_starts", "_unsorted", "order", "total")
-
     def __init__(self, order: tuple[bool, int], sorts: Callable[[Holder], tuple[HolderKind, RankEntry]]) -> None:
         self.order = order
         """The sort key of ranks: (not evicted, priority)."""

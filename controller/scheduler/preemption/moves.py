@@ -2,6 +2,9 @@
 
 A move is an eviction for which another place was found in the same decision. It is a restart: it is not known when a
 job wrote its last checkpoint, so all its work since it was admitted counts as lost.
+
+The rules are our own (``tessera.consolidation``): so many moves an hour, and none twice for the same workload. A
+question costs a pass over the moves of the last hour.
 """
 
 from collections.abc import Iterable

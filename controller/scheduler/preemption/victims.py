@@ -3,6 +3,8 @@
 A preemptor's usage is charged while its victims still hold theirs, so every later fit check subtracts all victims
 again. No workload is evicted for two: as in Kueue's scheduler, an entry whose targets overlap with those chosen before
 is skipped.
+
+To subtract them costs one release for each victim of the cycle; whether one is among them costs one look.
 """
 
 from collections.abc import Iterable, Iterator

@@ -26,20 +26,6 @@ class ClusterQueueOrder:
     whose ``sticky`` is set; it may be in flight.
     """
 
-    __slots__ = (
-        "_backing_off",
-        "_by_shape",
-        "_lanes",
-        "_parked",
-        "_parked_shapes",
-        "_preemptor_first",
-        "_sticky",
-        "_strict",
-        "_usage",
-        "epoch",
-        "name",
-    )
-
     def __init__(
         self,
         name: ClusterQueueName,

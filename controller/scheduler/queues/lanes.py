@@ -21,7 +21,7 @@ class _Shape:
     """All queued workloads of one shape, the first on top.
 
     An item of ``items`` is valid while it is its workload's ``entry``; ``live`` is the number of valid items. Only the
-    lane writes here.
+    lane writes here. ``__slots__`` save 40 bytes of each: where no two workloads are alike there are as many.
     """
 
     __slots__ = ("items", "live", "name", "parked", "shown")
@@ -53,8 +53,6 @@ class Lane:
     Invariants: ``_shapes`` holds the shapes with a live item, and no other. ``_parked`` holds those of them whose
     ``parked`` is set. Every other shape is in ``_order`` with the item that is ``shown``, which equals its top.
     """
-
-    __slots__ = ("_by_prefix", "_order", "_parked", "_sequence", "_shapes")
 
     def __init__(self) -> None:
         self._shapes: dict[str, _Shape] = {}

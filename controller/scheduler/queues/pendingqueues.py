@@ -2,6 +2,10 @@
 
 A workload names its LocalQueue. Which ClusterQueue that leads to, and whether either exists and is open, may change at
 any time and in any order. A workload that leads to no ClusterQueue is kept, and queued once it leads to one.
+
+Source: Kueue's queue manager, and KEP-10080: workloads of one shape are parked and woken together. A workload that
+could be admitted is never left parked: whatever frees or changes something in a tree wakes the tree. To wake a tree
+costs a step for each of its ClusterQueues and parked shapes, however many workloads wait; to put one, a step of a heap.
 """
 
 import heapq

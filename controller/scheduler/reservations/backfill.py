@@ -8,6 +8,10 @@ passes: it could reclaim that quota anyway. A head whose start cannot be known r
 
 Lifka, "The ANL/IBM SP scheduling system" (1995), and Mu'alem and Feitelson (2001) describe the method on one pool; here
 the pool is a quota tree with flavors, and the test is the engine's own assignment inside a trial.
+
+Invariant: no workload that passes delays the start that the head's reservation says, as far as run times are known. A
+reservation costs a sort of the expected ends of its tree and an assignment for each doubling and halving of their
+number; a workload that would pass costs one trial of quota.
 """
 
 import math

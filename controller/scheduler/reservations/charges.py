@@ -1,4 +1,8 @@
-"""The reservations as a scheduling cycle sees them: charged for its length, each lifted for its own preemptor."""
+"""The reservations as a scheduling cycle sees them: charged for its length, each lifted for its own preemptor.
+
+The rule is our own (``tessera.reserveForPreemptor``), in trials alone: no sum that users see contains a reservation
+(decision 016). Each costs one charge of its quota and places in each cycle, and each entry with one lifts its own once.
+"""
 
 from collections.abc import Iterable, Iterator
 

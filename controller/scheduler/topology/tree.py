@@ -30,8 +30,6 @@ class Journal:
     its end must recount everything.
     """
 
-    __slots__ = ("epoch", "leaves", "limit")
-
     def __init__(self) -> None:
         self.leaves: list[int] = []
         self.epoch = 0

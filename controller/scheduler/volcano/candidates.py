@@ -61,8 +61,6 @@ class Candidates:
 class _Last:
     """A sort key in reverse: it is smaller the larger ``key`` is."""
 
-    __slots__ = ("key",)
-
     def __init__(self, key: Key) -> None:
         self.key = key
 

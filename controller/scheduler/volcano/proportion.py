@@ -19,7 +19,7 @@ from controller.scheduler.kai.proportion.queues import Amounts, QueueShare
 from controller.scheduler.model.resources import ResourceName
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class VolcanoQueueRequest:
     """What one queue requests of one resource. ``limit`` bounds it; the guarantee belongs to the queue whatever it
     requests.

@@ -9,6 +9,10 @@ earlier time. All charges are made in one trial. Nothing is reserved between ses
 there is then. Jobs that others were evicted for go before all turns: without that, if a victim is larger than what was
 needed, its own Queue would come first in the order, and the victim would be started there again, and evicted again, for
 ever.
+
+Source: the actions of these names of Volcano's scheduler, and its plugins proportion and capacity. A session looks at
+every waiting job of the tree; jobs of one Queue that would be decided alike are tried once, and one search for victims
+looks at 512 candidates at most.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -48,8 +52,6 @@ class Occasion(NamedTuple):
 
 class Job:
     """A job on its way through the session."""
-
-    __slots__ = ("entry", "leaf", "need", "preemptible")
 
     def __init__(self, entry: Entry, leaf: QueueName, need: Amounts, *, preemptible: bool) -> None:
         self.entry = entry

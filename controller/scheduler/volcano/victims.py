@@ -39,7 +39,7 @@ class VictimSolution(NamedTuple):
     moved: tuple[Holder, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
     """The search for victims of one job of Queue ``leaf``. ``within``: victims are of its own Queue, else of others."""
 

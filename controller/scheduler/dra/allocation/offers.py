@@ -42,8 +42,6 @@ class Offer:
     ``devices`` have the same indexes.
     """
 
-    __slots__ = ("devices", "drivers", "incomplete", "layout", "pools", "signatures")
-
     def __init__(
         self, pools: tuple[PoolKey, ...], drivers: tuple[str, ...], devices: tuple[Device, ...], layout: Layout
     ) -> None:

@@ -80,8 +80,6 @@ class PodClaimsRequest:
     ``ClaimRequests`` makes one object for each content, so asks are compared by identity.
     """
 
-    __slots__ = ("constrained", "each", "identifiers", "shared")
-
     def __init__(self, each: tuple[ClaimRequest, ...], shared: tuple[SharedClaim, ...] = ()) -> None:
         self.each = each
         self.shared = shared

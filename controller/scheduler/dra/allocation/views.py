@@ -79,8 +79,6 @@ class MatchedClaim(NamedTuple):
 class View:
     """An ask applied to an offer. ``sets`` caches answers by what is given away."""
 
-    __slots__ = ("consumes", "each", "failing", "limits", "sets", "values")
-
     def __init__(self, ask: PodClaimsRequest, offer: Offer) -> None:
         self.limits = offer.layout.limits
         self.consumes: tuple[Consumed, ...] = offer.layout.consumes

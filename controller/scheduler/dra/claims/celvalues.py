@@ -29,8 +29,6 @@ class CelError(ValueError):
 class Semver:
     """A version by semver 2.0.0: a pre-release is less than its release."""
 
-    __slots__ = ("_key",)
-
     def __init__(self, text: str) -> None:
         found = _SEMVER.fullmatch(text) if len(text) <= _LONGEST else None
         if found is None:

@@ -17,7 +17,7 @@ from controller.scheduler.kai.gangs.session import GangSession
 Domain = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeSet:
     """Nodes to place on. ``rank``: lower ranks are preferred to higher ones; a node not in it has rank 0."""
 

@@ -46,7 +46,7 @@ ACTIVE = frozenset({Phase.ALLOCATED, Phase.RUNNING})
 USED = ACTIVE | {Phase.PIPELINED}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TaskRequest:
     """The request of a task; tasks with equal requests share one object, and nodes remember whether it fits.
 
@@ -106,7 +106,7 @@ def mig_slices(name: str) -> int:
     return int(slices) if is_mig and slices.isdecimal() else 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TopologyConstraint:
     """The topology request of a group or pod set. ``levels`` are the node labels of the topology, outermost first;
     ``required`` and ``preferred`` are one of them, or empty.
@@ -124,7 +124,8 @@ class Task:
     then on ``GangSession`` alone writes ``phase``, ``node`` and ``groups``, together, and undoes them together.
 
     ``gang`` and ``pod_set`` are the names of the gang and pod set whose ``tasks`` have it: ``gangmodel`` renames them
-    where a job above a minimum joins the gang of its minimum, and never once a session has begun.
+    where a job above a minimum joins the gang of its minimum, and never once a session has begun. Slots save 48 bytes
+    of each task, 2.3 MiB of 50,000.
     """
 
     name: TaskName
@@ -146,7 +147,7 @@ def is_pending(task: Task) -> bool:
     return task.phase is Phase.PENDING
 
 
-@dataclass(slots=True)
+@dataclass
 class PodSet:
     """Tasks of a gang that start together, at least ``minimum`` of them. ``gangmodel`` writes one while it builds the
     model; ``Planner`` adds the ``constraint`` of a consolidation. Sessions only read it.
@@ -178,7 +179,7 @@ class PodSet:
         return sorted(filter(wanted, self.tasks), key=_task_key)
 
 
-@dataclass(slots=True)
+@dataclass
 class Group:
     """A node of the tree: it has ``groups`` below it, or ``pod_sets``. ``gangmodel`` adds to the root of a gang what
     joins it above its minimum; sessions only read it.
@@ -195,7 +196,7 @@ class Group:
         yield from self.pod_sets
 
 
-@dataclass(slots=True)
+@dataclass
 class Gang:
     """A gang. ``created`` in seconds orders gangs of one priority; ``Planner`` puts the order in its place in which a
     consolidation takes victims. ``stale_s`` is how long the gang has run below its minimum.

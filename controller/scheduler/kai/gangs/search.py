@@ -6,6 +6,10 @@ each time victims are added step by step, a surplus task or the rest of a gang, 
 gangs, and what was added is tried node by node. The first solution that the action allows is taken. Unlike KAI's
 solver, an action may leave candidates out of the sets (``GangSearch.rounds``): one that may never be taken would spoil
 every set that contains it.
+
+Where no solution is found the session is as it was before. A gang of n tasks is solved for up to n times, and each time
+a trial costs the placing of its tasks and of the victims that move; ``CycleLimits`` bounds how many gangs a
+consolidation moves.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +21,7 @@ from controller.scheduler.kai.gangs.placing import place_gang
 from controller.scheduler.kai.gangs.session import GangSession
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Step:
     """Tasks of one gang that leave together."""
 
@@ -40,7 +44,7 @@ def all_in() -> Choice:
     return any_step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GangSearch:
     """One search. ``victims`` returns the gangs that may leave; ``allows`` judges a trial in which the gang found
     places and its victims are evicted.
@@ -223,7 +227,7 @@ class _Candidates:
         return self._sets[node]
 
 
-@dataclass(slots=True)
+@dataclass
 class _Set:
     choice: Choice
     steps: list[Step] = field(default_factory=list)

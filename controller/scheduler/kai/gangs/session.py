@@ -40,7 +40,7 @@ def all_movable(_gang: Gang) -> Callable[[Gang], bool]:
     return lambda moved: moved.movable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GangSolution:
     """What an action decided: ``victims`` lose their places for ``tasks`` of ``gang``."""
 
@@ -58,7 +58,7 @@ class SessionDriftError(AssertionError):
     """Two fields of a session contradict each other; the message says which."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CycleLimits:
     """What a cycle may do. ``spread_gpus`` and ``spread_cpu``: tasks are spread over nodes, else packed;
     ``spread_shared``: tasks are spread over shared GPUs; ``fills_shared``: nodes where it fits on a shared GPU come

@@ -11,7 +11,7 @@ from controller.scheduler.kai.proportion.queues import Amounts
 from controller.scheduler.model.resources import ResourceName
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GangQueue:
     """A queue of the tree. ``created`` in seconds. An unlimited quota or limit is ``math.inf``; ``usage`` is past usage
     as a fraction of the total.

@@ -24,7 +24,7 @@ QueueName = NewType("QueueName", str)
 """metadata.name of a queue that shares in proportion."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KaiQueueRequest:
     """What one queue may have of the resource, and what it requests. ``usage`` is its past use as a fraction of the
     capacity, between 0 and 1. ``created`` is in seconds; together with ``uid`` it orders queues where nothing else
@@ -46,7 +46,7 @@ class KaiQueueRequest:
         return min(self.limit, self.request)
 
 
-@dataclass(slots=True)
+@dataclass
 class Division:
     """A division in progress. ``shares`` has every queue; ``rest`` is what no queue got, never below 0."""
 

@@ -20,7 +20,7 @@ _WITHOUT_SHARE: Final = 1000.0
 _ROUNDING: Final = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueueShare:
     """One queue. ``parent`` is empty at the top. ``non_preemptible`` is the part of ``allocated`` that cannot be a
     victim.

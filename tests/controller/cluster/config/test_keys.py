@@ -241,7 +241,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 def plain(value: Any) -> Any:
     """The configuration as comparable data: gates and rules have no equality of their own."""
     if isinstance(value, FeatureGates | RequestRules):
-        return [plain(getattr(value, slot)) for slot in type(value).__slots__]
+        return [plain(each) for each in vars(value).values()]
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__ if name != "without_effect"}
     if isinstance(value, dict):

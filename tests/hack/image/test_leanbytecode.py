@@ -10,7 +10,7 @@ import pytest
 
 from hack.image.leanbytecode import LOADED, without_docstrings
 
-PROGRAM = Path(__file__).parents[3] / "hack" / "leanbytecode.py"
+PROGRAM = Path(__file__).parents[3] / "hack" / "image" / "leanbytecode.py"
 SOURCE = '''"""A module."""
 
 class Empty:

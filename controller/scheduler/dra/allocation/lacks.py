@@ -9,7 +9,7 @@ from typing import NamedTuple
 from controller.scheduler.dra.allocation.asks import ClaimsAsk
 from controller.scheduler.dra.allocation.rooms import ClaimRooms
 from controller.scheduler.dra.allocation.views import State, View
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 
 class Lack(NamedTuple):

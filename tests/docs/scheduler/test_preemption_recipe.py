@@ -65,7 +65,7 @@ def outcomes(folder: Path, *modules: Path, only: Sequence[str] = ()) -> dict[str
 
 def written(folder: Path) -> Path:
     test = folder / "test_fewest_gpus.py"
-    assert f"tests/controller/scheduler/preemption/{test.name}" in PAGE.read_text()
+    assert f"`{test.name}`" in PAGE.read_text()
     test.write_text(block("python"))
     return test
 

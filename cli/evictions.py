@@ -10,9 +10,9 @@ import click
 from rich.text import Text
 
 from cli.printing.console import asking, console
-from cli.printing.escapes import one_line
+from cli.printing.output import one_line
 from cli.printing.table import folded
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _NAMED: Final = 20
 

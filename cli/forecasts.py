@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cli.printing.console import Json
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 
 def parts(forecast: Json | None) -> Iterator[RenderableType]:

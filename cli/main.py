@@ -64,7 +64,7 @@ class Commands(NearestGroup):
         try:
             return super().invoke(ctx)
         except click.ClickException as failed:
-            from cli.printing.escapes import visible
+            from cli.printing.output import visible
 
             vars(failed)["message"] = visible(failed.message)  # the message may cite an object's text
             raise

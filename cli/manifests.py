@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from cli.printing.console import aside
-from cli.printing.escapes import one_line
+from cli.printing.output import one_line
 from cli.words import given as say
 from controller.insight.simulation.documents import Document, InputError, judged_values, read, unknown
 from controller.insight.simulation.inputs.quotawords import refused_quotas

@@ -15,8 +15,8 @@ from cli import forecasts
 from cli.access.cluster import Controller, UnreachableError, Where, awaited, run
 from cli.access.kubeapi import kube_options, opened, space_option
 from cli.access.spaces import namespace_told
-from cli.durations import Duration
 from cli.manifests import WrongInputError, in_order, read_documents, warn
+from cli.options import Duration
 from cli.printing.console import Json, aside, patience
 from cli.printing.console import show as print_parts
 from cli.printing.output import output_option, printed

@@ -11,7 +11,7 @@ from cli.printing.console import Json
 from cli.printing.output import output_option, printed
 from controller.cluster.watching.kinds import GPU_NODES
 from inventory import __version__
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.errors import ConfigError, KubeError
 
 

@@ -28,7 +28,7 @@ from controller.cluster.config.load import parse
 from controller.cluster.process.flags import Flags
 from controller.cluster.process.process import Process
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
 from kube.testing import FakeApiServer, eventually

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from cli.kubeconfigs import default_kubeconfigs
 from cli.naming.suggestions import contexts
+from cli.options import default_kubeconfigs
 from cli.printing.console import Json, patience
 from cli.words import given, servers
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION

@@ -12,7 +12,7 @@ from cli.explain.layouts import Remedy, how
 from cli.printing.console import Json, ago, titled
 from cli.printing.table import less, prose
 from cli.workload.story import time_of
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _HOLDERS = 10
 

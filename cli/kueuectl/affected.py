@@ -12,8 +12,8 @@ from typing import Final
 from cli.access.cluster import SERVICE, Where, told
 from cli.access.kubeapi import opened
 from cli.evictions import confirm
-from cli.kubeconfigs import default_kubeconfigs
 from cli.kubectlwords import KubectlWords
+from cli.options import default_kubeconfigs
 from cli.printing.console import Json
 from cli.workload.holding import described_now, holding, workloads_of
 from cli.workload.rows import state_of

@@ -9,8 +9,7 @@ from cli.access.kubeapi import dry_run_option, kube_options, named_workload, nam
 from cli.evictions import asks, confirm, yes_option
 from cli.kueuectl.kinds import Kinds, handed_over
 from cli.naming.suggestions import names, workloads
-from cli.printing.escapes import one_line
-from cli.printing.output import output_option, printed
+from cli.printing.output import one_line, output_option, printed
 from cli.queue.policy import DRAIN, HOLD, set_policy
 from cli.words import given, queues
 from cli.workload.command import change, switched

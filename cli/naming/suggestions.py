@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from cli.kubeconfigs import default_kubeconfigs
+from cli.options import default_kubeconfigs
 
 if TYPE_CHECKING:
     from kube.config import ClusterConfig

@@ -14,7 +14,7 @@ from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, physical_id
 from inventory.layout.offers import device_modes, weakest
 from inventory.links import Link
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 STATE_STYLES = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
 HISTORY_LINES = 20

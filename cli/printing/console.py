@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from cli.printing.escapes import one_line, visible
+from cli.printing.output import one_line, visible
 from cli.printing.table import Column, Table, folded
 
 Json = dict[str, Any]

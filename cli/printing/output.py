@@ -5,9 +5,10 @@
     list_option     -o text|wide|name|json|yaml    commands that list objects
 
 ``wide`` is text with more columns, and leaves none out however narrow the terminal is; ``name`` is KIND.GROUP/NAME, one
-a line, as kubectl takes it.
+a line, as kubectl takes it. Text of objects may come from anybody: characters that a terminal would obey are escaped.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ FORMATS: Final = ("text", "json", "yaml")
 TABLE_FORMATS: Final = ("text", "wide", "json", "yaml")
 LIST_FORMATS: Final = ("text", "wide", "name", "json", "yaml")
 FOR_PEOPLE: Final = ("text", "wide")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 output_option = click.option(
     "-o", "--output", type=click.Choice(FORMATS), default="text", help="For people, or for programs."
@@ -59,3 +61,13 @@ def print_names(resource: Resource, names: Iterable[str]) -> None:
     prefix = ".".join(filter(None, (resource.kind.lower(), resource.group)))
     for name in names:
         click.echo(f"{prefix}/{name.rpartition('/')[2]}")
+
+
+def visible(text: str) -> str:
+    """The text with every control character but line ends and tabs as its escape: ``\\x1b`` for ESC."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def one_line(text: str) -> str:
+    """The visible text, with line ends and tabs as their escapes too: an object's text stays in its line."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")

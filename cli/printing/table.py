@@ -13,7 +13,7 @@ from msgspec import Struct
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from cli.printing.escapes import visible
+from cli.printing.output import visible
 
 GAP: Final = 2
 """The number of spaces between two columns."""

@@ -19,7 +19,7 @@ from controller.insight.simulation.manifests import is_job
 from controller.insight.simulation.run import Progress, simulate
 from controller.insight.simulation.timeline import SimulationResult
 from controller.scheduler.decisions.reasons import PendingReason
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from yamlfile.parsers import Unfit, go_duration
 
 EXIT_PENDING = 3

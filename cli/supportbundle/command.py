@@ -18,7 +18,7 @@ from cli.printing.console import aside
 from cli.printing.output import output_option, printed
 from cli.supportbundle.collect import Bundle, Collector
 from cli.words import given as say
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 FOLDER = "tessera-support"
 _OWN_ALONE = 0o600

@@ -12,7 +12,7 @@ from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError, GpuNode, decode, read_gpu_node
 from controller.objects.queues import ResourceFlavor
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError
 from kube.resources import PODS

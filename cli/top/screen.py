@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from cli.printing.console import titled
-from cli.printing.escapes import visible
+from cli.printing.output import visible
 from cli.printing.table import Table, folded, less, prose
 from cli.top.fleet import Fleet, GpuRow, QueueRow, Totals, totals
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 BY: Final = ("auto", "gpu", "node")
 _HEALTH: Final = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}

@@ -10,7 +10,7 @@ from controller.cluster.watching.kinds import WORKLOADS
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import find_condition
 from controller.objects.workload import Workload
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError
 

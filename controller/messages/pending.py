@@ -1,7 +1,6 @@
 """Sentences on why a workload holds no quota: the condition QuotaReserved=False, its Event, ``tessera explain``."""
 
-from inventory.words.catalog import Kind, Place, because, said
-from inventory.words.plural import plural
+from inventory.words.catalog import Kind, Place, because, plural, said
 
 _refusal = said(Place.PENDING, Kind.REFUSAL)
 _waiting = said(Place.PENDING, Kind.WAITING)

@@ -10,9 +10,8 @@ from typing import Final
 from hack.chaos import schedule as schedules
 from hack.chaos.campaign import CALM_S, Campaign, Result
 from hack.chaos.faults.kinds import KINDS, KindName
-from hack.chaos.minimise import minimise
 from hack.chaos.plants import PLANTS
-from hack.chaos.schedule import Schedule
+from hack.chaos.schedule import Schedule, minimise
 from hack.chaos.world import World
 from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.programs import binaries

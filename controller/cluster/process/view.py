@@ -14,8 +14,7 @@ from controller.cluster.process.submissions import Submissions
 from controller.cluster.process.term import Running
 from controller.cluster.process.webhook import release
 from controller.cluster.watching.feeds import Feeds
-from controller.cluster.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, TOPOLOGIES, WORKLOADS
-from controller.cluster.watching.seennamespaces import SeenNamespaces
+from controller.cluster.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, TOPOLOGIES, WORKLOADS, SeenNamespaces
 from controller.cluster.webhooks.keeper import OwnCertificates, SecretName
 from controller.cluster.webhooks.service import service_names
 from controller.core import Core

@@ -30,7 +30,7 @@ from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.reservations.runtimes import runtime_s
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 
 class Effort(msgspec.Struct, frozen=True):

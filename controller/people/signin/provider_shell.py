@@ -27,10 +27,9 @@ from controller.people.signin.provider import (
 from controller.people.signin.tokenclaims import check, user
 from controller.people.visibility.identity import User
 from controller.people.visibility.limits import Recent
-from kube.bounded import read_most
 from kube.client import describe
 from kube.clock import Clock
-from kube.prometheus import FileError, authorities_in
+from kube.prometheus import FileError, authorities_in, read_most
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from controller.scheduler.decisions.records import DecisionRecord, FlavorNoFit, 
 from controller.scheduler.flavors.assignment import FlavorAttempt, Mode, QuotaNoFit
 from controller.scheduler.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
 from controller.scheduler.quota.queueusage import quantity_of
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _SHOWN = 8
 _HOLDERS_SHOWN = 3

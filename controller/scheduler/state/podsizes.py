@@ -14,7 +14,7 @@ from controller.scheduler.decisions.sentences import asked_for, listed, shown
 from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName
 from controller.scheduler.quota.queuestate import QueueState
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _Amounts = Mapping[ResourceName, Amount]
 

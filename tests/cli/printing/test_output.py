@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from cli.printing.console import console, show, titled
-from cli.printing.escapes import visible
-from cli.printing.output import print_names, printed, printed_json
+from cli.printing.output import print_names, printed, printed_json, visible
 from controller.cluster.watching.kinds import WORKLOADS
 from kube.resources import PODS
 

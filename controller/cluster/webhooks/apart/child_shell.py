@@ -42,7 +42,7 @@ from controller.cluster.webhooks.apart.messages import (
 from controller.cluster.webhooks.tls import CertificateError, Served
 from kube import brokenpeers
 from kube.allocator import give_back, hold_little, read_little
-from kube.listening.files import raise_file_limit
+from kube.listening.sockets import raise_file_limit
 from kube.loglines import LogfmtFormatter
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from controller.insight.simulation.documents import Document
 from controller.jobs.framework.marks import min_replicas
 from controller.jobs.framework.names import QUEUE_NAME
 from controller.jobs.framework.raw import JobError, Json, annotations, integer, labels, mapping
-from controller.jobs.serving.deployment import Deployment
+from controller.jobs.serving.apps import Deployment
 from inventory.api.names import ABOVE_MIN_REPLICAS, ARRIVAL, RUNTIME
 
 KIND: Final = ("apps/v1", "Deployment")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
 from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.dra.allocation.views import State, View
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 
 class ClaimNoFit(NamedTuple):

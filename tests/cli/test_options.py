@@ -9,8 +9,8 @@ from typing import Any
 import click.testing
 import pytest
 
-from cli.kubeconfigs import default_kubeconfigs
 from cli.main import tessera
+from cli.options import default_kubeconfigs
 from tests.support.cli.shell import Shell
 
 

@@ -1,6 +1,7 @@
-"""``apps/v1`` StatefulSet: one Workload, all replicas or none.
+"""``apps/v1`` Deployment and StatefulSet: each pod of a Deployment is queued by itself, with a Workload of its own; a
+StatefulSet has one Workload, all replicas or none.
 
-Facts (the StatefulSet controller):
+Facts of StatefulSets (their controller):
 - Pods are made one after the other, each once the one before is Ready, unless ``podManagementPolicy`` says Parallel: so
   a set is admitted by its declared number of pods, and ungates them as they come.
 - A pod has the name of its number, so a replacement comes when the pod before has gone.
@@ -10,13 +11,24 @@ Facts (the StatefulSet controller):
 from types import MappingProxyType
 
 from controller.jobs.framework.marks import controller_of
-from controller.jobs.framework.podview import FAST_ADMISSION, POD_INDEX_LABEL, SERVING
+from controller.jobs.framework.podview import FAST_ADMISSION, MANAGED, POD_INDEX_LABEL, SERVING
 from controller.jobs.framework.raw import Json, integer, text
-from controller.jobs.serving.kind import ServingGroup, ServingKind, Stamp, own_annotations, pod_set
+from controller.jobs.serving.kind import MARKS, ServingGroup, ServingKind, Stamp, StampedKind, own_annotations, pod_set
 
 _TEMPLATE = ("spec", "template")
 _INDEX_LABEL = "apps.kubernetes.io/pod-index"
 _MAIN = "main"
+
+
+class Deployment(StampedKind):
+    """Deployments, see ``kind.StampedKind``. Their pods are watched as queued pods from their creation on."""
+
+    framework = "deployment"
+    group = "apps"
+    version = "v1"
+    kind = "Deployment"
+    plural = "deployments"
+    stamps = (Stamp(path=("spec", "template"), labels=MappingProxyType({MANAGED: "true"}), copied=MARKS),)
 
 
 class StatefulSet(ServingKind):

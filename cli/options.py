@@ -1,6 +1,8 @@
-"""Durations as values of options."""
+"""Values of options that several commands have: durations, and the kubeconfig files where none is named."""
 
+import os
 import re
+from pathlib import Path
 from typing import Final
 
 import click
@@ -23,3 +25,11 @@ class Duration(click.ParamType[float]):
         if not _DURATION.fullmatch(text):
             self.fail(say.bad_window(text), param, ctx)
         return float(sum(int(number) * _UNITS_S[unit] for number, unit in re.findall(r"(\d+)([wdhms])", text)))
+
+
+def default_kubeconfigs() -> tuple[Path, ...]:
+    """The files of $KUBECONFIG that exist, as kubectl passes over the others, or all where none does; without the
+    variable ~/.kube/config.
+    """
+    named = tuple(Path(path) for path in dict.fromkeys(os.environ.get("KUBECONFIG", "").split(os.pathsep)) if path)
+    return tuple(path for path in named if path.exists()) or named or (Path.home() / ".kube" / "config",)

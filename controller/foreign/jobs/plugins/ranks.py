@@ -1,13 +1,25 @@
-"""``hcclrank``: the rank of a pod in Huawei's collective communication, as an annotation."""
+"""``env`` and ``hcclrank``: which pod of its task a pod is, as variables of its containers, and its rank in Huawei's
+collective communication, as an annotation.
+"""
 
 from collections.abc import Mapping
 from typing import Final
 
 from controller.foreign.jobs.plugins.flags import Parsed, Value
-from controller.foreign.jobs.plugins.plugin import JobView, PluginDefaults, PodView, containers
+from controller.foreign.jobs.plugins.plugin import JobView, PluginDefaults, PodView, containers, set_variables, variable
 from controller.jobs.framework.raw import Json
 
+_NAMES = ("VK_TASK_INDEX", "VC_TASK_INDEX")
+"""The variables with the pod's index. The first is the older one."""
 _RANK: Final = "hccl/rankIndex"
+
+
+class Env(PluginDefaults):
+    name = "env"
+
+    def write(self, pod: Json, made: PodView, _job: JobView, _given: Parsed) -> None:
+        for container in containers(pod):
+            set_variables(container, *(variable(name, made.index) for name in _NAMES))
 
 
 class Hcclrank(PluginDefaults):

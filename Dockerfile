@@ -22,7 +22,7 @@ COPY docs/runbooks /build/src/controller/people/page/runbooks
 COPY history /build/src/history
 COPY cli /build/src/cli
 COPY kubeletapi /build/src/kubeletapi
-COPY hack/leanbytecode.py /build/leanbytecode.py
+COPY hack/image/leanbytecode.py /build/leanbytecode.py
 # The project is pure Python: its rooms are the packages, and its commands are two lines each. No build backend is fetched.
 RUN cp -r /build/src/. "$(/opt/tessera/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
  && for command in tessera-agent:agent tessera-controller:controller tessera:cli; do \

@@ -25,9 +25,9 @@ from agent.config.names import ConfigName
 from agent.config.settings import Settings
 from agent.daemon import Agent, Restart
 from agent.dra.answer import file_prefix
-from agent.keeping.files import identity, remove_half_written
 from agent.kubelet.devicefiles import required_channel_problem
 from agent.mig.journal import FOLDER
+from agent.persistence.files import identity, remove_half_written
 from agent.process import heap
 from agent.process.log import configure
 from agent.process.tasks import SteadyClock, until_poll

@@ -25,9 +25,6 @@ from agent.hardware.resets import ResetDetector
 from agent.hardware.worker import XidEvent
 from agent.health.events import BootChanged, Event, Tick, XidSeen
 from agent.health.states import HealthState
-from agent.keeping import statefiles
-from agent.keeping.files import identity
-from agent.keeping.statefiles import Checkpoint, Known, LayoutState, StateFiles
 from agent.kubelet.devicefiles import nvml_library
 from agent.kubelet.holders import Holder
 from agent.kubelet.linkscores import LinkScores
@@ -39,6 +36,9 @@ from agent.mps.clients import client_of
 from agent.mps.node import MpsNode
 from agent.mps.specs import DaemonSpec
 from agent.nodestate import NodeState
+from agent.persistence import statefiles
+from agent.persistence.files import identity
+from agent.persistence.statefiles import Checkpoint, Known, LayoutState, StateFiles
 from agent.process.spread import spread_of
 from agent.process.tasks import Alarm
 from agent.report import Answers, GpuFaults, NodeReport, device_reports, held_devices

@@ -5,7 +5,7 @@ import sys
 
 from agent.process import heap
 from kube.allocator import hold_little, read_little
-from kube.listening.files import raise_file_limit
+from kube.listening.sockets import raise_file_limit
 
 
 def main() -> None:

@@ -9,10 +9,10 @@ from typing import Final
 import click
 from rich.text import Text
 
-from cli.console import asking, console
-from cli.escapes import one_line
-from cli.table import folded
-from inventory.words.plural import plural
+from cli.printing.console import asking, console
+from cli.printing.output import one_line
+from cli.printing.table import folded
+from inventory.words.catalog import plural
 
 _NAMED: Final = 20
 

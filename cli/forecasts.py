@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from cli.console import Json
-from inventory.words.plural import plural
+from cli.printing.console import Json
+from inventory.words.catalog import plural
 
 
 def parts(forecast: Json | None) -> Iterator[RenderableType]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from cli.nearest import NearestGroup
+from cli.naming.nearest import NearestGroup
 from inventory import __version__
 
 COMMANDS: Final = {
@@ -64,7 +64,7 @@ class Commands(NearestGroup):
         try:
             return super().invoke(ctx)
         except click.ClickException as failed:
-            from cli.escapes import visible
+            from cli.printing.output import visible
 
             vars(failed)["message"] = visible(failed.message)  # the message may cite an object's text
             raise

@@ -9,8 +9,8 @@ from typing import IO, Any, Final
 import click
 import msgspec
 
-from cli.console import aside
-from cli.escapes import one_line
+from cli.printing.console import aside
+from cli.printing.output import one_line
 from cli.words import given as say
 from controller.insight.simulation.documents import Document, InputError, judged_values, read, unknown
 from controller.insight.simulation.inputs.quotawords import refused_quotas

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from cli.local import Number, Whole, state_dir_option
-from cli.nearest import NearestGroup
-from cli.output import FORMATS, output_option, printed
+from cli.access.local import Number, Whole, state_dir_option
+from cli.naming.nearest import NearestGroup
+from cli.printing.output import FORMATS, output_option, printed
 
 Order = Callable[..., None]
 

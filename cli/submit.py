@@ -12,15 +12,15 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cli import forecasts
-from cli.cluster import Controller, UnreachableError, Where, awaited, run
-from cli.console import Json, aside, patience
-from cli.console import show as print_parts
-from cli.durations import Duration
-from cli.kubeapi import kube_options, opened, space_option
+from cli.access.cluster import Controller, UnreachableError, Where, awaited, run
+from cli.access.kubeapi import kube_options, opened, space_option
+from cli.access.spaces import namespace_told
 from cli.manifests import WrongInputError, in_order, read_documents, warn
-from cli.output import output_option, printed
+from cli.options import Duration
+from cli.printing.console import Json, aside, patience
+from cli.printing.console import show as print_parts
+from cli.printing.output import output_option, printed
 from cli.refusals import refused
-from cli.spaces import namespace_told
 from cli.targets import Target, mistaken_labels, target, unknown_classes, unknown_queues
 from cli.words import given as say
 from controller.cluster.watching.kinds import WORKLOADS

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import click
 
-from cli.cluster import told
-from cli.console import aside
-from cli.meant import listed
-from cli.spaces import no_namespace
+from cli.access.cluster import told
+from cli.access.spaces import no_namespace
+from cli.naming.meant import listed
+from cli.printing.console import aside
 from controller.cluster.watching.kinds import LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES
 from controller.insight.simulation.documents import Document
 from controller.insight.simulation.fields import POD_SPEC, typed

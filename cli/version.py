@@ -5,13 +5,13 @@ from collections import Counter
 
 import click
 
-from cli.cluster import Controller, UnreachableError, Where, cluster_options, told
-from cli.console import Json
-from cli.kubeapi import opened
-from cli.output import output_option, printed
+from cli.access.cluster import Controller, UnreachableError, Where, cluster_options, told
+from cli.access.kubeapi import opened
+from cli.printing.console import Json
+from cli.printing.output import output_option, printed
 from controller.cluster.watching.kinds import GPU_NODES
 from inventory import __version__
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.errors import ConfigError, KubeError
 
 

@@ -26,7 +26,7 @@ from kube.client import Client
 from kube.clock import SystemClock
 from kube.errors import ConfigError as ClusterConfigError
 from kube.errors import KubeError
-from kube.listening.files import raise_file_limit
+from kube.listening.sockets import raise_file_limit
 from kube.loglines import LogfmtFormatter
 from yamlfile import ConfigError
 

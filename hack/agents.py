@@ -16,7 +16,7 @@ import msgspec
 import psutil
 
 from agent.report import NodeReport
-from cli.local import fetch
+from cli.access.local import fetch
 from hack.cluster.nodes.network import choose_ports
 from hack.show import script
 

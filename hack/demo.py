@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hack import agentimage
 from hack.cluster import prerequisites, waiting
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
+from hack.image import agentimage
 from hack.show import ROOT, Stopwatch, command, on_terminal, patience, say, script, step
 
 NAME = "demo"
@@ -76,7 +76,7 @@ def _cluster(cluster: Cluster) -> Cluster:
     image = cluster.paths.home.with_name(f"{NAME}-image.tar")
     image.parent.mkdir(parents=True, exist_ok=True)
     python, script_ = os.path.relpath(sys.executable, ROOT), "hack/cluster/cluster"
-    making = [python, "-m", "hack.agentimage", str(image)]
+    making = [python, "-m", "hack.image.agentimage", str(image)]
     command([*making, "&"])
     command([script_, "up", "--name", NAME, *(f"--apiserver-arg={each}" for each in SPEC.apiserver_args)])
     with patience("starting Kubernetes and making the image"):

@@ -19,7 +19,7 @@ from typing import Final
 import pytest
 
 from hack.exploreplugin import FOUND, UNTIL
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from yamlfile.parsers import Unfit, go_duration
 
 LONGEST_SHRINK_S: Final = 400.0

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from deviceplugin.testing import Grant, StandInKubelet
 from hack.show import ROOT, Stopwatch, command, run, say, script, step
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 FLEET = ROOT / "examples/fleets/dgx1.yaml"
 CONFIG = """

@@ -28,7 +28,7 @@ from controller.cluster.config.load import parse
 from controller.cluster.process.flags import Flags
 from controller.cluster.process.process import Process
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, GPU_NODES, JOBS
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
 from kube.testing import FakeApiServer, eventually
@@ -133,7 +133,7 @@ async def recorded(path: Path, minutes: float, seed: int) -> None:
 
             began_s, wall_s = clock.monotonic(), time.time()
             for agent in stage.agents:
-                gpus = [{"uuid": each} for each in agent.machine.gpus]
+                gpus = [{"uuid": each} for each in agent.node.gpus]
                 sink(json.dumps({"t": 0, "source": "hardware", "node": agent.name, "gpus": gpus}).encode() + b"\n")
             kubelets = Kubelets(stage, lambda line: sink(json.dumps(line).encode() + b"\n"), began_s)
             going = asyncio.create_task(_going_on(stage, kubelets, Load(server, seed), clock, wall_s))

@@ -15,12 +15,12 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
-from kube.bounded import read_most
 from kube.client import describe
 
 if TYPE_CHECKING:  # loaded with the first query
     import aiohttp
 
+_CHUNK: Final = 1 << 16
 _OK: Final = 200
 _NOT_LET_IN: Final = (401, 403)
 _MOST_BYTES: Final = 64 * 1024 * 1024
@@ -217,3 +217,13 @@ class Prometheus:
 
     def _another(self, expected: str) -> PrometheusError:
         return PrometheusError(f"{self.url}: found another answer, expected {expected}")
+
+
+async def read_most(stream: "aiohttp.StreamReader", most_bytes: int) -> bytes | None:
+    """The whole of the stream; None for more than ``most_bytes``, which is not read to its end."""
+    found = bytearray()
+    async for chunk in stream.iter_chunked(_CHUNK):
+        found += chunk
+        if len(found) > most_bytes:
+            return None
+    return bytes(found)

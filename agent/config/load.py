@@ -14,7 +14,7 @@ from agent.config.sections import SPECIAL
 from agent.config.settings import ConfigFallback, DriverSettings, LabelSettings, MigSettings, MpsSettings, Settings
 from agent.config.table import OPTIONS, Option
 from agent.health.settings import HealthSettings
-from agent.keeping.files import write_atomically
+from agent.persistence.files import write_atomically
 from deviceplugin.strategy import AllocationSpec
 from failpoints.names import Failpoint
 from inventory.devices import NodeName

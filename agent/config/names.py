@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from agent.config.settings import ConfigFallback, FallbackStrategy
-from agent.keeping.files import write_atomically
+from agent.persistence.files import write_atomically
 from failpoints import points
 from failpoints.names import Failpoint
 from yamlfile import ConfigError, UnreadableError

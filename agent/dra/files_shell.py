@@ -14,10 +14,10 @@ from agent.config.settings import Settings
 from agent.dra.answer import claim_of, claim_spec, earlier_file_name, file_name, file_prefix
 from agent.dra.claim import ClaimError
 from agent.dra.ledger import GivenDevice, Ledger, Prepared
-from agent.keeping.files import write_atomically
-from agent.keeping.statefiles import read_state
 from agent.kubelet.devicefiles import DeviceFiles
 from agent.kubelet.driverfiles import NoDriverError
+from agent.persistence.files import write_atomically
+from agent.persistence.statefiles import read_state
 from agent.words import claims as words
 from deviceplugin.cdi import Spec
 from deviceplugin.strategy import NodeAccess

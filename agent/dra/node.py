@@ -82,7 +82,7 @@ class DraNode:
             node_state, settings, access.files, bring, mps, self._changed, self.planned, self.statuses.seen
         )
         self._ledger, self._cuts = self._preparer.ledger, self._preparer.cuts
-        self._hands, self._offering = self._preparer.hands, self._preparer.offering
+        self._claim_holders, self._offering = self._preparer.claim_holders, self._preparer.offering
         self._server: DraServer | None = None
         self._wake = asyncio.Event()
         self._forgotten = Forgotten(self._ledger, self._in_use, self._give_up)
@@ -122,13 +122,13 @@ class DraNode:
 
     @property
     def claimed(self) -> Claimed:
-        return self._hands.claimed(self._node_state.node.gpus, self._offering.units())
+        return self._claim_holders.claimed(self._node_state.node.gpus, self._offering.units())
 
     def holders(self) -> dict[DeviceId, Holder]:
-        return self._hands.holders()
+        return self._claim_holders.holders()
 
     def uses(self) -> dict[DeviceId, ClaimUse]:
-        return self._hands.uses()
+        return self._claim_holders.uses()
 
     def daemons(self) -> tuple[DaemonSpec, ...]:
         """The MPS daemons that claims ask for."""
@@ -160,7 +160,7 @@ class DraNode:
         return self._cuts.wish(gpu)
 
     def holding(self, answer: "podresources.ListPodResourcesResponse") -> Iterator[tuple[str, str]]:
-        return self._hands.holding(answer, self._offering.units())
+        return self._claim_holders.holding(answer, self._offering.units())
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
         """Publish slices, and give the preparer the API server, until cancelled."""

@@ -17,12 +17,12 @@ from msgspec import structs
 
 from agent.config.settings import Settings
 from agent.dra.claim import RESOURCE_CLAIMS, Claim, ClaimError, DeviceStatus, Ref, Taken, taken
+from agent.dra.claimholders import ClaimHolders
 from agent.dra.configs import clients_of
 from agent.dra.cutting import Bring, Cuts
 from agent.dra.daemons import ENDED_WITHIN_S, READY_WITHIN_S, devices_of
 from agent.dra.files_shell import ClaimFiles
 from agent.dra.forgotten import CALL_TIMEOUT_S
-from agent.dra.hands import Hands
 from agent.dra.ledger import Ledger, Prepared
 from agent.dra.publishing.offering import Offering
 from agent.kubelet.devicefiles import DeviceFiles
@@ -81,7 +81,7 @@ class Preparer:
         self.ledger = Ledger(self._files.load())
         self.cuts = Cuts(node_state, self.ledger, bring)
         self.offering = Offering(node_state, self.ledger.gpus)
-        self.hands = Hands(self._driver, self.ledger, self.cuts)
+        self.claim_holders = ClaimHolders(self._driver, self.ledger, self.cuts)
         self._mps = mps
         self._changed = changed
         self._offered = offered
@@ -177,7 +177,7 @@ class Preparer:
             started = self.ledger.begin(
                 part, self.offering.by_name(), self._node_state.node.name, dict(self.offering.refused())
             )
-            self.hands.taken(started.namespace, started.name)
+            self.claim_holders.taken(started.namespace, started.name)
             # The devices are held from here on: no layout may give them to the device plugin while instances and files
             # are made.
             self._changed()
@@ -234,7 +234,7 @@ class Preparer:
                     await self._write(claim)
 
     async def _unprepare(self, ref: Ref) -> None:
-        self.hands.returned(ref.namespace, ref.name)
+        self.claim_holders.returned(ref.namespace, ref.name)
         await asyncio.shield(asyncio.ensure_future(self.give_back(ref.uid)))
 
     async def give_back(self, uid: str) -> None:

@@ -19,8 +19,7 @@ from agent.hardware.hearing import Hearing
 from agent.hardware.probe import Probe, look, works
 from agent.hardware.query import CallTimedOut, DriverUnavailable, GpuLost, NvmlError, ask, must, text
 from agent.hardware.resets import Renewals
-from agent.hardware.slots import Slot
-from agent.hardware.worker import GpuWorker, XidEvent, address
+from agent.hardware.worker import GpuWorker, Slot, XidEvent, address
 from inventory.devices import Gpu, GpuUuid, NodeInventory, NodeName
 
 log = logging.getLogger(__name__)

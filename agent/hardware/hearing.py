@@ -20,8 +20,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from functools import partial
 
 from agent.hardware.query import CallTimedOut, NvmlError
-from agent.hardware.slots import Slot
-from agent.hardware.worker import GpuWorker, XidEvent, address, free_set, join, make_set
+from agent.hardware.worker import GpuWorker, Slot, XidEvent, address, free_set, join, make_set
 
 log = logging.getLogger(__name__)
 

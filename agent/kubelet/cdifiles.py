@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct, structs
 
 from agent.config.settings import DriverSettings
-from agent.keeping.files import write_atomically
 from agent.kubelet.driverfiles import NoDriverError, find_driver, find_hook, listed_folders
 from agent.kubelet.graphicsfiles import Files, find_sockets
 from agent.kubelet.hostroot import HostRoot, seen_at
+from agent.persistence.files import write_atomically
 from agent.process.tasks import started
 from deviceplugin.cdi import Spec, device_names, file_name, rename_kind, specs
 from deviceplugin.drivermounts import DriverFiles, HookProgram

@@ -13,9 +13,9 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from agent.keeping.files import identity
 from agent.kubelet.grants import Grants, Shown
 from agent.kubelet.holders import Claimed, Holder, Look, holders_of, nothing, sharers_of, shown_of
+from agent.persistence.files import identity
 from inventory.devices import DeviceId, ResourceName
 from kube.clock import Clock, SystemClock, sleep
 from kubeletapi import podresources_v1_pb2 as pb

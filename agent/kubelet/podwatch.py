@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from agent.kubelet.containers import ContainerTable, PodContainer, PodIdentity
-from agent.kubelet.holders import Holder, Look
-from agent.kubelet.newcomers import Newcomers
+from agent.kubelet.holders import Holder, Look, Newcomers
 from agent.kubelet.plans import BoundPod, Choice, Demand, Plans, PodKey
 from agent.process.spread import SOON, Spread, fleet_backoff
 from inventory.api import deviceplan

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Mapping
 
 from agent.config.settings import MigSettings
-from agent.keeping.files import identity
 from agent.mig import generated, parted
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import Configurations
+from agent.persistence.files import identity
 from agent.words import mig as words
 from inventory.devices import Gpu, GpuUuid
 from inventory.layout.entries import GpuMode, Mig

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from agent.keeping.files import write_atomically
+from agent.persistence.files import write_atomically
 from failpoints.names import Failpoint
 from inventory.devices import GpuUuid
 from inventory.mig.plan import Slot

@@ -10,9 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from agent.hardware.computemode import ComputeMode
-from agent.keeping.files import write_atomically
 from agent.mps.control import MpsError
 from agent.mps.paths import CONTAINER_SHM, DevicePaths, device_paths, root_problem
+from agent.persistence.files import write_atomically
 from failpoints import points
 from failpoints.names import Failpoint
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from agent.config.settings import Settings
 from kube.clock import Backoff
-from kube.reading.pace import Pace
+from kube.reading.watch import Pace
 
 WATCH_S: Final = (1800.0, 3600.0)
 """The range in seconds of how long a watch lasts. A dead one is noticed within minutes anyhow: its bookmarks do not

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.config.settings import Address
+from agent.process import heap
 from agent.report import Answers
 from kube.listening.sockets import listening
 
@@ -98,7 +99,7 @@ def _local(path: Path) -> socket.socket:
 
 
 def _handlers(answers: Answers, node_addresses: Sequence[str]) -> "Handlers":
-    import agent.process.certificates  # noqa: F401 - before anything imports aiohttp
+    heap.lean_aiohttp()
     from agent.serving.handlers import Handlers
 
     return Handlers(answers, node_addresses)

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from agent.telemetry.fields import BY_NAME, FIELDS, Field, FieldKind
 from agent.telemetry.legacy import LEGACY
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from yamlfile import ConfigError, UnreadableError
 
 MAX_BYTES = 1 << 20

@@ -3,8 +3,7 @@
 The names of XIDs, and what each asks of a person, stand in the table of ``agent.health.xids``.
 """
 
-from inventory.words.catalog import Kind, Place, said
-from inventory.words.plural import plural
+from inventory.words.catalog import Kind, Place, plural, said
 
 _note = said(Place.HEALTH, Kind.NOTE)
 _refusal = said(Place.HEALTH, Kind.REFUSAL)

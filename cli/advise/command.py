@@ -8,17 +8,17 @@ from typing import Any, TypeVar
 import click
 from rich.text import Text
 
+from cli.access.cluster import Where, api_options, run
+from cli.access.local import Number, Whole
 from cli.advise.advice import Advice, AdviceKind, AdviceOptions, AdviceReport, Prefer, report
 from cli.advise.queries import TIMEOUT_S, ask, check, known_products, queries, requests
-from cli.cluster import Where, api_options, run
-from cli.console import Json, patience, show, titled
-from cli.durations import Duration
-from cli.local import Number, Whole
-from cli.output import FOR_PEOPLE, printed, table_option
-from cli.suggestions import names
-from cli.table import Table, less, prose
+from cli.naming.suggestions import names
+from cli.options import Duration
+from cli.printing.console import Json, patience, show, titled
+from cli.printing.output import FOR_PEOPLE, printed, table_option
+from cli.printing.table import Table, less, prose
 from cli.words import given as say
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.prometheus import FileError, Prometheus, authorities_in, token_in
 from yamlfile.parsers import HTTP_URL, Unfit
 

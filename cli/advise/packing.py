@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 from rich.text import Text
 
-from cli.cluster import Where
-from cli.console import Json, aside, show, titled
+from cli.access.cluster import Where
+from cli.access.offline import Offline
 from cli.manifests import WrongInputError, read_documents
-from cli.offline import Offline
-from cli.table import less, prose
+from cli.printing.console import Json, aside, show, titled
+from cli.printing.table import less, prose
 from controller.cluster.config.load import default, load
 from controller.cluster.config.settings import ControllerConfig
 from controller.insight.moveadvice import plans, unlimited

@@ -11,24 +11,23 @@ from pathlib import Path
 
 import click
 
+from cli.access.cluster import Where, api_options, named_config, told
+from cli.access.kubeapi import opened
+from cli.access.local import reason
 from cli.audit.files import UnreadableError, judged, written
 from cli.audit.promises import promises
 from cli.audit.recorder import Recorder
 from cli.audit.watching_shell import First, first, record
-from cli.cluster import Where, api_options, named_config, told
-from cli.console import Json, aside, show, titled
-from cli.durations import Duration
-from cli.escapes import one_line
-from cli.kubeapi import opened
-from cli.local import reason
-from cli.output import output_option, printed
+from cli.options import Duration
+from cli.printing.console import Json, aside, show, titled
+from cli.printing.output import one_line, output_option, printed
 from cli.words import given as say
 from cli.words import records
 from controller.cluster.config.load import load
 from controller.cluster.watching.kinds import NAMESPACES
 from history.judge import Verdict
 from history.settings import Settings
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.client import Client
 from kube.clock import Backoff, Clock, SystemClock
 from kube.errors import ForbiddenError, KubeError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from cli.console import Json
+from cli.printing.console import Json
 from history.settings import Settings
 from kube.resources import Resource
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from cli.audit.recorder import Recorder
-from cli.console import Json
+from cli.printing.console import Json
 from controller.cluster.watching.kinds import (
     CLAIM_TEMPLATES,
     CLUSTER_QUEUES,

@@ -12,10 +12,10 @@ from agent.config.load import load
 from agent.config.settings import Settings
 from agent.mps.runner import programs
 from agent.report import NodeReport
-from cli.console import show
+from cli.access.local import fetch, state_dir_option
 from cli.doctor.checks import ERROR, Finding, Patient, examine
-from cli.local import fetch, state_dir_option
-from cli.output import output_option, printed
+from cli.printing.console import show
+from cli.printing.output import output_option, printed
 from yamlfile import ConfigError
 
 MARKS = {"ok": "ok     ", "warning": "WARNING", "error": "ERROR  "}

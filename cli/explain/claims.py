@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from cli.console import Json
 from cli.explain.offers import Holding, NodeOffer, Withheld, withheld_by_agent
+from cli.printing.console import Json
 from controller.objects.core import Taint
 from controller.objects.decode import GpuNode, decode
 from controller.objects.deviceclaims import (

@@ -13,7 +13,7 @@ from cli.layout.plan import GpuChange, NodePlan, planned, seen_of
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from inventory.layout.entries import LayoutMode, WhenBusy
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _NAMED = 4
 """The most GPUs whose change is described; of more there is a number."""

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import UnreachableError, Where, cluster_options, run
-from cli.console import Json, show
+from cli.access.cluster import UnreachableError, Where, cluster_options, run
+from cli.access.kubeapi import MANAGER, named_workload, place
 from cli.explain import podtables, tables
 from cli.explain.podexplained import POD_WORDS, pod_of
 from cli.explain.podexplained import explained as explained_pod
 from cli.explain.running import running
-from cli.kubeapi import MANAGER, named_workload, place
-from cli.output import FOR_PEOPLE, printed, table_option
+from cli.naming.suggestions import names, workloads_and_pods
+from cli.printing.console import Json, show
+from cli.printing.output import FOR_PEOPLE, printed, table_option
 from cli.queue.source import COMPUTED, AnswerSource, instead, source
-from cli.suggestions import names, workloads_and_pods
 from cli.workload.find import find_workload
 from controller.cluster.watching.kinds import LOCAL_QUEUES
 from controller.insight.podtroubles import with_sizes
@@ -27,7 +27,7 @@ from kube.client import Client
 from kube.errors import ForbiddenError, KubeError
 
 if TYPE_CHECKING:
-    from cli.offline import Offline
+    from cli.access.offline import Offline
 
 
 @click.command(short_help="Why a workload waits, in numbers.")

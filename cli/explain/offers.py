@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from cli.console import Json
+from cli.printing.console import Json
 from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.quantity import NANO

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 import msgspec
 
-from cli.cluster import is_kind_missing, told
-from cli.console import Json, aside
+from cli.access.cluster import is_kind_missing, told
 from cli.explain import claims, layouts, offers
 from cli.explain.running import gpu_nodes
-from cli.meant import meant
+from cli.naming.meant import meant
+from cli.printing.console import Json, aside
 from cli.words import queues as say
 from cli.workload.story import time_of
 from controller.cluster.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLAIMS, DEVICE_CLASSES, DEVICE_SLICES

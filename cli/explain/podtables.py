@@ -8,11 +8,11 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from cli.console import Json, ago, titled
 from cli.explain.layouts import Remedy, how
-from cli.table import less, prose
+from cli.printing.console import Json, ago, titled
+from cli.printing.table import less, prose
 from cli.workload.story import time_of
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _HOLDERS = 10
 

@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime
 
-from cli.cluster import Where, named_config
-from cli.console import Json
+from cli.access.cluster import Where, named_config
+from cli.printing.console import Json
 from cli.workload.read import pods_of
 from controller.cluster.config.load import load, parse
 from controller.cluster.config.settings import ControllerConfig

@@ -7,9 +7,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from cli import forecasts
-from cli.console import Json, ago, titled
-from cli.console import show as print_parts
-from cli.table import less, prose
+from cli.printing.console import Json, ago, titled
+from cli.printing.console import show as print_parts
+from cli.printing.table import less, prose
 from inventory.api.deviceplan import written
 
 _HOLDERS = 10

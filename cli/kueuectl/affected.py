@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from cli.cluster import SERVICE, Where, told
-from cli.console import Json
+from cli.access.cluster import SERVICE, Where, told
+from cli.access.kubeapi import opened
 from cli.evictions import confirm
-from cli.kubeapi import opened
-from cli.kubeconfigs import default_kubeconfigs
 from cli.kubectlwords import KubectlWords
+from cli.options import default_kubeconfigs
+from cli.printing.console import Json
 from cli.workload.holding import described_now, holding, workloads_of
 from cli.workload.rows import state_of
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from cli.console import Json
+from cli.printing.console import Json
 from cli.words import given as inputs
 from cli.words import queues as say
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES

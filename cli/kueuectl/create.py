@@ -5,15 +5,15 @@ from typing import Any, TypeVar
 
 import click
 
-from cli.cluster import Where, run
-from cli.console import Json
-from cli.kubeapi import dry_run_option, kube_options, opened, space_option
+from cli.access.cluster import Where, run
+from cli.access.kubeapi import dry_run_option, kube_options, opened, space_option
+from cli.access.spaces import namespace_told
 from cli.kueuectl import bodies
 from cli.kueuectl.kinds import Kinds
-from cli.meant import meant
-from cli.output import output_option, printed
-from cli.spaces import namespace_told
-from cli.suggestions import names
+from cli.naming.meant import meant
+from cli.naming.suggestions import names
+from cli.printing.console import Json
+from cli.printing.output import output_option, printed
 from cli.words import queues as say
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from kube.client import Client

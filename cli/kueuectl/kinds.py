@@ -7,8 +7,8 @@ import click
 from cli.evictions import asks
 from cli.kubectlwords import read
 from cli.kueuectl.passthrough import ALIASES, PLURALS, YES, hand_over
-from cli.nearest import NearestGroup
-from cli.suggestions import kubectls
+from cli.naming.nearest import NearestGroup
+from cli.naming.suggestions import kubectls
 
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -44,7 +44,7 @@ def _passing(verb: str, kind: str) -> click.Command:
     def command(rest: tuple[str, ...]) -> None:
         words = tuple(word for word in rest if word not in YES)
         if asks(yes=words != rest):
-            from cli.cluster import run
+            from cli.access.cluster import run
             from cli.kueuectl.affected import ask_before_delete
 
             run(ask_before_delete(kind, read(rest)))

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from cli.cluster import Where, run
-from cli.console import Json, ago, show, titled
-from cli.kubeapi import all_spaces_option, kube_options, opened, place, space_option
+from cli.access.cluster import Where, run
+from cli.access.kubeapi import all_spaces_option, kube_options, opened, place, space_option
 from cli.kueuectl.kinds import Kinds
-from cli.output import FOR_PEOPLE, list_option, print_names, printed
-from cli.suggestions import names
-from cli.table import Column, less, prose
+from cli.naming.suggestions import names
+from cli.printing.console import Json, ago, show, titled
+from cli.printing.output import FOR_PEOPLE, list_option, print_names, printed
+from cli.printing.table import Column, less, prose
 from cli.workload.command import list_ as workload_list
 from cli.workload.find import find_workload, typed
 from cli.workload.read import pods_of

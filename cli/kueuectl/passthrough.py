@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 from cli.evictions import asks
 from cli.kubectlwords import read
-from cli.suggestions import kubectls
+from cli.naming.suggestions import kubectls
 from cli.words import queues, servers
 
 # The names stand here and not in controller.cluster.watching.kinds: kubectl does the work, and no module of the
@@ -55,7 +55,7 @@ def hand_over(verb: str, kind: str, rest: tuple[str, ...]) -> None:
 
 def _ask(kind: str, rest: tuple[str, ...]) -> None:
     """Ask before a patch, which may evict as ``tessera stop`` does."""
-    from cli.cluster import run
+    from cli.access.cluster import run
     from cli.kueuectl.affected import ask_before_patch
 
     run(ask_before_patch(kind, read(rest)))

@@ -4,14 +4,13 @@ from contextlib import suppress
 
 import click
 
-from cli.cluster import Where, run
-from cli.escapes import one_line
+from cli.access.cluster import Where, run
+from cli.access.kubeapi import dry_run_option, kube_options, named_workload, namespaced, opened, place, space_option
 from cli.evictions import asks, confirm, yes_option
-from cli.kubeapi import dry_run_option, kube_options, named_workload, namespaced, opened, place, space_option
 from cli.kueuectl.kinds import Kinds, handed_over
-from cli.output import output_option, printed
+from cli.naming.suggestions import names, workloads
+from cli.printing.output import one_line, output_option, printed
 from cli.queue.policy import DRAIN, HOLD, set_policy
-from cli.suggestions import names, workloads
 from cli.words import given, queues
 from cli.workload.command import change, switched
 from cli.workload.find import find_workload, group_pods, owner_of, uid_of

@@ -13,14 +13,14 @@ from agent.cluster import gpulayouts
 from agent.cluster.gpulayouts import GPU_LAYOUTS, Found
 from agent.cluster.gpunode import GPU_NODES
 from agent.config.load import parse
-from cli.cluster import Where, cluster_options, run
+from cli.access.cluster import Where, cluster_options, run
 from cli.evictions import asks, confirm, yes_option
 from cli.fleetnodes import hardware
 from cli.layout.plan import NodePlan, Seen, planned, seen
 from cli.manifests import WrongInputError
-from cli.nearest import NearestGroup
-from cli.output import output_option, printed
-from cli.suggestions import names
+from cli.naming.nearest import NearestGroup
+from cli.naming.suggestions import names
+from cli.printing.output import output_option, printed
 from cli.words import given, servers
 from inventory.layout.entries import GpuLayoutSpec, WhenBusy
 from kube.client import Client

@@ -49,7 +49,7 @@ from inventory.layout.sharing import LayoutSpec, SharingMode
 from inventory.mig import plan as migplan
 from inventory.mig.parts import Part
 from inventory.mig.plan import Compute, DoesNotFit, Existing, InTheWay
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 
 class GpuChange(Struct, frozen=True, rename="camel"):

@@ -9,11 +9,11 @@ import msgspec
 from rich.console import RenderableType
 
 from agent.report import NodeReport
-from cli.console import show
+from cli.access.local import Number, Whole, fetch, state_dir_option
 from cli.evictions import asks, confirm, yes_option
-from cli.local import Number, Whole, fetch, state_dir_option
 from cli.node import tables
-from cli.output import FOR_PEOPLE, output_option, printed, printed_json, table_option
+from cli.printing.console import show
+from cli.printing.output import FOR_PEOPLE, output_option, printed, printed_json, table_option
 from cli.words import servers as say
 from inventory.layout.layout import physical_id
 

@@ -7,14 +7,14 @@ from rich.text import Text
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport
-from cli.console import ago, titled
-from cli.table import Table, less, prose
+from cli.printing.console import ago, titled
+from cli.printing.table import Table, less, prose
 from inventory.api.gpunode import HANDED_OUT
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import Layout, physical_id
 from inventory.layout.offers import device_modes, weakest
 from inventory.links import Link
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 STATE_STYLES = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}
 HISTORY_LINES = 20

@@ -7,9 +7,9 @@ from contextlib import ExitStack, suppress
 
 import click
 
-from cli.cluster import Where, run
-from cli.kubeapi import kube_options, opened
-from cli.local import Whole
+from cli.access.cluster import Where, run
+from cli.access.kubeapi import kube_options, opened
+from cli.access.local import Whole
 from cli.page.handover import handed_over
 from cli.page.proxy import serve
 from cli.words import given as say

@@ -16,7 +16,7 @@ from agent.health.events import Event, ProbeFailed, ProbeOk, ProbeReason, ResetO
 from agent.health.machine import HealthCore
 from agent.health.settings import HealthSettings
 from cli.fleetnodes import hardware
-from cli.playground.cluster import GPU, Holder, Machine
+from cli.playground.cluster import GPU, Holder, PlaygroundNode
 from cli.playground.figures import measured
 from controller.people.history.figures import Figures
 from inventory.devices import DeviceId, GpuUuid
@@ -64,10 +64,10 @@ class NodeAgent:
         return {"metadata": metadata, "status": {"allocatable": self._allocatable, "conditions": ready}}
 
     @property
-    def machine(self) -> Machine:
+    def node(self) -> PlaygroundNode:
         gpus = tuple(str(device.id) for resource in self._layout.resources for device in resource.devices)
         healthy = frozenset(gpu for gpu in gpus if self._health.state(GpuUuid(gpu)).advertised_healthy)
-        return Machine({**self._told, **self.labels}, gpus, healthy)
+        return PlaygroundNode({**self._told, **self.labels}, gpus, healthy)
 
     def happens(self, order: Order, now_s: float) -> None:
         """Take an event of the hardware. Other orders do not concern health, and are passed over."""
@@ -97,7 +97,7 @@ class NodeAgent:
         self._publisher.publish_labels(self._told)
         held = {DeviceId(gpu): each for gpu, each in holders.items()}
         self._publisher.publish_gpunode(build(node=self._node, layout=self._layout, health=self._views(), holders=held))
-        offered = {GPU: str(len(self.machine.healthy))}
+        offered = {GPU: str(len(self.node.healthy))}
         if offered != self._offered:
             self._offered = offered
             server.merge(NODES, self.name, {"status": {"allocatable": {**self._allocatable, **offered}}})

@@ -1,7 +1,7 @@
 """Kubernetes' work beside its API server, for batch/v1 Jobs: the Job controller, the scheduler, the kubelets, the
 garbage collector. Pure.
 
-    Seen (objects as the API server has them, machines), now -> Cluster.step() -> writes
+    Seen (objects as the API server has them, nodes), now -> Cluster.step() -> writes
 
 Pods run from the moment in which they have a node. A GPU is given as a plan says (``tessera.dev/devices``), else the
 first that are free; resources that a Job does not ask for are not counted.
@@ -27,7 +27,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 _FOREVER: Final = float("inf")
 
 
-class Machine(Struct, frozen=True):
+class PlaygroundNode(Struct, frozen=True):
     """A node as a kubelet knows it: labels, its GPUs, and those that may be given to a pod."""
 
     labels: Mapping[str, str]
@@ -36,12 +36,12 @@ class Machine(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """The API server's objects, and the machines by name."""
+    """The API server's objects, and the nodes by name."""
 
     jobs: Sequence[Json]
     pods: Sequence[Json]
     workloads: Sequence[Json]
-    machines: Mapping[str, Machine]
+    nodes: Mapping[str, PlaygroundNode]
 
 
 class Create(Struct, frozen=True):
@@ -153,21 +153,21 @@ class Cluster:
             waits = pod["status"].get("phase") == "Pending" and not pod["spec"].get("schedulingGates")
             if not waits or pod["spec"].get("nodeName"):
                 continue
-            for name, machine in seen.machines.items():
-                gpus = self._given(pod, name, machine)
+            for name, node in seen.nodes.items():
+                gpus = self._given(pod, name, node)
                 if gpus is not None:
                     meta, container = pod["metadata"], pod["spec"]["containers"][0]["name"]
                     self._held[_uid(pod)] = Holder(meta["namespace"], meta["name"], container, name, gpus)
                     yield _merged(pod, {"spec": {"nodeName": name}, "status": _running(now_s)})
                     break
 
-    def _given(self, pod: Json, name: str, machine: Machine) -> tuple[str, ...] | None:
-        """The GPUs that the pod gets on this machine; None where it does not go there."""
+    def _given(self, pod: Json, name: str, node: PlaygroundNode) -> tuple[str, ...] | None:
+        """The GPUs that the pod gets on this node; None where it does not go there."""
         selector = pod["spec"].get("nodeSelector") or {}
-        if any(machine.labels.get(key) != value for key, value in selector.items()):
+        if any(node.labels.get(key) != value for key, value in selector.items()):
             return None
         count, held = _gpus(pod), self.holders(name)
-        free = [gpu for gpu in machine.gpus if gpu in machine.healthy and gpu not in held]
+        free = [gpu for gpu in node.gpus if gpu in node.healthy and gpu not in held]
         planned = deviceplan.devices((pod["metadata"].get("annotations") or {}).get(DEVICES, ""))
         if len(planned) == count and set(planned) <= set(free):
             return planned

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from cli.cluster import run
-from cli.local import Whole
+from cli.access.cluster import run
+from cli.access.local import Whole
 from cli.manifests import WrongInputError
 from cli.playground import world as worlds
 from cli.simulate.reading import inputs
 from cli.words import given as say
 from controller.insight.simulation.documents import InputError
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from simulator.fleet.fleetfile import load_fleet
 from simulator.reading import InputError as FleetError
 

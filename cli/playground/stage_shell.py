@@ -80,8 +80,8 @@ class Stage:
             self._create(JOBS, {**body, "spec": {**body["spec"], "suspend": True}}, now_s)
         for fault in faults:
             self._happens(fault, now_s)
-        machines = {agent.name: agent.machine for agent in self.agents}
-        seen = Seen(self._all(JOBS), self._all(PODS), self._all(WORKLOADS), machines)
+        nodes = {agent.name: agent.node for agent in self.agents}
+        seen = Seen(self._all(JOBS), self._all(PODS), self._all(WORKLOADS), nodes)
         for write in self._cluster.step(seen, now_s):
             self._write(write, now_s)
         for agent in self.agents:

@@ -2,18 +2,18 @@
 
 import click
 
-from cli.cluster import Where, cluster_options, is_kind_missing, run
-from cli.console import Json
+from cli.access.cluster import Where, cluster_options, is_kind_missing, run
+from cli.access.local import Whole
 from cli.evictions import yes_option
-from cli.local import Whole
-from cli.meant import meant
-from cli.nearest import NearestGroup
-from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed
+from cli.naming.meant import meant
+from cli.naming.nearest import NearestGroup
+from cli.naming.suggestions import everywhere, names
+from cli.printing.console import Json
+from cli.printing.output import FOR_PEOPLE, list_option, output_option, print_names, printed
 from cli.queue import tables
 from cli.queue.policy import DRAIN, HOLD, set_policy
 from cli.queue.running import admitted, with_running
 from cli.queue.source import AnswerSource, source
-from cli.suggestions import everywhere, names
 from cli.words import given, queues
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from kube.client import Client

@@ -6,12 +6,12 @@ names the other.
 
 import click
 
-from cli.cluster import Where, is_kind_missing
-from cli.console import Json, aside
+from cli.access.cluster import Where, is_kind_missing
+from cli.access.kubeapi import MANAGER, opened
 from cli.evictions import asks, confirm
-from cli.kubeapi import MANAGER, opened
-from cli.meant import meant
-from cli.output import printed
+from cli.naming.meant import meant
+from cli.printing.console import Json, aside
+from cli.printing.output import printed
 from cli.words import queues as say
 from cli.workload.holding import holding
 from controller.objects.workload import Workload

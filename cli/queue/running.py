@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from cli.cluster import told
-from cli.console import Json, aside
+from cli.access.cluster import told
+from cli.printing.console import Json, aside
 from cli.workload.rows import state_of
 from controller.cluster.watching.kinds import WORKLOADS
 from controller.insight.podcounts import Admitted, counted, with_running_pods
+from controller.jobs.framework.podsets import first_slice
 from controller.objects.core import Pod
 from controller.objects.decode import DecodeError, decode
 from controller.objects.workload import Workload
@@ -38,7 +39,7 @@ def _admitted(workloads: Iterable[Workload]) -> Iterator[tuple[WorkloadKey, tupl
         admission = workload.status.admission
         if admission is not None and state_of(workload) == "Admitted":
             local_queue = f"{workload.metadata.namespace}/{workload.spec.queue_name}"
-            yield WorkloadKey(workload.key), (admission.cluster_queue, local_queue)
+            yield first_slice(workload), (admission.cluster_queue, local_queue)
 
 
 def with_running(queues: Iterable[Json], found: Admitted | None) -> list[Json]:

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cli.cluster import Controller, UnreachableError, Where
-from cli.console import Json, aside
-from cli.kubeapi import MANAGER
+from cli.access.cluster import Controller, UnreachableError, Where
+from cli.access.kubeapi import MANAGER
+from cli.printing.console import Json, aside
 from cli.words import servers
 from kube.client import Client
 from kube.errors import KubeError
 
 if TYPE_CHECKING:
-    from cli.offline import Offline
+    from cli.access.offline import Offline
 
 COMPUTED: Final = "computed here"
 
 
 def offline_engine() -> "type[Offline]":
     """The class of the engine here. Its modules are not loaded where the controller answers."""
-    from cli.offline import Offline
+    from cli.access.offline import Offline
 
     return Offline
 

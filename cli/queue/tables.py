@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 import click
 from rich.text import Text
 
-from cli.console import Json, console, show, titled
-from cli.table import Column, Table, less, prose
+from cli.printing.console import Json, console, show, titled
+from cli.printing.table import Column, Table, less, prose
 from controller.messages.queuestate import local_queue_state, queue_state
 from controller.messages.spans import starts
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _PENDING = ("#", "workload", less("LocalQueue", 3), less("priority", 2), prose("starts"), "reason", prose(""))
 _AMOUNTS = (less("flavor", 3), "resource", "used", "quota", less("borrowed", 5), "free")

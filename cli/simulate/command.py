@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cli.manifests import warn
-from cli.output import FOR_PEOPLE, printed, table_option
+from cli.printing.output import FOR_PEOPLE, printed, table_option
 from cli.simulate.reading import inputs
 from cli.simulate.tables import show
 from cli.words import given as say
@@ -19,7 +19,7 @@ from controller.insight.simulation.manifests import is_job
 from controller.insight.simulation.run import Progress, simulate
 from controller.insight.simulation.timeline import SimulationResult
 from controller.scheduler.decisions.reasons import PendingReason
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from yamlfile.parsers import Unfit, go_duration
 
 EXIT_PENDING = 3

@@ -3,9 +3,9 @@
 from rich.console import RenderableType
 from rich.text import Text
 
-from cli.console import show as print_parts
-from cli.console import titled
-from cli.table import less, prose
+from cli.printing.console import show as print_parts
+from cli.printing.console import titled
+from cli.printing.table import less, prose
 from controller.insight.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent, Waits
 from controller.messages import forecasts as words
 from controller.messages.spans import starts

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.cluster import Controller, UnreachableError, Where, told
-from cli.console import Json
+from cli.access.cluster import Controller, UnreachableError, Where, told
+from cli.printing.console import Json
 from cli.supportbundle import parts
 from cli.supportbundle.scrub import OURS, Scrubber
 from cli.version import agents

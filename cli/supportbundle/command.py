@@ -10,15 +10,15 @@ from pathlib import Path
 
 import click
 
-from cli.cluster import Where, cluster_options, run
-from cli.console import aside
-from cli.kubeapi import opened
-from cli.local import Whole, reason
-from cli.output import output_option, printed
-from cli.suggestions import names
+from cli.access.cluster import Where, cluster_options, run
+from cli.access.kubeapi import opened
+from cli.access.local import Whole, reason
+from cli.naming.suggestions import names
+from cli.printing.console import aside
+from cli.printing.output import output_option, printed
 from cli.supportbundle.collect import Bundle, Collector
 from cli.words import given as say
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 FOLDER = "tessera-support"
 _OWN_ALONE = 0o600

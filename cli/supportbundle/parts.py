@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from cli.console import Json
+from cli.printing.console import Json
 from inventory.api.names import PREFIX
 
 _CHART: Final = re.compile(r"tessera-\d")

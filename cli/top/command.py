@@ -7,12 +7,12 @@ import msgspec
 from rich.console import RenderableType
 from rich.live import Live
 
-from cli.cluster import SERVICE, Where, run, told
-from cli.console import console, show
-from cli.kubeapi import kube_options, opened
-from cli.local import Number, Whole
-from cli.output import FOR_PEOPLE, printed, table_option
-from cli.suggestions import names
+from cli.access.cluster import SERVICE, Where, run, told
+from cli.access.kubeapi import kube_options, opened
+from cli.access.local import Number, Whole
+from cli.naming.suggestions import names
+from cli.printing.console import console, show
+from cli.printing.output import FOR_PEOPLE, printed, table_option
 from cli.top.fleet import Fleet, totals
 from cli.top.leave import until_left
 from cli.top.read import read

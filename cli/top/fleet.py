@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from cli.console import Json
+from cli.printing.console import Json
 from controller.messages.queuestate import NO_NODES, OPEN, is_nodeless, queue_state
 from controller.objects.decode import GpuNode
 from controller.objects.quantity import NANO, QuantityError, parse_quantity

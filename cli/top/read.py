@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
-from cli.cluster import told
-from cli.console import Json
+from cli.access.cluster import told
+from cli.printing.console import Json
 from cli.top.fleet import Figures, Fleet, QueueRow, figures, gpus, queues, without_nodes
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES
 from controller.objects.core import Node
 from controller.objects.decode import DecodeError, GpuNode, decode, read_gpu_node
 from controller.objects.queues import ResourceFlavor
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError
 from kube.resources import PODS

@@ -8,11 +8,11 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from cli.console import titled
-from cli.escapes import visible
-from cli.table import Table, folded, less, prose
+from cli.printing.console import titled
+from cli.printing.output import visible
+from cli.printing.table import Table, folded, less, prose
 from cli.top.fleet import Fleet, GpuRow, QueueRow, Totals, totals
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 BY: Final = ("auto", "gpu", "node")
 _HEALTH: Final = {"Healthy": "green", "Suspect": "yellow", "Unhealthy": "red", "Probation": "magenta"}

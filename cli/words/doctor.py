@@ -3,8 +3,7 @@
 ``problem``, ``why`` and ``reason`` are the agent's own words or the kubelet's.
 """
 
-from inventory.words.catalog import Kind, Place, because, said
-from inventory.words.plural import plural
+from inventory.words.catalog import Kind, Place, because, plural, said
 
 _found = said(Place.DOCTOR, Kind.NOTE)
 _advice = said(Place.DOCTOR, Kind.PART)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.console import Json
+from cli.printing.console import Json
 from cli.words import queues as say
 from cli.workload.rows import state_of
 from controller.cluster.watching.kinds import WORKLOADS

@@ -6,10 +6,8 @@ from typing import Any, Final
 
 import click
 
-from cli.cluster import Where, run
-from cli.console import Json
-from cli.evictions import asks, confirm, yes_option
-from cli.kubeapi import (
+from cli.access.cluster import Where, run
+from cli.access.kubeapi import (
     MANAGER,
     all_spaces_option,
     dry_run_option,
@@ -19,10 +17,12 @@ from cli.kubeapi import (
     place,
     space_option,
 )
-from cli.meant import meant
-from cli.nearest import NearestGroup
-from cli.output import FOR_PEOPLE, list_option, output_option, print_names, printed, table_option
-from cli.suggestions import names, workloads
+from cli.evictions import asks, confirm, yes_option
+from cli.naming.meant import meant
+from cli.naming.nearest import NearestGroup
+from cli.naming.suggestions import names, workloads
+from cli.printing.console import Json
+from cli.printing.output import FOR_PEOPLE, list_option, output_option, print_names, printed, table_option
 from cli.words import queues as say
 from cli.workload import read, tables
 from cli.workload.changes import Change, RefusedError, activated, moved, raised

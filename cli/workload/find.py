@@ -6,9 +6,9 @@ from typing import Final
 
 import click
 
-from cli.console import Json
-from cli.kubeapi import namespaced
-from cli.meant import meant_elsewhere
+from cli.access.kubeapi import namespaced
+from cli.naming.meant import meant_elsewhere
+from cli.printing.console import Json
 from cli.words import given, queues
 from controller.cluster.watching.kinds import DECLARATIONS, WORKLOADS
 from controller.jobs.framework import names

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from cli.cluster import told
-from cli.console import Json, ago
+from cli.access.cluster import told
+from cli.printing.console import Json, ago
 from cli.workload.rows import owner, state_of
 from controller.cluster.watching.kinds import WORKLOADS
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import find_condition
 from controller.objects.workload import Workload
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.client import Client, Selection
 from kube.errors import KubeError
 

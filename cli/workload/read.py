@@ -8,12 +8,13 @@ from typing import Final
 import click
 import msgspec
 
-from cli.console import Json, aside
-from cli.kubeapi import namespaced
+from cli.access.kubeapi import namespaced
+from cli.printing.console import Json, aside
 from cli.workload.find import group_pods, owner_of
 from cli.workload.rows import Row, row
 from cli.workload.story import Moment, concerns, story
 from controller.cluster.watching.kinds import LOCAL_QUEUES, WORKLOADS
+from controller.jobs.framework.names import SLICE_NAME
 from controller.jobs.framework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.decode import DecodeError, decode
@@ -105,7 +106,8 @@ async def _is_served(client: Client) -> bool:
 async def pods_of(client: Client, workload: Json) -> list[Json]:
     """The Workload's pods, by name; none where pods may not be read."""
     meta = workload["metadata"]
-    key = f"{meta.get('namespace')}/{meta['name']}"
+    first = (meta.get("annotations") or {}).get(SLICE_NAME, meta["name"])
+    key = f"{meta.get('namespace')}/{first}"
     try:
         pods = await namespaced(client, PODS, meta.get("namespace"))
     except ForbiddenError as refused:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cli.console import Json
+from cli.printing.console import Json
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):

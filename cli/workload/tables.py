@@ -7,8 +7,8 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from cli.console import Json, ago, show, titled
-from cli.table import less, prose
+from cli.printing.console import Json, ago, show, titled
+from cli.printing.table import less, prose
 from cli.workload.rows import Row, owner, requests, state_of
 from cli.workload.story import Moment
 from controller.objects.placeencoding import hosts

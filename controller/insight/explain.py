@@ -37,7 +37,7 @@ from controller.scheduler.quota.queueusage import quantity_of, shown, sums
 from controller.scheduler.quota.shares import share
 from controller.scheduler.state.activity import flavors_without_nodes, is_nodeless
 from controller.scheduler.state.podsizes import too_large
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 Json = dict[str, Any]
 _PLACES_SHOWN: Final = 8

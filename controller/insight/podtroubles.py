@@ -18,7 +18,7 @@ from controller.objects.meta import find_condition
 from controller.objects.workload import Workload
 from inventory.api.gpunode import Device, Health
 from inventory.api.names import ON_GPU_FAILURE
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 Json = dict[str, Any]
 

@@ -1,7 +1,6 @@
 """Sentences of a forecast beside its range: what would have to change for a start, and which workloads come first."""
 
-from inventory.words.catalog import Kind, Place, said
-from inventory.words.plural import plural
+from inventory.words.catalog import Kind, Place, plural, said
 
 _part = said(Place.FORECASTS, Kind.PART)
 

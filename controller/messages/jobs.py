@@ -1,7 +1,6 @@
 """Sentences about jobs and pods: their Events, and why a Workload of theirs ended."""
 
-from inventory.words.catalog import Kind, Place, said
-from inventory.words.plural import plural
+from inventory.words.catalog import Kind, Place, plural, said
 
 _note = said(Place.JOB_EVENTS, Kind.NOTE)
 _waiting = said(Place.JOB_EVENTS, Kind.WAITING)

@@ -1,7 +1,6 @@
 """Sentences on why a workload holds no quota: the condition QuotaReserved=False, its Event, ``tessera explain``."""
 
-from inventory.words.catalog import Kind, Place, because, said
-from inventory.words.plural import plural
+from inventory.words.catalog import Kind, Place, because, plural, said
 
 _refusal = said(Place.PENDING, Kind.REFUSAL)
 _waiting = said(Place.PENDING, Kind.WAITING)
@@ -189,7 +188,7 @@ def unfit_nodes(numbers: str) -> str:
 
 
 @_part
-def no_room(wanted: str, where: str, topology: str, largest: str) -> str:
+def no_free_capacity(wanted: str, where: str, topology: str, largest: str) -> str:
     return f"no room for {wanted} {where} topology {topology}: {largest}"
 
 
@@ -214,7 +213,7 @@ def closed_nodes(closed: object, every: object, reasons: str) -> str:
 
 
 @_part
-def nodes_without_room(full: object, open_nodes: object) -> str:
+def nodes_too_full(full: object, open_nodes: object) -> str:
     return f"{full} of {plural(open_nodes, 'open node has', 'open nodes have')} no room for one of them"
 
 

@@ -1,7 +1,6 @@
 """Sentences about a workload's conditions: admitted, evicted, held back, finished; and about their Events."""
 
-from inventory.words.catalog import Kind, Place, because, said
-from inventory.words.plural import plural
+from inventory.words.catalog import Kind, Place, because, plural, said
 
 _admitted = said(Place.ADMITTED, Kind.NOTE)
 _unadmitted = said(Place.ADMITTED, Kind.WAITING)

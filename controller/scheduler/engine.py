@@ -52,7 +52,7 @@ from controller.scheduler.queues.tries import Try, try_of
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.quotashares import QuotaShares
 from controller.scheduler.quota.usagehistory import UsageRecord
-from controller.scheduler.reservations.claim import in_vain, not_tried
+from controller.scheduler.reservations.reservation import in_vain, not_tried
 from controller.scheduler.state.activity import Inactive
 from controller.scheduler.state.clusterevents import ClusterEvents
 from controller.scheduler.state.enginestate import EngineState
@@ -63,7 +63,7 @@ from controller.scheduler.state.mirrorevents import MirrorEvents
 from controller.scheduler.state.workloadevents import WorkloadEvents
 from controller.scheduler.topology.port import Placement
 from controller.scheduler.treeturns import FairTurns
-from controller.scheduler.volcano.roomlater import RoomLater
+from controller.scheduler.volcano.futurecapacity import FutureCapacity
 from inventory.api.claimplan import ClaimPlan
 
 _SETTERS: Final[Mapping[type, Callable[[ClusterEvents, Any], None]]] = {
@@ -125,7 +125,7 @@ class Engine:
         limits, history = self.state.config.extensions.consolidation, state.preemption.history
         self._packing: PackTurn | None = None
         if limits is not None and limits.every_queue:
-            self._packing = PackTurn(state.cluster, state.assigner, state.claims, state.moves, history, limits)
+            self._packing = PackTurn(state.cluster, state.assigner, state.reservations, state.moves, history, limits)
         self._elastic = self.state.config.gates.on("ElasticJobsViaWorkloadSlices")
         self._tried: set[Try] = set()
         self._tried_at = -1
@@ -215,7 +215,7 @@ class Engine:
         """Forget every sum and compute all of them anew from ``objects``: all that exist, Workloads last.
 
         Decisions that are being written still count. What only this engine remembers begins anew, as for a new leader:
-        claims, back-offs of second passes, past evictions. Returns objects that could not be taken in, and why.
+        reservations, back-offs of second passes, past evictions. Returns objects that could not be taken in, and why.
         """
         before, refused = self.state, list[tuple[KubernetesObject, Exception]]()
         systems = self.mirror.implied()
@@ -253,7 +253,7 @@ class Engine:
         self._workloads.settle_claims(now_s)
         state.preemption.oracle.now_s = now_s
         self._nominator.cycle = next(self._cycles)
-        self._prune_claims()
+        self._prune_reservations()
         state.wake_beside_moved()
         state.cluster.placement.begin(now_s)
         for name in state.preemption.due(now_s):
@@ -264,7 +264,7 @@ class Engine:
         cycle = Cycle(
             state.cluster,
             self._nominator,
-            state.claims,
+            state.reservations,
             state.backfill,
             now_s,
             blocks=self._blocks,
@@ -316,7 +316,7 @@ class Engine:
         """Like ``settled``, but does not count a pending consolidation (``PackTurn``)."""
         self._mirrored.flush(now_s)
         self._workloads.settle_claims(now_s)
-        self._prune_claims()
+        self._prune_reservations()
         due_s = self._cycles_due_s()
         if self.state.cluster.placement.is_behind or (due_s is not None and due_s <= now_s):
             return False
@@ -417,13 +417,13 @@ class Engine:
         entry = self._turns.asked(pending, queue.name, now_s, self._refusal, opens) if in_turns else None
         return None if entry is None else entry.record(now_s)
 
-    def room_later(self, pending: PendingWorkload, now_s: float) -> RoomLater | None:
+    def future_capacity(self, pending: PendingWorkload, now_s: float) -> FutureCapacity | None:
         """What the workload would find after others have ended; to be asked in a trial of the cluster."""
         queue = self.queue_of(pending.local_queue)
         if queue is None:
             return None
         bounds = self._turns.bounds(queue.name, now_s) if self.mirror.is_leaf(queue.name) else None
-        return RoomLater(self.state.cluster, self.state.assigner, pending.incoming(queue), bounds)
+        return FutureCapacity(self.state.cluster, self.state.assigner, pending.incoming(queue), bounds)
 
     def queue_of(self, key: LocalQueueKey) -> QueueState | None:
         """The ClusterQueue that a LocalQueue leads to, or would lead to if a workload named it."""
@@ -441,7 +441,7 @@ class Engine:
             Cycle(
                 state.cluster,
                 self._nominator,
-                state.claims,
+                state.reservations,
                 state.backfill,
                 now_s,
                 blocks=False,
@@ -505,23 +505,23 @@ class Engine:
         rules = self.state.config.wait_for_pods_ready
         return rules is not None and rules.block_admission and not self.state.config.gates.on("DisableWaitForPodsReady")
 
-    def _prune_claims(self) -> None:
-        """End claims of workloads that no cycle tries; not to be called within a trial."""
+    def _prune_reservations(self) -> None:
+        """End reservations of workloads that no cycle tries; not to be called within a trial."""
         state = self.state
-        if state.claims:
-            state.withdraw(not_tried(state.claims, state.queues, state.activity.open_now()))
+        if state.reservations:
+            state.withdraw(not_tried(state.reservations, state.queues, state.activity.open_now()))
 
     def _passed_over(self) -> bool:
-        """End claims that wait in vain, once nothing is left to try. Returns whether there is something to
+        """End reservations that wait in vain, once nothing is left to try. Returns whether there is something to
         try again.
         """
         state = self.state
-        if not state.claims:
+        if not state.reservations:
             return False
         before = state.changes
         tried = {key for key, _ in self._tried} if self._tried_at == before else set[WorkloadKey]()
-        # All are found before any ends: the end of one claim wakes the others.
-        state.withdraw(in_vain(state.claims, state.queues, state.cluster.holders.keys(), tried))
+        # All are found before any ends: the end of one reservation wakes the others.
+        state.withdraw(in_vain(state.reservations, state.queues, state.cluster.holders.keys(), tried))
         return state.changes != before
 
     def _heads(self, now_s: float) -> list[Entry]:

@@ -14,7 +14,14 @@ from controller.messages import statuses
 from controller.objects.alike import one_dict
 from controller.scheduler.cluster.incoming import PreemptionReason, Target
 from controller.scheduler.decisions import reasons, status
-from controller.scheduler.decisions.decisions import Admitted, Decision, Evicted, NotPlaced, Pending, SliceReplaced
+from controller.scheduler.decisions.decisions import (
+    Admitted,
+    Decision,
+    Evicted,
+    Pending,
+    SecondPassFailed,
+    SliceReplaced,
+)
 from controller.scheduler.decisions.evictionstatus import evicted
 from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.decisions.sentences import moves, told_to
@@ -26,7 +33,7 @@ from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo, us
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import RequeueReason
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.reservations.claims import decided
+from controller.scheduler.reservations.reservations import decided
 from controller.scheduler.state.enginestate import EngineState, UnwrittenDecisions
 from controller.scheduler.state.minimums import without_minimum
 from controller.scheduler.state.workloadevents import requests_of
@@ -48,8 +55,8 @@ class Outcomes:
         for entry in entries:
             record = entry.record(now_s)
             before = tell(record)
-            if (entry.rule is Rule.PREEMPTS or record.workload in state.claims) and not entry.mirrored:
-                state.carry_out(state.claims.apply(decided(entry, state.cluster)))
+            if (entry.rule is Rule.PREEMPTS or record.workload in state.reservations) and not entry.mirrored:
+                state.carry_out(state.reservations.apply(decided(entry, state.cluster)))
             if entry.second_pass:
                 if entry.key in state.unwritten.evictions:
                     # An entry that was decided on earlier has preempted the workload.
@@ -105,7 +112,7 @@ class Outcomes:
             raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
         if entry.rule is Rule.NOT_PLACED:
             state.notes.pass_later(entry.key, record.at_s)
-            return NotPlaced(holder=holder, record=record)
+            return SecondPassFailed(holder=holder, record=record)
         state.notes.drop_pass(entry.key)
         if entry.rule is Rule.NODE_LOST:
             return self._lost(holder, record)

@@ -23,9 +23,9 @@ from controller.scheduler.preemption.moves import Moves
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingWorkload, RequeueReason
 from controller.scheduler.queues.pendingqueues import PendingQueues
-from controller.scheduler.volcano.roomlater import TreeBounds
+from controller.scheduler.volcano.futurecapacity import TreeBounds
 from controller.scheduler.volcano.rules import bounds_for
-from controller.scheduler.volcano.session import FairnessSession, Occasion, Refusal
+from controller.scheduler.volcano.session import FairnessSession, Occasion, RefusalOf
 from controller.scheduler.volcano.tree import FairTree, is_preemptible, needs
 
 
@@ -41,14 +41,14 @@ class TreePolicy(Protocol):
 
 OpenFor = Callable[[ClusterQueueName], bool]
 """Returns whether a ClusterQueue is active."""
-MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, Refusal, Occasion], TreePolicy]
+MakePolicy = Callable[[Cluster, FlavorAssigner, FairTree, RefusalOf, Occasion], TreePolicy]
 POLICIES: Final[Mapping[System, MakePolicy]] = {System.VOLCANO: FairnessSession, System.KAI: GangTurn}
 
 
 class FairTurns:
     """The turns of all trees. ``_seen``: the engine's count of changes at which each tree was decided; a later count
-    makes the tree due again. ``_claimants`` are the jobs that wait for the room of others that were evicted for them; a
-    new leader knows none, and learns them when it evicts.
+    makes the tree due again. ``_preemptors`` are the jobs that wait for what others leave that were evicted for them;
+    a new leader knows none, and learns them when it evicts.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FairTurns:
         self._measured = measured
         self._seen: dict[System, int] = {}
         self._due: dict[System, float] = {}
-        self._claimants: dict[System, frozenset[WorkloadKey]] = {}
+        self._preemptors: dict[System, frozenset[WorkloadKey]] = {}
 
     def due(self, changes: int, now_s: float, open_for: OpenFor) -> bool:
         """Whether any tree must be decided now."""
@@ -80,7 +80,7 @@ class FairTurns:
     def next_due_s(self) -> float | None:
         return min(self._due.values(), default=None)
 
-    def take(self, changes: int, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
+    def take(self, changes: int, now_s: float, refusal: RefusalOf, open_for: OpenFor) -> list[Entry]:
         """The decisions on all trees that are due, which the caller carries out."""
         decided: list[Entry] = []
         for system in self._systems():
@@ -90,13 +90,13 @@ class FairTurns:
                 decided += self._turn(system, now_s, refusal, open_for)
         return decided
 
-    def _turn(self, system: System, now_s: float, refusal: Refusal, open_for: OpenFor) -> list[Entry]:
+    def _turn(self, system: System, now_s: float, refusal: RefusalOf, open_for: OpenFor) -> list[Entry]:
         pending = [
             each for name in self._leaves(system) if open_for(name) for each in self._queues.take_all(name, now_s)
         ]
         policy = self._policy(system, now_s, refusal)
         decided = policy.run(pending)
-        self._claimants[system] = self._still_claiming(system, pending, decided)
+        self._preemptors[system] = self._still_waiting(system, pending, decided)
         if policy.due_s is not None:
             self._due[system] = policy.due_s
         said = {entry.key for entry in decided}
@@ -106,7 +106,7 @@ class FairTurns:
         return decided
 
     def asked(
-        self, job: PendingWorkload, queue: ClusterQueueName, now_s: float, refusal: Refusal, open_for: OpenFor
+        self, job: PendingWorkload, queue: ClusterQueueName, now_s: float, refusal: RefusalOf, open_for: OpenFor
     ) -> Entry | None:
         """What the next turn would decide on a job that is queued nowhere, if it waited in this queue beside all
         pending jobs of the tree. The state is left as it was. None where the queue admits nothing.
@@ -141,16 +141,16 @@ class FairTurns:
     def _leaves(self, system: System) -> list[ClusterQueueName]:
         return [ClusterQueueName(spec.name) for spec in self._mirror.queues.leaves(system)]
 
-    def _policy(self, system: System, now_s: float, refusal: Refusal) -> TreePolicy:
-        occasion = Occasion(now_s, self._moves, self._claimants.get(system, frozenset()))
+    def _policy(self, system: System, now_s: float, refusal: RefusalOf) -> TreePolicy:
+        occasion = Occasion(now_s, self._moves, self._preemptors.get(system, frozenset()))
         tree = self._tree(system, now_s)
         return POLICIES[system](self._cluster, self._assigner, tree, refusal, occasion)
 
-    def _still_claiming(
+    def _still_waiting(
         self, system: System, pending: Iterable[PendingWorkload], decided: Iterable[Entry]
     ) -> frozenset[WorkloadKey]:
-        """The claimants, of before and of this turn, that still wait."""
-        before = self._claimants.get(system, frozenset[WorkloadKey]())
+        """The preemptors, of before and of this turn, that still wait."""
+        before = self._preemptors.get(system, frozenset[WorkloadKey]())
         new = {entry.key for entry in decided if entry.rule is Rule.PREEMPTS}
         started = {entry.key for entry in decided if entry.rule is Rule.FITS}
         return frozenset(each.key for each in pending if each.key in before | new) - started

@@ -26,6 +26,6 @@ def as_in_the_image() -> Mapping[str, str]:
     """The environment of a daemon whose bytecode is that of the image: without docstrings and columns."""
     into = Path(sys.prefix, "bytecode-of-the-image")
     roots = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), ROOT)
-    program = [sys.executable, "-X", "no_debug_ranges", str(ROOT / "hack/leanbytecode.py"), "--loaded", str(into)]
+    program = [sys.executable, "-X", "no_debug_ranges", str(ROOT / "hack/image/leanbytecode.py"), "--loaded", str(into)]
     subprocess.run([*program, *map(str, roots)], check=True, stdout=subprocess.DEVNULL)
     return {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(into)}

@@ -9,10 +9,9 @@ from typing import Final
 
 from hack.chaos import schedule as schedules
 from hack.chaos.campaign import CALM_S, Campaign, Result
-from hack.chaos.faults import KINDS, KindName
-from hack.chaos.minimise import minimise
+from hack.chaos.faults.kinds import KINDS, KindName
 from hack.chaos.plants import PLANTS
-from hack.chaos.schedule import Schedule
+from hack.chaos.schedule import Schedule, minimise
 from hack.chaos.world import World
 from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.programs import binaries

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hack.chaos.api import AwayError, RefusedError
-from hack.chaos.hands import BEGINS
+from hack.chaos.faults.begins import BEGINS
+from hack.chaos.faults.processes import Heal
 from hack.chaos.invariants import Findings, judge, last_line
 from hack.chaos.plants import PLANTS
-from hack.chaos.processfaults import Heal
 from hack.chaos.schedule import Act, Burst, Schedule
 from hack.chaos.verdicts import JUDGED_S
 from hack.chaos.world import World

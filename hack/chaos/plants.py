@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from hack.chaos.api import CLAIMS, JOBS, TEAM, WORKLOADS, RefusedError
+from hack.chaos.faults.processes import Heal, nothing
 from hack.chaos.invariants import Json
 from hack.chaos.load import GPU, Shape, job
-from hack.chaos.processfaults import Heal, nothing
 from hack.chaos.world import PLANTED, World, signal_all
 from tests.support.agent.hands import DRIVER
 from tests.support.e2e import queuelab

@@ -6,15 +6,15 @@ A dense schedule has its kills closer together, and gives what was killed more t
 """
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from hack.chaos.faults import CLOCK_STEPS_S, KINDS, Kind, KindName, Target
-from hack.chaos.nvmlcalls import NVML_CALLS, NVML_FAILURES
+from hack.chaos.faults.kinds import CLOCK_STEPS_S, KINDS, Kind, KindName, Target
+from hack.chaos.faults.nvmlcalls import NVML_CALLS, NVML_FAILURES
 
 T = TypeVar("T")
 BURST_S: Final = (120.0, 180.0)
@@ -191,3 +191,24 @@ def decode(text: bytes) -> Schedule:
     except AssertionError as wrong:
         raise ValueError(f"acts: {wrong}") from None
     return found
+
+
+def minimise(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
+    """The smallest part of a failing list that still fails, by Zeller's ddmin.
+
+    ``fails`` holds for it, and held for none of its sublists with one item less. ``fails(items)`` is taken as known. A
+    trial that fails by luck alone keeps too much, never too little.
+    """
+    found, parts = list(items), 2
+    while len(found) > 1:
+        size = -(-len(found) // parts)
+        chunks = [range(start, min(start + size, len(found))) for start in range(0, len(found), size)]
+        rests = ([item for at, item in enumerate(found) if at not in chunk] for chunk in chunks)
+        smaller = next((rest for rest in rests if fails(rest)), None)
+        if smaller is not None:
+            found, parts = smaller, max(parts - 1, 2)
+        elif parts >= len(found):
+            break
+        else:
+            parts = min(parts * 2, len(found))
+    return [] if len(found) == 1 and fails([]) else found

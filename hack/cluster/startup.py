@@ -25,7 +25,7 @@ from hack.cluster.nodes.node import NodeHost
 from hack.cluster.processes import Identity
 from hack.cluster.programs import images
 from hack.cluster.state import Spec, State
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _READY_S = 300.0
 _COMPONENT_S = 240.0

@@ -72,7 +72,7 @@ def _opaque() -> Made:
 
 def _checkpoint() -> Made:
     from agent.health.checkpoint import thaw, validate
-    from agent.keeping.statefiles import Checkpoint, read_state
+    from agent.persistence.statefiles import Checkpoint, read_state
 
     def read(path: Path) -> object:
         found = read_state(path, Checkpoint, lambda checkpoint: checkpoint.node.validate())
@@ -89,7 +89,7 @@ def _checkpoint() -> Made:
 
 
 def _layout_state() -> Made:
-    from agent.keeping.statefiles import LayoutState, read_state
+    from agent.persistence.statefiles import LayoutState, read_state
 
     return by_file(lambda path: read_state(path, LayoutState, lambda _: None)), ()
 
@@ -97,7 +97,7 @@ def _layout_state() -> Made:
 def _ledger() -> Made:
     from agent.dra.files_shell import Kept
     from agent.dra.ledger import Ledger
-    from agent.keeping.statefiles import read_state
+    from agent.persistence.statefiles import read_state
 
     return by_file(lambda path: read_state(path, Kept, lambda kept: Ledger(kept.claims).validate())), ()
 

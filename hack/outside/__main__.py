@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from hack.chaos.minimise import minimise
+from hack.chaos.schedule import minimise
 from hack.outside.acts import Story
 from hack.outside.running import Outcome, outcome_of
 from hack.outside.story import told

@@ -10,7 +10,7 @@ from typing import Final
 from hack.outside.__main__ import SECONDS
 from hack.outside.running import outcome_of
 from hack.outside.story import told
-from hack.planted.nets import findings
+from hack.planted.nets import reported
 
 SEEDS: Final = range(1, 17)
 
@@ -23,7 +23,7 @@ async def judged() -> list[str]:
 
 
 def main() -> int:
-    return findings.told("outside", asyncio.run(judged()))
+    return reported("outside", asyncio.run(judged()))
 
 
 if __name__ == "__main__":

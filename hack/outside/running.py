@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from cli.playground.cluster import Machine, stamp
+from cli.playground.cluster import PlaygroundNode, stamp
 from hack.outside.acts import FLAVORS, GPUS_OF_NODE, NODES, Act, Json, Story
 from hack.planted.nets import queueworld
 from hack.planted.nets.queueworld import WORKLOADS, QueueWorld, config, controller, first, machines, play, world_of
@@ -133,9 +133,9 @@ def _times(server: FakeApiServer, condition: str) -> int:
     return sum(_is(each.body, condition) and not _is(each.before or {}, condition) for each in changes)
 
 
-def _nodes() -> dict[str, Machine]:
+def _nodes() -> dict[str, PlaygroundNode]:
     found = {}
     for number, (name, machine) in enumerate(machines(NODES, GPUS_OF_NODE).items()):
         labels = {**machine.labels, "flavor": FLAVORS[number % len(FLAVORS)]}
-        found[name] = Machine(labels, machine.gpus, machine.healthy)
+        found[name] = PlaygroundNode(labels, machine.gpus, machine.healthy)
     return found

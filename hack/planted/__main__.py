@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from hack.planted import table
-from hack.planted.fault import Fault
 from hack.planted.nodefaults import NODE_FAULTS
-from hack.planted.planting import UnplantableError
+from hack.planted.planting import Fault, UnplantableError
 from hack.planted.queuefaults import QUEUE_FAULTS
 from hack.planted.running import Tree, Trial, programs, ran, trials
 

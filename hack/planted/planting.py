@@ -4,11 +4,31 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from msgspec import Struct
+
 from hack.mutants.planting import functions
-from hack.planted.fault import Fault
 
 PRODUCT: Final = ("agent", "controller", "deviceplugin", "inventory", "kube")
 """Folders of the product; the simulator and the judge are the nets' own ground."""
+
+
+class Fault(Struct, frozen=True):
+    """One rewrite of one function. ``before`` and ``after`` are source; which layout they have does not matter.
+
+    ``before``: a statement, several in a row, or an expression, that is there exactly once in all functions of this
+    qualified name in the product; ``after``: what stands there instead, empty for a statement that is left out.
+    ``nets``: those that find it from outside, as in ``hack.planted.nets``; ``program``: which of its programs runs
+    them.
+    """
+
+    name: str
+    function: str
+    before: str
+    after: str
+    program: str
+    nets: tuple[str, ...]
+    says: str
+    """In a sentence: what a user would suffer."""
 
 
 class UnplantableError(Exception):

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hack.planted.fault import Fault
+from hack.planted.planting import Fault
 
 _HISTORY: Final = ("history",)
 _BOTH: Final = ("history", "outside")

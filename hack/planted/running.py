@@ -15,8 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from hack.mutants import running
-from hack.planted.fault import Fault
-from hack.planted.planting import Place, is_product, place_of, planted
+from hack.planted.planting import Fault, Place, is_product, place_of, planted
 
 OUTSIDE: Final = "hack.outside.net"
 _QUEUES: Final = "queues"

@@ -14,7 +14,7 @@ from inventory.devices import DeviceId, GpuUuid
 from inventory.layout.entries import PERCENT_RESOURCE
 from inventory.layout.layout import PERCENTS, LogicalDevice, Resource
 from inventory.layout.sharing import SharingMode
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 
 class FractionError(ValueError):

@@ -71,6 +71,11 @@ def because(why: str) -> str:
     return f": {why}" if why else ""
 
 
+def plural(number: object, one: str, many: str = "") -> str:
+    """``1 pod``, ``2 pods``; ``many`` where it is not the word with an s, as in ``1 pod is``, ``2 pods are``."""
+    return f"{number} {one if str(number) == '1' else many or f'{one}s'}"
+
+
 def said(place: Place, kind: Kind) -> Callable[[Callable[P, str]], Callable[P, str]]:
     """A decorator for a function that makes a sentence of strings and of numbers that it only writes down."""
 

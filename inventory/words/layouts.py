@@ -4,8 +4,7 @@
 ``where`` is the file and line of an entry, or empty. ``gpu`` is a GPU's name with its UUID or product.
 """
 
-from inventory.words.catalog import Kind, Place, said
-from inventory.words.plural import plural
+from inventory.words.catalog import Kind, Place, plural, said
 
 _refusal = said(Place.LAYOUT, Kind.REFUSAL)
 _waiting = said(Place.LAYOUT, Kind.WAITING)

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from kube.listening.connection import HEAD_BYTES, Connection, Times
-from kube.listening.files import is_reserved
 from kube.listening.places import ConnectionId, Group, PlaceLimits, Places
+from kube.listening.sockets import is_reserved
 
 if TYPE_CHECKING:  # each process decides which parts of aiohttp are loaded, and when
     from aiohttp.web_request import BaseRequest

@@ -24,8 +24,7 @@ from kube.client import EVERYTHING, Client, Decode, Selection
 from kube.clock import Backoff, Clock, sleep
 from kube.errors import NotFoundError, UnavailableError
 from kube.reading.entries import CachedObject, Entries, ObjectKey, own_metadata
-from kube.reading.pace import AT_ONCE, Pace
-from kube.reading.watch import Arrived, Deleted, Listed, Upserted, follow_decoded
+from kube.reading.watch import AT_ONCE, Arrived, Deleted, Listed, Pace, Upserted, follow_decoded
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)

@@ -7,14 +7,13 @@ that it notices objects that vanished in between; then ``Upserted`` and ``Delete
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
 from kube.client import EVERYTHING, Client, Decode, Selection, decoder
 from kube.clock import Backoff, Clock, pause_s, sleep
 from kube.errors import ExpiredError, KubeError, NotFoundError, StartingError
-from kube.reading.pace import AT_ONCE, Pace
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -29,6 +28,22 @@ _EARLY_S = 10.0
 
 _GONE_AFTER = 3
 """The number of answers in a row that there is no such kind: one of several API servers may not know a new kind yet."""
+
+
+class Pace(Struct, frozen=True):
+    """The pace of one watcher. ``lasts_s`` is asked of the server, which then ends the watch, and it is taken up at
+    once.
+
+    ``after_cut_s`` passes at least when a watch is cut, before the server is asked again, and ``begin_s`` before the
+    first list. The watchers of a fleet have different values, so that they do not come all at once.
+    """
+
+    lasts_s: int = 300
+    after_cut_s: float = 0.0
+    begin_s: float = 0.0
+
+
+AT_ONCE: Final = Pace()
 
 
 class Arrived(Struct, Generic[T], frozen=True):

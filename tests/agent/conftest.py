@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.hardware import monitor, worker
-from agent.keeping import statefiles
 from agent.kubelet import podresources
+from agent.persistence import statefiles
 from deviceplugin import manager
 from tests.support.agent.node import Lab, laboratory
 

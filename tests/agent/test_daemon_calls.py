@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from agent.hardware import monitor
-from hack.chaos.nvmlcalls import ALL, CODES, NO_DRIVER, NVML_CALLS, RESETS
+from hack.chaos.faults.nvmlcalls import ALL, CODES, NO_DRIVER, NVML_CALLS, RESETS
 from simulator.nvml.session import Session
 from tests.support.agent.node import EAGER, Lab, fleet
 

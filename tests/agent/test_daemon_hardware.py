@@ -14,7 +14,7 @@ from agent.hardware import driver as session
 from agent.hardware import monitor
 from agent.hardware.worker import GpuWorker
 from agent.health.states import FaultKind, HealthState
-from agent.keeping import statefiles
+from agent.persistence import statefiles
 from deviceplugin.testing import Endpoint
 from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from tests.simulator.test_mig import create, destroy

@@ -11,12 +11,12 @@ import grpc.aio
 import pynvml
 import pytest
 
-from agent.keeping import statefiles
 from agent.kubelet.plans import BoundPod, Demand
 from agent.mps import control, core
 from agent.mps.core import DaemonState, Phase
 from agent.mps.folders import SharedMemory, make
 from agent.mps.paths import device_paths
+from agent.persistence import statefiles
 from deviceplugin.testing import Endpoint
 from inventory.devices import ResourceName
 from tests.support.agent.node import EAGER, Lab, fleet, mps_client

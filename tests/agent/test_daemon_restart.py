@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from agent.health.states import HealthState
-from agent.keeping import statefiles
+from agent.persistence import statefiles
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 MIXED = EAGER + "flags: {migStrategy: mixed}\n"

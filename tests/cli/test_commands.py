@@ -14,8 +14,8 @@ import pytest
 
 from cli import main
 from cli.main import program, tessera
-from cli.nearest import NearestGroup
-from cli.output import FORMATS, LIST_FORMATS, TABLE_FORMATS
+from cli.naming.nearest import NearestGroup
+from cli.printing.output import FORMATS, LIST_FORMATS, TABLE_FORMATS
 from cli.sim import sim
 from tests.support.cli.lines import understood
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from cli import evictions
-from cli.console import patience
+from cli.printing.console import patience
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from tests.support.cli.shell import Shell
 
@@ -210,7 +210,7 @@ async def test_the_time_of_who_is_asked_is_not_told_as_the_api_servers(
         now_s[0] += 6.0
         return True
 
-    monkeypatch.setattr("cli.console.time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr("cli.printing.console.time", SimpleNamespace(monotonic=lambda: now_s[0]))
     monkeypatch.setattr("click.confirm", thought)
     async with patience(lambda: "waiting", quiet_s=quiet_s):
         evictions.confirm(["one"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cli.console import patience
+from cli.printing.console import patience
 from cli.submit import state_of
 from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.kinds import JOBS, LOCAL_QUEUES, NAMESPACES, WORKLOAD_CLASSES, WORKLOADS

@@ -20,7 +20,10 @@ UNNAMED = {
     ("agent/dra/server_shell.py", "DraServer.start"): "an empty folder",
     ("agent/dra/server_shell.py", "DraServer.stop"): SOCKET,
     ("agent/hardware/monitor.py", "GpuMonitor._session"): "threads are replaced, no file",
-    ("agent/keeping/files.py", "remove_half_written"): "nobody reads them; what a kill leaves the next start removes",
+    (
+        "agent/persistence/files.py",
+        "remove_half_written",
+    ): "nobody reads them; what a kill leaves the next start removes",
     ("agent/mps/folders.py", "_make_shm"): PART,
     ("agent/mps/folders.py", "_mount_tmpfs"): PART,
     ("agent/mps/folders.py", "open_up"): "the same each time, and done at each start of a daemon",

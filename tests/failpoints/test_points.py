@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 SEAM = ROOT / "hack" / "failpoints" / "seam"
 SAVES = """
 import pathlib, sys
-from agent.keeping.statefiles import LayoutState, save_layout
+from agent.persistence.statefiles import LayoutState, save_layout
 save_layout(pathlib.Path(sys.argv[1]), LayoutState())
 print("saved")
 """

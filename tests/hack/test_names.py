@@ -61,6 +61,7 @@ OTHERS = {
     "restype",
     "runClient",
     "setInitContainer",
+    "sortedcontainers",
     "torch.distributed",
     "unhealthyNodes",
     "updateModeForTASRequests",
@@ -178,6 +179,25 @@ def test_a_public_type_of_the_scheduler_has_a_name_of_its_own() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(str(path.relative_to(ROOT)))
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_room_is_a_word_for_packages_and_not_for_capacity() -> None:
+    room = re.compile(r"(?<![a-z])rooms?(?![a-z])|Rooms?(?![a-z])|roomy|roomiest")
+    found = [str(each) for each in docstrings() if each.module.is_relative_to(SCHEDULER) and room.search(each.text)]
+    for path in sorted(SCHEDULER.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [getattr(node, field, None) for field in ("id", "attr", "arg", "name")]
+            found += [
+                f"{path.relative_to(ROOT)}: {name}" for name in names if isinstance(name, str) and room.search(name)
+            ]
+    assert not found, "\n".join(found)
+
+
+def test_what_is_kept_for_a_preemptor_is_no_claim() -> None:
+    """A claim is a ResourceClaim; what a queue does when it takes its quota back is to reclaim."""
+    paths = sorted((SCHEDULER / "reservations").rglob("*.py"))
+    assert paths
+    assert [path.name for path in paths if re.search(r"(?<!re)(?<!Re)claim", path.read_text(), re.IGNORECASE)] == []
 
 
 def test_a_test_has_a_name_of_its_own() -> None:

@@ -31,7 +31,7 @@ from agent.dra.publishing.slices import (
     fields,
     sync,
 )
-from agent.keeping.files import write_atomically
+from agent.persistence.files import write_atomically
 from agent.process.spread import Spread, fleet_backoff
 from agent.words import node as words
 from failpoints import points

@@ -17,7 +17,7 @@ from controller.jobs.framework.tiers import Tiers
 from controller.jobs.kinds.kubeflow import INIT_PYTORCH
 from controller.jobs.kinds.raypods import WAIT_GCS_READY
 from controller.jobs.kinds.table import JOB_KINDS
-from controller.jobs.serving.deployment import Deployment
+from controller.jobs.serving.apps import Deployment
 from controller.jobs.serving.kind import StampedKind
 from controller.jobs.serving.table import STAMPED_KINDS
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement

@@ -38,11 +38,11 @@ from controller.cluster.watching.kinds import (
     TYPES,
     WORKLOADS,
     RawWorkloads,
+    SeenNamespaces,
     claim_readers,
     is_custom,
     reader,
 )
-from controller.cluster.watching.seennamespaces import SeenNamespaces
 from controller.core import Core
 from controller.foreign.jobs.reconcile_shell import volcano_readers
 from controller.insight.forecast.parts import Parts

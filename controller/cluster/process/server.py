@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler
 from controller.cluster.config.settings import Address
 from controller.cluster.metrics.exposition import Exposition
 from controller.insight.forecast.parts import Parts
-from controller.insight.forecast.parts_shell import worked
+from controller.insight.forecast.service_shell import worked
 from kube.listening.apps import Serving, within
 from kube.listening.listener import Listener as BoundedListener
 from kube.listening.places import PlaceLimits

@@ -14,8 +14,7 @@ from controller.cluster.process.submissions import Submissions
 from controller.cluster.process.term import Running
 from controller.cluster.process.webhook import release
 from controller.cluster.watching.feeds import Feeds
-from controller.cluster.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, TOPOLOGIES, WORKLOADS
-from controller.cluster.watching.seennamespaces import SeenNamespaces
+from controller.cluster.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, TOPOLOGIES, WORKLOADS, SeenNamespaces
 from controller.cluster.webhooks.keeper import OwnCertificates, SecretName
 from controller.cluster.webhooks.service import service_names
 from controller.core import Core
@@ -34,7 +33,7 @@ from controller.people.page.pods_shell import PodsOfWorkload, RunningPods
 from controller.people.page.queuerows import forecast_row
 from controller.people.page.server_shell import Others, PageServer, Source
 from controller.people.page.session import Seal, Seals
-from controller.people.page.sight import QueueOf
+from controller.people.page.visiblenamespaces import QueueOf
 from controller.people.visibility.answers import KEPT_S, Answers
 from controller.people.visibility.identity import User
 from controller.people.visibility.reviews_shell import Reviews
@@ -150,7 +149,10 @@ class _Leading:
         """The Workload of a pod; None before pods are watched."""
         namespace, _, name = pod.partition("/")
         found = self._feeds[PODS].get(ObjectKey(namespace, name))
-        return workload_of(found.object) if found is not None else None
+        named = workload_of(found.object) if found is not None else None
+        running = self._running()
+        kept = running.core.ledger.current(named) if named is not None and running is not None else None
+        return kept.workload.key if kept is not None else named
 
     def gpu_nodes(self) -> list[GpuNode]:
         return list(self._feeds[GPU_NODES].objects())

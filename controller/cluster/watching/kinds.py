@@ -28,7 +28,7 @@ from controller.objects.queues import (
 from controller.objects.sharing import ALIKE, Remembered, SharingDecoder
 from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload, WorkloadSpec
-from controller.scheduler.dra.allocation.thrift import Thrift
+from controller.scheduler.dra.allocation.sliceinterner import ResourceSliceInterner
 from controller.scheduler.dra.claims.book import OF_ONE_POD, asks_by_class, claims_of, is_of_one_pod
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.deviceclaims import ClaimRules
@@ -204,8 +204,8 @@ def _slice_reader() -> Callable[[bytes], ResourceSlice]:
     """A decoder of slices. Parts that devices share are kept once: a node may publish hundreds that differ in their
     names alone.
     """
-    read, thrift = reader(ResourceSlice), Thrift()
-    return lambda raw: thrift.kept(read(raw))
+    read, interner = reader(ResourceSlice), ResourceSliceInterner()
+    return lambda raw: interner.kept(read(raw))
 
 
 def is_custom(resource: Resource) -> bool:
@@ -327,3 +327,18 @@ class RawWorkloads:
 
     def forget(self, key: WorkloadKey) -> None:
         self._specs.pop(key, None)
+
+
+class SeenNamespaces:
+    """A decoder for the watch of Namespaces that keeps the name of each it ever saw: stories name some that are
+    gone.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self._read = reader(Namespace)
+
+    def read(self, raw: bytes) -> Namespace:
+        found = self._read(raw)
+        self.seen.add(found.metadata.name)
+        return found

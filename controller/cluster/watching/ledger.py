@@ -9,7 +9,10 @@ from collections.abc import Iterator
 
 import msgspec
 
+from controller.jobs.framework.podsets import first_slice
+from controller.objects.meta import is_true
 from controller.objects.workload import NO_STATUS, Workload
+from controller.scheduler.decisions import reasons
 from controller.scheduler.model.resources import WorkloadKey
 from kube.reading.entries import ObjectKey
 
@@ -41,11 +44,14 @@ class Ledger:
 
     The core alone calls ``observe`` and ``forget`` for what the watch shows; WorkloadWrites calls ``wrote``, and
     ``observe`` for what it reads after a conflict. The version of one object (``uid``) only grows. Only WorkloadWrites
-    sets ``kept.writing``, and only the ledger ``kept.whole``.
+    sets ``kept.writing``, and only the ledger ``kept.whole``. ``_slices`` names workloads that are kept, hold quota and
+    are not finished.
     """
 
     def __init__(self) -> None:
         self._kept: dict[WorkloadKey, Kept] = {}
+        self._slices: dict[WorkloadKey, WorkloadKey] = {}
+        """The slice of an elastic job that holds quota, by the first slice, where it is a later one."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -59,16 +65,22 @@ class Ledger:
     def get(self, key: WorkloadKey) -> Kept | None:
         return self._kept.get(key)
 
+    def current(self, named: WorkloadKey) -> Kept | None:
+        """The workload that pods mean which name ``named``: of an elastic job, the slice that holds quota."""
+        return self._kept.get(self._slices.get(named, named))
+
     def observe(self, workload: Workload) -> Kept | None:
         """Notes the state that the watch shows. Returns None if this or a newer state is known already."""
         key = WorkloadKey(workload.key)
         kept = self._kept.get(key)
         if kept is None or kept.uid != workload.metadata.uid:
             kept = self._kept[key] = Kept(workload, whole=workload.status is NO_STATUS)
+            self._note_slice(workload)
             return kept
         if version_number(workload.metadata.resource_version) <= kept.version:
             return None
         kept.workload, kept.whole = workload, workload.status is NO_STATUS
+        self._note_slice(workload)
         return kept
 
     def wrote(self, key: WorkloadKey, after: Workload, resource_version: str, *, whole: bool = False) -> Kept | None:
@@ -80,6 +92,7 @@ class Ledger:
             return None
         metadata = msgspec.structs.replace(after.metadata, resource_version=resource_version)
         kept.workload, kept.whole = msgspec.structs.replace(after, metadata=metadata), whole
+        self._note_slice(kept.workload)
         return kept
 
     def forget(self, key: WorkloadKey, uid: str) -> Kept | None:
@@ -87,7 +100,18 @@ class Ledger:
         kept = self._kept.get(key)
         if kept is None or kept.uid != uid:
             return None
+        self._note_slice(kept.workload, gone=True)
         return self._kept.pop(key)
+
+    def _note_slice(self, workload: Workload, *, gone: bool = False) -> None:
+        own, first = WorkloadKey(workload.key), first_slice(workload)
+        if own == first:
+            return
+        finished = is_true(workload.status.conditions, reasons.FINISHED)
+        if workload.status.admission is not None and not finished and not gone:
+            self._slices[first] = own
+        elif self._slices.get(first) == own:
+            del self._slices[first]
 
 
 class WrittenVersions:

@@ -19,8 +19,8 @@ from controller.scheduler.decisions.decisions import (
     Decision,
     Event,
     Evicted,
-    NotPlaced,
     Pending,
+    SecondPassFailed,
     SliceReplaced,
 )
 from controller.scheduler.decisions.evictionstatus import evicted
@@ -80,7 +80,7 @@ class DecisionWriter:
     def submit(self, decision: Decision) -> None:
         if isinstance(decision, Pending):
             return  # controller.reconcile.lifecycle.pendingconditions_shell writes these, when there is room
-        if isinstance(decision, NotPlaced):
+        if isinstance(decision, SecondPassFailed):
             self._observer.events(decision.events())
             return
         if self.held.takes(decision):

@@ -26,7 +26,7 @@ from controller.foreign.jobs.spec import RESTARTS, JobPlan
 from controller.foreign.jobs.status import counted, known_pods, moved
 from controller.objects.meta import Struct
 from controller.objects.volcanojob import JobState, VolcanoCommand, VolcanoJobStatus
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 FINAL: Final = ("Completed", "Failed", "Terminated")
 KEEPS_FINISHED: Final = (*FINAL, "Aborting", "Aborted", "Completing", "Terminating")

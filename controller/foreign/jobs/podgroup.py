@@ -24,7 +24,7 @@ from controller.scheduler.model.podrequests import one_pod, scaled
 from controller.scheduler.model.resources import UNLIMITED, Amount, ResourceName
 from controller.scheduler.quota.queueusage import quantity_of
 from inventory.api.names import PREFIX
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _OF_OTHERS: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _COMPLETED: Final = "Completed"

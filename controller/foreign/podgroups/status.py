@@ -15,7 +15,7 @@ from controller.jobs.framework.podview import SeenPod
 from controller.jobs.framework.raw import Json, condition, mapping, sequence
 from controller.objects.meta import Struct
 from controller.scheduler.mirror.specs import System
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 SCHEDULED: Final = "Scheduled"
 UNSCHEDULABLE: Final = "Unschedulable"

@@ -15,7 +15,7 @@ import msgspec
 
 from controller.objects.kai import DEEPEST_SUBGROUP
 from controller.scheduler.model.gangshape import GangShape, Subgroup
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 NONE: Final = ""
 """The leaf of a pod that is in no subgroup."""

@@ -15,7 +15,7 @@ from controller.scheduler.model.resources import Amount, FlavorResource
 _ALIKE: Final = 16
 """Workloads of one shape that are tried when a reserved head may be passed."""
 
-ToldSums = dict[FlavorResource, tuple[list[float], list[Amount]]]
+SumsByEnd = dict[FlavorResource, tuple[list[float], list[Amount]]]
 """The ends of running workloads by their told run times, the soonest first, and the amount that they hold together up
 to each."""
 
@@ -78,7 +78,7 @@ class Reservations:
 
     def __init__(self, queues: Sequence[Queue]) -> None:
         self._queues = queues
-        self._times: ToldSums = {}
+        self._times: SumsByEnd = {}
         self._made: list[Reservation | None] = [None] * len(queues)
         self._by_start: list[tuple[float, int]] = []
         """Start and line of each reservation in ``_made``, the soonest first."""
@@ -89,7 +89,7 @@ class Reservations:
         """Forgets all reservations. ``running``: the charges that are held and until when by told run times, the
         soonest first.
         """
-        times: ToldSums = {}
+        times: SumsByEnd = {}
         for told_s, charges in running:
             for fr, _, amount in charges:
                 ends, sums = times.setdefault(fr, ([], []))
@@ -162,7 +162,7 @@ class Reservations:
             insort(self._by_start, (made.start_s, line))
 
 
-def _reserved(order: int, waiting: Waiting, times: ToldSums, now_s: float) -> Reservation | None:
+def _reserved(order: int, waiting: Waiting, times: SumsByEnd, now_s: float) -> Reservation | None:
     """The reservation of a head; None if the head fits, or if told run times do not say when it will."""
     if not all(waiting.choices):
         return None

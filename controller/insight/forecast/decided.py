@@ -7,8 +7,8 @@ A decision stands beside the forecast wherever both are shown, so the two agree.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from controller.insight.forecast.changes.never import Never, Oversized, never_parts, on_free_quota
 from controller.insight.forecast.model import Charge, Held, Model, Tree, Waiting
-from controller.insight.forecast.never import Never, Oversized, never_parts, on_free_quota
 from controller.insight.forecast.parts import Parts
 from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.decisions.records import DecisionRecord, Rule

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from controller.insight.forecast.calibration import Calibration, Range
-from controller.insight.forecast.changes import EndsAt
+from controller.insight.forecast.changes.changes import EndsAt
 from controller.insight.forecast.closed import opens_when
 from controller.insight.forecast.decided import Asked, Decided, decided_parts, with_coming
 from controller.insight.forecast.forward import STOPPING_S, Forward, Gates
@@ -30,7 +30,7 @@ from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.reservations.runtimes import runtime_s
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 
 class Effort(msgspec.Struct, frozen=True):

@@ -71,7 +71,7 @@ class Forward:
         self._left = sum(len(line.waiting) for line in tree.lines)
         self._needs = _needs(tree)
         """The needs of shapes of which some workload still waits."""
-        self._rooms = {fr: _room_of(tree, fr) for fr in self._needs}
+        self._free_in = {fr: _cells_with_free(tree, fr) for fr in self._needs}
         self._least: dict[tuple[int, int], list[tuple[FlavorResource, Amount]]] = {}
         """The needs of ``_needs`` by line and shape."""
         for fr, needs in self._needs.items():
@@ -179,8 +179,8 @@ class Forward:
 
     def _sweep(self, now_s: float) -> None:
         """Starts each workload that fits: a head of every line in turn, as cycles try them."""
-        rooms = {fr: _free(*cells) for fr, cells in self._rooms.items()}
-        heads = self._possible(rooms)
+        free = {fr: _free(*cells) for fr, cells in self._free_in.items()}
+        heads = self._possible(free)
         turn = [(self._rank(0, line, some[0][1]), line) for line, some in heads.items()]
         heapq.heapify(turn)
         while turn:
@@ -189,35 +189,35 @@ class Forward:
             _, shape = heapq.heappop(some)
             if queue.strict and queue.head is not None and shape != queue.head[1].shape:
                 continue
-            if self._has_room(rooms, line, shape):
+            if self._may_fit(free, line, shape):
                 charges = self._tried(line, shape, now_s)
                 if charges is not None:
                     for charge in charges:
-                        if charge.fr in rooms:
-                            rooms[charge.fr] = _free(*self._rooms[charge.fr])
-                    if not any(needs and needs[0].amount <= rooms[fr] for fr, needs in self._needs.items()):
+                        if charge.fr in free:
+                            free[charge.fr] = _free(*self._free_in[charge.fr])
+                    if not any(needs and needs[0].amount <= free[fr] for fr, needs in self._needs.items()):
                         return
                     if shape in queue.shapes:
                         heapq.heappush(some, (queue.shapes[shape][0][0], shape))
-            while some and not self._has_room(rooms, line, some[0][1]):
+            while some and not self._may_fit(free, line, some[0][1]):
                 heapq.heappop(some)
             if some:
                 heapq.heappush(turn, (self._rank(int(rank[0]) + 1, line, some[0][1]), line))
 
-    def _has_room(self, rooms: Mapping[FlavorResource, Amount], line: int, shape: int) -> bool:
+    def _may_fit(self, free: Mapping[FlavorResource, Amount], line: int, shape: int) -> bool:
         for fr, amount in self._least[line, shape]:  # noqa: SIM110  a generator costs more than the loop
-            if amount <= rooms[fr]:
+            if amount <= free[fr]:
                 return True
         return False
 
-    def _possible(self, rooms: Mapping[FlavorResource, Amount]) -> dict[int, list[tuple[int, int]]]:
-        """The first workload of each shape by line, as order and shape, for which there may be room anywhere in the
+    def _possible(self, free: Mapping[FlavorResource, Amount]) -> dict[int, list[tuple[int, int]]]:
+        """The first workload of each shape by line, as order and shape, which may fit somewhere in the
         tree.
         """
         found: dict[int, dict[int, None]] = {}
         for fr, needs in self._needs.items():
             for need in needs:
-                if need.amount > rooms[fr]:
+                if need.amount > free[fr]:
                     break
                 found.setdefault(need.line, {})[need.shape] = None
         return {
@@ -248,8 +248,8 @@ class Forward:
         return None
 
     def _fitting(self, waiting: Waiting, now_s: float) -> Charges | None:
-        """The charges of the workload if it starts now: of each group the first flavor with room. None if it may
-        not.
+        """The charges of the workload if it starts now: of each group the first flavor that has enough free. None if it
+        may not.
         """
         if waiting.due_s > now_s or self._open.get(waiting.shape, 1) <= 0:
             return None
@@ -283,7 +283,7 @@ class Forward:
 
 
 def first_fit(choices: Choices) -> Charges | None:
-    """The charges on the first flavor with room of each group; None if a group has none."""
+    """The charges on the first flavor of each group that has enough free; None if a group has none."""
     found: Charges = ()
     for options in choices:
         for charges in options:
@@ -335,7 +335,7 @@ def _free(top: Cell, reserves: Sequence[Cell]) -> Amount:
     return top.subtree_quota - top.usage + sum(cell.local_available() for cell in reserves)
 
 
-def _room_of(tree: Tree, fr: FlavorResource) -> tuple[Cell, tuple[Cell, ...]]:
+def _cells_with_free(tree: Tree, fr: FlavorResource) -> tuple[Cell, tuple[Cell, ...]]:
     """The root's cell, and the cells below it that keep something to themselves: free quota is in these."""
     root = tree.lines[0].node.root()
     below = [root]

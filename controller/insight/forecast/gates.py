@@ -1,6 +1,6 @@
 """What workloads wait for that sums do not show: places on nodes, limits and capabilities of mirrored Queues.
 
-A workload that quota has room for and that the engine refused starts no earlier than the workloads end that are in its
+A workload that fits into quota and that the engine refused starts no earlier than the workloads end that are in its
 way. The engine tells which those are: holders of quota are removed in the order in which they are likely to end, until
 it admits the workload, and on until it has admitted as many of its shape as wait.
 """
@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from controller.insight.forecast.changes import EndsAt
+from controller.insight.forecast.changes.changes import EndsAt
+from controller.insight.forecast.changes.never import HOPELESS
 from controller.insight.forecast.decided import Asked, Decided
 from controller.insight.forecast.forward import STOPPING_S, Gates, first_fit
 from controller.insight.forecast.model import Gate, Model, Tree, Waiting
-from controller.insight.forecast.never import HOPELESS
 from controller.insight.forecast.parts import Parts
 from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import WorkloadKey
-from controller.scheduler.volcano.roomlater import RoomLater
+from controller.scheduler.volcano.futurecapacity import FutureCapacity
 
 _SHAPES: Final = 64
 _HOLDERS: Final = 100
@@ -37,14 +37,14 @@ _REFUSED: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.OVER_SHARE, R
 def gate_parts(
     engine: Engine, model: Model, ends_at: EndsAt, decided: Decided, asked: Asked | None = None
 ) -> Parts[Gates]:
-    """The gates of all shapes that the engine refuses though quota has room. ``asked``: as of the model; its decision
-    is not known yet.
+    """The gates of all shapes that the engine refuses though they fit into quota. ``asked``: as of the model; its
+    decision is not known yet.
     """
     found: dict[int, tuple[Gate, ...]] = {}
     closed: list[tuple[Waiting, int]] = []
     for tree in model.trees:
         counts = _by_shape(tree)
-        with_room = _fit_by_sums(tree)
+        fitting = _fit_by_sums(tree)
         yield
         seen: set[int] = set()
         for line in tree.lines:
@@ -56,7 +56,7 @@ def gate_parts(
                 is_asked = asked is not None and waiting.key == asked.pending.key
                 if record is not None and record.reason in HOPELESS:
                     found[waiting.shape] = ()
-                elif waiting.shape in with_room and (is_asked or _refused(record)):
+                elif waiting.shape in fitting and (is_asked or _refused(record)):
                     closed.append((waiting, counts[waiting.shape]))
     if not closed:
         return found
@@ -65,9 +65,9 @@ def gate_parts(
         yield
         is_asked = asked is not None and waiting.key == asked.pending.key
         pending = asked.pending if asked is not None and is_asked else engine.state.queues.get(waiting.key)
-        room = engine.room_later(pending, model.now_s) if pending is not None else None
-        if room is not None:
-            gates = _gates(engine, room, order, min(count, _LET_IN))
+        future = engine.future_capacity(pending, model.now_s) if pending is not None else None
+        if future is not None:
+            gates = _gates(engine, future, order, min(count, _LET_IN))
             if gates is not None:
                 found[waiting.shape] = gates
     return found
@@ -83,7 +83,7 @@ def _by_shape(tree: Tree) -> Counter[int]:
 
 
 def _fit_by_sums(tree: Tree) -> set[int]:
-    """Shapes that quota has room for beside all that holds it now."""
+    """Shapes that fit into quota beside all that holds it now."""
     for held in tree.charged:
         for charge in held.charges:
             charge.cell.charge(charge.amount)
@@ -115,16 +115,16 @@ def _in_order(engine: Engine, ends_at: EndsAt, now_s: float) -> Parts[list[tuple
 
 
 def _gates(
-    engine: Engine, room: RoomLater, order: list[tuple[float, WorkloadKey]], count: int
+    engine: Engine, future: FutureCapacity, order: list[tuple[float, WorkloadKey]], count: int
 ) -> tuple[Gate, ...] | None:
     """The gates of a shape; None if the engine admits it as it is. There is no pause, so nothing changes meanwhile."""
     gates: list[Gate] = []
     soonest = order[:_HOLDERS]
     with engine.state.cluster.trial():
-        if room.enters():
+        if future.enters():
             return None
-        for after, end_s in _batches(engine, room, soonest):
-            while len(gates) < count and room.enters():
+        for after, end_s in _batches(engine, future, soonest):
+            while len(gates) < count and future.enters():
                 gates.append(Gate(after, end_s))
             if len(gates) >= count:
                 break
@@ -136,7 +136,7 @@ def _gates(
 
 
 def _batches(
-    engine: Engine, room: RoomLater, order: list[tuple[float, WorkloadKey]]
+    engine: Engine, future: FutureCapacity, order: list[tuple[float, WorkloadKey]]
 ) -> Iterator[tuple[WorkloadKey, float]]:
     """Removes the holders in batches, and yields the last of each batch and its end."""
     size = max(1, -(-len(order) // _TRIES))
@@ -146,6 +146,6 @@ def _batches(
         for _, key in batch:
             holder = holders.get(key)
             if holder is not None:
-                room.ends(holder)
+                future.ends(holder)
         end_s, key = batch[-1]
         yield key, end_s

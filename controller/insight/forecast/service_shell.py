@@ -7,16 +7,16 @@ past forecasts would need locks.
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from controller.cluster.watching.inbox import ObjectChange
-from controller.insight.forecast.changes import Change, admits, change_parts
+from controller.insight.forecast.changes.changes import Change, admits, change_parts
+from controller.insight.forecast.changes.never import pod_too_large
 from controller.insight.forecast.forecast import Forecast, Forecaster
-from controller.insight.forecast.never import pod_too_large
 from controller.insight.forecast.parts import Parts
-from controller.insight.forecast.parts_shell import worked
 from controller.insight.forecast.shown import Foretold
 from controller.messages import forecasts as words
 from controller.objects.workload import Workload
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_SLICE_S: Final = 0.003
 EVERY_S: Final = 5.0
 """The least time between two renewals; after long work as much longer as the work took."""
 STALE_S: Final = 20.0
@@ -204,3 +205,16 @@ class ForecastService:
 
     async def _worked(self, parts: Parts[T]) -> T:
         return await worked(parts)
+
+
+async def worked(parts: Parts[T]) -> T:
+    """The result of the work. It works for some milliseconds and then pauses as long."""
+    while True:
+        begun_s = time.perf_counter()
+        try:
+            while time.perf_counter() - begun_s < _SLICE_S:
+                next(parts)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        await asyncio.sleep(time.perf_counter() - begun_s)

@@ -5,7 +5,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from controller.insight.forecast.changes import Change
+from controller.insight.forecast.changes.changes import Change
 from controller.insight.forecast.forecast import Forecast
 from controller.messages.spans import starts
 from controller.scheduler.model.resources import WorkloadKey

@@ -21,15 +21,16 @@ from controller.foreign.rules.table import FOREIGN_KINDS
 from controller.foreign.rules.volcanojob import VOLCANO_JOB
 from controller.insight.simulation.crddefaults import with_defaults
 from controller.insight.simulation.documents import Document, InputError, Json, named
-from controller.insight.simulation.fractions import fleet_of, in_percents
 from controller.insight.simulation.groups import KINDS_OF_GROUPS, groups
-from controller.insight.simulation.growing import grown
 from controller.insight.simulation.inputs.kindwords import another_kind, unread_kind
 from controller.insight.simulation.inputs.queuewords import passed_over
 from controller.insight.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
 from controller.insight.simulation.owners import Name, by_name, is_made, without_children
-from controller.insight.simulation.replicas import KIND as DEPLOYMENT
-from controller.insight.simulation.replicas import is_spare, replicas
+from controller.insight.simulation.queued.fractions import fleet_of, in_percents
+from controller.insight.simulation.queued.growing import grown
+from controller.insight.simulation.queued.replicas import KIND as DEPLOYMENT
+from controller.insight.simulation.queued.replicas import is_spare, replicas
+from controller.insight.simulation.queued.volcanogangs import above_minimum
 from controller.insight.simulation.submissions import (
     DEFAULT_QUEUE,
     KINDS_OF_JOBS,
@@ -45,7 +46,6 @@ from controller.insight.simulation.submissions import (
     parts,
     pod_group_of,
 )
-from controller.insight.simulation.volcanogangs import above_minimum
 from controller.jobs.framework.foreignmarks import as_queued, foreign_queue
 from controller.jobs.framework.kind import Look, ObjectKind
 from controller.jobs.framework.podview import GroupName

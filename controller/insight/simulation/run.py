@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from controller.insight.forecast.changes import changes
+from controller.insight.forecast.changes.changes import changes
+from controller.insight.forecast.changes.never import never_of
 from controller.insight.forecast.forecast import Forecaster
-from controller.insight.forecast.never import never_of
 from controller.insight.simulation import report
 from controller.insight.simulation.manifests import Scenario
 from controller.insight.simulation.settling import MOST_ENTRIES, Settling, UnsettledError
@@ -200,7 +200,7 @@ class Run:
         return self._sampled_s + max(rules.interval_s, rules.span_s / _SAMPLES)
 
     def _advance(self) -> None:
-        """Applies all that is due by now: ends first, so that jobs that arrive find the room."""
+        """Applies all that is due by now: ends first, so that jobs that arrive find what is free."""
         for key in self._ends.due(self.now_s):
             self._finish(key, "Succeeded", "Job finished successfully")
         submissions = self.scenario.submissions

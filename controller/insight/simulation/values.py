@@ -15,7 +15,7 @@ from controller.insight.simulation.problems import listed, meant, nearest, shown
 from controller.insight.simulation.sources import Path_
 from controller.objects.quantity import NANO, Quantity, QuantityError, parse_quantity
 from inventory.api.names import GPU_PERCENT
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
 _LIKELY: Final = (*_STANDARD, "nvidia.com/gpu")

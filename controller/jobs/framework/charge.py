@@ -153,8 +153,8 @@ def _holds(place: Place, pods: Pods) -> bool:
 
 
 def _beyond(workload: str, known: Sequence[Place], left: Mapping[str, int], pods: Pods) -> str:
-    rooms = ", ".join(f"{left[one.name]} of {one.count} of {one.name} ({_shown(one.requests)})" for one in known)
-    return words.beyond_the_charge(workload, pods.count, _shown(pods.requests), rooms or "none")
+    left_of = ", ".join(f"{left[one.name]} of {one.count} of {one.name} ({_shown(one.requests)})" for one in known)
+    return words.beyond_the_charge(workload, pods.count, _shown(pods.requests), left_of or "none")
 
 
 def _shown(requests: Mapping[str, int]) -> str:

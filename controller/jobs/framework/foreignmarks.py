@@ -18,7 +18,7 @@ from controller.jobs.framework.raw import JobError, Json, annotations, at, label
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.gangshape import GangShape, Subgroup
 from inventory.api.names import SCHEDULER_NAME
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 KAI_PREEMPTIBILITY: Final = "kai.scheduler/preemptibility"
 KAI_PRIORITY_CLASS: Final = "priorityClassName"

@@ -15,10 +15,11 @@ from controller.jobs.framework import names
 from controller.jobs.framework.raw import JobError, Json, copied, map_patch, mapping, sequence, shown, strings
 from controller.objects.core import PodSpec, PodTemplateSpec
 from controller.objects.decode import DecodeError, decode
-from controller.objects.meta import Condition, Struct, epoch_s, find_condition, is_true, to_json
+from controller.objects.meta import Condition, Struct, epoch_s, find_condition, is_true, object_key, to_json
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet, PodSetAssignment, Workload, admitted_pods
 from controller.scheduler.model.gates import FeatureGates
+from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import ABOVE_MINIMUM_OF, CLAIM_DEVICES
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
@@ -309,6 +310,11 @@ def _is_placed_unasked(workload: Workload, assignment: PodSetAssignment) -> bool
 def slice_name(workload: Workload) -> str:
     """The name that all slices of an elastic job share: that of its first slice."""
     return workload.metadata.annotations.get(names.SLICE_NAME, workload.metadata.name)
+
+
+def first_slice(workload: Workload) -> WorkloadKey:
+    """The key of the first slice of an elastic job, which the pods of all its slices name; else the workload's own."""
+    return WorkloadKey(object_key(workload.metadata.namespace, slice_name(workload)))
 
 
 def _own_labels(workload: Workload, pod_set: str, *, queues: bool) -> dict[str, str]:

@@ -288,12 +288,13 @@ def key_of(pod: SeenPod) -> tuple[str, str]:
 
 
 def workload_of(pod: Pod) -> WorkloadKey | None:
-    """The key of the pod's workload; None if it has none.
+    """The key of the pod's workload; None if it has none. Pods of an elastic job name its first slice, whichever of its
+    slices holds quota (``Ledger.current``).
 
     A job's pod names it in an annotation. A plain queued pod belongs to its group's Workload, or to its own.
     """
     meta = pod.metadata
-    name = meta.annotations.get(names.WORKLOAD, "")
+    name = meta.annotations.get(names.SLICE_NAME) or meta.annotations.get(names.WORKLOAD, "")
     if not name and meta.labels.get(MANAGED) == "true":
         group = meta.annotations.get(GROUP_NAME) or meta.labels.get(GROUP_NAME, "")
         theirs = foreign_group(meta.labels, meta.annotations, pod.spec.scheduler_name)

@@ -23,7 +23,7 @@ from controller.jobs.kinds.raypods import (
 )
 from controller.jobs.rules import cel
 from controller.jobs.rules.topology import pod_set
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 HEAD: Final = "head"
 RAY_CLUSTERS: Final = ObjectKind(group="ray.io", version="v1", kind="RayCluster", plural="rayclusters")

@@ -26,7 +26,7 @@ from controller.jobs.rules.fields import forbidden, invalid, label_path
 from controller.jobs.rules.minimum import MINIMUM, NO_MINIMUM
 from controller.jobs.rules.topology import pod_set
 from controller.scheduler.model.gates import FeatureGates
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 STATEFULSET_PARENT: Final = "statefulset"
 

@@ -35,7 +35,7 @@ from controller.jobs.framework.raw import (
 from controller.jobs.serving.kind import MARKS, ServingGroup, ServingKind, Stamp, pod_set
 from controller.objects.meta import Struct
 from controller.scheduler.model.gangshape import GangShape, Subgroup
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _PREFIX: Final = "leaderworkerset.sigs.k8s.io/"
 NAME: Final = f"{_PREFIX}name"

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from controller.jobs.serving.deployment import Deployment
+from controller.jobs.serving.apps import Deployment, StatefulSet
 from controller.jobs.serving.kind import ServingKind, StampedKind
 from controller.jobs.serving.leaderworkerset import LeaderWorkerSet
-from controller.jobs.serving.statefulset import StatefulSet
 
 SERVING_KINDS: Final[tuple[ServingKind, ...]] = (StatefulSet(), LeaderWorkerSet())
 

@@ -15,7 +15,7 @@ from controller.people.page.fleetrows import links, node_row
 from controller.people.page.live import State, levels
 from inventory.api.gpunode import Device
 from inventory.gpustates import IDLE_RATIO, GpuState, offered
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 Json = dict[str, Any]
 _MOST: Final = 1_000

@@ -18,8 +18,8 @@ from aiohttp import web
 from controller.people.page.frames import Frame, Frames, Place, marked, read_mark
 from controller.people.page.live import TOPICS, Live, State
 from controller.people.page.readers_shell import READ_S, Held, Reader
-from controller.people.page.sight import QueueOf, Sight, Variants
 from controller.people.page.table import Changes, Table
+from controller.people.page.visiblenamespaces import QueueOf, Variants, VisibleNamespaces
 from controller.people.visibility.server_shell import RefusedError
 from kube.clock import Clock
 from kube.errors import KubeError
@@ -44,8 +44,8 @@ MOST_STREAMS: Final = 400
 MOST_OF_ONE: Final = 8
 
 
-Looked = tuple[Sight, Mapping[str, str]]
-"""The sight of a user, and the topics that are denied with the reason of each."""
+Looked = tuple[VisibleNamespaces, Mapping[str, str]]
+"""The namespaces that a user may see, and the topics that are denied with the reason of each."""
 
 
 @dataclass(frozen=True)
@@ -204,32 +204,32 @@ class Hub:
 
     # -- frames ------------------------------------------------------------------------------------------------------
 
-    async def frame(self, sight: Sight, topic: str, since: int | None) -> Frame | None:
-        """The frame with all that readers with this sight lack who have revision ``since``; None if they lack nothing.
+    async def frame(self, visible: VisibleNamespaces, topic: str, since: int | None) -> Frame | None:
+        """The frame with all that readers who may see this lack who have revision ``since``; None if they lack nothing.
         A frame is made once, however many readers ask.
         """
         live = self.live
         revision = live.tables[topic].revision
         if since == revision:
             return None
-        at = Place(live.epoch, sight.id, topic, since)
+        at = Place(live.epoch, visible.id, topic, since)
         kept = self._frames.get(at)
         if kept is not None and kept.revision == revision:
             return kept
         making = self._making.get(at)
         if making is None:
-            making = self._making[at] = asyncio.ensure_future(self._made(live, sight, at))
+            making = self._making[at] = asyncio.ensure_future(self._made(live, visible, at))
             making.add_done_callback(lambda _: self._making.pop(at, None))
         return await asyncio.shield(making)
 
-    async def _made(self, live: Live, sight: Sight, at: Place) -> Frame | None:
+    async def _made(self, live: Live, visible: VisibleNamespaces, at: Place) -> Frame | None:
         async with self._thread:
             await asyncio.sleep(max(0.0, self._rests_until_s - self._clock.monotonic()))
             changes = live.tables[at.topic].since(at.since)
             if changes is None:
                 return None
             # Both are bound here: the thread must not read what the loop changes meanwhile.
-            rows = self._variants.rows(sight, at.topic, changes, self.known(), self._queue_of())
+            rows = self._variants.rows(visible, at.topic, changes, self.known(), self._queue_of())
             frame, took_s = await asyncio.to_thread(_timed, at.topic, changes, rows)
             if changes.whole:
                 self._rests_until_s = self._clock.monotonic() + min(_MOST_REST_S, took_s)
@@ -266,7 +266,7 @@ class Hub:
         looked_s = known_s = beat_s = self._clock.monotonic()
         epoch, has, said = "", dict[str, int](), object()
         while looked is not None and not reader.gone and not self._closed:
-            (sight, denied), shown = looked, _shown(watch, looked)
+            (visible, denied), shown = looked, _shown(watch, looked)
             if said != denied:
                 # The first round makes the tables that ``hello`` describes.
                 await self._first_round(reader, shown)
@@ -275,12 +275,12 @@ class Hub:
             if not shown:
                 # A user who may see nothing is told why, and keeps no place.
                 return await reader.retry(_COME_AGAIN_S)
-            before = f"{self.live.epoch}.{sight.id}"
+            before = f"{self.live.epoch}.{visible.id}"
             if epoch != before:
                 has = read_mark(watch.last_id, before) if not epoch else {}
                 epoch = before
             changed = self._changed
-            if await self._deltas(reader, sight, shown, has):
+            if await self._deltas(reader, visible, shown, has):
                 await reader.mark(marked(epoch, has))
             with suppress(TimeoutError):
                 async with asyncio.timeout(BEAT_S):
@@ -308,10 +308,12 @@ class Hub:
                 self._soon.set()
                 await self._changed.wait()
 
-    async def _deltas(self, reader: Reader, sight: Sight, topics: Collection[str], has: dict[str, int]) -> bool:
+    async def _deltas(
+        self, reader: Reader, visible: VisibleNamespaces, topics: Collection[str], has: dict[str, int]
+    ) -> bool:
         sent = False
         for topic in topics:
-            frame = await self.frame(sight, topic, has.get(topic))
+            frame = await self.frame(visible, topic, has.get(topic))
             if frame is not None:
                 has[topic], raw = frame.revision, frame.packed if reader.packed else frame.body
                 # A slow reader keeps the one encoding that it takes.

@@ -25,7 +25,7 @@ class Place(NamedTuple):
     """What a frame shows. ``since`` is the revision that its readers have; None for readers who have nothing."""
 
     epoch: str
-    sight: str
+    visible: str
     topic: str
     since: int | None
 
@@ -80,7 +80,7 @@ def stored(raw: bytes) -> bytes:
 
 
 def marked(epoch: str, has: Mapping[str, int]) -> str:
-    """The event id that says what a reader has: ``EPOCH.SIGHT.TOPIC=REVISION,...``"""
+    """The event id that says what a reader has: ``EPOCH.VISIBLE.TOPIC=REVISION,...``"""
     return f"{epoch}.{','.join(f'{topic}={revision}' for topic, revision in sorted(has.items()))}"
 
 

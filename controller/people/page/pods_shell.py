@@ -11,6 +11,7 @@ from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import PODS
 from controller.insight.podcounts import with_running_pods
 from controller.insight.podtroubles import FailurePolicy, pods_shown
+from controller.jobs.framework.podsets import first_slice
 from controller.jobs.framework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.decode import DecodeError, GpuNode, decode
@@ -85,7 +86,7 @@ class PodsOfWorkload:
             return found
 
     async def _listed(self, workload: Workload) -> Json | None:
-        key = workload.key
+        key = first_slice(workload)
 
         def own(raw: bytes) -> Json | None:
             try:

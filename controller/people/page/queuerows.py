@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from controller.insight.forecast.forecast import Forecast
 from controller.insight.podcounts import Admitted, counted
+from controller.jobs.framework.podsets import first_slice
 from controller.messages.queuestate import queue_state
 from controller.objects.placeencoding import hosts
 from controller.objects.workload import Workload
@@ -110,7 +111,11 @@ def tree_rows(engine: Engine, with_pods: WithPods = None) -> Iterator[tuple[str,
 def _admitted(engine: Engine, with_pods: AbstractSet[WorkloadKey]) -> Admitted:
     """The admitted workloads with and without running pods, by ClusterQueue."""
     holders = engine.state.cluster.holders.values()
-    admitted = ((each.key, (str(each.cluster_queue),)) for each in holders if each.admitted and not each.evicted)
+    admitted = (
+        (first_slice(each.info.workload), (str(each.cluster_queue),))
+        for each in holders
+        if each.admitted and not each.evicted
+    )
     return counted(admitted, with_pods)
 
 
@@ -367,7 +372,7 @@ def holder_rows(
     holders: Mapping[WorkloadKey, Holder], key_of: Callable[[str], str], with_pods: WithPods = None
 ) -> Iterator[Due]:
     for holder in list(holders.values()):
-        runs = None if with_pods is None else holder.key in with_pods
+        runs = None if with_pods is None else first_slice(holder.info.workload) in with_pods
         yield Due(key_of(holder.key), (_Same(holder), runs), partial(_holding, holder, runs))
 
 

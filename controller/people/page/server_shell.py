@@ -27,7 +27,7 @@ from controller.people.page.events_shell import Hub, Looked, Watch
 from controller.people.page.live import TOPICS, State
 from controller.people.page.queuerows import job_of
 from controller.people.page.session import COOKIE, HERE, LIFE_S, Seal, Session, TooLongError
-from controller.people.page.sight import Sight, hide
+from controller.people.page.visiblenamespaces import VisibleNamespaces, hide
 from controller.people.page.waste_shell import Waste
 from controller.people.visibility.answers import Answers
 from controller.people.visibility.documents import status
@@ -258,7 +258,7 @@ class PageServer:
                 return await self._seen(user, answers, node)
             case ["waste"]:
                 await self._needs(user, FLEET)
-                return await self._waste.seen(await self.sight(user), answers.queue_of, detail.figures)
+                return await self._waste.seen(await self.visible(user), answers.queue_of, detail.figures)
         raise RefusedError(404, "the server could not find the requested resource")
 
     async def _history(self, request: web.Request, user: User, detail: Detail) -> Json:
@@ -303,10 +303,10 @@ class PageServer:
         hidden = await self._reviews.hidden(user, sorted(found.keyed) + sorted(found.said & known))
         return await asyncio.to_thread(hide, row, hidden, answers.queue_of) if hidden else row
 
-    async def sight(self, user: User) -> Sight:
+    async def visible(self, user: User) -> VisibleNamespaces:
         if await self._reviews.may(user, workloads_of("")):
-            return Sight(None)
-        return Sight(await self._reviews.lists(user, self._source.namespaces()))
+            return VisibleNamespaces(None)
+        return VisibleNamespaces(await self._reviews.lists(user, self._source.namespaces()))
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class PageServer:
                 topic: f"{user.name} may not {_RIGHTS[topic]}" for topic in topics if not may[_RIGHTS[topic]]
             }
             # No right is reviewed for a user who may see no topic.
-            return await self.sight(user) if len(denied) < len(topics) else Sight(frozenset()), denied
+            return await self.visible(user) if len(denied) < len(topics) else VisibleNamespaces(frozenset()), denied
 
         def hello() -> Json:
             history = self.others.history is not None

@@ -16,9 +16,9 @@ from controller.cluster.config.pagesettings import CALLBACK
 from controller.people.page.assets import SAFE
 from controller.people.page.server_shell import PageServer
 from controller.people.page.session import SIGNING_IN, Seal, Session, SigningIn
-from controller.people.signin.claims import ClaimsError
 from controller.people.signin.provider import ProviderError
 from controller.people.signin.provider_shell import Provider
+from controller.people.signin.tokenclaims import TokenClaimsError
 from controller.people.visibility.limits import Buckets
 from controller.people.visibility.server_shell import RefusedError
 from kube.clock import Clock
@@ -64,7 +64,7 @@ class OidcSignIn:
             except ProviderError as failed:
                 log.warning("nobody can sign in: %s", failed)
                 return _told(503, "The provider does not sign anybody in now. The controller's log says why.")
-            except ClaimsError as refused:
+            except TokenClaimsError as refused:
                 return _told(403, f"The provider's answer signs nobody in: {refused}.")
 
     async def _login(self, request: web.Request) -> web.StreamResponse:

@@ -13,7 +13,7 @@ import msgspec
 
 from controller.cluster.config.pagesettings import OidcProvider
 from controller.people.page.session import SigningIn
-from controller.people.signin.claims import ClaimsError
+from controller.people.signin.tokenclaims import TokenClaimsError
 
 WELL_KNOWN: Final = "/.well-known/openid-configuration"
 _MOST_KEYS: Final = 100
@@ -137,16 +137,16 @@ def answer(raw: bytes, code: int) -> str:
 
 
 def verified(token: str, known: Sequence[jwt.PyJWK], algorithms: Sequence[str]) -> Mapping[str, Any]:
-    """The claims of a token whose signature is the provider's; nothing else of them is checked yet. Raises ClaimsError,
-    and UnknownKeyError where other keys may verify it.
+    """The claims of a token whose signature is the provider's; nothing else of them is checked yet. Raises
+    TokenClaimsError, and UnknownKeyError where other keys may verify it.
     """
     try:
         header = jwt.get_unverified_header(token)
     except (jwt.PyJWTError, ValueError, RecursionError):
-        raise ClaimsError("the ID token is no signed token") from None
+        raise TokenClaimsError("the ID token is no signed token") from None
     algorithm, named = header.get("alg"), header.get("kid")
     if not isinstance(algorithm, str) or algorithm not in algorithms:
-        raise ClaimsError(f"the ID token is signed by {str(algorithm)[:20]!r}, expected {', '.join(algorithms)}")
+        raise TokenClaimsError(f"the ID token is signed by {str(algorithm)[:20]!r}, expected {', '.join(algorithms)}")
     fitting = [key for key in known if named is None or key.key_id == named]
     options: Any = {f"verify_{each}": False for each in ("exp", "nbf", "iat", "aud", "iss", "sub", "jti")}
     for key in fitting:
@@ -156,10 +156,10 @@ def verified(token: str, known: Sequence[jwt.PyJWK], algorithms: Sequence[str]) 
             # The key is of another kind, or another key without a name.
             continue
         except (jwt.PyJWTError, ValueError, RecursionError):
-            raise ClaimsError("the ID token cannot be read") from None
+            raise TokenClaimsError("the ID token cannot be read") from None
     if named is None or not fitting:
         raise UnknownKeyError("no key of the provider's signed the ID token")
-    raise ClaimsError("the ID token's signature is wrong")
+    raise TokenClaimsError("the ID token's signature is wrong")
 
 
 def _line(wrong: Exception) -> str:

@@ -12,7 +12,6 @@ import jwt
 
 from controller.cluster.config.pagesettings import OidcProvider
 from controller.people.page.session import SigningIn
-from controller.people.signin.claims import check, user
 from controller.people.signin.provider import (
     WELL_KNOWN,
     Endpoints,
@@ -25,12 +24,12 @@ from controller.people.signin.provider import (
     keys,
     verified,
 )
+from controller.people.signin.tokenclaims import check, user
 from controller.people.visibility.identity import User
 from controller.people.visibility.limits import Recent
-from kube.bounded import read_most
 from kube.client import describe
 from kube.clock import Clock
-from kube.prometheus import FileError, authorities_in
+from kube.prometheus import FileError, authorities_in, read_most
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class Provider:
         return authorization(await self._found(), self.settings, begun)
 
     async def user(self, code: str, begun: SigningIn) -> User:
-        """The user that the provider signed in. Raises ProviderError and ClaimsError."""
+        """The user that the provider signed in. Raises ProviderError and TokenClaimsError."""
         found = await self._found()
         secret = await asyncio.to_thread(self._secret)
         form, headers = exchange(found, self.settings, secret, code, begun.verifier)

@@ -71,8 +71,8 @@ def _read(sent: BinaryIO) -> Iterator[Any]:
 
 
 def main() -> None:
-    room = int(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_DATA, (room, room))
+    free_bytes = int(sys.argv[1])
+    resource.setrlimit(resource.RLIMIT_DATA, (free_bytes, free_bytes))
     resource.setrlimit(resource.RLIMIT_CPU, (int(LIMIT_S), int(LIMIT_S) + 1))
     with suppress(OSError):
         # Where memory is short the kernel ends the simulation first, not the controller.

@@ -17,7 +17,7 @@ from controller.insight.simulation.inputs.known import known_in
 from controller.insight.simulation.inputs.queuewords import no_queue
 from controller.insight.simulation.inputs.references import almost, loose_ends, missing_classes, unserved
 from controller.insight.simulation.manifests import cluster_of, unqueued_kind
-from controller.insight.simulation.volcanogangs import count_above, pods_above
+from controller.insight.simulation.queued.volcanogangs import count_above, pods_above
 from controller.jobs.framework.kind import JobKind, ObjectKind, api_version
 from controller.jobs.framework.raw import JobError, Json
 from controller.jobs.framework.settings import JobSettings

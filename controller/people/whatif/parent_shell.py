@@ -39,7 +39,7 @@ _PART: Final = 100
 _ANSWER_BYTES: Final = 8 * 1024 * 1024
 
 
-def room_bytes(cgroup: Path = _CGROUP) -> int:
+def free_memory_bytes(cgroup: Path = _CGROUP) -> int:
     """The memory that the container has left for a process beside this one; memory that could be reclaimed counts as
     free.
 
@@ -58,8 +58,8 @@ def room_bytes(cgroup: Path = _CGROUP) -> int:
 
 class WhatIf:
     """Answers what-if questions. ``given``: what the other process needs beside ``objects`` and ``workloads``, which
-    are read at the moment of the question. ``may``: whether the user has this right. ``room``: bytes of memory that are
-    left.
+    are read at the moment of the question. ``may``: whether the user has this right. ``free_bytes``: bytes of memory
+    that are left.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class WhatIf:
         workloads: Callable[[], Iterable[Workload]],
         *,
         limit_s: float = LIMIT_S,
-        room: Callable[[], int] = room_bytes,
+        free_bytes: Callable[[], int] = free_memory_bytes,
     ) -> None:
         self._given = given
         self._may = may
         self._objects = objects
         self._workloads = workloads
         self._limit_s = limit_s
-        self._room = room
+        self._free_bytes = free_bytes
         self._asking: set[str] = set()
         self._turn = asyncio.Lock()
 
@@ -110,24 +110,24 @@ class WhatIf:
             raise RefusedError(403, f'User "{user.name}" may not {right}')
 
     async def _answered(self, asked: Asked, user: User) -> Json:
-        begun_s, room = time.perf_counter(), self._room()
-        if room < LEAST_BYTES:
+        begun_s, free_bytes = time.perf_counter(), self._free_bytes()
+        if free_bytes < LEAST_BYTES:
             raise RefusedError(503, "the controller's container has too little memory left to simulate", after_s=60.0)
         try:
             async with asyncio.timeout(self._limit_s):
-                found = await self._simulated(self._given(asked), room, user)
+                found = await self._simulated(self._given(asked), free_bytes, user)
         except TimeoutError:
             raise RefusedError(503, f"the simulation took longer than {self._limit_s:.0f} s") from None
         if WRONG in found:
             raise RefusedError(422, str(found[WRONG]))
         return {**found, "tookS": round(time.perf_counter() - begun_s, 2)}
 
-    async def _simulated(self, given: Given, room: int, user: User) -> Json:
+    async def _simulated(self, given: Given, free_bytes: int, user: User) -> Json:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             _CHILD,
-            str(room),
+            str(free_bytes),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

@@ -20,7 +20,7 @@ from controller.scheduler.decisions.reasons import FINISHED, PendingReason
 from controller.scheduler.mirror.specs import Adoption, System
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 Json = dict[str, Any]
 MOST_CHANGES: Final = 500

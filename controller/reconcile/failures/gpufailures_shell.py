@@ -159,7 +159,8 @@ class GpuFailureController:
                 note = f"{ON_GPU_FAILURE}: found {said[:63]!r}, expected {policies}; policy {policy} applies"
                 self._tell(_reference(pod.key, pod.metadata.uid), "Warning", "InvalidGpuFailurePolicy", note)
         workload = workload_of(pod)
-        known = workload if workload is not None and self._ledger.get(workload) is not None else None
+        kept = self._ledger.current(workload) if workload is not None else None
+        known = WorkloadKey(kept.workload.key) if kept is not None else None
         return Victim(uid=pod.metadata.uid, policy=policy, workload=known)
 
     # -- what is done ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from controller.cluster.watching.kinds import NODES, PODS
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.writing.workloadwrites import Result, Stamped, WorkloadWrites
 from controller.jobs.framework import names
+from controller.jobs.framework.podsets import first_slice
 from controller.jobs.framework.podview import workload_of
 from controller.messages import statuses
 from controller.objects.alike import one_set
@@ -111,8 +112,10 @@ class NodeFailureController:
         if self.failures.has_work:
             self._event.set()
 
-    def workload(self, workload: Workload, gone: bool) -> None:
-        self.failures.set_workload(WorkloadKey(workload.key), None if gone else self._placed(workload))
+    def workload(self, workload: Workload, _gone: bool) -> None:
+        named = first_slice(workload)
+        kept = self._ledger.current(named)
+        self.failures.set_workload(named, None if kept is None else self._placed(kept.workload))
         if self.failures.has_work:
             self._event.set()
 
@@ -131,17 +134,17 @@ class NodeFailureController:
         return None if due_s is None else max(0.0, due_s - self._clock.wall())
 
     def _write(self, verdict: Verdict, now_s: float) -> None:
-        key = verdict.workload
-        kept = self._ledger.get(key)
+        kept = self._ledger.current(verdict.workload)
         if kept is None:
             return
+        key = WorkloadKey(kept.workload.key)
         if (
             kept.writing
             or key in self._engine.state.unwritten.admissions
             or key in self._engine.state.unwritten.evictions
         ):
             self._let_go(key)
-            self._later[key] = now_s + _TOGETHER_S
+            self._later[verdict.workload] = now_s + _TOGETHER_S
             return
         before, hosts = kept.workload, verdict.unhealthy[:_MOST_NAMED]
         stuck = {pod: self.failures.uid(pod) for pod in verdict.stuck}
@@ -164,7 +167,7 @@ class NodeFailureController:
                     self._tell((event,))
                 self._fail({} if verdict.evict else stuck, hosts)
             elif result is not Result.GONE:
-                self._later[key] = self._clock.wall() + _AGAIN_S
+                self._later[verdict.workload] = self._clock.wall() + _AGAIN_S
                 self._event.set()
 
         self._writes.status(kept, after, then, Failpoint.NODE_FAILURE)

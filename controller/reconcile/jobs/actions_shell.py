@@ -27,7 +27,7 @@ from controller.reconcile.jobshell.watched import resource_of
 from controller.reconcile.jobshell.workloadactions import WorkloadActions, written
 from failpoints.names import Failpoint
 from inventory.api.names import ABOVE_MINIMUM_OF
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 from kube.client import Client, Selection
 from kube.objects import ObjectReference
 from kube.reading.entries import ObjectKey

@@ -15,7 +15,7 @@ from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.steps import delete, event, finish, update
 from controller.objects.meta import is_true
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ class GateRemovals:
 
     def _removed(self, pod: Pod, gate: str) -> None:
         key = workload_of(pod)
-        kept = self._ledger.get(key) if key is not None else None
+        kept = self._ledger.current(key) if key is not None else None
         if kept is None or kept.workload.status.admission is None:
             return
         admitted = find_condition(kept.workload.status.conditions, reasons.ADMITTED)

@@ -24,6 +24,7 @@ from controller.cluster.watching.kinds import PODS
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.writing.workloadwrites import Stamped
 from controller.jobs.framework import names
+from controller.jobs.framework.podsets import first_slice
 from controller.jobs.framework.podview import INDEX_OFFSET, MANAGED, workload_of
 from controller.jobs.framework.raw import JobError, parsed_integer
 from controller.jobs.framework.settings import DevicePlan, no_plan
@@ -82,6 +83,9 @@ class TopologyUngater:
 
     ``ready``: whether all pods that the watch listed have been heard; once is enough. ``count`` gets the outcome of
     each patch, ``tell`` records an Event: about what, type, reason, note. ``device_plan``: GPUs planned for each pod.
+
+    Pods of an elastic job stand under its first slice, which all of them name; they take the places of the slice that
+    holds quota.
 
     ``_of`` is the inverse of ``_pods`` and ``_above``; only ``_see`` and ``_leave`` write the three. ``_unsent`` has
     keys of ``_assigned``: the patch of an assigned pod is unsent, under way, or waits for ``again_s``. ``_again`` may
@@ -152,7 +156,7 @@ class TopologyUngater:
 
         A pod above a minimum that holds no quota may have a free place of that: its own Workload tells.
         """
-        key, minimum = WorkloadKey(workload.key), minimum_of(workload)
+        key, minimum = first_slice(workload), minimum_of(workload)
         if minimum in self._above and (gone or workload.status.admission is None):
             self._touch(minimum)
         if key not in self._pods and key not in self._above:
@@ -212,7 +216,7 @@ class TopologyUngater:
         self._send()
 
     def _decide(self, key: WorkloadKey, now_s: float) -> None:
-        kept, pods, above = self._ledger.get(key), self._pods.get(key, {}), self._above.get(key, {})
+        kept, pods, above = self._ledger.current(key), self._pods.get(key, {}), self._above.get(key, {})
         if kept is None or not (pods or above) or not _runs(kept.workload):
             self._short.pop(key, None)
             return
@@ -233,7 +237,7 @@ class TopologyUngater:
             seen = self._divide(key, sets, seen, now_s)
         named = {pod.metadata.uid: name for name, pod in pods.items()}
         set_of = {pod.uid: pod.pod_set for pod in seen}
-        devices = DeviceDealer(self._plan, key, [self._carries(pod) for pod in pods.values()])
+        devices = DeviceDealer(self._plan, WorkloadKey(workload.key), [self._carries(pod) for pod in pods.values()])
         for place in ungated([_without_doubles(pod_set, seen) for pod_set in sets], seen, unhealthy, gang=False):
             node = place.node_selector.get(HOSTNAME_LABEL, "")
             self._assigned[place.uid] = _Assigned(dict(place.node_selector), devices.take(set_of[place.uid], node))
@@ -336,7 +340,7 @@ class TopologyUngater:
 
     def _write(self, key: WorkloadKey, name: str, assigned: _Assigned) -> Write[Stamped]:
         pod = self._pods.get(key, {}).get(name) or self._above[key][name]
-        kept = self._ledger.get(key)
+        kept = self._ledger.current(key)
         if assigned.moves == "above":
             minimum = key.partition("/")[2]
             body = podpatches.marked_above(pod, minimum, "" if kept is None else kept.workload.spec.queue_name)
@@ -365,7 +369,7 @@ class TopologyUngater:
             self._send()
 
     def _done(self, key: WorkloadKey, uid: str, outcome: Outcome[Any]) -> None:
-        assigned, kept = self._assigned.get(uid), self._ledger.get(key)
+        assigned, kept = self._assigned.get(uid), self._ledger.current(key)
         if assigned is None or isinstance(outcome, Written):
             return
         assigned.again_s = self._clock.monotonic() + min(_PAUSE_S * 2 ** min(assigned.tries, 10), _LONGEST_S)
@@ -390,7 +394,8 @@ def _workload_of(pod: Pod) -> WorkloadKey | None:
     that grows count while they wait; a pod that was taken back is of the minimum, even while the queue still holds it.
     """
     meta = pod.metadata
-    above, name = meta.annotations.get(ABOVE_MINIMUM_OF), meta.annotations.get(names.WORKLOAD)
+    above = meta.annotations.get(ABOVE_MINIMUM_OF)
+    name = meta.annotations.get(names.SLICE_NAME) or meta.annotations.get(names.WORKLOAD)
     ended = pod.status.phase in ("Succeeded", "Failed") or (meta.deletion_timestamp and not pod.spec.node_name)
     if _is_above(pod):
         name = above if _waits(pod) else None

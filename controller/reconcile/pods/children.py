@@ -26,7 +26,7 @@ from controller.scheduler.model.gates import FeatureGates
 def within_the_charge(
     pods: tuple[SeenPod, ...], charge: Charge, cluster: ClusterObjects, gates: FeatureGates
 ) -> list[PodAction]:
-    """Actions that ungate waiting pods from the oldest on, while the charge has room. Raises JobError."""
+    """Actions that ungate waiting pods from the oldest on, as far as they are charged for. Raises JobError."""
     actions: list[PodAction] = []
     for pod in pods:
         if not pod.is_gated or not pod.stays:

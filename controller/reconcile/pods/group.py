@@ -45,7 +45,7 @@ from controller.jobs.framework.topologyrequest import (
     topology_request,
 )
 from inventory.api.names import DEVICES, PREFIX
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 MAIN: Final = "main"
 MAX_ROLES: Final = 18

@@ -18,7 +18,7 @@ from controller.scheduler.model.resources import UNLIMITED, Amount, ClusterQueue
 from controller.scheduler.model.workload import WorkloadInfo
 from controller.scheduler.quota.queueusage import quantity_of
 from controller.scheduler.volcano.tree import is_preemptible
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 Amounts = Mapping[ResourceName, Amount]
 

@@ -73,7 +73,7 @@ from controller.reconcile.pods.start import infos_by_set, places, released, role
 from controller.scheduler.decisions import reasons
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, DEVICES
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 
 def reconcile_pods(seen: SeenPods, settings: JobSettings, cluster: ClusterObjects) -> tuple[PodAction, ...]:

@@ -44,7 +44,7 @@ _PACE_S: Final = 0.001
 """The pause between two reconciliations for each pod: a reconciliation costs about a tenth of it."""
 _LONGEST_S: Final = 1.0
 _AGAIN_S: Final = 1.0
-"""The time after which a replica that has room and is not admitted yet is checked again: another may take the room."""
+"""The time after which a replica that fits and is not admitted yet is checked again: another may take what is free."""
 _STUCK: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.HELD_BACK})
 
 
@@ -207,12 +207,12 @@ class DeploymentController:
         if scaled.error:
             actions.append(refuse(JobError(scaled.error)))
         patches = {name: _mark(wanted) for name, wanted in changed_marks(replicas, scaled.minimum).items()}
-        has_room: set[str] = set()
+        not_stuck: set[str] = set()
 
         def is_stuck(name: str) -> bool:
             stuck = self._is_stuck(WorkloadKey(f"{key.namespace}/{name}"))
             if not stuck:
-                has_room.add(name)
+                not_stuck.add(name)
             return stuck
 
         for name, giver in takeovers(replicas, is_stuck).items():
@@ -221,7 +221,7 @@ class DeploymentController:
                 actions.append(event("TakesOverQuota", f"Workload {name} takes over the quota of {giver}"))
         for name, marks in patches.items():
             actions.append(_patch(found[name][1], marks))
-        if has_room:
+        if not_stuck:
             self._put(key, least_s=_AGAIN_S)
         about = ObjectReference("apps/v1", "Deployment", key.name, key.uid, key.namespace)
         await self._actions.carry_out(about, {}, actions)

@@ -60,7 +60,7 @@ def takeovers(replicas: Sequence[Replica], is_stuck: Callable[[str], bool]) -> d
     """The replica whose quota each one is to take over, by name; empty for a replica that is to take over none any
     more.
 
-    ``is_stuck``: the replica has no room as things are; called only for those that could take over another's quota.
+    ``is_stuck``: the replica does not fit as things are; called only for those that could take over another's quota.
     """
     there = {replica.name: replica for replica in replicas}
     waiting = sorted(

@@ -26,7 +26,7 @@ from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.quota import QuotaTree, UnknownClusterQueueError
 from controller.scheduler.quota.quotaspec import cluster_queue_spec, cohort_spec
 from controller.scheduler.topology.placement import Topologies
-from controller.scheduler.topology.port import Everywhere, Placement
+from controller.scheduler.topology.port import NoTopology, Placement
 
 
 class DriftError(AssertionError):
@@ -345,7 +345,7 @@ class Cluster:
 
 def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[HeldPlace]]) -> Placement:
     if not config.gates.on("TopologyAwareScheduling"):
-        return Everywhere()
+        return NoTopology()
     claims = config.claim_rules.placed
     more = config.extensions
     return Topologies(

@@ -30,7 +30,7 @@ from controller.scheduler.model.workload import WorkloadInfo, minimum_of
 from controller.scheduler.preemption.moves import lost_gpu_seconds
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import pod_set_ask
+from controller.scheduler.topology.requests import topology_request
 from controller.scheduler.volcano.victims import as_incoming, assigned_without, moved_to
 
 MayMove = Callable[[Holder], bool]
@@ -92,13 +92,13 @@ class Planner:
             held = model.hold(holder, _ALL.name)
             self._constrain(held, holder.info, flavor)
             holders[held.name] = holder
-        running(model.machines, model.gangs.values())
+        running(model.nodes, model.gangs.values())
         lost = {name: lost_gpu_seconds(holder, self._now_s) for name, holder in holders.items()}
         for at, name in enumerate(ranked(model, gang, lost)):
             # Victims of equal priority are taken youngest first.
             model.gangs[name].created = -float(at)
         limits = CycleLimits(moves=self._most)
-        session = GangSession(model.machines.values(), model.gangs.values(), [_ALL], limits)
+        session = GangSession(model.nodes.values(), model.gangs.values(), [_ALL], limits)
         return self._solved(entry, session, gang, holders)
 
     def _solved(
@@ -175,7 +175,7 @@ class Planner:
             return
         levels = tuple(level.node_label for level in topology.spec.levels)
         for pod_set, spec in zip(gang.pod_sets.values(), info.workload.spec.pod_sets, strict=True):
-            asked = pod_set_ask(spec)
+            asked = topology_request(spec)
             if asked.required or asked.preferred:
                 pod_set.constraint = TopologyConstraint(levels, asked.required or "", asked.preferred or "")
 

@@ -21,14 +21,14 @@ from controller.scheduler.preemption.index import started_at_s
 from controller.scheduler.preemption.moves import Moves
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.reservations.claims import Claims
+from controller.scheduler.reservations.reservations import Reservations
 
 INTERVAL_S: Final = 1.0
 """Minimum seconds between searches for plans while none is found: a busy cluster changes all the time."""
 MOST_TRIED: Final = 8
 """Shapes of workloads that one turn looks at."""
 
-Ask = Callable[[WorkloadKey], Entry | None]
+TryWorkload = Callable[[WorkloadKey], Entry | None]
 """Tries a pending workload now, only to answer a question; None for a workload that is not pending."""
 Waits = Callable[[WorkloadKey], bool]
 """Returns whether a workload is pending."""
@@ -45,14 +45,14 @@ class PackTurn:
         self,
         cluster: Cluster,
         assigner: FlavorAssigner,
-        claims: Claims,
+        reservations: Reservations,
         moves: Moves,
         history: EvictionHistory,
         limits: Consolidation,
     ) -> None:
         self._cluster = cluster
         self._assigner = assigner
-        self._claims = claims
+        self._reservations = reservations
         self._moves = moves
         self._history = history
         self._limits = limits
@@ -90,7 +90,7 @@ class PackTurn:
     def _goes_on(self, changes: int) -> bool:
         return self._seen != changes or (self._line.left and not self._spent)
 
-    def take(self, changes: int, now_s: float, ask: Ask, waits: Waits, is_open: IsOpen) -> Entry | None:
+    def take(self, changes: int, now_s: float, ask: TryWorkload, waits: Waits, is_open: IsOpen) -> Entry | None:
         """Decide on the first workload for which others move, and return its entry; None where there is none."""
         if self._seen != changes or (self._due_s is not None and self._due_s <= now_s):
             self._line.begin_round()
@@ -116,7 +116,7 @@ class PackTurn:
         tried: list[Alike] = []
         found: Entry | None = None
         with self._cluster.trial():
-            self._claims.charge()
+            self._reservations.charge()
             for alike, entry in entries.items():
                 tried.append(alike)
                 plan = planner.plan(entry, self._may_move_for(entry, now_s, is_open))
@@ -130,7 +130,7 @@ class PackTurn:
             self._line.leave(found.key)
         return found
 
-    def _entries(self, ask: Ask, waits: Waits) -> dict[Alike, Entry]:
+    def _entries(self, ask: TryWorkload, waits: Waits) -> dict[Alike, Entry]:
         """The next shapes in the line, each with its first workload that still lacks places."""
         self._line.keep(waits)
         found: dict[Alike, Entry] = {}
@@ -142,7 +142,7 @@ class PackTurn:
                 break
         return found
 
-    def _entry_of(self, alike: Alike, ask: Ask) -> Entry | None:
+    def _entry_of(self, alike: Alike, ask: TryWorkload) -> Entry | None:
         for key in self._line.of(alike):
             entry = ask(key)
             if entry is not None and lacks_places(entry):

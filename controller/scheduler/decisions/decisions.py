@@ -193,7 +193,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return (Event(self.key, EventType.WARNING, code, sentence(self.record)),)
 
 
-class NotPlaced(msgspec.Struct, frozen=True, kw_only=True):
+class SecondPassFailed(msgspec.Struct, frozen=True, kw_only=True):
     """A workload with quota found no place for its pods; it is tried again without a wake-up."""
 
     holder: Holder
@@ -210,7 +210,7 @@ class NotPlaced(msgspec.Struct, frozen=True, kw_only=True):
         return (Event(self.key, EventType.WARNING, "SecondPassFailed", sentence(self.record)),)
 
 
-Decision = Admitted | Evicted | SliceReplaced | Pending | NotPlaced
+Decision = Admitted | Evicted | SliceReplaced | Pending | SecondPassFailed
 
 
 class Decisions(msgspec.Struct, frozen=True):
@@ -225,4 +225,4 @@ class Decisions(msgspec.Struct, frozen=True):
     @property
     def changed(self) -> bool:
         """Whether any decision is more than to wait."""
-        return any(not isinstance(decision, Pending | NotPlaced) for decision in self.made)
+        return any(not isinstance(decision, Pending | SecondPassFailed) for decision in self.made)

@@ -11,7 +11,7 @@ import msgspec
 
 from controller.scheduler.cluster.incoming import Target
 from controller.scheduler.decisions.reasons import PendingReason
-from controller.scheduler.flavors.assignment import Assignment, Mode, Shortfall
+from controller.scheduler.flavors.assignment import Assignment, Mode, QuotaNoFit
 from controller.scheduler.model.resources import ClusterQueueName, FlavorName, WorkloadKey
 
 
@@ -81,7 +81,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     detail: str = ""
     """What the rule found, where no numbers say it: a name, a path, a state."""
     taken: "TakenNodes | None" = None
-    """The holders of nodes without room; looked up when the record is about to be read."""
+    """The holders of nodes that are too full; looked up when the record is about to be read."""
 
     @property
     def reason(self) -> PendingReason:
@@ -92,23 +92,23 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         found = self.assignment.no_fit_reason.name if self.assignment is not None else "NONE"
         return PendingReason.WAITING_FOR_QUOTA if found == "NONE" else PendingReason(found)
 
-    def missing(self) -> "Missing | None":
+    def missing(self) -> "FlavorNoFit | None":
         """The smallest change of quota that would admit the workload: the flavor with the smallest missing part of the
         request. None if no flavor lacks quota.
         """
-        best: Missing | None = None
+        best: FlavorNoFit | None = None
         for pod_set in self.assignment.pod_sets if self.assignment is not None else ():
             for attempt in pod_set.attempts:
                 if attempt.mode is Mode.FIT or attempt.problem or not attempt.shortfalls:
                     continue
-                found = Missing(pod_set.name, attempt.flavor, attempt.shortfalls)
+                found = FlavorNoFit(pod_set.name, attempt.flavor, attempt.shortfalls)
                 if best is None or found.part < best.part:
                     best = found
         return best
 
 
 class TakenNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of nodes that are open to the pods and have no room for one of them."""
+    """Numbers of nodes that are open to the pods and on which not one of them fits."""
 
     by: tuple[tuple[str, int], ...] = ()
     """Number of nodes by holder, the one with most nodes first. A holder is a workload's key, or a name for the
@@ -120,12 +120,12 @@ class TakenNodes(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that take no such pod even when empty, by a clause that follows their number."""
 
 
-class Missing(msgspec.Struct, frozen=True):
+class FlavorNoFit(msgspec.Struct, frozen=True):
     """The quota that ``flavor`` lacks for ``pod_set``."""
 
     pod_set: str
     flavor: FlavorName
-    shortfalls: tuple[Shortfall, ...]
+    shortfalls: tuple[QuotaNoFit, ...]
 
     @property
     def part(self) -> tuple[bool, float]:

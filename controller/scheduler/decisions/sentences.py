@@ -6,11 +6,11 @@ from typing import Final
 
 from controller.messages import pending
 from controller.scheduler.cluster.incoming import Move
-from controller.scheduler.decisions.records import DecisionRecord, Missing, Rule, TakenNodes
-from controller.scheduler.flavors.assignment import FlavorAttempt, Mode, Shortfall
+from controller.scheduler.decisions.records import DecisionRecord, FlavorNoFit, Rule, TakenNodes
+from controller.scheduler.flavors.assignment import FlavorAttempt, Mode, QuotaNoFit
 from controller.scheduler.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
 from controller.scheduler.quota.queueusage import quantity_of
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _SHOWN = 8
 _HOLDERS_SHOWN = 3
@@ -108,7 +108,7 @@ _MODES = {
 }
 
 
-def _shortfall(shortfall: Shortfall) -> str:
+def _shortfall(shortfall: QuotaNoFit) -> str:
     name = shortfall.resource
     return (
         f"{name}: needs {asked_for(name, shortfall.needed)}, free {shown(name, shortfall.available)}, "
@@ -148,7 +148,7 @@ def _taken(taken: TakenNodes) -> Iterator[str]:
         yield pending.unfit_nodes(", ".join(told))
 
 
-def _change(missing: Missing) -> str:
+def _change(missing: FlavorNoFit) -> str:
     parts = []
     for shortfall in missing.shortfalls:
         name, flavor = shortfall.resource, missing.flavor

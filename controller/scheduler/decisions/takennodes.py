@@ -19,9 +19,9 @@ def with_taken_nodes(cluster: Cluster, record: DecisionRecord, now_s: float, *, 
     ``every_name``: names all workloads, for readers from whom names are hidden afterwards, as views do. A condition
     names only workloads of its own namespace, and for others their ClusterQueue.
     """
-    found = (pod_set.refusal for pod_set in (record.assignment.pod_sets if record.assignment is not None else ()))
-    refusal = next((each for each in found if each is not None), None)
-    full = cluster.placement.full_nodes(refusal, now_s) if refusal is not None else None
+    found = (pod_set.unplaced for pod_set in (record.assignment.pod_sets if record.assignment is not None else ()))
+    unplaced = next((each for each in found if each is not None), None)
+    full = cluster.placement.full_nodes(unplaced, now_s) if unplaced is not None else None
     if full is None:
         return record
     own = None if every_name else namespace_of(record.workload)

@@ -93,7 +93,7 @@ def settle(state: NodeDevices, pods: KnownPods) -> None:
         backed[at] += _promised(state, grant, mine.get(grant.owner, ()), given, grant.pods - len(backed[at]))
     found = _completed(state, pods, backed, Counter(given), keeping=True)
     if any(len(sets) < grant.pods for grant, sets in zip(state.grants, found, strict=True)):
-        # Sets that no pod's annotation names yet may be exchanged where that makes room for one more pod.
+        # Sets that no pod's annotation names yet may be exchanged where one more pod then fits.
         anew = _completed(state, pods, backed, given, keeping=False)
         found = max(found, anew, key=lambda sets: sum(map(len, sets)))
     state.put(tuple(grant._replace(sets=tuple(sets)) for grant, sets in zip(state.grants, found, strict=True)))

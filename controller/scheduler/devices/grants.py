@@ -9,7 +9,7 @@ from controller.objects.meta import object_key
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.scheduler.devices.board import Board, Pool
 from controller.scheduler.devices.kinds import Free
-from controller.scheduler.model.devicerequest import DeviceAsk, Link
+from controller.scheduler.model.devicerequest import Link, PodDeviceRequest
 from controller.scheduler.model.resources import Amount, ResourceName, WorkloadKey
 from inventory.api import deviceplan
 from inventory.api.gpunode import GpuNodeStatus
@@ -19,7 +19,7 @@ _WORKLOAD: Final = "kueue.x-k8s.io/workload"
 _POD_SET: Final = "kueue.x-k8s.io/podset"
 _OVER: Final = ("Succeeded", "Failed")
 
-Wanted = Sequence[tuple[Pool, int]]
+PoolRequests = Sequence[tuple[Pool, int]]
 """The pools that a pod takes devices from, with the number it takes of each."""
 Set = tuple[str, ...]
 """The devices of one pod: UUIDs of GPUs or MIG instances in the board's order, one entry for each replica it takes."""
@@ -43,13 +43,13 @@ class Grant(NamedTuple):
     owner: GrantOwner
     pods: int
     single_pod: Mapping[ResourceName, Amount]
-    ask: DeviceAsk
+    ask: PodDeviceRequest
     sets: tuple[Set, ...]
     assumed: bool
     """Whether the grant exists only while a question is answered."""
 
 
-Chosen = tuple[tuple[Grant, ...], tuple[int, Mapping[ResourceName, Amount], DeviceAsk], tuple[Set, ...]]
+Chosen = tuple[tuple[Grant, ...], tuple[int, Mapping[ResourceName, Amount], PodDeviceRequest], tuple[Set, ...]]
 
 
 class PodFacts(NamedTuple):
@@ -206,7 +206,9 @@ def chosen(board: Board, grant: Grant, taken: Counter[str], missing: int) -> lis
     return found
 
 
-def _of_one_pod(board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None, taken: Counter[str]) -> list[str]:
+def _of_one_pod(
+    board: Board, wanted: PoolRequests, ask: PodDeviceRequest, link: Link | None, taken: Counter[str]
+) -> list[str]:
     """The devices of one pod over all its resources, every two of them linked; ``taken`` counts them from then on.
     Empty where there are none.
     """
@@ -220,7 +222,12 @@ def _of_one_pod(board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None,
 
 
 def _within(
-    board: Board, wanted: Wanted, ask: DeviceAsk, link: Link | None, taken: Counter[str], region: int | None
+    board: Board,
+    wanted: PoolRequests,
+    ask: PodDeviceRequest,
+    link: Link | None,
+    taken: Counter[str],
+    region: int | None,
 ) -> list[str]:
     """The devices of one pod over all its resources. ``region``: mask of the GPUs that may be chosen from, narrowed
     with each choice; None: all GPUs.
@@ -244,7 +251,9 @@ def _within(
     return found
 
 
-def room_together(board: Board, wanted: Wanted, ask: DeviceAsk, taken: Mapping[str, int], most: int) -> int:
+def fitting_pods_together(
+    board: Board, wanted: PoolRequests, ask: PodDeviceRequest, taken: Mapping[str, int], most: int
+) -> int:
     """How many pods find linked devices of several resources, one pod after the other; ``most`` at most."""
     given = Counter(taken)
     return next((count for count in range(most) if not _of_one_pod(board, wanted, ask, ask.link, given)), most)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from controller.scheduler.devices.linkage import Linkage
 from controller.scheduler.model import gpuparts as parts
-from controller.scheduler.model.devicerequest import DeviceAsk, Link, normal
+from controller.scheduler.model.devicerequest import Link, PodDeviceRequest, normal
 from controller.scheduler.model.gpuparts import Part, Piece
 
 Free = tuple[int, ...]
@@ -56,7 +56,7 @@ class DeviceKind:
         """The free units of a pool whose units are all healthy and held by no container."""
         self._pieces = tuple(Piece(make.gpu, make.granularity, make.spread, make.daemon) for make in makes)
         self._good: dict[tuple[str, int], tuple[bool, ...]] = {}
-        self._rooms: dict[tuple[Free, int, Link | None, Split], int] = {}
+        self._fitting: dict[tuple[Free, int, Link | None, Split], int] = {}
         self._choices: dict[tuple[Free, int, Link | None, Split], tuple[int, ...]] = {}
 
     @classmethod
@@ -67,7 +67,7 @@ class DeviceKind:
             known = links.kinds[makes] = cls(makes, links)
         return known
 
-    def open(self, free: Free, ask: DeviceAsk) -> Free:
+    def open(self, free: Free, ask: PodDeviceRequest) -> Free:
         """The free units that satisfy the request (product, memory)."""
         if not (ask.product or ask.min_memory_mib):
             return free
@@ -81,20 +81,20 @@ class DeviceKind:
             keep(self._good, key, good)
         return tuple(count if fine else 0 for count, fine in zip(free, good, strict=True))
 
-    def room(self, free: Free, size: int, link: Link | None, split: Split = ()) -> int:
+    def fitting_pods(self, free: Free, size: int, link: Link | None, split: Split = ()) -> int:
         """How many pods that take ``size`` devices each could be given theirs."""
         if not self.alone and (link is None or size == 1):
             return sum(free) // size
         key = free, size, link, split if self.alone else ()
-        known = self._rooms.get(key)
+        known = self._fitting.get(key)
         if known is None:
             if self.alone:
-                known = parts.room(self._pieces, free, split or (Part(size, size),), self._may_join(link))
+                known = parts.fitting_pods(self._pieces, free, split or (Part(size, size),), self._may_join(link))
             elif self.whole:
-                known = self.links.room(self._mask(free), size, link)
+                known = self.links.fitting_sets(self._mask(free), size, link)
             else:
                 known = sum(sum(free[at] for at in group) // size for group in self._groups(link))
-            keep(self._rooms, key, known)
+            keep(self._fitting, key, known)
         return known
 
     def choose(self, free: Free, size: int, link: Link | None, split: Split = ()) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """How the GPUs of a node are linked, asked about sets of GPUs. A set is a bit mask: bit i is the GPU at place i of the
 board.
 
-    room(free, size, link)    how many disjoint sets of ``size``, each fully linked, lie in ``free``
+    fitting_sets(free, size, link)    how many disjoint sets of ``size``, each fully linked, lie in ``free``
     choose(free, size, link)  one of them, chosen so that the others still fit and the rest is well linked
 
 Nodes of one model share one ``Linkage``, so what was computed once for a set of free GPUs holds for ten thousand nodes.
@@ -41,7 +41,7 @@ class Linkage:
         self._groups = {link: _groups(joined) for link, joined in self._joined.items()}
         self._names = tuple(GpuUuid(str(place)) for place in range(self.count))
         self._table = LinkTable(self._names, scores(links))
-        self._room: dict[tuple[int, int, Link], int] = {}
+        self._fitting: dict[tuple[int, int, Link], int] = {}
         self.kinds: dict[object, object] = {}
         """The kinds of pools that stand on these GPUs; ``devices.kinds`` stores them here."""
 
@@ -68,7 +68,7 @@ class Linkage:
             found &= self._joined[link][place] | 1 << place
         return found
 
-    def room(self, free: int, size: int, link: Link | None) -> int:
+    def fitting_sets(self, free: int, size: int, link: Link | None) -> int:
         if size <= 0:
             return 0
         if link is None or size == 1:
@@ -76,12 +76,12 @@ class Linkage:
         groups = self._groups[link]
         if groups is not None:
             return sum((free & group).bit_count() // size for group in groups)
-        known = self._room.get((free, size, link))
+        known = self._fitting.get((free, size, link))
         if known is None:
             known = sum(self._packed(part, size, link) for part in self._parts(free, link))
-            if len(self._room) >= _REMEMBERED:
-                self._room.clear()
-            self._room[free, size, link] = known
+            if len(self._fitting) >= _REMEMBERED:
+                self._fitting.clear()
+            self._fitting[free, size, link] = known
         return known
 
     def choose(self, free: int, size: int, link: Link | None) -> int:
@@ -104,12 +104,12 @@ class Linkage:
                 if fitting
                 else 0
             )
-        left = self.room(free, size, link) - 1
+        left = self.fitting_sets(free, size, link) - 1
         candidates = [
             clique for part in self._parts(free, link) for clique in self._cliques(part, size, link, limit=_MOST_SETS)
         ]
         keeping = [
-            candidate for candidate in candidates if self.room(free ^ candidate, size, link) >= left
+            candidate for candidate in candidates if self.fitting_sets(free ^ candidate, size, link) >= left
         ] or candidates
         return max(
             keeping, key=lambda choice: (self._left(free ^ choice, link), self._score(choice), -choice), default=0
@@ -119,7 +119,7 @@ class Linkage:
         """How many sets could still be placed, as one number that weighs large sets above small ones."""
         worth = 0
         for size in (8, 4, 2):
-            worth = worth * (MAX_BITS + 1) + self.room(free, size, link)
+            worth = worth * (MAX_BITS + 1) + self.fitting_sets(free, size, link)
         return worth
 
     def _best(self, free: int, size: int) -> int:

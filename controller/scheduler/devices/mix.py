@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from controller.scheduler.devices.board import Pool
 from controller.scheduler.devices.kinds import Free, keep
-from controller.scheduler.model.devicerequest import DeviceAsk, Link
+from controller.scheduler.model.devicerequest import Link, PodDeviceRequest
 from controller.scheduler.model.resources import ResourceName
 from inventory.layout.entries import PERCENT_RESOURCE
 
@@ -19,8 +19,10 @@ _REFRESHED_S: Final = 60.0
 _SHAPES: Final = 16
 _KEPT: Final = 256
 _LEAST: Final = 1e-6
-_PRIOR: Final = tuple((size, DeviceAsk(link=Link.NVLINK) if size > 1 else DeviceAsk()) for size in (1, 2, 4, 8))
-_PRIOR_PERCENTS: Final = tuple((size, DeviceAsk()) for size in (50, 100))
+_PRIOR: Final = tuple(
+    (size, PodDeviceRequest(link=Link.NVLINK) if size > 1 else PodDeviceRequest()) for size in (1, 2, 4, 8)
+)
+_PRIOR_PERCENTS: Final = tuple((size, PodDeviceRequest()) for size in (50, 100))
 
 
 class DeviceShape(NamedTuple):
@@ -28,7 +30,7 @@ class DeviceShape(NamedTuple):
 
     resource: ResourceName
     size: int
-    ask: DeviceAsk
+    ask: PodDeviceRequest
 
 
 class Mix:
@@ -42,12 +44,12 @@ class Mix:
         self._fresh = True
         self.version = 0
         """A number that grows with each ``refresh`` that changed the mix."""
-        self._shares: dict[ResourceName, tuple[tuple[int, DeviceAsk, float], ...]] = {}
+        self._shares: dict[ResourceName, tuple[tuple[int, PodDeviceRequest, float], ...]] = {}
         self._scores: dict[tuple[object, ResourceName, Free], float] = {}
-        self._rises: dict[tuple[object, ResourceName, Free, int, DeviceAsk, int], float] = {}
+        self._rises: dict[tuple[object, ResourceName, Free, int, PodDeviceRequest, int], float] = {}
 
     def note(self, shape: DeviceShape, pods: int) -> None:
-        """Count ``pods`` more pods of this shape that were given room."""
+        """Count ``pods`` more pods of this shape that were placed."""
         self._weights[shape] = self._weights.get(shape, 0.0) + pods
         self._fresh = False
 
@@ -76,11 +78,15 @@ class Mix:
             whole = sum(free)
             known = 0.0
             for size, ask, share in self._shares_of(resource):
-                known += share * (whole - size * pool.kind.room(pool.kind.open(free, ask), size, ask.link, ask.split))
+                known += share * (
+                    whole - size * pool.kind.fitting_pods(pool.kind.open(free, ask), size, ask.link, ask.split)
+                )
             keep(self._scores, key, known)
         return known
 
-    def rise(self, pool: Pool, resource: ResourceName, free: Free, size: int, ask: DeviceAsk, pods: int) -> float:
+    def rise(
+        self, pool: Pool, resource: ResourceName, free: Free, size: int, ask: PodDeviceRequest, pods: int
+    ) -> float:
         """How much ``unusable`` grows when ``pods`` more pods take devices; infinite where they do not fit."""
         key = pool.kind, resource, free, size, ask, pods
         known = self._rises.get(key)
@@ -97,7 +103,7 @@ class Mix:
         """The weight of each shape, for display."""
         return dict(self._weights)
 
-    def _shares_of(self, resource: ResourceName) -> tuple[tuple[int, DeviceAsk, float], ...]:
+    def _shares_of(self, resource: ResourceName) -> tuple[tuple[int, PodDeviceRequest, float], ...]:
         known = self._shares.get(resource)
         if known is None:
             weights = dict.fromkeys(_PRIOR_PERCENTS if str(resource) == PERCENT_RESOURCE else _PRIOR, 1.0)
@@ -110,7 +116,7 @@ class Mix:
         return known
 
 
-def _without(pool: Pool, free: Free, size: int, ask: DeviceAsk) -> Free | None:
+def _without(pool: Pool, free: Free, size: int, ask: PodDeviceRequest) -> Free | None:
     open_ = pool.kind.open(free, ask)
     chosen = pool.kind.choose(open_, size, ask.link, ask.split)
     if not chosen and ask.wished:

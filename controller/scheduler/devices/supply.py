@@ -1,4 +1,4 @@
-"""What the devices of all nodes have room for: how many pods could be given devices, and which MIG instances could be
+"""What the devices of all nodes can still give: how many pods could be given devices, and which MIG instances could be
 made.
 """
 
@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 from controller.scheduler.devices import granting
 from controller.scheduler.devices.board import Pool
-from controller.scheduler.devices.grants import NOBODY, Grant, NodeDevices, room_together
+from controller.scheduler.devices.grants import NOBODY, Grant, NodeDevices, fitting_pods_together
 from controller.scheduler.devices.kinds import Free
 from controller.scheduler.devices.mix import Mix
+from controller.scheduler.devices.nofit import DeviceNoFit, device_no_fit
 from controller.scheduler.devices.pods import KnownPods
-from controller.scheduler.devices.unfit import Unfit, unfit
-from controller.scheduler.model.devicerequest import DeviceAsk
+from controller.scheduler.model.devicerequest import PodDeviceRequest
 from controller.scheduler.model.resources import Amount, ResourceName
 from inventory.layout.layout import mig_resource_name
 
@@ -37,7 +37,7 @@ class LabelledGpus(NamedTuple):
     product: str
     memory_mib: int
 
-    def may_be(self, ask: DeviceAsk) -> bool:
+    def may_be(self, ask: PodDeviceRequest) -> bool:
         """Whether the node may have GPUs as asked for; False where the labels name others."""
         fine = not ask.product or not self.product or self._is(ask.product)
         return fine and (not self.memory_mib or self.memory_mib >= ask.min_memory_mib)
@@ -48,7 +48,7 @@ class LabelledGpus(NamedTuple):
 
 
 class Makeable(NamedTuple):
-    """A MIG instance that does not exist yet and that the GPU has room for. A layout makes it; the queue cuts no GPUs.
+    """A MIG instance that does not exist yet and that fits on the GPU. A layout makes it; the queue cuts no GPUs.
     ``starts``: the memory slices at which it could begin. ``mode``: whether MIG mode is on already.
     """
 
@@ -61,8 +61,8 @@ class Makeable(NamedTuple):
 class DeviceSupply:
     """The devices of all nodes. A node is found by the name of its object or by its hostname label.
 
-    Only ``DeviceCache`` writes ``nodes``, ``pods``, ``mix`` and what labels say; ``room_beside`` puts a grant on a node
-    while it answers and takes it off again.
+    Only ``DeviceCache`` writes ``nodes``, ``pods``, ``mix`` and what labels say; ``fitting_workers`` puts a grant on a
+    node while it answers and takes it off again.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,9 @@ class DeviceSupply:
     def node(self, host: str) -> NodeDevices | None:
         return self.nodes.get(self.pods.name(host))
 
-    def room(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> int:
+    def fitting_pods(
+        self, host: str, single_pod: Mapping[ResourceName, Amount], ask: PodDeviceRequest, *, empty: bool
+    ) -> int:
         """How many such pods could be given devices on the host. ``empty``: as if nothing preemptible were running."""
         state = self.node(host)
         if state is None:
@@ -89,27 +91,29 @@ class DeviceSupply:
         link = None if ask.wished else ask.link
         taken = self._taken(state, empty=empty)
         frees = [(pool.kind, pool.kind.open(pool.free(taken), ask), size) for pool, size in wanted]
-        most = min(kind.room(free, size, link, ask.split) for kind, free, size in frees)
+        most = min(kind.fitting_pods(free, size, link, ask.split) for kind, free, size in frees)
         if len(wanted) > 1 and link is not None:
-            return room_together(state.board, wanted, ask, taken, min(most, _MOST_PODS))
+            return fitting_pods_together(state.board, wanted, ask, taken, min(most, _MOST_PODS))
         return most
 
-    def unfit(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, *, empty: bool) -> Unfit:
-        """Why ``room`` is 0 on the host."""
+    def unfit(
+        self, host: str, single_pod: Mapping[ResourceName, Amount], ask: PodDeviceRequest, *, empty: bool
+    ) -> DeviceNoFit:
+        """Why ``fitting_pods`` is 0 on the host."""
         state = self.node(host)
         if state is None:
-            return Unfit.LABELS
-        return unfit(state.board, self._taken(state, empty=empty), single_pod, ask)
+            return DeviceNoFit.LABELS
+        return device_no_fit(state.board, self._taken(state, empty=empty), single_pod, ask)
 
-    def room_beside(
+    def fitting_workers(
         self,
         host: str,
-        leader: tuple[Mapping[ResourceName, Amount], DeviceAsk],
-        workers: tuple[Mapping[ResourceName, Amount], DeviceAsk],
+        leader: tuple[Mapping[ResourceName, Amount], PodDeviceRequest],
+        workers: tuple[Mapping[ResourceName, Amount], PodDeviceRequest],
         *,
         empty: bool,
     ) -> int | None:
-        """``room`` for workers once their leader has its devices; None where the leader finds none."""
+        """``fitting_pods`` for workers once their leader has its devices; None where the leader finds none."""
         state = self.node(host)
         if state is None:
             return UNBOUNDED
@@ -119,11 +123,11 @@ class DeviceSupply:
             return None
         state.put((*before, grant))
         try:
-            return self.room(host, *workers, empty=empty)
+            return self.fitting_pods(host, *workers, empty=empty)
         finally:
             state.put(before)
 
-    def rise(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: DeviceAsk, pods: int) -> float:
+    def rise(self, host: str, single_pod: Mapping[ResourceName, Amount], ask: PodDeviceRequest, pods: int) -> float:
         """How much ``pods`` more pods on the host would raise the number of devices that no request can use; 0 where
         its devices are not known.
         """
@@ -180,14 +184,14 @@ def labelled_gpus(labels: Mapping[str, str]) -> LabelledGpus | None:
     return LabelledGpus(product, number) if product or number else None
 
 
-def could_be_made(rooms: DeviceSupply, resource: ResourceName) -> Iterator[Makeable]:
-    """Where the instance has room beside existing ones. A GPU whose MIG mode is off counts only while no pod has it."""
+def could_be_made(supply: DeviceSupply, resource: ResourceName) -> Iterator[Makeable]:
+    """Where the instance fits beside existing ones. A GPU whose MIG mode is off counts only while no pod has it."""
     if not resource.startswith(_MIG_PREFIX):
         return
-    for name, state in rooms.nodes.items():
+    for name, state in supply.nodes.items():
         for device in state.given.devices:
             mig = device.mig
-            if mig is None or not device.healthy or (not mig.enabled and rooms.held(state, device.uuid)):
+            if mig is None or not device.healthy or (not mig.enabled and supply.held(state, device.uuid)):
                 continue
             for placement in mig.placements:
                 if placement.free and str(mig_resource_name(placement.profile)) == resource:

@@ -90,7 +90,7 @@ class FlavorAssigner:
             shortcut = plan.shortcut
             answer = shortcut.answer(incoming.info.pod_sets, counts_pods=plan.counts_pods)
             if incoming.replaces is None:
-                if _has_room(answer):
+                if _fits_own_quota(answer):
                     return answer.assignment or answer.assign(_bookmark(incoming.queue, shortcut.tried, cycle))
                 if shortcut.single:
                     return self._contested(incoming, plan, answer, cycle)
@@ -108,7 +108,7 @@ class FlavorAssigner:
         return self._plans.of(incoming)
 
     def _contested(self, incoming: Incoming, plan: FlavorPlan, answer: Answer, cycle: int | None) -> Assignment:
-        """The answer of a full run, where each pod set has one open flavor and there is not simply room for all."""
+        """The answer of a full run, where each pod set has one open flavor and not simply all of them fit."""
         assert plan.shortcut is not None
         queue, parts, rules = incoming.queue, plan.shortcut.parts, self._rules_of(incoming.queue)
         several = len(parts) > 1
@@ -430,7 +430,7 @@ def _free_now(queue: QueueState) -> tuple[Amount, ...]:
     return tuple(cells[fr].available() for fr in queue.flavor_resources)
 
 
-def _has_room(answer: Answer) -> bool:
+def _fits_own_quota(answer: Answer) -> bool:
     """Whether the first open flavors hold everything that is asked for within the queue's own quota."""
     for cell, amount in answer.asked:
         if (cell.parent is not None and cell.usage + amount > cell.subtree_quota) or amount > cell.available():

@@ -14,7 +14,7 @@ import msgspec
 from controller.scheduler.model.resources import Amount, FlavorName, FlavorResource, ResourceName
 from controller.scheduler.model.workload import PodSetRequests, TopologyUsage
 from controller.scheduler.quota.queuestate import ResourceGroup
-from controller.scheduler.topology.fullnodes import Refusal
+from controller.scheduler.topology.fullnodes import UnplacedRequest
 
 
 class Mode(IntEnum):
@@ -64,7 +64,7 @@ class Possibility(StrEnum):
     RECLAIM = "Reclaim"
 
 
-class Shortfall(msgspec.Struct, frozen=True, gc=False):
+class QuotaNoFit(msgspec.Struct, frozen=True, gc=False):
     """One flavor-resource that was short, in numbers. ``available`` includes what may be borrowed."""
 
     resource: ResourceName
@@ -87,7 +87,7 @@ class FlavorAttempt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     borrow: int = 0
     possibility: Possibility | None = None
     no_fit_reason: NoFitReason = NoFitReason.NONE
-    shortfalls: tuple[Shortfall, ...] = ()
+    shortfalls: tuple[QuotaNoFit, ...] = ()
     problem: str = ""
 
 
@@ -117,7 +117,7 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempts: tuple[FlavorAttempt, ...] = ()
     problems: tuple[str, ...] = ()
     """Problems of the pod set beside those of its attempts: an undeclared resource, a placement that failed."""
-    refusal: Refusal | None = None
+    unplaced: UnplacedRequest | None = None
     """The ask of a placement that failed, where the tree ends at nodes and so can say who holds them."""
     topology: TopologyUsage | None = None
     delayed_topology: bool = False
@@ -138,7 +138,7 @@ class Bookmark(msgspec.Struct, frozen=True, gc=False):
     the same ``groups`` and pod sets: its keeper drops it when the workload's shape changes.
 
     A bookmark is void once ``quota_generation`` has changed, or once the queue has more of anything than ``free``: a
-    flavor passed over then may have room now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it is
+    flavor passed over then may fit now (KEP-582). Under the gate FlavorFungibilityPreserveScanProgress it is
     valid for the next ``cycle`` all the same, or a busy cohort would never let the search come to its end.
 
     ``overtaken``, only for whole searches: a flavor that was passed over would have done, and others of its cycle came

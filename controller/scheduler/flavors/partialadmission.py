@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.workload import WorkloadInfo
-from controller.scheduler.topology.ask import pod_set_ask
+from controller.scheduler.topology.requests import topology_request
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | No
 def _slices(info: WorkloadInfo) -> dict[str, int]:
     """The sizes of the outermost slices of the pod sets that may shrink."""
     shrinking = [pod_set for pod_set in info.workload.spec.pod_sets if pod_set.min_count is not None]
-    layers = {pod_set.name: pod_set_ask(pod_set).layers[:1] for pod_set in shrinking}
+    layers = {pod_set.name: topology_request(pod_set).layers[:1] for pod_set in shrinking}
     return {name: outermost.size for name, first in layers.items() for outermost in first if outermost.size > 1}
 
 

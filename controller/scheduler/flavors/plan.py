@@ -24,7 +24,7 @@ from controller.scheduler.flavors.assignment import (
     PodSetChoice,
 )
 from controller.scheduler.flavors.nodematch import match_problem
-from controller.scheduler.model.devicerequest import device_ask
+from controller.scheduler.model.devicerequest import pod_device_request
 from controller.scheduler.model.honestunits import undeclared
 from controller.scheduler.model.identity import ByIdentity
 from controller.scheduler.model.resources import (
@@ -39,8 +39,8 @@ from controller.scheduler.model.resources import (
 from controller.scheduler.model.workload import PodSetRequests
 from controller.scheduler.quota.cells import Cell
 from controller.scheduler.quota.queuestate import QueueState, ResourceGroup
-from controller.scheduler.topology.ask import PodSetAsk, asks_for_parts
-from controller.scheduler.topology.gangdomains import bound_ask, bounds_of
+from controller.scheduler.topology.gangdomains import bounded_request, bounds_of
+from controller.scheduler.topology.requests import TopologyRequest, asks_for_parts
 from inventory.api.names import ALL_NODES, GANG
 
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
@@ -136,7 +136,7 @@ class Answer:
 
 
 class ShortcutPart:
-    """One pod set of a shortcut: its first open flavor, and the answer where that has room."""
+    """One pod set of a shortcut: its first open flavor, and the answer where it fits there."""
 
     def __init__(self, group: GroupPlan, option: FlavorOption) -> None:
         self.option = option
@@ -152,8 +152,8 @@ class ShortcutPart:
 
 
 class Shortcut:
-    """What to answer when the first open flavors have room, for pod sets that each ask for one resource group. This is
-    by far the most frequent answer, and all workloads that get it share the same objects.
+    """What to answer when all fits on the first open flavors, for pod sets that each ask for one resource group. This
+    is by far the most frequent answer, and all workloads that get it share the same objects.
     """
 
     def __init__(self, parts: tuple[ShortcutPart, ...], *, single: bool) -> None:
@@ -196,7 +196,7 @@ class FlavorPlan:
     def __init__(
         self,
         sets: tuple[SetPlan, ...],
-        asks: tuple[PodSetAsk, ...],
+        topology_requests: tuple[TopologyRequest, ...],
         *,
         counts_pods: bool,
         implied: bool,
@@ -204,7 +204,7 @@ class FlavorPlan:
         bound: frozenset[int],
     ) -> None:
         self.sets = sets
-        self.asks = asks
+        self.topology_requests = topology_requests
         """The topology request of each pod set."""
         self.counts_pods = counts_pods
         """Whether the queue has a quota on pods."""
@@ -288,20 +288,20 @@ class Plans:
         specs = info.workload.spec.pod_sets
         # Where all flavors have a topology, a gang's bounds are looked at only when its pods are placed.
         bounds = {} if implied or not self._topology else bounds_of(info.workload)
-        asks = tuple(bound_ask(pod_set, bounds.get(pod_set.name, ())) for pod_set in specs)
+        topology_requests = tuple(bounded_request(pod_set, bounds.get(pod_set.name, ())) for pod_set in specs)
         sets = []
         for members in together:
             asked = {name: None for index in members for name in info.pod_sets[index].requests}
             if counts_pods:
                 asked[PODS] = None
             resources = tuple(asked)
-            pod_sets = [(specs[index], asks[index]) for index in members]
+            pod_sets = [(specs[index], topology_requests[index]) for index in members]
             groups = []
             for number, group in enumerate(queue.groups):
                 wanted = tuple(name for name in resources if queue.group_of.get(name) == number)
                 # A pod set that asks for nothing of the group runs wherever the others do.
                 takers = [
-                    asks[index]
+                    topology_requests[index]
                     for index in members
                     if PODS in wanted or not info.pod_sets[index].requests.keys().isdisjoint(wanted)
                 ]
@@ -309,20 +309,22 @@ class Plans:
                     options = self._options(queue, group, wanted, pod_sets, takers, names, implied=implied)
                     groups.append(GroupPlan(wanted, tuple(options)))
             sets.append(SetPlan(members, tuple(groups), undeclared(resources, queue.group_of)))
-        asking = frozenset(index for index, asked in enumerate(asks) if self._topology and asked.placed)
+        asking = frozenset(index for index, asked in enumerate(topology_requests) if self._topology and asked.placed)
         # A queue of another system has all nodes: its pods that request nothing are scheduled as they would be without
         # it.
         free = self._own_places or not implied or _has_all_nodes(queue)
-        bound = asking if free else frozenset(range(len(asks)))
-        return FlavorPlan(tuple(sets), asks, counts_pods=counts_pods, implied=implied, asking=asking, bound=bound)
+        bound = asking if free else frozenset(range(len(topology_requests)))
+        return FlavorPlan(
+            tuple(sets), topology_requests, counts_pods=counts_pods, implied=implied, asking=asking, bound=bound
+        )
 
     def _options(
         self,
         queue: QueueState,
         group: ResourceGroup,
         wanted: tuple[ResourceName, ...],
-        pod_sets: list[tuple[PodSet, PodSetAsk]],
-        takers: list[PodSetAsk],
+        pod_sets: list[tuple[PodSet, TopologyRequest]],
+        takers: list[TopologyRequest],
         allowed: frozenset[FlavorName] | None,
         *,
         implied: bool,
@@ -355,8 +357,8 @@ class Plans:
     def _problem(
         self,
         flavor: ResourceFlavor,
-        pod_sets: list[tuple[PodSet, PodSetAsk]],
-        binding: list[PodSetAsk],
+        pod_sets: list[tuple[PodSet, TopologyRequest]],
+        binding: list[TopologyRequest],
         *,
         implied: bool,
     ) -> str | None:
@@ -400,7 +402,7 @@ def constraints(pod_set: PodSet) -> Constraints | None:
     if spec.affinity is not None and spec.affinity.node_affinity is not None:
         affinity = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
     annotations = pod_set.template.metadata.annotations
-    devices = device_ask(annotations) if annotations else None
+    devices = pod_device_request(annotations) if annotations else None
     # The charged resources may differ from these, see honestunits.
     parts = asks_for_parts(pod_set)
     asked = pod_set.topology_request
@@ -443,7 +445,7 @@ def _shared_names(pod_set: PodSet, *, by_claims: bool) -> set[object]:
     return {*names} if group is None else {*names, ("group", group)}
 
 
-def _asks_topology(pod_sets: list[tuple[PodSet, PodSetAsk]]) -> bool:
+def _asks_topology(pod_sets: list[tuple[PodSet, TopologyRequest]]) -> bool:
     return any(asked.placed for _, asked in pod_sets)
 
 

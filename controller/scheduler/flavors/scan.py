@@ -15,7 +15,7 @@ from controller.scheduler.flavors.assignment import (
     Mode,
     NoFitReason,
     Possibility,
-    Shortfall,
+    QuotaNoFit,
 )
 from controller.scheduler.flavors.plan import FlavorOption, GroupPlan
 from controller.scheduler.model.config import EngineConfig
@@ -38,10 +38,10 @@ class PreemptionOracle(Protocol):
 
     @property
     def is_monotonic(self) -> bool:
-        """Whether an amount for which no room can be made implies the same for every larger amount."""
+        """Whether an amount that cannot be freed implies the same for every larger amount."""
 
     def simulate(self, incoming: Incoming, fr: FlavorResource, amount: Amount) -> tuple[Possibility, int]:
-        """Whether room for ``amount`` could be made, by preempting whom, and the level at which the queue would then
+        """Whether ``amount`` could be freed, by preempting whom, and the level at which the queue would then
         borrow.
         """
 
@@ -225,7 +225,7 @@ def _weigh(
     and not at all where some resource does not fit anyway.
     """
     stands: list[_Stand] = []
-    short: list[Shortfall] = []
+    short: list[QuotaNoFit] = []
     unsettled: list[tuple[int, FlavorResource, Amount]] = []
     reason, unfit_borrow = NoFitReason.NONE, 0
     node = request.incoming.queue.node
@@ -292,8 +292,8 @@ def _slice_conflict(option: FlavorOption, kept: Mapping[ResourceName, FlavorName
     return ""
 
 
-def _shortfall(name: ResourceName, cell: Cell, needed: Amount, available: Amount, potential: Amount) -> Shortfall:
-    return Shortfall(
+def _shortfall(name: ResourceName, cell: Cell, needed: Amount, available: Amount, potential: Amount) -> QuotaNoFit:
+    return QuotaNoFit(
         resource=name,
         needed=needed,
         available=max(available, 0),

@@ -19,7 +19,7 @@ from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import FlavorName, ResourceName
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.gangdomains import bounds_of
-from controller.scheduler.topology.port import NoPlacement, PlacementRequest
+from controller.scheduler.topology.port import PlacementNoFit, PlacementRequest
 
 _replace: Final = msgspec.structs.replace
 
@@ -58,7 +58,7 @@ def requests(
                 found.append(
                     PlacementRequest(
                         pod_set=beside_its_own(cluster, workload, specs[index]),
-                        asked=plan.asks[index],
+                        asked=plan.topology_requests[index],
                         count=choice.count,
                         flavor=flavor,
                         single_pod=one_pod(specs[index].template.spec),
@@ -78,14 +78,14 @@ def place(
     sets = list(chosen)
     fits = all(pod_set.mode is Mode.FIT for pod_set in sets)
     # If quota is short places are of no use yet: it is enough to know that there are some.
-    if fits or len(wanted) > 1 or not cluster.placement.has_room(wanted):
+    if fits or len(wanted) > 1 or not cluster.placement.can_place(wanted):
         answer = cluster.placement.place(wanted, on_empty=False)
-        if isinstance(answer, NoPlacement):
+        if isinstance(answer, PlacementNoFit):
             sets = _downgraded(sets, answer, Mode.PREEMPT)
         elif fits:
             return with_topologies(sets, answer.topologies), NoFitReason.NONE
     answer = cluster.placement.place(wanted, on_empty=True)
-    if isinstance(answer, NoPlacement):
+    if isinstance(answer, PlacementNoFit):
         return _downgraded(sets, answer, Mode.NO_FIT), NoFitReason.TopologyPlacementFailed
     # These places are reserved while nothing can be preempted; with victims the workload gets the places that they
     # leave.
@@ -132,11 +132,11 @@ def _previous(incoming: Incoming, name: str) -> TopologyUsage | None:
     return next((pod_set.topology for pod_set in incoming.replaces.info.pod_sets if pod_set.name == name), None)
 
 
-def _downgraded(chosen: Sequence[PodSetChoice], failed: NoPlacement, mode: Mode) -> list[PodSetChoice]:
+def _downgraded(chosen: Sequence[PodSetChoice], failed: PlacementNoFit, mode: Mode) -> list[PodSetChoice]:
     return [_lowered(choice, failed, mode) if choice.name == failed.pod_set else choice for choice in chosen]
 
 
-def _lowered(assigned: PodSetChoice, failed: NoPlacement, mode: Mode) -> PodSetChoice:
+def _lowered(assigned: PodSetChoice, failed: PlacementNoFit, mode: Mode) -> PodSetChoice:
     problem = failed.problem
     choices = _lower(assigned.choices, mode)
     problems = assigned.problems if problem in assigned.problems else (*assigned.problems, problem)
@@ -144,7 +144,7 @@ def _lowered(assigned: PodSetChoice, failed: NoPlacement, mode: Mode) -> PodSetC
     if mode is Mode.NO_FIT:
         flavors = {choice.flavor for choice in choices.values()}
         attempts = tuple(_unplaced(attempt) if attempt.flavor in flavors else attempt for attempt in attempts)
-    return _replace(assigned, choices=choices, problems=problems, attempts=attempts, refusal=failed.refusal)
+    return _replace(assigned, choices=choices, problems=problems, attempts=attempts, unplaced=failed.unplaced)
 
 
 def _unplaced(attempt: FlavorAttempt) -> FlavorAttempt:

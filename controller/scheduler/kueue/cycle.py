@@ -24,7 +24,7 @@ from controller.scheduler.flavors.assigner import pinned_to
 from controller.scheduler.flavors.assignment import Assignment, Mode
 from controller.scheduler.kueue import variants
 from controller.scheduler.kueue.following import Following
-from controller.scheduler.kueue.nomination import Nominator, nominate_beside_claims
+from controller.scheduler.kueue.nomination import Nominator, nominate_beside_reservations
 from controller.scheduler.kueue.ordering import classical_order, fair_order
 from controller.scheduler.kueue.secondpass import place_again
 from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
@@ -33,8 +33,8 @@ from controller.scheduler.preemption.victims import Victims, fits_without
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.reservations.backfill import Backfill, NoBackfill
-from controller.scheduler.reservations.charges import ClaimCharges
-from controller.scheduler.reservations.claims import Claims
+from controller.scheduler.reservations.charges import ReservationCharges
+from controller.scheduler.reservations.reservations import Reservations
 
 Recomputations = dict[ClusterQueueName, dict[str, int]]
 
@@ -57,7 +57,7 @@ class Cycle:
         self,
         cluster: Cluster,
         nominator: Nominator,
-        claims: Claims,
+        reservations: Reservations,
         backfill: Backfill | NoBackfill,
         now_s: float,
         *,
@@ -66,9 +66,9 @@ class Cycle:
         asks: bool = False,
     ) -> None:
         self._cluster = cluster
-        self._claims = claims
-        self._charges: ClaimCharges
-        """The claims of preemptors, charged for the trial that is open in ``_run``."""
+        self._reservations = reservations
+        self._charges: ReservationCharges
+        """The reservations of preemptors, charged for the trial that is open in ``_run``."""
         self._backfill = backfill
         self._nominator = nominator
         self._now_s = now_s
@@ -77,9 +77,9 @@ class Cycle:
         self._asks = asks
         self._following: Following | None = None
         self._followed = 0
-        self._as_of = claims.scarcity
+        self._as_of = reservations.scarcity
         self._untouched = True
-        """Whether nothing was taken or reserved in this cycle yet: its entries find what claims leave."""
+        """Whether nothing was taken or reserved in this cycle yet: its entries find what reservations leave."""
         self._variants = cluster.config.gates.on("ConcurrentAdmission")
         self._victims: dict[int, Victims] = {}
         """The victims of this cycle, by cohort tree (its root's identity)."""
@@ -115,10 +115,10 @@ class Cycle:
         refused: list[Entry] = []
         nominated: list[Entry] = []
         with self._cluster.trial():
-            self._charges = charges = self._claims.charge()
+            self._charges = charges = self._reservations.charge()
             for entry in entries:
-                claimed = charges.concern(entry)
-                goes_on = self._beside_claims(entry) if claimed else self._nominator.nominate(entry, self._now_s)
+                reserved = charges.concern(entry)
+                goes_on = self._beside_reservations(entry) if reserved else self._nominator.nominate(entry, self._now_s)
                 (nominated if goes_on else refused).append(entry)
             if not self._asks:
                 self._backfill.reserve(nominated, self._now_s)
@@ -133,18 +133,18 @@ class Cycle:
     def _recalls(self, entry: Entry) -> bool:
         """Whether the entry is nominated by what an earlier cycle found."""
         if not entry.recalled and not self._asks:
-            entry.recalled = self._claims.recall(entry)
+            entry.recalled = self._reservations.recall(entry)
         return entry.recalled
 
     def _stood(self, entry: Entry) -> bool:
         """Whether nothing was taken since an earlier cycle found that the entry fits once its victims have left."""
         return entry.recalled and self._untouched and entry.checked_at == self._as_of and not self._variants
 
-    def _beside_claims(self, entry: Entry) -> bool:
-        """Nominate the entry beside claims. Returns whether it goes on to be decided."""
+    def _beside_reservations(self, entry: Entry) -> bool:
+        """Nominate the entry beside reservations. Returns whether it goes on to be decided."""
         if self._recalls(entry):
             return True
-        return nominate_beside_claims(entry, self._nominator, self._charges, self._cluster, self._now_s)
+        return nominate_beside_reservations(entry, self._nominator, self._charges, self._cluster, self._now_s)
 
     def _ordered(self, entries: list[Entry]) -> Iterator[Entry]:
         if self._cluster.config.fair_sharing is None:
@@ -175,8 +175,8 @@ class Cycle:
             return None
         self._followed += 1
         bookmark = after.pending.bookmark
-        claimed = self._charges.concern(after)
-        goes_on = self._beside_claims(after) if claimed else self._nominator.nominate(after, self._now_s)
+        reserved = self._charges.concern(after)
+        goes_on = self._beside_reservations(after) if reserved else self._nominator.nominate(after, self._now_s)
         if goes_on and after.assignment.mode is Mode.FIT:
             return after
         after.pending.bookmark = bookmark
@@ -417,9 +417,10 @@ class Cycle:
         usage = {
             fr: kept for fr, amount in entry.assignment.usage.items() if (kept := _own(queue, entry, fr, amount)) > 0
         }
-        self._cluster.quota.add_usage(queue.name, self._charges.unclaimed(entry, usage))
-        # Other workloads run now in the entry's places: a preemptor that has evicted those claims the places before it.
-        if not self._claims:
+        self._cluster.quota.add_usage(queue.name, self._charges.unreserved(entry, usage))
+        # Other workloads run now in the entry's places: a preemptor that has evicted those reserves the places
+        # before that.
+        if not self._reservations:
             self._add_places(entry)
 
     def _victims_of(self, entry: Entry) -> Victims:

@@ -14,8 +14,8 @@ from controller.scheduler.flavors.assignment import Assignment, Mode, NoFitReaso
 def with_nodes_asked(
     cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming, record: DecisionRecord
 ) -> DecisionRecord:
-    """The decision that would be made with all quota of the cohort free, if it is that even empty nodes have no room;
-    else ``record``. The quota is freed only within a trial of the cluster.
+    """The decision that would be made with all quota of the cohort free, if it is that nothing fits even on empty
+    nodes; else ``record``. The quota is freed only within a trial of the cluster.
 
     The cost is proportional to the flavors of the cohort's ClusterQueues, plus a placement on empty nodes.
     """

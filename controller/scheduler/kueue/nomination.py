@@ -33,13 +33,13 @@ from controller.scheduler.model.resources import (
     WorkloadKey,
 )
 from controller.scheduler.model.workload import limit_range_problems, resource_problems
-from controller.scheduler.preemption.room import room_for
+from controller.scheduler.preemption.neededcapacity import needed_capacity
 from controller.scheduler.preemption.search import Preemption
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.queuestate import QueueState
-from controller.scheduler.reservations.charges import ClaimCharges
-from controller.scheduler.topology.port import NoPlacement
+from controller.scheduler.reservations.charges import ReservationCharges
+from controller.scheduler.topology.port import PlacementNoFit
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 _NO_LIMITS = LimitSummary()
@@ -159,8 +159,10 @@ class Nominator:
         with self._cluster.trial():
             for target in targets:
                 self._cluster.release(target.holder)
-            found = self._cluster.placement.place(room_for(self._cluster, incoming, assignment).places, on_empty=False)
-        if isinstance(found, NoPlacement):
+            found = self._cluster.placement.place(
+                needed_capacity(self._cluster, incoming, assignment).places, on_empty=False
+            )
+        if isinstance(found, PlacementNoFit):
             return assignment, targets
         sets = tuple(with_topologies(assignment.pod_sets, found.topologies))
         return msgspec.structs.replace(assignment, pod_sets=sets), targets
@@ -205,15 +207,16 @@ class Nominator:
         return contested is not None and (self._cluster.config.fair_sharing is None or len(made.usage) == 1)
 
 
-def nominate_beside_claims(
-    entry: Entry, nominator: Nominator, charges: ClaimCharges, cluster: Cluster, now_s: float
+def nominate_beside_reservations(
+    entry: Entry, nominator: Nominator, charges: ReservationCharges, cluster: Cluster, now_s: float
 ) -> bool:
-    """``Nominator.nominate`` with claims: what the entry has a claim on is free to it, what others claim is not.
+    """``Nominator.nominate`` with reservations: what is reserved for the entry is free to it, what is reserved for
+    others is not.
 
-    Claims of other ClusterQueues do not hold against an entry that needs no more than its own queue's quota: one that
-    does not fit beside them is nominated a second time without them, and the result counts if it is such an entry.
-    Claims of others take nothing from the queue's own quota: where that is too little for the entry, there is no second
-    time.
+    Reservations of other ClusterQueues do not hold against an entry that needs no more than its own queue's quota: one
+    that does not fit beside them is nominated a second time without them, and the result counts if it is such an entry.
+    Reservations of others take nothing from the queue's own quota: where that is too little for the entry, there is no
+    second time.
     """
     bookmark = entry.pending.bookmark if entry.pending is not None else None
     own, others = charges.own(entry), charges.of_other_queues(entry)
@@ -230,8 +233,8 @@ def nominate_beside_claims(
         charges.lift(*own)
         charges.lift_quota(*others)
         nominator.nominate(entry, now_s)
-    entry.ignores_claims = _within_own_quota(entry.assignment)
-    if not entry.ignores_claims:
+    entry.ignores_reservations = _within_own_quota(entry.assignment)
+    if not entry.ignores_reservations:
         entry.assignment, entry.targets, entry.short_of_quota, entry.gated, entry.detail = found
         entry.pending.bookmark = bookmark
     return True

@@ -58,12 +58,12 @@ def _nobody(_entry: Entry) -> None:
 def fair_order(
     entries: Iterable[Entry],
     cluster: Cluster,
-    claimed: Callable[[Entry], Usage] = _nothing,
+    reserved: Callable[[Entry], Usage] = _nothing,
     following: Callable[[Entry], Entry | None] = _nobody,
 ) -> Iterator[Entry]:
     """Each entry once, chosen when the caller asks for the next: what was charged for those before counts.
 
-    ``claimed``: what is charged for the entry itself ahead of its turn, which its share must not count twice.
+    ``reserved``: what is charged for the entry itself ahead of its turn, which its share must not count twice.
     ``following``: after a win, the next workload of its ClusterQueue, which competes with those that are left. Trees
     come one after another, by name; their order has no effect, because they share nothing.
     """
@@ -79,7 +79,7 @@ def fair_order(
         if len(waiting) == 1:
             yield waiting[0]
         else:
-            yield from _Tournament(waiting, cluster, claimed).winners(following)
+            yield from _Tournament(waiting, cluster, reserved).winners(following)
 
 
 class _Bracket:
@@ -112,10 +112,10 @@ class _Tournament:
     else, so after each win only the brackets on that way send their best entry anew.
     """
 
-    def __init__(self, entries: Iterable[Entry], cluster: Cluster, claimed: Callable[[Entry], Usage]) -> None:
+    def __init__(self, entries: Iterable[Entry], cluster: Cluster, reserved: Callable[[Entry], Usage]) -> None:
         gates = cluster.config.gates
         self._quota = cluster.quota
-        self._claimed = claimed
+        self._reserved = reserved
         self._preemptors_first = gates.on("PrioritizePreemptorWorkloads")
         self._non_borrowing_first = gates.on("FairSharingPrioritizeNonBorrowing")
         self._by_priority = gates.on("PrioritySortingWithinCohort")
@@ -177,12 +177,12 @@ class _Tournament:
         """The share of an entry at a node. A second pass adds nothing: it holds its quota already."""
         queue = entry.incoming.queue
         usage: Usage = {} if entry.second_pass else entry.assignment.usage
-        claimed = self._claimed(entry)
-        if node is queue.node and not claimed:
+        reserved = self._reserved(entry)
+        if node is queue.node and not reserved:
             return ShareAtNode(_borrows(node, usage), share(node, usage).rank)
         with self._quota.trial():
-            if claimed:
-                self._quota.remove_usage(queue.name, claimed)
+            if reserved:
+                self._quota.remove_usage(queue.name, reserved)
             if node is queue.node:
                 return ShareAtNode(_borrows(node, usage), share(node, usage).rank)
             self._quota.add_usage(queue.name, usage)

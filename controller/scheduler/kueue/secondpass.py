@@ -21,10 +21,10 @@ from controller.scheduler.model.resources import FlavorName
 from controller.scheduler.model.workload import PodSetRequests, TopologyUsage
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import pod_set_ask
 from controller.scheduler.topology.gangdomains import bounds_of
 from controller.scheduler.topology.port import Placed, PlacementRequest
 from controller.scheduler.topology.replacement import stays
+from controller.scheduler.topology.requests import topology_request
 
 
 def wants_second_pass(workload: Workload, *, checks_ready: bool, gates: FeatureGates) -> bool:
@@ -100,11 +100,11 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
         found.append(
             PlacementRequest(
                 pod_set=pod_set,
-                asked=pod_set_ask(pod_set),
+                asked=topology_request(pod_set),
                 count=held.count,
                 flavor=flavor,
                 single_pod=one_pod(sets[held.name].template.spec),
-                implied=not pod_set_ask(sets[held.name]).placed,
+                implied=not topology_request(sets[held.name]).placed,
                 previous=held.topology if lost is not None else None,
                 lost=lost,
                 beside=_partners(held, holder, sets, lost) if lost is not None else (),

@@ -34,7 +34,7 @@ from inventory.api.names import ALL_NODES, QUOTA_ALONE
 
 FLAVOR: Final = ResourceFlavor(metadata=ObjectMeta(name=ALL_NODES), spec=ResourceFlavorSpec(topology_name=ALL_NODES))
 UNPLACED: Final = ResourceFlavor(metadata=ObjectMeta(name=QUOTA_ALONE))
-Told = Mapping[tuple[type[KubernetesObject], str], KubernetesObject]
+EngineObjects = Mapping[tuple[type[KubernetesObject], str], KubernetesObject]
 """The objects that the engine takes in, by type and name, in the order in which it does."""
 
 
@@ -117,7 +117,7 @@ def cohort_name(spec: QueueSpec) -> str:
 
 def told(
     given: Forest, capacity: Mapping[ResourceName, Amount], adopted: Mapping[System, Adoption] | None = None
-) -> Told:
+) -> EngineObjects:
     """The engine's objects for the Queues; none without Queues. ``adopted``: ``ADOPTED`` where absent."""
     if not given.queues:
         return {}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from controller.objects.core import Node
 from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import LocalQueue, LocalQueueSpec
-from controller.scheduler.mirror.forest import FLAVOR, NO_QUEUES, Forest, Told, forest, told
+from controller.scheduler.mirror.forest import FLAVOR, NO_QUEUES, EngineObjects, Forest, forest, told
 from controller.scheduler.mirror.specs import (
     ADOPTED,
     Adoption,
@@ -70,7 +70,7 @@ class Mirror:
         self._taken: set[str] = set()
         self._nodes: dict[str, Node] = {}
         self._capacity: Capacity | None = None
-        self._told: Told = {}
+        self._told: EngineObjects = {}
 
     def __bool__(self) -> bool:
         """Whether any Queue is mirrored."""
@@ -201,7 +201,7 @@ class Mirror:
         return forest([*self._specs.values(), *implied], self._taken)
 
 
-def _difference(before: Told, after: Told) -> Iterator[Change]:
+def _difference(before: EngineObjects, after: EngineObjects) -> Iterator[Change]:
     for key, given in after.items():
         known = before.get(key)
         if known is not given and known != given:

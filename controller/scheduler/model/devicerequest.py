@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from controller.objects.core import PodTemplateSpec
 from controller.objects.workload import Workload
 from controller.scheduler.model.gpuparts import Part, asks, parts_of
-from controller.scheduler.model.limitrange import ResourceProblem
+from controller.scheduler.model.limitrange import LimitRangeNoFit
 from controller.scheduler.model.resources import ResourceName
 from inventory.api.names import (
     GPU_PERCENT_DEVICES,
@@ -42,7 +42,7 @@ class Link(StrEnum):
     """The GPUs are on one NUMA node."""
 
 
-class DeviceAsk(NamedTuple):
+class PodDeviceRequest(NamedTuple):
     """The request of a pod beyond the number of GPUs. ``wished``: the link is preferred only. ``product`` is empty and
     ``min_memory_mib`` 0 where any will do. ``split``: for percents, the parts that must each lie on one GPU, where that
     is not the whole request; or the equal parts on several GPUs.
@@ -59,15 +59,15 @@ class DeviceAsk(NamedTuple):
         """Whether some GPUs are not good enough: the pod must be placed by its devices."""
         return bool(self.product or self.min_memory_mib or (self.link is not None and not self.wished))
 
-    def strict(self) -> "DeviceAsk":
+    def strict(self) -> "PodDeviceRequest":
         """The request with a preferred link as a required one."""
         return self._replace(wished=False)
 
 
-ANY: Final = DeviceAsk()
+ANY: Final = PodDeviceRequest()
 
 
-def device_ask(annotations: Mapping[str, str]) -> DeviceAsk | None:
+def pod_device_request(annotations: Mapping[str, str]) -> PodDeviceRequest | None:
     """The request of these annotations; None where they ask for nothing. Invalid values are ignored here:
     ``device_problems`` refuses them.
     """
@@ -77,7 +77,7 @@ def device_ask(annotations: Mapping[str, str]) -> DeviceAsk | None:
     if not any(found):
         return None
     required, preferred, product, memory = found
-    return DeviceAsk(
+    return PodDeviceRequest(
         link=_link(required) or _link(preferred),
         wished=_link(required) is None and _link(preferred) is not None,
         product=normal(product or ""),
@@ -85,9 +85,9 @@ def device_ask(annotations: Mapping[str, str]) -> DeviceAsk | None:
     )
 
 
-def devices_of(template: PodTemplateSpec, single_pod: Mapping[ResourceName, int]) -> DeviceAsk | None:
+def devices_of(template: PodTemplateSpec, single_pod: Mapping[ResourceName, int]) -> PodDeviceRequest | None:
     """What a pod asks of its GPUs. Percents are always placed by device, since those of a container lie on one GPU."""
-    asked = device_ask(template.metadata.annotations)
+    asked = pod_device_request(template.metadata.annotations)
     percents = single_pod.get(_PERCENT)
     if not percents:
         return asked
@@ -106,10 +106,10 @@ def normal(product: str) -> str:
     return "-".join(product.split())
 
 
-def device_problems(workload: Workload) -> list[ResourceProblem]:
+def device_problems(workload: Workload) -> list[LimitRangeNoFit]:
     """Each annotation with a value that is not allowed, with what was found and what is expected."""
     return [
-        ResourceProblem(f"spec.podSets[{index}].template.metadata.annotations", (name,), said)
+        LimitRangeNoFit(f"spec.podSets[{index}].template.metadata.annotations", (name,), said)
         for index, pod_set in enumerate(workload.spec.pod_sets)
         if pod_set.template.metadata.annotations
         for name, said in (*_problems(pod_set.template.metadata.annotations), *_split_problems(pod_set.template))

@@ -1,6 +1,6 @@
 """Parts of GPUs: the percents of one container lie on one GPU, those of a pod's containers may lie on several.
 
-    PodSpec -> parts_of -> Part, ...        free percents by GPU, parts -> choose, room
+    PodSpec -> parts_of -> Part, ...        free percents by GPU, parts -> choose, fitting_pods
 
 A pod may also ask for equal parts of several GPUs that share an MPS daemon: that is one ``Part`` with their number.
 
@@ -79,8 +79,8 @@ def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], 
     """How much of each GPU a pod gets; empty where it finds none. ``joined``: whether a mask's GPUs may be used
     together.
 
-    The largest part is placed first, each on the fullest GPU that has room, or on the emptiest where the site spreads;
-    if that fails all ways are tried.
+    The largest part is placed first, each on the fullest GPU on which it fits, or on the emptiest where the site
+    spreads; if that fails all ways are tried.
     """
     if sum(part.size * part.gpus for part in parts) > sum(free):
         return []
@@ -94,7 +94,7 @@ def choose(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], 
     return []
 
 
-def room(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> int:
+def fitting_pods(pieces: Sequence[Piece], free: Sequence[int], parts: Sequence[Part], joined: Joined | None) -> int:
     """How many pods find their parts one after the other, each as ``choose`` gives them."""
     first = parts[0]
     if first.gpus == 1 and (len(parts) == 1 or (joined is None and all(part == first for part in parts))):

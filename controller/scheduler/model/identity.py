@@ -1,4 +1,4 @@
-"""Facts about an object itself, not about its value. A module of its own, because rooms use it that have no other
+"""Facts about an object itself, not about its value. A module of its own, because packages use it that have no other
 subject in common.
 """
 

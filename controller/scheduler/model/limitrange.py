@@ -16,7 +16,7 @@ ABOVE_MAXIMUM = "requests must not exceed the LimitRange's max"
 BELOW_MINIMUM = "requests must reach the LimitRange's min"
 
 
-class ResourceProblem(msgspec.Struct, frozen=True):
+class LimitRangeNoFit(msgspec.Struct, frozen=True):
     """``resources`` of the template at ``path`` break ``rule``."""
 
     path: str
@@ -67,7 +67,7 @@ def greater(values: Mapping[str, Quantity], bounds: Mapping[str, Quantity]) -> t
     return tuple(sorted(name for name, value in values.items() if name in bounds and value > bounds[name]))
 
 
-def limit_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
+def limit_problems(spec: PodSpec, path: str) -> Iterator[LimitRangeNoFit]:
     """Where requests exceed the limits beside them: in each container, and in the pod as a whole."""
     parts = [(f"{path}.initContainers[{i}]", container.resources) for i, container in enumerate(spec.init_containers)]
     parts += [(f"{path}.containers[{i}]", container.resources) for i, container in enumerate(spec.containers)]
@@ -75,12 +75,12 @@ def limit_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
         parts.append((f"{path}.resources", spec.resources))
     for part, resources in parts:
         if names := greater(resources.requests, resources.limits):
-            yield ResourceProblem(part, names, ABOVE_LIMIT)
+            yield LimitRangeNoFit(part, names, ABOVE_LIMIT)
 
 
 def range_problems(
     spec: PodSpec, path: str, *, summary: LimitSummary, pod_total: Resources
-) -> Iterator[ResourceProblem]:
+) -> Iterator[LimitRangeNoFit]:
     """Where a pod leaves the namespace's bounds; ``pod_total`` is the request of the whole pod. A container's requests
     and limits must both be within the bounds; a resource that it does not name is not checked.
     """
@@ -94,8 +94,8 @@ def range_problems(
     yield from _outside(path, summary.of("Pod"), highest=pod_total, lowest=pod_total)
 
 
-def _outside(path: str, item: LimitRangeItem, *, highest: Resources, lowest: Resources) -> Iterator[ResourceProblem]:
+def _outside(path: str, item: LimitRangeItem, *, highest: Resources, lowest: Resources) -> Iterator[LimitRangeNoFit]:
     if names := greater(highest, item.max):
-        yield ResourceProblem(path, names, ABOVE_MAXIMUM)
+        yield LimitRangeNoFit(path, names, ABOVE_MAXIMUM)
     if names := greater(item.min, lowest):
-        yield ResourceProblem(path, names, BELOW_MINIMUM)
+        yield LimitRangeNoFit(path, names, BELOW_MINIMUM)

@@ -31,9 +31,9 @@ def too_large(pod: Mapping[ResourceName, Amount], nodes: Iterable[Node]) -> dict
 
     A resource that no node has is not looked at: it may be a claim's, or one that a layout has yet to make.
     """
-    rooms = [whole(node) for node in nodes]
-    most = {name: max((room.get(name, 0) for room in rooms), default=0) for name in pod}
+    sizes = [whole(node) for node in nodes]
+    most = {name: max((size.get(name, 0) for size in sizes), default=0) for name in pod}
     asked = {name: amount for name, amount in pod.items() if amount > 0 and most[name] > 0}
-    if not asked or any(all(room.get(name, 0) >= amount for name, amount in asked.items()) for room in rooms):
+    if not asked or any(all(size.get(name, 0) >= amount for name, amount in asked.items()) for size in sizes):
         return None
     return {name: most[name] for name, amount in asked.items() if most[name] < amount}

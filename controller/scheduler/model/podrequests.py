@@ -17,7 +17,7 @@ from controller.objects.core import Container, LimitRangeItem, PodSpec, Resource
 from controller.objects.meta import Resources
 from controller.objects.quantity import MILLI_IN_NANO, NANO, Quantity
 from controller.scheduler.model.honestunits import HonestUnits
-from controller.scheduler.model.limitrange import LimitSummary, ResourceProblem, greater
+from controller.scheduler.model.limitrange import LimitRangeNoFit, LimitSummary, greater
 from controller.scheduler.model.resources import CPU, UNLIMITED, Amount, ResourceName
 
 Nanos = dict[ResourceName, int]
@@ -150,7 +150,7 @@ NOT_POD_LEVEL = "a pod as a whole may ask for cpu, memory and hugepages alone"
 ABOVE_POD_LIMIT = "limits must not exceed the pod's"
 
 
-def pod_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
+def pod_problems(spec: PodSpec, path: str) -> Iterator[LimitRangeNoFit]:
     """Where the resources of a pod as a whole contradict those of its containers: the API server refuses such a pod.
     Source: KEP 2837, ``validatePodResources``.
     """
@@ -158,14 +158,14 @@ def pod_problems(spec: PodSpec, path: str) -> Iterator[ResourceProblem]:
         return
     others = {*spec.resources.requests, *spec.resources.limits}
     if names := tuple(sorted(name for name in others if not is_pod_level(name))):
-        yield ResourceProblem(f"{path}.resources", names, NOT_POD_LEVEL)
+        yield LimitRangeNoFit(f"{path}.resources", names, NOT_POD_LEVEL)
     together = {str(name): Quantity(nanos) for name, nanos in container_requests(spec).items() if is_pod_level(name)}
     if names := greater(together, spec.resources.requests):
-        yield ResourceProblem(f"{path}.resources", names, BELOW_CONTAINERS)
+        yield LimitRangeNoFit(f"{path}.resources", names, BELOW_CONTAINERS)
     highest = {name: limit for name, limit in spec.resources.limits.items() if is_pod_level(name)}
     for index, container in enumerate(spec.containers):
         if names := greater(container.resources.limits, highest):
-            yield ResourceProblem(f"{path}.containers[{index}]", names, ABOVE_POD_LIMIT)
+            yield LimitRangeNoFit(f"{path}.containers[{index}]", names, ABOVE_POD_LIMIT)
 
 
 def one_pod(spec: PodSpec) -> Mapping[ResourceName, Amount]:

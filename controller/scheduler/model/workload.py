@@ -21,9 +21,9 @@ from controller.objects.placeencoding import Domain, decode
 from controller.objects.quantity import Quantity
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
 from controller.scheduler.model.deviceclaims import NO_CLAIMS, ClaimNames, WorkloadClaims, claim_names
-from controller.scheduler.model.devicerequest import DeviceAsk, devices_of
+from controller.scheduler.model.devicerequest import PodDeviceRequest, devices_of
 from controller.scheduler.model.gates import FeatureGates
-from controller.scheduler.model.limitrange import LimitSummary, ResourceProblem, limit_problems, range_problems
+from controller.scheduler.model.limitrange import LimitRangeNoFit, LimitSummary, limit_problems, range_problems
 from controller.scheduler.model.podrequests import (
     RequestRules,
     added,
@@ -61,7 +61,7 @@ class TopologyUsage(msgspec.Struct, frozen=True, kw_only=True):
     levels: tuple[str, ...]
     domains: tuple[Domain, ...]
     single_pod: Mapping[ResourceName, Amount]
-    devices: DeviceAsk | None = None
+    devices: PodDeviceRequest | None = None
     """What the template asks of its GPUs beyond their number."""
     claims: ClaimNames | None = None
     """The names of each pod's ResourceClaims."""
@@ -235,7 +235,7 @@ def adjusted(
     return msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, pod_sets=pod_sets))
 
 
-def resource_problems(workload: Workload) -> list[ResourceProblem]:
+def resource_problems(workload: Workload) -> list[LimitRangeNoFit]:
     """Where the workload requests more than its own limits, or a pod less than its containers do."""
     return [
         problem
@@ -244,11 +244,11 @@ def resource_problems(workload: Workload) -> list[ResourceProblem]:
     ]
 
 
-def limit_range_problems(workload: Workload, limits: LimitSummary) -> list[ResourceProblem]:
+def limit_range_problems(workload: Workload, limits: LimitSummary) -> list[LimitRangeNoFit]:
     """Where the workload's pods leave the bounds of its namespace."""
     if limits.empty:
         return []
-    problems: list[ResourceProblem] = []
+    problems: list[LimitRangeNoFit] = []
     for path, spec in _templates(workload):
         total: Resources = {name: Quantity(nanos) for name, nanos in pod_requests(spec).items()}
         problems += range_problems(spec, path, summary=limits, pod_total=total)

@@ -24,7 +24,7 @@ from controller.scheduler.preemption.candidates import (
     limits_reclaim,
     limits_within,
 )
-from controller.scheduler.preemption.room import NeededCapacity, fill_back
+from controller.scheduler.preemption.neededcapacity import NeededCapacity, fill_back
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.quota.quotanode import QuotaNode, any_borrows, within_quota
 
@@ -44,9 +44,9 @@ class BorrowingQueue(NamedTuple):
 class Classical:
     """One search. ``targets()`` leaves the cluster as it found it."""
 
-    def __init__(self, search: VictimSearch, room: NeededCapacity) -> None:
+    def __init__(self, search: VictimSearch, needed: NeededCapacity) -> None:
         self._search = search
-        self._room = room
+        self._needed = needed
         self._incoming = search.incoming
         self._policies = search.incoming.queue.policies
         self._own = limits_within(self._policies.within_cluster_queue, search.incoming)
@@ -96,7 +96,7 @@ class Classical:
     def _find_sources(self) -> Iterator[BorrowingQueue]:
         """Other ClusterQueues that use more than their own quota, from the nearest cohort up to the root."""
         unchecked: list[QuotaNode] = []
-        advantage, rest = False, self._room.usage
+        advantage, rest = False, self._needed.usage
         below = self._incoming.queue.node
         while (parent := below.parent) is not None:
             unchecked.append(below)
@@ -186,17 +186,17 @@ class Classical:
                 if limits is not None:
                     quota.remove_usage(source.queue.name, self._search.total(source.queue, limits))
             quota.remove_usage(self._incoming.queue.name, self._own_total())
-            return self._room.quota_fits(self._search.frs, borrowing=borrowing)
+            return self._needed.quota_fits(self._search.frs, borrowing=borrowing)
 
     def _attempt(self, *, borrowing: bool) -> tuple[Target, ...]:
-        cluster, room = self._search.cluster, self._room
+        cluster, needed = self._search.cluster, self._needed
         targets: list[Target] = []
         with cluster.trial():
             for target in self._walk(borrowing=borrowing):
                 cluster.release(target.holder)
                 targets.append(target)
-                if room.fits(borrowing=borrowing):
-                    fill_back(cluster, targets, lambda: room.fits(borrowing=borrowing))
+                if needed.fits(borrowing=borrowing):
+                    fill_back(cluster, targets, lambda: needed.fits(borrowing=borrowing))
                     return tuple(targets)
         return ()
 

@@ -21,7 +21,7 @@ from controller.scheduler.cluster.incoming import PreemptionReason, Target
 from controller.scheduler.model.config import FairSharing, PreemptionStrategy
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from controller.scheduler.preemption.candidates import Candidate, VictimSearch, Walker, limits_reclaim, limits_within
-from controller.scheduler.preemption.room import NeededCapacity, fill_back
+from controller.scheduler.preemption.neededcapacity import NeededCapacity, fill_back
 from controller.scheduler.preemption.tournament import Shares, Tournament
 from controller.scheduler.quota.quotanode import QuotaNode, borrowers_below, within_quota
 from controller.scheduler.quota.shares import Share, below_common_ancestor, may_preempt
@@ -43,10 +43,10 @@ class Fair:
     not be asked while a nested trial has changed usage that is undone afterwards.
     """
 
-    def __init__(self, search: VictimSearch, room: NeededCapacity, config: FairSharing) -> None:
+    def __init__(self, search: VictimSearch, needed: NeededCapacity, config: FairSharing) -> None:
         self._search = search
         self._cluster = search.cluster
-        self._room = room
+        self._needed = needed
         self._strategies = config.strategies
         self._queue = search.incoming.queue
         self._node = search.incoming.queue.node
@@ -72,7 +72,7 @@ class Fair:
         if self._own is not None:
             walkers[self._node.name] = Walker(self._search, self._queue, self._own)
         with self._cluster.trial():
-            self._cluster.quota.add_usage(self._queue.name, self._room.usage)
+            self._cluster.quota.add_usage(self._queue.name, self._needed.usage)
             retry: dict[str, Candidate] = {}
             if not (self._first(walkers, retry) or (len(self._strategies) > 1 and self._second(retry))):
                 return ()
@@ -100,7 +100,7 @@ class Fair:
                     self._cluster.quota.remove_usage(queue.name, self._search.total(queue, self._reclaim))
             if self._own is not None:
                 self._cluster.quota.remove_usage(self._queue.name, self._search.total(self._queue, self._own))
-            return self._room.quota_fits(self._search.frs)
+            return self._needed.quota_fits(self._search.frs)
 
     # -- strategies --------------------------------------------------------------------------------------------------
 
@@ -235,5 +235,5 @@ class Fair:
 
     def _fits(self) -> bool:
         with self._cluster.trial():
-            self._cluster.quota.remove_usage(self._queue.name, self._room.usage)
-            return self._room.fits()
+            self._cluster.quota.remove_usage(self._queue.name, self._needed.usage)
+            return self._needed.fits()

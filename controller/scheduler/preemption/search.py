@@ -17,7 +17,7 @@ from controller.scheduler.preemption.classical import Classical
 from controller.scheduler.preemption.fair import Fair
 from controller.scheduler.preemption.history import EvictionHistory
 from controller.scheduler.preemption.index import HolderIndex
-from controller.scheduler.preemption.room import NeededCapacity, room_for
+from controller.scheduler.preemption.neededcapacity import NeededCapacity, needed_capacity
 from controller.scheduler.quota.quotanode import borrowers_below
 
 
@@ -51,7 +51,7 @@ class Preemption:
     def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
         """The victims that make the assignment fit; empty where none do."""
         frs = tuple(sorted(assignment.preempting()))
-        return self.targets_in(incoming, frs, room_for(self._cluster, incoming, assignment), now_s)
+        return self.targets_in(incoming, frs, needed_capacity(self._cluster, incoming, assignment), now_s)
 
     def quota_gives(self, incoming: Incoming, assignment: Assignment, now_s: float) -> bool:
         """Whether there would be victims if the pods could run anywhere; if not, no change of nodes helps."""
@@ -104,8 +104,8 @@ class Preemption:
 
     def targets_alone(self, incoming: Incoming, fr: FlavorResource, amount: Amount, now_s: float) -> tuple[Target, ...]:
         """The victims if this flavor-resource were the whole request, wherever its pods may run."""
-        room = NeededCapacity(incoming.queue.node, {fr: amount})
-        return self.targets_in(incoming, (fr,), room, now_s)
+        needed = NeededCapacity(incoming.queue.node, {fr: amount})
+        return self.targets_in(incoming, (fr,), needed, now_s)
 
     def borrow_level_without(
         self, targets: tuple[Target, ...], incoming: Incoming, fr: FlavorResource, amount: Amount
@@ -119,14 +119,14 @@ class Preemption:
             return incoming.queue.node.borrow_level(fr, amount).height
 
     def targets_in(
-        self, incoming: Incoming, frs: tuple[FlavorResource, ...], room: NeededCapacity, now_s: float
+        self, incoming: Incoming, frs: tuple[FlavorResource, ...], needed: NeededCapacity, now_s: float
     ) -> tuple[Target, ...]:
         if not frs:
             return ()
         search = self._search(incoming, frs, now_s)
         config = self._cluster.config
         fair = config.fair_sharing
-        found = Classical(search, room).targets() if fair is None else Fair(search, room, fair).targets()
+        found = Classical(search, needed).targets() if fair is None else Fair(search, needed, fair).targets()
         if not found and config.extensions.minimum_runtime is not None:
             self._note_protection(search)
         return found

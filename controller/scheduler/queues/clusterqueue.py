@@ -15,8 +15,8 @@ class ClusterQueueOrder:
     BestEffortFIFO parks a workload that cannot run now (KEP-59).
 
     ``preemptor_first``: a preemptor that waits for its victims is the head whatever arrives, under StrictFIFO and among
-    LocalQueues as well: what its victims leave is claimed for it, and any head before it would wait in vain. A workload
-    that takes over quota and asks for nothing new (``takes_over``) is tried before all of them, once.
+    LocalQueues as well: what its victims leave is reserved for it, and any head before it would wait in vain. A
+    workload that takes over quota and asks for nothing new (``takes_over``) is tried before all of them, once.
 
     ``usage``: the past usage of a LocalQueue where LocalQueues take turns by it (KEP-4136), else None.
 

@@ -39,9 +39,10 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """A workload in a cycle. ``pending`` is None for a second pass, ``holder`` is None for all others.
 
     An entry is mutable while the turn that decides on it lasts, and only that turn writes it. In Kueue's order these
-    are two steps: nomination (``Nominator``, ``nominate_beside_claims``, or ``Claims.recall`` in their place) says what
-    was found, and ``Cycle`` decides: it sets ``rule`` and ``detail``, and may search anew. ``PackTurn``, ``GangTurn``
-    and ``FairnessSession`` decide in one step. After the decision others read the entry and write nothing.
+    are two steps: nomination (``Nominator``, ``nominate_beside_reservations``, or ``Reservations.recall`` in their
+    place) says what was found, and ``Cycle`` decides: it sets ``rule`` and ``detail``, and may search anew.
+    ``PackTurn``, ``GangTurn`` and ``FairnessSession`` decide in one step. After the decision others read the entry and
+    write nothing.
 
     ``gc=False``: nothing that an entry holds refers to it, and it is made in 42 ns in place of 76.
     """
@@ -50,22 +51,22 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     pending: PendingWorkload | None = None
     holder: Holder | None = None
     assignment: Assignment = NOTHING
-    """Flavors, places and what they are charged. Nomination writes it (``kueue.nomination``, ``Claims.recall``),
+    """Flavors, places and what they are charged. Nomination writes it (``kueue.nomination``, ``Reservations.recall``),
     ``Cycle`` replaces it where what was taken meanwhile makes it search anew; ``PackTurn``, ``GangTurn`` and
     ``FairnessSession`` write it with their decision.
     """
     targets: tuple[Target, ...] = ()
-    """The victims, chosen together with ``assignment`` by the same writers (nomination, ``Claims.recall``, ``Cycle``,
-    ``PackTurn``, ``GangTurn``, ``FairnessSession``); ``Cycle`` empties it where they may not be evicted now.
+    """The victims, chosen together with ``assignment`` by the same writers (nomination, ``Reservations.recall``,
+    ``Cycle``, ``PackTurn``, ``GangTurn``, ``FairnessSession``); ``Cycle`` empties it where they may not be evicted now.
     """
     places: Mapping[str, TopologyUsage] = {}
     """Assignments by pod set name; only for a second pass. ``place_again`` writes it together with ``moved``."""
     moved: Mapping[str, TopologyUsage] = {}
     """The part of ``places`` that the workload does not hold yet; only for a second pass, from ``place_again``."""
-    ignores_claims: bool = False
-    """Whether the workload needs no more than its own queue's quota: no claim of another ClusterQueue holds
-    against it. ``nominate_beside_claims`` finds it, and ``Claims.recall`` brings back what it found in an earlier
-    cycle.
+    ignores_reservations: bool = False
+    """Whether the workload needs no more than its own queue's quota: no reservation of another ClusterQueue holds
+    against it. ``nominate_beside_reservations`` finds it, and ``Reservations.recall`` brings back what it found in an
+    earlier cycle.
     """
     charged: bool = False
     """Whether the workload was admitted and its usage charged for good: the end of the cycle's trial does not
@@ -84,16 +85,18 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     """
     gated: bool = False
     """Whether the workload would need victims and its preemption gates forbid any: ``targets`` is empty and ``detail``
-    names the gates. ``Nominator`` sets it; ``nominate_beside_claims`` puts it back where its second try does not count.
+    names the gates. ``Nominator`` sets it; ``nominate_beside_reservations`` puts it back where its second try does not
+    count.
     """
     recalled: bool = False
     """Whether the nomination is what an earlier cycle found and still stands: nothing was searched for."""
     checked_at: int | None = None
-    """The value of ``Claims.scarcity`` when the workload was found to fit beside all claims, once its victims have
-    left; None if never. ``Cycle`` sets it when it decides, ``Claims.recall`` to that of the earlier cycle.
+    """The value of ``Reservations.scarcity`` when the workload was found to fit beside all reservations, once its
+    victims have left; None if never. ``Cycle`` sets it when it decides, ``Reservations.recall`` to that of the earlier
+    cycle.
     """
     mirrored: bool = False
-    """Whether another system's rules decide on the workload: it claims nothing, and is tried again when its tree
+    """Whether another system's rules decide on the workload: it reserves nothing, and is tried again when its tree
     changes.
     """
 

@@ -20,7 +20,7 @@ class Departed(NamedTuple):
 
 
 class DepartureListener(Protocol):
-    """The part of ``controller.scheduler.reservations.claims.Claims`` that is called from here."""
+    """The part of ``controller.scheduler.reservations.reservations.Reservations`` that is called from here."""
 
     def apply(self, event: Departed, /) -> object: ...
 
@@ -194,8 +194,8 @@ class PendingWorkload:
         """
         self.bookmark: Bookmark | None = None
         """Where the search for flavors goes on; None: at the first. ``Nominator`` writes it with each assignment,
-        ``nominate_beside_claims``, ``Cycle`` and ``Engine`` put the old one back where a try does not count,
-        ``Claims.recall`` brings back that of the earlier cycle, and ``Outcomes`` clears it once a flavor stands.
+        ``nominate_beside_reservations``, ``Cycle`` and ``Engine`` put the old one back where a try does not count,
+        ``Reservations.recall`` brings back that of the earlier cycle, and ``Outcomes`` clears it once a flavor stands.
         """
         self.sticky = False
         """Whether the workload waits for its victims at the head of its ClusterQueue, as Kueue's sticky workload."""

@@ -66,7 +66,7 @@ class PendingQueues:
         only reason for it, or None if there is another reason.
         """
         self._wait_for_nodes: set[ClusterQueueName] = set()
-        """ClusterQueues in which, since they were last woken, a workload was parked that could fit if more room on
+        """ClusterQueues in which, since they were last woken, a workload was parked that could fit if more on
         nodes became free.
         """
         self.carried_out = 0
@@ -187,7 +187,7 @@ class PendingQueues:
             known.add(departed)
 
     def wake_waiting_for_nodes(self) -> None:
-        """Note that room on nodes was freed, which several trees may share: ClusterQueues that may wait for it try
+        """Note that capacity of nodes was freed, which several trees may share: ClusterQueues that may wait for it try
         again.
         """
         self._nodes_freed = True

@@ -29,7 +29,7 @@ class QuotaNodeSpec(Struct, frozen=True, kw_only=True):
 
 
 class BorrowLevel(NamedTuple):
-    """The level at which a request finds room. ``height`` is that of the smallest subtree whose own quota holds it, 0
+    """The level at which a request fits. ``height`` is that of the smallest subtree whose own quota holds it, 0
     being the ClusterQueue alone; ``below_root`` says whether that subtree is less than the whole tree.
     """
 

@@ -35,7 +35,7 @@ from controller.scheduler.reservations.runtimes import ends_at_s, runtime_s, wou
 Sums = dict[ClusterQueueName, dict[FlavorResource, Amount]]
 
 
-class Reservation(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillReservation(msgspec.Struct, frozen=True, kw_only=True):
     """A reservation: ``usage`` is kept for ``key`` from ``start_s`` (seconds since 1970) on."""
 
     key: WorkloadKey
@@ -113,7 +113,7 @@ class Backfill:
         for holder in cluster.holders.values():
             self._ends.added(holder)
         cluster.observe(self._ends)
-        self._reservations: dict[ClusterQueueName, Reservation] = {}
+        self._reservations: dict[ClusterQueueName, BackfillReservation] = {}
         self._queue_of: dict[WorkloadKey, ClusterQueueName] = {}
         self._by_tree: dict[int, list[ClusterQueueName]] = {}
         """The ClusterQueues with reservations in each tree, sorted by name, by the identity of the tree's root; see
@@ -123,10 +123,10 @@ class Backfill:
         self._left: tuple[tuple[object, ...], Sums] | None = None
         """The last answer of ``_gone_by`` with its question: one reservation is asked about for many heads."""
 
-    def __iter__(self) -> Iterator[Reservation]:
+    def __iter__(self) -> Iterator[BackfillReservation]:
         return iter(self._reservations.values())
 
-    def of(self, name: ClusterQueueName) -> Reservation | None:
+    def of(self, name: ClusterQueueName) -> BackfillReservation | None:
         return self._reservations.get(name)
 
     def reserve(self, entries: Iterable[Entry], now_s: float) -> None:
@@ -135,7 +135,7 @@ class Backfill:
             if entry.assignment.mode is not Mode.FIT and not entry.targets and entry.pending is not None:
                 self.block(entry.incoming, entry.pending.order(), now_s)
 
-    def block(self, incoming: Incoming, order: OrderKey, now_s: float) -> Reservation | None:
+    def block(self, incoming: Incoming, order: OrderKey, now_s: float) -> BackfillReservation | None:
         """Take in that the workload cannot run now. The first such workload of its queue gets a reservation, renewed
         each time it is tried. Returns the queue's reservation.
         """
@@ -164,7 +164,7 @@ class Backfill:
             self._forget(self._reservations[name])
         return name
 
-    def broken_by(self, entry: Entry, now_s: float) -> Reservation | None:
+    def broken_by(self, entry: Entry, now_s: float) -> BackfillReservation | None:
         """The first reservation that admitting the entry now would break. A preemptor's admission is held against none:
         policy entitles it to what it takes.
         """
@@ -174,7 +174,7 @@ class Backfill:
 
     def held_back_by(
         self, incoming: Incoming, order: OrderKey, assignment: Assignment, now_s: float
-    ) -> Reservation | None:
+    ) -> BackfillReservation | None:
         """The first reservation that admitting this workload now would break; None when it may pass."""
         for name in self._in_tree(incoming.queue.node.root()):
             reservation, queue = self._reservations[name], self._cluster.queues[name]
@@ -199,7 +199,7 @@ class Backfill:
         if self._by_tree_at == self._cluster.quota.generation and listed != held:
             raise DriftError(f"reservations are kept in {sorted(held)}, and listed by tree in {sorted(listed)}")
 
-    def _forget(self, reservation: Reservation) -> None:
+    def _forget(self, reservation: BackfillReservation) -> None:
         del self._reservations[reservation.cluster_queue], self._queue_of[reservation.key]
         self._by_tree_at = None
 
@@ -218,7 +218,12 @@ class Backfill:
         return self._by_tree.get(id(root), [])
 
     def _breaks(
-        self, reservation: Reservation, node: QuotaNode, incoming: Incoming, assignment: Assignment, now_s: float
+        self,
+        reservation: BackfillReservation,
+        node: QuotaNode,
+        incoming: Incoming,
+        assignment: Assignment,
+        now_s: float,
     ) -> bool:
         end_s = would_end_s(incoming.info, now_s)
         if (math.inf if end_s is None else end_s) <= reservation.start_s:
@@ -233,7 +238,7 @@ class Backfill:
             self._cluster.quota.add_usage(incoming.queue.name, assignment.usage)
             return not node.fits(reservation.usage)
 
-    def _earliest(self, incoming: Incoming, order: OrderKey, now_s: float) -> Reservation | None:
+    def _earliest(self, incoming: Incoming, order: OrderKey, now_s: float) -> BackfillReservation | None:
         """The reservation for the first expected end after which the workload fits, all earlier ends included. It is
         found by doubling the number of ends, then by halving. None where it never fits.
         """
@@ -254,7 +259,7 @@ class Backfill:
                 low = middle
             else:
                 high, fits = middle, found
-        return Reservation(
+        return BackfillReservation(
             key=incoming.key,
             cluster_queue=incoming.queue.name,
             order=order,
@@ -295,7 +300,7 @@ class Backfill:
 class NoBackfill:
     """The policy ``backfill: none``, which is Kueue's: no head gets a reservation."""
 
-    def __iter__(self) -> Iterator[Reservation]:
+    def __iter__(self) -> Iterator[BackfillReservation]:
         return iter(())
 
     def reserve(self, entries: Iterable[Entry], now_s: float) -> None: ...

@@ -31,7 +31,7 @@ class Nomination(NamedTuple):
     """The epoch of ``order`` when this was found, or after a wake-up by nothing but departures of ``targets``."""
     assignment: Assignment
     targets: tuple[Target, ...]
-    ignores_claims: bool
+    ignores_reservations: bool
     checked_at: int | None = None
     """The entry's ``checked_at``; None once other workloads than its targets have departed."""
 
@@ -44,7 +44,9 @@ class Nomination(NamedTuple):
         order = pending.at if pending is not None else None
         if pending is None or order is None or entry.incoming.replaces is not None:
             return None
-        return cls(pending, order, order.epoch, entry.assignment, entry.targets, entry.ignores_claims, entry.checked_at)
+        return cls(
+            pending, order, order.epoch, entry.assignment, entry.targets, entry.ignores_reservations, entry.checked_at
+        )
 
     def stands(self, pending: PendingWorkload) -> bool:
         """Whether the tree of this workload has not been woken since."""

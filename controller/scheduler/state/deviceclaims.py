@@ -28,13 +28,13 @@ from controller.scheduler.model.resources import (
 )
 from controller.scheduler.model.workload import active_counts
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import pod_set_ask
+from controller.scheduler.topology.requests import topology_request
 
 _Named = tuple[bool, str]
 _Charges = dict[FlavorResource, Amount]
 
 
-class ToldClaim(NamedTuple):
+class ClaimExplanation(NamedTuple):
     """One ResourceClaim (or template) of a workload, as ``tessera explain`` shows it."""
 
     name: str
@@ -96,7 +96,7 @@ class DeviceClaims:
         counts = active_counts(workload, self._cluster.config.gates)
         return self.book.count(workload, counts, lambda claim, name: name in self._payers.get(claim, ()))
 
-    def told(self, workload: Workload) -> Iterator[ToldClaim]:
+    def told(self, workload: Workload) -> Iterator[ClaimExplanation]:
         """What each claim of the workload counts as by itself; nothing without the gate."""
         unplaced = self._unplaced(workload)
         for template, name in dict.fromkeys(claims_of(workload)) if self.book.rules.on else ():
@@ -105,14 +105,14 @@ class DeviceClaims:
             except ClaimProblemError as error:
                 amounts, problem = {}, str(error)
             payers = () if template else tuple(dict.fromkeys(self._payers.get(name, {}).values()))
-            yield ToldClaim(name, template, amounts, problem, payers, unplaced.get((template, name), ""))
+            yield ClaimExplanation(name, template, amounts, problem, payers, unplaced.get((template, name), ""))
 
     def _unplaced(self, workload: Workload) -> Mapping[_Named, str]:
         """Claims that do not count where pods are placed, for pod sets whose pods must be placed."""
         found: dict[_Named, str] = {}
         for pod_set in workload.spec.pod_sets if self.book.rules.placed else ():
             names = claim_names(workload.metadata.namespace, pod_set.template.spec)
-            if names is not None and pod_set_ask(pod_set).placed:
+            if names is not None and topology_request(pod_set).placed:
                 found |= self._cluster.placement.uncounted_claims(names)
         return found
 

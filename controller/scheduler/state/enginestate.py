@@ -23,14 +23,14 @@ from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.quotanode import QuotaNode
 from controller.scheduler.quota.usagehistory import UsageHistory
 from controller.scheduler.reservations.backfill import backfill_for
-from controller.scheduler.reservations.claims import (
+from controller.scheduler.reservations.reservations import (
     RELEASED,
     Effect,
     RunAgain,
     WakeAll,
     WakeTree,
     Withdrawn,
-    claims_for,
+    reservations_for,
 )
 from controller.scheduler.state.activity import QueueActivity
 from controller.scheduler.state.deviceclaims import DeviceClaims
@@ -136,8 +136,8 @@ class EngineState:
         self.cluster = Cluster(config, placement)
         self.activity = QueueActivity(self.cluster)
         self.usage = UsageHistory(fair)
-        self.claims = claims_for(self.cluster)
-        self.queues = PendingQueues(self.cluster, self.usage.usage, self.claims)
+        self.reservations = reservations_for(self.cluster)
+        self.queues = PendingQueues(self.cluster, self.usage.usage, self.reservations)
         self.preemption = Preemption(self.cluster, self.usage.usage, self.activity.is_open)
         self.assigner = FlavorAssigner(self.cluster, self.preemption.oracle)
         self.backfill = backfill_for(self.cluster, self.assigner)
@@ -158,7 +158,7 @@ class EngineState:
 
     def touch(self) -> None:
         self.changes += 1
-        self.claims.scarcity += 1
+        self.reservations.scarcity += 1
 
     def ease(self) -> None:
         """``touch`` for a change that makes nothing scarcer: an evicted workload has gone, or a pending one
@@ -179,7 +179,7 @@ class EngineState:
             self.touch()
         else:
             self.ease()
-        self.claims.apply(RELEASED)
+        self.reservations.apply(RELEASED)
         self.queues.wake(name, departed)
 
     def wake_queue_of(self, key: WorkloadKey) -> None:
@@ -189,26 +189,26 @@ class EngineState:
             self.queues.wake(pending.at.name)
 
     def dequeue(self, key: WorkloadKey) -> PendingWorkload | None:
-        """Remove the workload from its queue, if it is in one; its claim and its backfill reservation end with its
-        wait.
+        """Remove the workload from its queue, if it is in one; its reservations, of a preemptor and of backfill, end
+        with its wait.
         """
         pending = self.queues.remove(key)
         if pending is None:
             return None
-        if key in self.claims:
-            self.carry_out(self.claims.apply(Withdrawn(key)))
+        if key in self.reservations:
+            self.carry_out(self.reservations.apply(Withdrawn(key)))
         reserved_in = self.backfill.drop(key)
         if reserved_in is not None:
             self.wake(reserved_in)
         return pending
 
-    def withdraw(self, claimants: Iterable[WorkloadKey]) -> None:
-        """End the claims of these workloads."""
-        for key in claimants:
-            self.carry_out(self.claims.apply(Withdrawn(key)))
+    def withdraw(self, preemptors: Iterable[WorkloadKey]) -> None:
+        """End the reservations of these workloads."""
+        for key in preemptors:
+            self.carry_out(self.reservations.apply(Withdrawn(key)))
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Carry out the effects of an event that ``claims`` took in; to be called before the next event."""
+        """Carry out the effects of an event that ``reservations`` took in; to be called before the next event."""
         for effect in effects:
             match effect:
                 case WakeAll():
@@ -220,7 +220,7 @@ class EngineState:
                     self.touch()
 
     def released(self, holder: Holder, departed: WorkloadKey | None = None) -> None:
-        """Note that what the holder held, or part of it, is free: quota in its tree, and room on nodes."""
+        """Note that what the holder held, or part of it, is free: quota in its tree, and capacity of nodes."""
         self.wake(holder.cluster_queue, departed)
         if any(pod_set.topology is not None for pod_set in holder.info.pod_sets):
             self.queues.wake_waiting_for_nodes()
@@ -243,7 +243,7 @@ class EngineState:
             *self.cluster.audits(),
             self.queues.validate,
             self.preemption.validate,
-            self.claims.validate,
+            self.reservations.validate,
             self.backfill.validate,
             partial(self.workloads.validate, self.cluster.queues),
             partial(self.unwritten.validate, self.cluster.holders),
@@ -263,8 +263,9 @@ class EngineState:
             held_back = key not in self.unwritten.admissions and phase is WorkloadPhase.HELD_BACK
             if sum(places) != (0 if held_back or key in self.unwritten.ended else 1):
                 raise DriftError(f"{key} should be in one place: holding, pending, stranded are {places}")
-        if not waiting.issuperset(claim.key for claim in self.claims):
-            raise DriftError(f"claims outlive waits: {sorted({claim.key for claim in self.claims} - waiting)[:5]}")
+        preemptors = {reservation.key for reservation in self.reservations}
+        if not waiting.issuperset(preemptors):
+            raise DriftError(f"reservations outlive waits: {sorted(preemptors - waiting)[:5]}")
         known = {*holders, *waiting, *stranded}
         if not known <= objects.keys():
             raise DriftError(f"kept and not known: {sorted(known - objects.keys())[:5]}")

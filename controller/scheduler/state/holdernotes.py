@@ -26,8 +26,8 @@ class HolderNotes:
     that it replaced, while that one holds quota as well. ``passes``: second passes to come. ``undecided``: workloads
     that waited here until their object showed an admission that no decision of this engine is about, until the next
     cycle has looked at them. A key of these four is that of a workload with quota, or of a slice whose end is decided.
-    Holders that got new places in a second pass are kept for one cycle: from the next cycle on the room that they left
-    counts for workloads refused beside them.
+    Holders that got new places in a second pass are kept for one cycle: from the next cycle on the places that they
+    left counts for workloads refused beside them.
     """
 
     def __init__(self) -> None:

@@ -270,7 +270,7 @@ def named_claims(workload: Workload, rules: ClaimRules) -> WorkloadClaims | None
 
 def _admitted_counts(workload: Workload) -> dict[str, int]:
     """The pods of each set for which the quota was given; some may have ended since. A charge stays in the flavor that
-    had room for it.
+    it was given.
     """
     admission = workload.status.admission
     full = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}

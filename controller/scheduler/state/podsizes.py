@@ -14,12 +14,12 @@ from controller.scheduler.decisions.sentences import asked_for, listed, shown
 from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName
 from controller.scheduler.quota.queuestate import QueueState
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _Amounts = Mapping[ResourceName, Amount]
 
 
-class TooLarge(NamedTuple):
+class PodSizeNoFit(NamedTuple):
     """``asked``: the request of one pod, of the resources that tell. ``most``: what the largest node of ``flavors``
     has of each; empty where no node has all of ``asked`` at once.
     """
@@ -47,7 +47,7 @@ class TooLarge(NamedTuple):
         return forecasts.nodes_take_less(forecasts.in_each_pod(most, self.pod_set))
 
 
-def too_large(cluster: Cluster, queue: QueueState, workload: Workload) -> TooLarge | None:
+def too_large(cluster: Cluster, queue: QueueState, workload: Workload) -> PodSizeNoFit | None:
     """The first pod set of which no node takes one pod: by the flavors that it was admitted to, else by all of its
     queue's. None where nodes come by admission checks, and where none is known.
     """
@@ -77,7 +77,7 @@ def _choices(queue: QueueState, pod: _Amounts, given: Mapping[str, str] | None) 
     return (group.flavors for group in queue.groups if any(name in pod for name in group.resources))
 
 
-def _on_all(cluster: Cluster, pod_set: PodSet, pod: _Amounts, flavors: tuple[FlavorName, ...]) -> TooLarge | None:
+def _on_all(cluster: Cluster, pod_set: PodSet, pod: _Amounts, flavors: tuple[FlavorName, ...]) -> PodSizeNoFit | None:
     """None where the nodes of one of the flavors are large enough, or are not known."""
     most: dict[ResourceName, Amount] = {}
     joint = False
@@ -94,4 +94,4 @@ def _on_all(cluster: Cluster, pod_set: PodSet, pod: _Amounts, flavors: tuple[Fla
     # Where flavors lack different things, no single amount would do on one of them.
     most = {} if joint else most
     asked = {name: amount for name, amount in pod.items() if name in most} if most else pod
-    return TooLarge(pod_set.name, flavors, asked, most)
+    return PodSizeNoFit(pod_set.name, flavors, asked, most)

@@ -10,9 +10,9 @@ best fit decides. Source: KEP-2724.
 from math import log2
 from typing import Final, NamedTuple
 
-from controller.scheduler.topology.ask import Ask
 from controller.scheduler.topology.counts import Counts
 from controller.scheduler.topology.domainsearch import DomainSearch, Take
+from controller.scheduler.topology.requests import DomainRequest
 
 _MAX_STEPS: Final = 20_000
 """Steps of the knapsack above which it is not run, since it would take seconds: best fit decides instead."""
@@ -38,7 +38,7 @@ class _Greedy(NamedTuple):
 
 
 class Balanced:
-    def __init__(self, counts: Counts, ask: Ask) -> None:
+    def __init__(self, counts: Counts, ask: DomainRequest) -> None:
         self._counts = counts
         self._tree = counts.tree
         self._ask = ask
@@ -94,7 +94,7 @@ class Balanced:
         trial.prune(threshold)
         pruned = trial.greedy(siblings)
         if pruned is None and lowered < threshold and lowered > 0 and lowered >= least:
-            # The leader takes room on a domain that held exactly the threshold without it.
+            # The leader takes a place in a domain that held exactly the threshold without it.
             threshold = lowered
             trial = _BalancedTrial(self._counts, ask, siblings)
             trial.prune(threshold)
@@ -105,7 +105,7 @@ class Balanced:
 class _BalancedTrial:
     """One set of sibling domains and everything below them, with counts that are pruned on trial."""
 
-    def __init__(self, counts: Counts, ask: Ask, siblings: list[int]) -> None:
+    def __init__(self, counts: Counts, ask: DomainRequest, siblings: list[int]) -> None:
         self.domains = siblings
         self._counts = counts
         self._tree = counts.tree
@@ -189,7 +189,7 @@ class _BalancedTrial:
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def fewest(self, domains: list[int], *, by_entropy: bool) -> list[int] | None:
-        """The set of as many domains as the greedy choice takes that holds all pods with the least room to spare, by a
+        """The set of as many domains as the greedy choice takes that holds all pods with the least to spare, by a
         knapsack over the pruned counts. None if there is no such set, or the knapsack would take too many steps.
         """
         greedy = self.greedy(domains)

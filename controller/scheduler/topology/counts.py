@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.model.devicerequest import ANY
 from controller.scheduler.model.resources import Amount, ResourceName
-from controller.scheduler.topology.ask import Each, RequestShape
+from controller.scheduler.topology.requests import Each, RequestShape
 from controller.scheduler.topology.tree import Path, Tree
 from controller.scheduler.topology.usage import DomainTotals
 
@@ -150,13 +150,13 @@ class Counts:
         shut = (why for leaf, why in self._closed.items() if tree.nodes[leaf])
         return +tree.closed + Counter(shut)
 
-    def roomy(self) -> list[tuple[str, ClaimsAsk]]:
-        """The nodes that are open to these pods and have room for one by resources, each with what a pod asks there by
+    def fitting_nodes(self) -> list[tuple[str, PodClaimsRequest]]:
+        """The nodes that are open to these pods and on which one fits by resources, each with what a pod asks there by
         claim.
         """
         tree = self.tree
         used = tree.assumed if self.shape.empty else tree.used
-        found: list[tuple[str, ClaimsAsk]] = []
+        found: list[tuple[str, PodClaimsRequest]] = []
         for leaf in tree.at_level[-1]:
             each, claims = tree.served(leaf, self.shape.each, self.shape.claims)
             if claims is not None and self._eligible[leaf] and _fitting(each, tree.free[leaf], used[leaf]):
@@ -164,11 +164,11 @@ class Counts:
         return found
 
     def full(self) -> int:
-        """The number of leaves that are open to these pods and have no room for one of them."""
+        """The number of leaves that are open to these pods and on which none of them fits."""
         return sum(1 for _ in self.full_leaves())
 
     def full_leaves(self) -> Iterator[int]:
-        """The leaves that are open to these pods and have no room for one of them."""
+        """The leaves that are open to these pods and on which none of them fits."""
         return (leaf for leaf in self.tree.at_level[-1] if self._eligible[leaf] and not self.pods[leaf])
 
     def copy(self) -> "Counts":
@@ -317,10 +317,10 @@ class Counts:
         pods = _fitting(each, tree.free[leaf], used)
         if pods and self.shape.devices is not None and tree.devices is not None:
             ask, empty, cache = self.shape.devices, self.shape.empty, tree.devices
-            pods = min(pods, sum(cache.room(name, self._wanted, ask, empty=empty) for name in tree.nodes[leaf]))
+            pods = min(pods, sum(cache.fitting_pods(name, self._wanted, ask, empty=empty) for name in tree.nodes[leaf]))
         if pods and claims is not None and tree.claims is not None:
-            empty, rooms = self.shape.empty, tree.claims
-            pods = min(pods, sum(rooms.room(name, claims, empty=empty) for name in tree.nodes[leaf]))
+            empty, supply = self.shape.empty, tree.claims
+            pods = min(pods, sum(supply.fitting_pods(name, claims, empty=empty) for name in tree.nodes[leaf]))
         return pods
 
     def _by_devices(self, leaf: int, beside: int) -> tuple[int, int]:
@@ -329,19 +329,21 @@ class Counts:
         if tree.devices is None:
             return 1, beside
         leader, ask = (dict(shape.leader), shape.led or ANY), (self._wanted, shape.devices or ANY)
-        rooms = [tree.devices.room_beside(name, leader, ask, empty=shape.empty) for name in tree.nodes[leaf]]
-        found = [room for room in rooms if room is not None]
+        workers = [tree.devices.fitting_workers(name, leader, ask, empty=shape.empty) for name in tree.nodes[leaf]]
+        found = [count for count in workers if count is not None]
         return (1, min(beside, sum(found))) if found else (0, 0)
 
-    def _by_claims(self, leaf: int, beside: int, leader: ClaimsAsk | None, claims: ClaimsAsk | None) -> tuple[int, int]:
+    def _by_claims(
+        self, leaf: int, beside: int, leader: PodClaimsRequest | None, claims: PodClaimsRequest | None
+    ) -> tuple[int, int]:
         """1 if the leader's ResourceClaims can be served in the leaf, and the number of workers whose claims can be
         served beside it.
         """
         tree, shape = self.tree, self.shape
         if tree.claims is None:
             return 1, beside
-        rooms = [tree.claims.room_beside(name, leader, claims, empty=shape.empty) for name in tree.nodes[leaf]]
-        found = [room for room in rooms if room is not None]
+        workers = [tree.claims.fitting_workers(name, leader, claims, empty=shape.empty) for name in tree.nodes[leaf]]
+        found = [count for count in workers if count is not None]
         return (1, min(beside, sum(found))) if found else (0, 0)
 
     def rise(self, leaf: int, pods: int) -> float:

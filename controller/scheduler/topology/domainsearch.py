@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from controller.scheduler.topology.ask import Ask
 from controller.scheduler.topology.counts import SCALE, Counts, Ranked
+from controller.scheduler.topology.requests import DomainRequest
 
 Numbers = Callable[[int], int]
 
@@ -27,8 +27,8 @@ class Take(NamedTuple):
     leaders: int
 
 
-class Shortage(NamedTuple):
-    """The result where no placement was found: at most ``slices`` slices have room, in one domain of ``level`` or, if
+class DomainNoFit(NamedTuple):
+    """The result where no placement was found: at most ``slices`` slices fit, in one domain of ``level`` or, if
     ``spread``, in all of them together.
     """
 
@@ -36,13 +36,13 @@ class Shortage(NamedTuple):
     slices: int
     spread: bool
     leader: bool = False
-    """The leader is what finds no room."""
+    """The leader is what does not fit."""
 
 
 class DomainSearch:
     """The search for one request on counts that are up to date. ``least``: the fullest domain comes first."""
 
-    def __init__(self, counts: Counts, ask: Ask, *, least: bool) -> None:
+    def __init__(self, counts: Counts, ask: DomainRequest, *, least: bool) -> None:
         self.counts = counts
         self.ask = ask
         self.least = least
@@ -57,24 +57,24 @@ class DomainSearch:
         self._by_kin = counts.plain and counts.kept and not self.packs
         """Whether the choice among a domain's children depends on nothing but their kept order."""
 
-    def run(self) -> list[Take] | Shortage:
-        """The leaves with their pods, in no particular order, or a Shortage."""
+    def run(self) -> list[Take] | DomainNoFit:
+        """The leaves with their pods, in no particular order, or a DomainNoFit."""
         found = self._choose(self.ask.level)
-        if isinstance(found, Shortage):
+        if isinstance(found, DomainNoFit):
             return found
         level, domains = found
         return self.descend(level, self._share_slices(domains))
 
-    def room(self) -> bool:
+    def fits(self) -> bool:
         """Whether ``run`` would find a placement. The choice of domains alone decides that."""
-        return not isinstance(self._choose(self.ask.level), Shortage)
+        return not isinstance(self._choose(self.ask.level), DomainNoFit)
 
     # -- the level and its domains -----------------------------------------------------------------------------------
 
-    def _choose(self, level: int) -> tuple[int, list[int]] | Shortage:
+    def _choose(self, level: int) -> tuple[int, list[int]] | DomainNoFit:
         ask = self.ask
         if not self.counts.tree.at_level[level]:
-            return Shortage(level, 0, spread=False)
+            return DomainNoFit(level, 0, spread=False)
         one = self._one_domain(level)
         if one is not None:
             return level, [one]
@@ -84,12 +84,12 @@ class DomainSearch:
             return self._choose(level - 1)
         return self._several(level)
 
-    def _short(self, level: int) -> Shortage:
+    def _short(self, level: int) -> DomainNoFit:
         slices = self.counts.slices
         if not self.ask.leaders and not self.scored and not self.least:
-            return Shortage(level, slices[self.counts.order(level, led=False, least=False)[0][2]], spread=False)
+            return DomainNoFit(level, slices[self.counts.order(level, led=False, least=False)[0][2]], spread=False)
         largest = max(slices[domain] for domain in self.counts.tree.at_level[level])
-        return Shortage(level, largest, spread=False, leader=largest >= self.ask.slices)
+        return DomainNoFit(level, largest, spread=False, leader=largest >= self.ask.slices)
 
     def _one_domain(self, level: int) -> int | None:
         """The one domain of this level that takes everything: the tightest, or with ``least`` the fullest. None if none
@@ -129,22 +129,22 @@ class DomainSearch:
                 return None
         return None
 
-    def _several(self, level: int) -> tuple[int, list[int]] | Shortage:
-        """Domains of one level that together take everything, or the Shortage."""
+    def _several(self, level: int) -> tuple[int, list[int]] | DomainNoFit:
+        """Domains of one level that together take everything, or the DomainNoFit."""
         ask, counts = self.ask, self.counts
         left, leaders = ask.slices, ask.leaders
         if counts.plain and not self._packs_at(level):
             order = counts.order(level, led=False, least=self.least)
             takes = self._in_order(order, left, 1, counts.slices)
             held = sum(take.pods for take in takes)
-            return Shortage(level, held, spread=True) if held < left else (level, [take.domain for take in takes])
+            return DomainNoFit(level, held, spread=True) if held < left else (level, [take.domain for take in takes])
         chosen: list[int] = []
         domains = [domain for _, _, domain in counts.order(level, led=bool(leaders), least=self.least)]
         if leaders:
             domains = self._leader_first(domains, left, counts.slices.__getitem__, counts.slices_with.__getitem__)
             domain = domains[0]
             if not counts.leaders[domain]:
-                return Shortage(level, sum(counts.slices[each] for each in domains), spread=True, leader=True)
+                return DomainNoFit(level, sum(counts.slices[each] for each in domains), spread=True, leader=True)
             if not self.least and counts.slices_with[domain] >= left:
                 domain = self._tightest(domains, counts.slices_with.__getitem__, left, leaders)
             chosen.append(domain)
@@ -164,7 +164,7 @@ class DomainSearch:
             chosen.append(domain)
             left -= slices[domain]
         if left > 0:
-            return Shortage(level, ask.slices - left, spread=True)
+            return DomainNoFit(level, ask.slices - left, spread=True)
         return level, chosen
 
     # -- down --------------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class DomainSearch:
         return takes
 
     def _leader_first(self, domains: list[int], units: int, own: Numbers, beside: Numbers) -> list[int]:
-        """Moves to the front the first domain in which the leader leaves enough room in all domains for all workers."""
+        """Moves to the front the first domain in which the leader leaves enough in all domains for all workers."""
         total = sum(map(own, domains))
         for at, domain in enumerate(domains):
             if self.counts.leaders[domain] and total - (own(domain) - beside(domain)) >= units:

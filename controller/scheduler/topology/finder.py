@@ -6,18 +6,25 @@ from typing import Final, NamedTuple, NewType
 
 from controller.objects.placeencoding import Domain
 from controller.objects.workload import SliceConstraint
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
-from controller.scheduler.model.devicerequest import DeviceAsk, devices_of
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
+from controller.scheduler.model.devicerequest import PodDeviceRequest, devices_of
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.identity import ByIdentity
 from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.topology.ask import Ask, Filter, PodSetAsk, RequestShape, each_of, filter_of
 from controller.scheduler.topology.balanced import Balanced
 from controller.scheduler.topology.counts import Counts
-from controller.scheduler.topology.domainsearch import DomainSearch, Shortage, Take
-from controller.scheduler.topology.fullnodes import FullNodes, FullNodesReader, Refusal
+from controller.scheduler.topology.domainsearch import DomainNoFit, DomainSearch, Take
+from controller.scheduler.topology.fullnodes import FullNodes, FullNodesReader, UnplacedRequest
 from controller.scheduler.topology.nodes import NodeFacts
 from controller.scheduler.topology.port import PlacementRequest
+from controller.scheduler.topology.requests import (
+    DomainRequest,
+    Filter,
+    RequestShape,
+    TopologyRequest,
+    each_of,
+    filter_of,
+)
 from controller.scheduler.topology.shortages import shortage_sentence
 from controller.scheduler.topology.tree import Tree
 
@@ -45,9 +52,9 @@ class _Known(NamedTuple):
 
     workers: PlacementRequest
     leader: PlacementRequest | None
-    ask: Ask
+    ask: DomainRequest
     version: int
-    """Version of ``rooms.asks`` at which the claims were resolved; 0 where the request has no claims."""
+    """Version of ``ClaimSupply.requests`` at which the claims were resolved; 0 where the request has no claims."""
 
     def of(self, workers: PlacementRequest, leader: PlacementRequest | None) -> bool:
         return _alike(self.workers, workers) and (
@@ -69,7 +76,7 @@ class Finder:
         self._gates = gates
         self._counts: OrderedDict[RequestShape, Counts] = OrderedDict()
         self._known: dict[_AskKey, _Known] = {}
-        self._empty = ByIdentity[Ask, tuple[_EmptyState, list[Take] | Shortage]]()
+        self._empty = ByIdentity[DomainRequest, tuple[_EmptyState, list[Take] | DomainNoFit]]()
         """The last answer for an empty cluster by ask, with the state it was computed in."""
         self._mixed = gates.on("TASProfileMixed")
         self._layered = gates.on("TASMultiLayerTopology")
@@ -86,7 +93,7 @@ class Finder:
         if isinstance(ask, str):
             return ask
         found = self._found(ask)
-        if isinstance(found, Shortage):
+        if isinstance(found, DomainNoFit):
             return shortage_sentence(found, ask, self._counts_of(ask.shape))
         places = _without([(take.domain, take.pods) for take in found], ask.pods - workers.count)
         assignments = {workers.pod_set.name: self._usage(workers, places)}
@@ -95,15 +102,17 @@ class Finder:
             assignments[leader.pod_set.name] = self._usage(leader, led)
         return assignments
 
-    def refusal(self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool) -> Refusal | None:
-        """The ask for which ``find`` found no room; None where the request does not suit the tree, or where leaves are
-        not nodes.
+    def unplaced(
+        self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool
+    ) -> UnplacedRequest | None:
+        """The ask for which ``find`` found no places; None where the request does not suit the tree, or where leaves
+        are not nodes.
         """
         ask = self.ask(workers, leader, empty=empty)
-        return None if isinstance(ask, str) or not self.tree.by_host else Refusal(workers.flavor, ask)
+        return None if isinstance(ask, str) or not self.tree.by_host else UnplacedRequest(workers.flavor, ask)
 
-    def full_nodes(self, refusal: Refusal, reader: FullNodesReader, now_s: float) -> FullNodes:
-        return reader.of(self._counts_of(refusal.ask.shape), now_s)
+    def full_nodes(self, unplaced: UnplacedRequest, reader: FullNodesReader, now_s: float) -> FullNodes:
+        return reader.of(self._counts_of(unplaced.ask.shape), now_s)
 
     def question(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Callable[[], bool]:
         """A function that says whether ``find`` would find a placement now; it may be called repeatedly as usage
@@ -117,11 +126,11 @@ class Finder:
 
         def answer() -> bool:
             counts.sync()
-            return search.room()
+            return search.fits()
 
         return answer
 
-    def rooms(self, request: PlacementRequest, *, empty: bool) -> list[tuple[NodeFacts, int]] | None:
+    def fitting_nodes(self, request: PlacementRequest, *, empty: bool) -> list[tuple[NodeFacts, int]] | None:
         """The nodes that are open to the pod set (taints, selectors, devices), with the number of its pods that fit on
         each. None where the tree does not go down to nodes.
         """
@@ -131,7 +140,7 @@ class Finder:
         pods = self._counts_of(ask.shape).pods
         return [(facts, pods[leaf]) for leaf in tree.at_level[-1] if pods[leaf] for facts in tree.nodes[leaf].values()]
 
-    def _found(self, ask: Ask) -> list[Take] | Shortage:
+    def _found(self, ask: DomainRequest) -> list[Take] | DomainNoFit:
         tree = self.tree
         if not ask.shape.empty or (tree.devices is not None and tree.devices.nodes):
             return self._looked_for(ask)
@@ -146,17 +155,17 @@ class Finder:
         self._empty[id(ask)] = (ask, (state, found))
         return found
 
-    def _looked_for(self, ask: Ask) -> list[Take] | Shortage:
+    def _looked_for(self, ask: DomainRequest) -> list[Take] | DomainNoFit:
         if _wishes(ask.shape):
             wished = ask._replace(shape=_strict(ask.shape))
             found = self._run(self._counts_of(wished.shape), wished)
-            if not isinstance(found, Shortage):
+            if not isinstance(found, DomainNoFit):
                 return found
         return self._run(self._counts_of(ask.shape), ask)
 
     def ask(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
-    ) -> Ask | str:
+    ) -> DomainRequest | str:
         """The request in levels of this tree; a sentence where the request does not suit the tree."""
         if within >= 0:
             return self._asked(workers, leader, empty=empty, within=within)
@@ -178,13 +187,13 @@ class Finder:
         return ask
 
     def _version(self, workers: PlacementRequest, leader: PlacementRequest | None) -> int:
-        rooms = self.tree.claims
+        supply = self.tree.claims
         claims = workers.claims is not None or (leader is not None and leader.claims is not None)
-        return rooms.asks.version if claims and rooms is not None else 0
+        return supply.requests.version if claims and supply is not None else 0
 
     def _asked(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
-    ) -> Ask | str:
+    ) -> DomainRequest | str:
         tree, asked = self.tree, workers.asked
         claims = self._claims(workers)
         led_claims = self._claims(leader) if leader is not None else None
@@ -210,7 +219,7 @@ class Finder:
         rest = workers.count % size
         if rest and (workers.count >= workers.pod_set.count or workers.lost is not None):
             return f"{workers.count} pods cannot be cut into slices of {size}"
-        # After some pods have finished: their slice is placed as a whole, and the room for them is given back at the
+        # After some pods have finished: their slice is placed as a whole, and what they need is given back at the
         # end.
         pods = workers.count + (size - rest if rest else 0)
         inner = self._inner(workers, slice_level, size) if self._layered else (0,) * tree.depth
@@ -233,7 +242,7 @@ class Finder:
         )
         free = workers.implied or anywhere or asked.unconstrained or asked.slices_alone
         required = together or asked.required is not None
-        return Ask(shape=shape, pods=pods, level=level, required=required, free=free and not together)
+        return DomainRequest(shape=shape, pods=pods, level=level, required=required, free=free and not together)
 
     def _led_filter(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Filter | None:
         """The leader's node rules; None where they equal those of the workers, or do not count, as in Kueue."""
@@ -245,7 +254,7 @@ class Finder:
         )
         return own if own != theirs else None
 
-    def layers(self, asked: PodSetAsk) -> tuple[SliceConstraint, ...]:
+    def layers(self, asked: TopologyRequest) -> tuple[SliceConstraint, ...]:
         """The slice layers that count: without the gate TASMultiLayerTopology only the outermost."""
         return asked.layers if self._layered else asked.layers[:1]
 
@@ -287,10 +296,10 @@ class Finder:
             self._counts.move_to_end(shape)
         return counts.sync()
 
-    def _search(self, counts: Counts, ask: Ask) -> DomainSearch:
+    def _search(self, counts: Counts, ask: DomainRequest) -> DomainSearch:
         return DomainSearch(counts, ask, least=ask.free and self._mixed)
 
-    def _run(self, counts: Counts, ask: Ask) -> list[Take] | Shortage:
+    def _run(self, counts: Counts, ask: DomainRequest) -> list[Take] | DomainNoFit:
         if self._balanced and not ask.required and not ask.free:
             balanced = Balanced(counts, ask).run()
             if balanced is not None:
@@ -310,9 +319,9 @@ class Finder:
             claims=request.claims,
         )
 
-    def _claims(self, request: PlacementRequest) -> ClaimsAsk | None:
-        rooms = self.tree.claims
-        return rooms.ask(request.claims) if rooms is not None else None
+    def _claims(self, request: PlacementRequest) -> PodClaimsRequest | None:
+        supply = self.tree.claims
+        return supply.ask(request.claims) if supply is not None else None
 
 
 def _without(places: list[tuple[int, int]], spare: int) -> list[tuple[int, int]]:
@@ -325,7 +334,7 @@ def _without(places: list[tuple[int, int]], spare: int) -> list[tuple[int, int]]
     return kept
 
 
-def _devices(request: PlacementRequest) -> DeviceAsk | None:
+def _devices(request: PlacementRequest) -> PodDeviceRequest | None:
     return devices_of(request.pod_set.template, request.single_pod)
 
 

@@ -1,7 +1,7 @@
-"""Explains full nodes: which workloads hold nodes that are open to pods but have no room for one, and which nodes could
+"""Explains full nodes: which workloads hold nodes that are open to pods though none fits on them, and which nodes could
 not take one even when empty.
 
-This is read when a refusal is put into words, not when it is decided. The holders may be a few seconds out of date.
+This is read when a unplaced is put into words, not when it is decided. The holders may be a few seconds out of date.
 """
 
 from collections import Counter
@@ -12,13 +12,13 @@ import msgspec
 
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.scheduler.devices.cache import HeldPlace
-from controller.scheduler.devices.unfit import Unfit
+from controller.scheduler.devices.nofit import DeviceNoFit
 from controller.scheduler.model.devicerequest import ANY
 from controller.scheduler.model.identity import ByIdentity
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.topology.ask import Ask, Each, RequestShape
 from controller.scheduler.topology.counts import Counts
+from controller.scheduler.topology.requests import DomainRequest, Each, RequestShape
 
 _FRESH_S: Final = 5.0
 """Seconds for which an answer is reused: holders change with every decision."""
@@ -29,15 +29,15 @@ Holders = tuple[WorkloadKey, ...]
 """Keys of the workloads with pods on one node, sorted. A workload with several pod sets there appears once for each."""
 
 
-class Refusal(NamedTuple):
-    """The ask that found no room, and the flavor whose nodes were searched."""
+class UnplacedRequest(NamedTuple):
+    """The request that found no places, and the flavor whose nodes were searched."""
 
     flavor: FlavorName
-    ask: Ask
+    ask: DomainRequest
 
 
 class FullNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that are open and have no room for one pod. Each node is counted in exactly one of the three fields."""
+    """Nodes that are open and on which not one pod fits. Each node is counted in exactly one of the three fields."""
 
     held: Mapping[Holders, int] = {}
     """Number of nodes by the workloads that hold them."""
@@ -110,7 +110,7 @@ class FullNodesReader:
     def _read(self, counts: Counts) -> FullNodes:
         tree, each, empty = counts.tree, counts.shape.each, counts.shape.empty
         by_devices = counts.shape.devices is not None and tree.devices is not None
-        by_claim = tree.claims is not None and bool(tree.claims.asks.extended)
+        by_claim = tree.claims is not None and bool(tree.claims.requests.extended)
         held: list[Holders] = []
         unfit = Counter[str]()
         outside = 0
@@ -130,7 +130,7 @@ class FullNodesReader:
                     held.append(holders)
                     continue
             why, is_outside = self._why(counts, leaf)
-            if why and not (holders and why == Unfit.TAKEN):
+            if why and not (holders and why == DeviceNoFit.TAKEN):
                 unfit[why] += 1
             elif holders:
                 held.append(holders)
@@ -154,7 +154,7 @@ class FullNodesReader:
         single_pod = dict(shape.each)
         if shape.devices is None or tree.devices is None:
             return "", False
-        if tree.devices.room(facts.name, single_pod, shape.devices, empty=shape.empty):
+        if tree.devices.fitting_pods(facts.name, single_pod, shape.devices, empty=shape.empty):
             return "", False
         return tree.devices.unfit(facts.name, single_pod, shape.devices, empty=shape.empty), False
 
@@ -183,6 +183,6 @@ def _too_small(counts: Counts, node: str, shape: RequestShape, lacking: Resource
     pool = state.board.pools.get(lacking) if state is not None else None
     if pool is not None and counts.tree.devices is not None:
         why = counts.tree.devices.unfit(node, dict(shape.each), shape.devices or ANY, empty=shape.empty)
-        if why == Unfit.UNHEALTHY:
+        if why == DeviceNoFit.UNHEALTHY:
             return why
     return f"with too little {lacking} even when empty"

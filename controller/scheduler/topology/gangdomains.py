@@ -23,22 +23,22 @@ from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.workload import PodSet, Workload
 from controller.scheduler.model.deviceclaims import ClaimKey, ClaimNames
 from controller.scheduler.model.gangshape import GangShape, GangShapeError, gang_shape
-from controller.scheduler.topology.ask import PodSetAsk, pod_set_ask
 from controller.scheduler.topology.nodes import NodeFacts
-from controller.scheduler.topology.port import Bound, NoPlacement, Placed, PlacementRequest
+from controller.scheduler.topology.port import Bound, Placed, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.requests import TopologyRequest, topology_request
 from inventory.api.names import GANG, SUBGROUP
 
 _TRIES: Final = 256
-"""Domains with room for their subgroup that are tried for one gang at most: with nested subgroups the number of
+"""Domains into which their subgroup fits that are tried for one gang at most: with nested subgroups the number of
 combinations multiplies.
 """
 _FRUITLESS: Final = 1024
-"""Domains that seemed to have room and turned out to have none, at most: each costs a search over all nodes."""
+"""Domains that seemed large enough and turned out not to be, at most: each costs a search over all nodes."""
 
-Room = tuple[NodeFacts, int]
+FittingNode = tuple[NodeFacts, int]
 """A node that is open to a pod set, and how many of its pods fit there; all of its pods where that is not known."""
-Rooms = Callable[[PlacementRequest], Sequence[Room]]
-Place = Callable[[Sequence[PlacementRequest]], Placed | NoPlacement]
+FindFittingNodes = Callable[[PlacementRequest], Sequence[FittingNode]]
+Place = Callable[[Sequence[PlacementRequest]], Placed | PlacementNoFit]
 _Chosen = Mapping[Bound, str]
 """The chosen value of the level's label, by bound."""
 
@@ -52,11 +52,11 @@ def bounds_of(workload: Workload) -> Mapping[str, tuple[Bound, ...]]:
     return {**{pod_set.name: others for pod_set in workload.spec.pod_sets}, **known} if others else known
 
 
-def bound_ask(pod_set: PodSet, bounds: Sequence[Bound]) -> PodSetAsk:
+def bounded_request(pod_set: PodSet, bounds: Sequence[Bound]) -> TopologyRequest:
     """The topology request of a pod set whose gang has bounds: if it asks for no places itself, it asks for places
     anywhere, which flavors without a topology cannot give. Bounds that are only preferred change nothing.
     """
-    asked = pod_set_ask(pod_set)
+    asked = topology_request(pod_set)
     level = next((bound.level for bound in bounds if bound.required), "")
     if asked.placed or not level:
         return asked
@@ -189,9 +189,11 @@ def joined_by_claims(
     return found, frozenset(following)
 
 
-def placed_within(requests: Sequence[PlacementRequest], rooms: Rooms, place: Place) -> Placed | NoPlacement:
+def placed_within(
+    requests: Sequence[PlacementRequest], fitting_nodes: FindFittingNodes, place: Place
+) -> Placed | PlacementNoFit:
     """Places the requests in domains of their bounds. ``place`` answers for requests without bounds."""
-    return _Search(requests, rooms, place).run(0, {})
+    return _Search(requests, fitting_nodes, place).run(0, {})
 
 
 class _Search:
@@ -199,27 +201,27 @@ class _Search:
     more stays pending. When no tries are left preferred bounds are dropped; one placement without them is always tried.
     """
 
-    def __init__(self, requests: Sequence[PlacementRequest], rooms: Rooms, place: Place) -> None:
+    def __init__(self, requests: Sequence[PlacementRequest], fitting_nodes: FindFittingNodes, place: Place) -> None:
         self._requests = requests
-        self._rooms = {request.pod_set.name: rooms(request) for request in requests if request.within}
+        self._fitting_nodes = {request.pod_set.name: fitting_nodes(request) for request in requests if request.within}
         self._place = place
         self._bounds = tuple(dict.fromkeys(bound for request in requests for bound in request.within))
         self._left = _TRIES
         self._fruitless = _FRUITLESS
 
-    def run(self, at: int, chosen: _Chosen) -> Placed | NoPlacement:
+    def run(self, at: int, chosen: _Chosen) -> Placed | PlacementNoFit:
         """Finds domains for the bounds from index ``at`` on; ``chosen`` has those of the bounds before it."""
         if at == len(self._bounds):
             return self._tried(self._requests, chosen)
         bound = self._bounds[at]
         members = [request for request in self._requests if bound in request.within]
-        problem = NoPlacement(members[0].pod_set.name, self._problem(bound, members))
+        problem = PlacementNoFit(members[0].pod_set.name, self._problem(bound, members))
         for value in self._values(bound, members, chosen):
             if self._left <= 0 or self._fruitless <= 0:
-                problem = NoPlacement(problem.pod_set, f"{problem.problem}, after {_TRIES} tries")
+                problem = PlacementNoFit(problem.pod_set, f"{problem.problem}, after {_TRIES} tries")
                 break
             trial = {**chosen, bound: value}
-            if isinstance(self._tried(members, trial), NoPlacement):
+            if isinstance(self._tried(members, trial), PlacementNoFit):
                 self._fruitless -= 1
                 continue
             self._left -= 1
@@ -235,16 +237,16 @@ class _Search:
             names = [request.pod_set.name for request in members]
             return f"no node has room for all pods of pod sets {', '.join(names)}, which share {claims}"
         whom = f"subgroup {bound.group}" if bound.group else "the gang"
-        rooms = [facts for request in members for facts, _ in self._rooms[request.pod_set.name]]
-        if rooms and not any(bound.level in facts.labels for facts in rooms):
+        fitting = [facts for request in members for facts, _ in self._fitting_nodes[request.pod_set.name]]
+        if fitting and not any(bound.level in facts.labels for facts in fitting):
             return f"no node with room for pods of {whom} has the label {bound.level}"
         return f"no domain of {bound.level} has room for {whom}"
 
     def _values(self, bound: Bound, members: Sequence[PlacementRequest], chosen: _Chosen) -> list[str]:
-        """The values of the bound's label, inside the domains chosen around it, whose nodes have room for
+        """The values of the bound's label, inside the domains chosen around it, whose nodes can take
         each member.
         """
-        for_all = [self._roomy(bound, request, _labels(request, chosen)) for request in members]
+        for_all = [self._large_enough(bound, request, _labels(request, chosen)) for request in members]
         others = {
             value
             for other, value in chosen.items()
@@ -252,18 +254,18 @@ class _Search:
         }
         return sorted(frozenset.intersection(*for_all) - others)
 
-    def _roomy(self, bound: Bound, request: PlacementRequest, outer: Mapping[str, str]) -> frozenset[str]:
+    def _large_enough(self, bound: Bound, request: PlacementRequest, outer: Mapping[str, str]) -> frozenset[str]:
         own = request.pod_set.template.spec.node_selector.get(bound.level)
         pods: Counter[str] = Counter()
-        for facts, room in self._rooms[request.pod_set.name]:
+        for facts, fitting in self._fitting_nodes[request.pod_set.name]:
             value = facts.labels.get(bound.level)
             if value is None or own not in (None, value):
                 continue
             if all(facts.labels.get(name) == label for name, label in outer.items()):
-                pods[value] += room
+                pods[value] += fitting
         return frozenset(value for value, count in pods.items() if count >= request.count)
 
-    def _tried(self, requests: Sequence[PlacementRequest], chosen: _Chosen) -> Placed | NoPlacement:
+    def _tried(self, requests: Sequence[PlacementRequest], chosen: _Chosen) -> Placed | PlacementNoFit:
         return self._place([_bounded(request, chosen) for request in requests])
 
 

@@ -18,22 +18,22 @@ from controller.objects.queues import ResourceFlavor, Topology
 from controller.scheduler.devices.cache import DeviceCache, HeldPlace
 from controller.scheduler.devices.grants import NOBODY, Drift, GrantOwner
 from controller.scheduler.devices.supply import Makeable, could_be_made
+from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
 from controller.scheduler.dra.allocation.planned import claim_plan
-from controller.scheduler.dra.allocation.rooms import ClaimRooms
 from controller.scheduler.model.deviceclaims import ClaimNames
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.scheduler.model.undo import UndoLog
 from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.topology.ask import PodSetAsk, each_of
 from controller.scheduler.topology.elastic import resize
 from controller.scheduler.topology.finder import Finder
-from controller.scheduler.topology.fullnodes import FullNodes, FullNodesReader, Refusal
-from controller.scheduler.topology.gangdomains import Room, joined_by_claims, placed_within
+from controller.scheduler.topology.fullnodes import FullNodes, FullNodesReader, UnplacedRequest
+from controller.scheduler.topology.gangdomains import FittingNode, joined_by_claims, placed_within
 from controller.scheduler.topology.measures import Spread, spreads
 from controller.scheduler.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
-from controller.scheduler.topology.port import NoPlacement, Placed, PlacementRequest, no_topology
+from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest, no_topology
 from controller.scheduler.topology.replacement import replace
+from controller.scheduler.topology.requests import TopologyRequest, each_of
 from controller.scheduler.topology.shortages import lacks_nodes
 from controller.scheduler.topology.tree import Tree
 from controller.scheduler.topology.usage import DomainTotals, UsageSums
@@ -82,7 +82,7 @@ class Topologies:
         self._own_places = own_places
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
-        self.claims = ClaimRooms(undo, self.devices.pods, held, self._touch, self._nodes.offers) if claims else None
+        self.claims = ClaimSupply(undo, self.devices.pods, held, self._touch, self._nodes.offers) if claims else None
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ class Topologies:
         return self._touch(self.claims.drop(kind, namespace, name)) if self.claims is not None else frozenset()
 
     def uncounted_claims(self, names: ClaimNames) -> Mapping[tuple[bool, str], str]:
-        return {} if self.claims is None else self.claims.asks.problems(names)
+        return {} if self.claims is None else self.claims.requests.problems(names)
 
     def device_plan(self, owner: WorkloadKey, pod_set: str, node: str) -> Sequence[tuple[str, ...]]:
         return self.devices.plan(GrantOwner(owner, pod_set), node)
@@ -173,7 +173,7 @@ class Topologies:
     def is_behind(self) -> bool:
         return self.devices.is_behind
 
-    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+    def free_by_node(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
         finder = self._finders.get(flavor)
         if finder is None or not finder.tree.by_host:
             return
@@ -221,10 +221,10 @@ class Topologies:
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
+    def needs(self, asked: TopologyRequest, flavor: ResourceFlavor, *, implied: bool) -> bool:
         return flavor.spec.topology_name is not None and (implied or asked.placed)
 
-    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+    def mismatch(self, asked: TopologyRequest, flavor: ResourceFlavor) -> str | None:
         if not asked.placed:
             return None
         if flavor.spec.topology_name is None:
@@ -241,11 +241,11 @@ class Topologies:
         missing = asked.unknown_level(finder.tree.levels, self._gates)
         return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         """Places pod sets in their order, each beside those before it; those of one group together.
 
         A ResourceClaim gets its devices where the first pod set that has it goes. If the other pod sets of the claim
-        find no room there, all nodes are tried for all of them.
+        do not fit there, all nodes are tried for all of them.
         """
         found = self._place_bounded(requests, on_empty=on_empty)
         if isinstance(found, Placed):
@@ -259,24 +259,24 @@ class Topologies:
         together = self._place_bounded(bounded, on_empty=on_empty)
         return together if isinstance(together, Placed) or found.pod_set in following else found
 
-    def _place_bounded(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
+    def _place_bounded(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         if any(request.within for request in requests):
             return placed_within(
                 requests,
-                lambda request: self._rooms(request, on_empty=on_empty),
+                lambda request: self._fitting_nodes(request, on_empty=on_empty),
                 lambda bounded: self._place_all(bounded, on_empty=on_empty),
             )
         return self._place_all(requests, on_empty=on_empty)
 
-    def _rooms(self, request: PlacementRequest, *, on_empty: bool) -> Sequence[Room]:
-        """Nodes with room; all where a topology ends above the nodes, or the running pods have their room already."""
+    def _fitting_nodes(self, request: PlacementRequest, *, on_empty: bool) -> Sequence[FittingNode]:
+        """Nodes on which pods fit; all where a topology ends above the nodes, or the running pods have places."""
         finder = self._finders.get(request.flavor)
-        known = finder.rooms(request, empty=on_empty) if finder is not None and request.previous is None else None
+        known = finder.fitting_nodes(request, empty=on_empty) if finder and request.previous is None else None
         if known is not None:
             return known
         return [(facts, request.count) for facts in self._nodes.facts.values() if not facts.excluded]
 
-    def _place_all(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
+    def _place_all(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         sums = self._assumed if on_empty else self._used
         charged: list[HeldPlace] = []
         placed: dict[str, TopologyUsage] = {}
@@ -285,7 +285,7 @@ class Topologies:
         try:
             for at, group in enumerate(groups):
                 found = self._place(group, on_empty=on_empty)
-                if isinstance(found, NoPlacement):
+                if isinstance(found, PlacementNoFit):
                     return found
                 for name, whole, new in found:
                     placed[name], moved[name] = whole, new
@@ -305,11 +305,11 @@ class Topologies:
                     self.claims.remove(usage, owner, assumed=True)
         return Placed(placed, moved)
 
-    def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:
-        finder = self._finders.get(refusal.flavor)
-        return None if finder is None else finder.full_nodes(refusal, self._full_nodes, now_s)
+    def full_nodes(self, unplaced: UnplacedRequest, now_s: float) -> FullNodes | None:
+        finder = self._finders.get(unplaced.flavor)
+        return None if finder is None else finder.full_nodes(unplaced, self._full_nodes, now_s)
 
-    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+    def can_place(self, requests: Sequence[PlacementRequest]) -> bool:
         return self.question(requests)()
 
     def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
@@ -408,14 +408,14 @@ class Topologies:
 
     def _place(
         self, group: PlacedTogether, *, on_empty: bool
-    ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NoPlacement:
+    ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | PlacementNoFit:
         """Name, whole assignment, and the part of the assignment that is new, for each pod set of the group."""
         finder = self._finders.get(group[0].flavor)
         if finder is None:
-            return NoPlacement(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
+            return PlacementNoFit(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
         problem = _no_group(group)
         if problem is not None:
-            return NoPlacement(group[0].pod_set.name, problem)
+            return PlacementNoFit(group[0].pod_set.name, problem)
         if any(request.lost is not None for request in group):
             return self._replace(finder, group)
         workers, leader = _roles(group)
@@ -423,7 +423,7 @@ class Topologies:
             # The leader has finished: only the workers are placed.
             found = finder.find(workers, None, empty=on_empty)
             if isinstance(found, str):
-                return NoPlacement(workers.pod_set.name, found, finder.refusal(workers, None, empty=on_empty))
+                return PlacementNoFit(workers.pod_set.name, found, finder.unplaced(workers, None, empty=on_empty))
             none = TopologyUsage(levels=finder.tree.shown_levels, domains=(), single_pod=leader.single_pod)
             whole = found[workers.pod_set.name]
             return [(workers.pod_set.name, whole, whole), (leader.pod_set.name, none, none)]
@@ -433,22 +433,22 @@ class Topologies:
                 finder, workers, leader, lambda usage, sign: sums.change(flavor, usage, sign), empty=on_empty
             )
             if isinstance(resized, str):
-                return NoPlacement(group[0].pod_set.name, resized)
+                return PlacementNoFit(group[0].pod_set.name, resized)
             if resized is not None:
                 return [(placed.name, placed.whole, placed.whole) for placed in resized]
         found = finder.find(workers, leader, empty=on_empty)
         if isinstance(found, str):
-            return NoPlacement(group[0].pod_set.name, found, finder.refusal(workers, leader, empty=on_empty))
+            return PlacementNoFit(group[0].pod_set.name, found, finder.unplaced(workers, leader, empty=on_empty))
         return [(name, usage, usage) for name, usage in found.items()]
 
     def _replace(
         self, finder: Finder, group: PlacedTogether
-    ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | NoPlacement:
+    ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | PlacementNoFit:
         """Places the lost pods of each pod set by itself: only what was lost moves."""
         if len(group) > 1 and all(map(_is_lost, group)):
             found = finder.find(*_roles(group), empty=False)
             if isinstance(found, str):
-                return NoPlacement(group[0].pod_set.name, found)
+                return PlacementNoFit(group[0].pod_set.name, found)
             return [(name, usage, usage) for name, usage in found.items()]
         made: list[tuple[str, TopologyUsage, TopologyUsage]] = []
         try:
@@ -461,7 +461,7 @@ class Topologies:
                     continue
                 outcome = replace(finder, request, request.previous, request.lost)
                 if isinstance(outcome, str):
-                    return NoPlacement(request.pod_set.name, outcome)
+                    return PlacementNoFit(request.pod_set.name, outcome)
                 self._used.change(request.flavor, outcome.moved, 1)
                 made.append((request.pod_set.name, outcome.whole, outcome.moved))
         finally:
@@ -503,7 +503,7 @@ class Topologies:
 
     def _by_claim(self, name: str) -> frozenset[str]:
         """The extended resources that pods on this node get through ResourceClaims."""
-        known: Mapping[str, str] = self.claims.asks.extended if self.claims is not None else {}
+        known: Mapping[str, str] = self.claims.requests.extended if self.claims is not None else {}
         return frozenset(resource for resource in known if not self._nodes.offers(name, ResourceName(resource)))
 
     def _claims_told(self, name: str) -> frozenset[FlavorName]:

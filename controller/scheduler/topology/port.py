@@ -1,6 +1,6 @@
-"""The placement port: where the pods of an assignment would run, and whether the room there is free.
+"""The placement port: where the pods of an assignment would run, and whether these places are free.
 
-The engine asks it in nomination, in every fit check of preemption, and when it charges and undoes. ``Everywhere``
+The engine asks it in nomination, in every fit check of preemption, and when it charges and undoes. ``NoTopology``
 answers for a cluster whose flavors name no topology: there quota alone decides.
 """
 
@@ -20,10 +20,10 @@ from controller.scheduler.devices.supply import Makeable
 from controller.scheduler.model.deviceclaims import ClaimKey, ClaimNames
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.topology.ask import PodSetAsk
-from controller.scheduler.topology.fullnodes import FullNodes, Refusal
+from controller.scheduler.topology.fullnodes import FullNodes, UnplacedRequest
 from controller.scheduler.topology.measures import Spread
 from controller.scheduler.topology.nodes import NodeFacts
+from controller.scheduler.topology.requests import TopologyRequest
 from inventory.api.claimplan import ClaimPlan
 
 
@@ -47,7 +47,7 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     pod_set: PodSet
-    asked: PodSetAsk
+    asked: TopologyRequest
     count: int
     flavor: FlavorName
     single_pod: Mapping[ResourceName, Amount]
@@ -74,14 +74,14 @@ class Placed(msgspec.Struct, frozen=True):
     moved: Mapping[str, TopologyUsage] = {}
 
 
-class NoPlacement(msgspec.Struct, frozen=True):
-    """The pod set that found no room. ``problem`` says what was looked for, what is free and how large the largest free
-    block is.
+class PlacementNoFit(msgspec.Struct, frozen=True):
+    """The pod set that found no places. ``problem`` says what was looked for, what is free and how large the largest
+    free block is.
     """
 
     pod_set: str
     problem: str
-    refusal: Refusal | None = None
+    unplaced: UnplacedRequest | None = None
     """The refused ask, from which ``full_nodes`` finds who holds the nodes."""
 
 
@@ -104,7 +104,7 @@ class Placement(Protocol):
     def remove_node(self, name: str) -> frozenset[FlavorName]: ...
 
     def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
-        """Store a pod. A pod that runs on a node without having been placed here takes room there."""
+        """Store a pod. A pod that runs on a node without having been placed here takes its part of it."""
 
     def remove_pod(self, key: str) -> frozenset[FlavorName]: ...
 
@@ -129,30 +129,30 @@ class Placement(Protocol):
     def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:
         """The devices that are planned for the pod set's ResourceClaims."""
 
-    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
+    def needs(self, asked: TopologyRequest, flavor: ResourceFlavor, *, implied: bool) -> bool:
         """Whether the pod set must be placed when it gets this flavor. ``implied``: its queue has only flavors with a
         topology.
         """
 
-    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+    def mismatch(self, asked: TopologyRequest, flavor: ResourceFlavor) -> str | None:
         """Why this flavor can never take the pod set (it asks for a level that the topology lacks, ...), else None."""
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         """Find places for all requests, or for none. ``on_empty``: as if nothing that may be preempted were running."""
 
-    def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:
-        """The holders of the nodes without room; only outside of trials. None where the flavor's topology has changed
-        since.
+    def full_nodes(self, unplaced: UnplacedRequest, now_s: float) -> FullNodes | None:
+        """The holders of the nodes that are too full; only outside of trials. None where the flavor's topology has
+        changed since.
         """
 
     def may_grow(self, resources: Iterable[ResourceName]) -> bool:
         """Whether nodes that take no pods now, or devices that are out of service, could add to these resources."""
 
-    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+    def can_place(self, requests: Sequence[PlacementRequest]) -> bool:
         """Whether ``place`` would find places now; cheaper than finding them."""
 
     def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
-        """A function that answers ``has_room`` for these requests, to be called many times while the cluster's objects
+        """A function that answers ``can_place`` for these requests, to be called many times while the cluster's objects
         stay as they are.
         """
 
@@ -169,7 +169,7 @@ class Placement(Protocol):
     def is_behind(self) -> bool:
         """Whether ``begin`` would change what is free."""
 
-    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+    def free_by_node(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
         """The flavor's nodes that take pods, each with its free amounts; none where the topology ends above
         the nodes.
         """
@@ -217,7 +217,7 @@ def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
     return f"flavor {flavor.metadata.name} names no topology and the pod set asks for {wanted}"
 
 
-class Everywhere:
+class NoTopology:
     """A placement port without topologies: no pod needs a place, and a place from before its topology went blocks no
     other.
     """
@@ -272,26 +272,26 @@ class Everywhere:
     def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:  # noqa: ARG002
         return {}
 
-    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
+    def needs(self, asked: TopologyRequest, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
         return False
 
-    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+    def mismatch(self, asked: TopologyRequest, flavor: ResourceFlavor) -> str | None:
         return no_topology(flavor) if asked.level and flavor.spec.topology_name is None else None
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:  # noqa: ARG002
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:  # noqa: ARG002
         return Placed({})
 
-    def full_nodes(self, refusal: Refusal, now_s: float) -> FullNodes | None:  # noqa: ARG002
+    def full_nodes(self, unplaced: UnplacedRequest, now_s: float) -> FullNodes | None:  # noqa: ARG002
         return None
 
     def may_grow(self, resources: Iterable[ResourceName]) -> bool:  # noqa: ARG002
         return False
 
-    def has_room(self, requests: Sequence[PlacementRequest]) -> bool:
+    def can_place(self, requests: Sequence[PlacementRequest]) -> bool:
         return isinstance(self.place(requests, on_empty=False), Placed)
 
     def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
-        return lambda: self.has_room(requests)
+        return lambda: self.can_place(requests)
 
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:  # noqa: ARG002
         return True
@@ -306,7 +306,7 @@ class Everywhere:
     def is_behind(self) -> bool:
         return False
 
-    def rooms(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:  # noqa: ARG002
+    def free_by_node(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:  # noqa: ARG002
         return iter(())
 
     def spreads(self, *, empty: bool = False) -> Sequence[Spread]:  # noqa: ARG002

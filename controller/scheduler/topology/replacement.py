@@ -11,9 +11,9 @@ import msgspec
 from controller.objects.placeencoding import Domain
 from controller.objects.workload import Workload
 from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.topology.ask import PodSetAsk
 from controller.scheduler.topology.finder import Finder
 from controller.scheduler.topology.port import PlacementRequest
+from controller.scheduler.topology.requests import TopologyRequest
 from controller.scheduler.topology.tree import Tree
 
 _replace = msgspec.structs.replace
@@ -87,7 +87,7 @@ def _incomplete(finder: Finder, kept: tuple[Domain, ...], missing: int, size: in
     return next((domain for domain, count in pods.items() if (count + missing) % size == 0), -1)
 
 
-def _reduced(finder: Finder, asked: PodSetAsk, missing: int, within: int) -> PodSetAsk:
+def _reduced(finder: Finder, asked: TopologyRequest, missing: int, within: int) -> TopologyRequest:
     """The topology request of the missing pods. Where they only fill up a slice, they go in the largest inner slices
     that they make whole.
     """

@@ -5,12 +5,12 @@ from typing import Final
 
 from controller.messages import pending
 from controller.objects.queues import ResourceFlavorSpec
-from controller.scheduler.dra.allocation.lacks import lack_sentence
-from controller.scheduler.model.devicerequest import DeviceAsk, Link
-from controller.scheduler.topology.ask import Ask
+from controller.scheduler.dra.allocation.nofit import no_fit_sentence
+from controller.scheduler.model.devicerequest import Link, PodDeviceRequest
 from controller.scheduler.topology.counts import Counts
-from controller.scheduler.topology.domainsearch import Shortage
+from controller.scheduler.topology.domainsearch import DomainNoFit
 from controller.scheduler.topology.nodes import NodeFacts
+from controller.scheduler.topology.requests import DomainRequest
 from controller.scheduler.topology.tree import Tree
 from inventory.layout.entries import PERCENT_RESOURCE
 
@@ -35,7 +35,7 @@ def no_node(labels: Mapping[str, str]) -> str:
     return pending.no_node_has(", ".join(f"{name}={value}" for name, value in sorted(labels.items())))
 
 
-def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
+def shortage_sentence(found: DomainNoFit, ask: DomainRequest, counts: Counts) -> str:
     if not counts.tree.node_count():
         return no_node(counts.tree.labels) if counts.tree.labels else pending.no_nodes()
     tree, size = counts.tree, ask.shape.slice_size
@@ -49,7 +49,7 @@ def shortage_sentence(found: Shortage, ask: Ask, counts: Counts) -> str:
     needs = _needs(ask.shape.devices) if ask.shape.devices is not None else ""
     if any(str(name) == PERCENT_RESOURCE for name, _ in ask.shape.each):
         needs += f"; what a container asks for lies on {_parts(ask.shape.devices)}"
-    return pending.no_room(wanted, where, tree.topology, largest) + nodes + needs
+    return pending.no_free_capacity(wanted, where, tree.topology, largest) + nodes + needs
 
 
 def _nodes(counts: Counts) -> str:
@@ -63,18 +63,18 @@ def _nodes(counts: Counts) -> str:
         why = ", ".join([*told, f"{rest} for other reasons"] if rest else told)
         found = f"; {pending.closed_nodes(all_ - open_, all_, why)}"
     full = counts.full()
-    return found + (f"; {pending.nodes_without_room(full, open_)}" if full else "")
+    return found + (f"; {pending.nodes_too_full(full, open_)}" if full else "")
 
 
 def _claims(counts: Counts) -> str:
-    """What ResourceClaims lack on nodes that have room for the pods otherwise."""
-    rooms = counts.tree.claims
-    if rooms is None or (counts.shape.claims is None and not rooms.asks.extended):
+    """What ResourceClaims lack on nodes on which the pods fit otherwise."""
+    supply = counts.tree.claims
+    if supply is None or (counts.shape.claims is None and not supply.requests.extended):
         return ""
-    return lack_sentence(rooms, counts.roomy(), counts.eligible(), empty=counts.shape.empty)
+    return no_fit_sentence(supply, counts.fitting_nodes(), counts.eligible(), empty=counts.shape.empty)
 
 
-def _needs(asked: DeviceAsk) -> str:
+def _needs(asked: PodDeviceRequest) -> str:
     """What each pod's GPUs must be; empty where any GPUs will do."""
     found = [_LINKED[asked.link]] if asked.link is not None and not asked.wished else []
     if asked.product:
@@ -84,7 +84,7 @@ def _needs(asked: DeviceAsk) -> str:
     return f"; a pod's GPUs must be {' and '.join(found)}" if found else ""
 
 
-def _parts(asked: DeviceAsk | None) -> str:
+def _parts(asked: PodDeviceRequest | None) -> str:
     """The GPUs on which a container's percents lie, in words."""
     gpus = asked.split[0].gpus if asked is not None and asked.split else 1
     if gpus == 1:

@@ -12,11 +12,11 @@ from typing import Final
 from controller.objects.core import Toleration
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.scheduler.devices.cache import DeviceCache
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
-from controller.scheduler.dra.allocation.rooms import ClaimRooms
+from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName
-from controller.scheduler.topology.ask import Each
 from controller.scheduler.topology.nodes import NodeFacts
+from controller.scheduler.topology.requests import Each
 from controller.scheduler.topology.usage import DomainKey, DomainTotals, UsageSums
 
 Path = tuple[str, ...]
@@ -102,7 +102,7 @@ class Tree:
         self.shape = 0
         """A number that grows with each new domain."""
         self.devices: DeviceCache | None = None
-        self.claims: ClaimRooms | None = None
+        self.claims: ClaimSupply | None = None
         """The ResourceClaims of the nodes; None where they are not counted."""
         self.closed = Counter[str]()
         """The number of the flavor's nodes that take no pods at all or lack a level's label, by reason; see
@@ -151,13 +151,13 @@ class Tree:
         """The number of the flavor's nodes, including those that take no pods."""
         return len(self._homes) + len(self._outside)
 
-    def served(self, leaf: int, each: Each, ask: ClaimsAsk | None) -> tuple[Each, ClaimsAsk | None]:
+    def served(self, leaf: int, each: Each, ask: PodClaimsRequest | None) -> tuple[Each, PodClaimsRequest | None]:
         """Splits what a pod asks for into what it takes of a leaf's resources, and what it gets through ResourceClaims
         there. Extended resources are served by claims only where the leaf is one node: usage is not known node by node
         in other leaves.
         """
         claims = self.claims
-        if claims is None or not claims.asks.extended or not self.by_host or len(self.nodes[leaf]) != 1:
+        if claims is None or not claims.requests.extended or not self.by_host or len(self.nodes[leaf]) != 1:
             return each, ask
         return claims.served(next(iter(self.nodes[leaf])), each, ask)
 

@@ -20,7 +20,7 @@ from controller.scheduler.model.resources import ResourceName
 
 
 @dataclass(frozen=True)
-class Asker:
+class VolcanoQueueRequest:
     """What one queue requests of one resource. ``limit`` bounds it; the guarantee belongs to the queue whatever it
     requests.
     """
@@ -32,7 +32,7 @@ class Asker:
     guarantee: float = 0.0
 
 
-def by_weight(total: float, askers: Sequence[Asker]) -> dict[QueueName, float]:
+def by_weight(total: float, askers: Sequence[VolcanoQueueRequest]) -> dict[QueueName, float]:
     """The part of each queue. The sum is no more than the total, unless the guarantees alone exceed it."""
     parts = {asker.queue: min(asker.guarantee, asker.limit) for asker in askers}
     rest = total - sum(parts.values())
@@ -54,7 +54,7 @@ def by_weight(total: float, askers: Sequence[Asker]) -> dict[QueueName, float]:
     return parts
 
 
-def _wanted(asker: Asker) -> float:
+def _wanted(asker: VolcanoQueueRequest) -> float:
     return min(asker.request, asker.limit)
 
 

@@ -181,7 +181,7 @@ class Proportion(_Volcano):
         shares: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in tree.specs}
         for resource in tree.resources():
             askers = [
-                proportion.Asker(
+                proportion.VolcanoQueueRequest(
                     queue=name,
                     weight=tree.specs[name].weight_of(resource),
                     request=tree.requested[name].get(resource, 0.0),

@@ -6,9 +6,9 @@
 
 The Queues take turns by the order of their rules, anew after each job; in a Queue higher priority goes first, then
 earlier time. All charges are made in one trial. Nothing is reserved between sessions: the next one decides anew on what
-there is then. Jobs that others were evicted for go before all turns: without that, if a victim is larger than the room
-that was needed, its own Queue would come first in the order, and the victim would be started in the freed room again,
-and evicted again, for ever.
+there is then. Jobs that others were evicted for go before all turns: without that, if a victim is larger than what was
+needed, its own Queue would come first in the order, and the victim would be started there again, and evicted again, for
+ever.
 
 Source: the actions of these names of Volcano's scheduler, and its plugins proportion and capacity. A session looks at
 every waiting job of the tree; jobs of one Queue that would be decided alike are tried once, and one search for victims
@@ -36,18 +36,18 @@ from controller.scheduler.volcano.tree import FairTree, is_preemptible, needs
 from controller.scheduler.volcano.victims import Solver, charge_assignment, placed
 from controller.scheduler.volcano.walk import Walk
 
-Refusal = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
+RefusalOf = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]
 """Returns why a job is not tried at all (its checks, its namespace, its requests), or None."""
 
 
 class Occasion(NamedTuple):
-    """The circumstances of a turn beside the cluster. ``claimants``: the jobs that wait for room of workloads that were
-    evicted for them.
+    """The circumstances of a turn beside the cluster. ``preemptors``: the jobs that wait for what workloads leave that
+    were evicted for them.
     """
 
     now_s: float
     moves: Moves
-    claimants: Collection[WorkloadKey] = ()
+    preemptors: Collection[WorkloadKey] = ()
 
 
 class Job:
@@ -107,11 +107,11 @@ class FairnessSession:
         cluster: Cluster,
         assigner: FlavorAssigner,
         tree: FairTree,
-        refusal: Refusal,
+        refusal: RefusalOf,
         occasion: Occasion,
     ) -> None:
-        """Uses only the claimants of ``occasion``: Volcano moves no workloads, and its rules do not depend on time."""
-        self._claimants = occasion.claimants
+        """Uses only the preemptors of ``occasion``: Volcano moves no workloads, and its rules do not depend on time."""
+        self._preemptors = occasion.preemptors
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree
@@ -170,8 +170,8 @@ class FairnessSession:
     # -- actions -----------------------------------------------------------------------------------------------------
 
     def _allocate(self, jobs: Mapping[QueueName, Sequence[Job]]) -> list[Job]:
-        """Decides on jobs that start. Returns those that found no room, in their order."""
-        jobs = {leaf: [job for job in some if not self._takes_its_room(job)] for leaf, some in jobs.items()}
+        """Decides on jobs that start. Returns those that did not fit, in their order."""
+        jobs = {leaf: [job for job in some if not self._takes_what_victims_left(job)] for leaf, some in jobs.items()}
         left: list[Job] = []
         failed: set[tuple[object, ...]] = set()
         turns = Turns(self._tree, self._rules, jobs)
@@ -189,8 +189,8 @@ class FairnessSession:
                     left += turns.drop(job.leaf)
         return left
 
-    def _takes_its_room(self, job: Job) -> bool:
-        return job.entry.key in self._claimants and not self._refused(job) and self._start(job)
+    def _takes_what_victims_left(self, job: Job) -> bool:
+        return job.entry.key in self._preemptors and not self._refused(job) and self._start(job)
 
     def _refused(self, job: Job) -> bool:
         """Whether the job may not be tried, because it is not valid or its namespace may not use the queue."""
@@ -285,7 +285,7 @@ class FairnessSession:
         job that are full; the rest may be anywhere.
         """
         candidates = Candidates(self._cluster, self._tree, self._rules, leaves, job.entry.incoming, within=False)
-        first = self._solver.makes_room(job.leaf, job.need, candidates) if below_full else []
+        first = self._solver.frees_enough(job.leaf, job.need, candidates) if below_full else []
         return first is not None and self._evicts(job, candidates, PreemptionReason.IN_COHORT_RECLAMATION, first)
 
     def _preempts(self, job: Job) -> bool:

@@ -149,7 +149,7 @@ class Solver:
                     return VictimSolution(assignment, (*lost, *moved), moved)
         return None
 
-    def makes_room(self, leaf: QueueName, need: Amounts, candidates: Candidates) -> list[Holder] | None:
+    def frees_enough(self, leaf: QueueName, need: Amounts, candidates: Candidates) -> list[Holder] | None:
         """Victims without which Queues above the job's own cannot take the job, the worst first; None where there are
         not enough. Each of them may be taken: a holder that its Queue keeps is skipped.
         """

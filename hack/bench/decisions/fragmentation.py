@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from controller.objects.placeencoding import HOSTNAME_LABEL, Domain
 from controller.scheduler.devices.grants import GrantOwner
-from controller.scheduler.model.devicerequest import DeviceAsk, Link
+from controller.scheduler.model.devicerequest import Link, PodDeviceRequest
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import WorkloadKey
 from controller.scheduler.model.undo import UndoLog
@@ -131,8 +131,8 @@ def allocated(fleet: Fleet, events: Sequence[Event]) -> int:
     return fleet.allocated
 
 
-def _ask(gpus: int) -> DeviceAsk | None:
-    return DeviceAsk(link=Link.NVLINK) if gpus > 1 else None
+def _ask(gpus: int) -> PodDeviceRequest | None:
+    return PodDeviceRequest(link=Link.NVLINK) if gpus > 1 else None
 
 
 def _wiring(at: int) -> Callable[[int, int], int]:

@@ -20,11 +20,11 @@ from controller.scheduler.kai.gangs.gang import (
     NodeName,
     Phase,
     PodSet,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
 )
-from controller.scheduler.kai.gangs.machine import Machine
+from controller.scheduler.kai.gangs.kainode import KaiNode
 from controller.scheduler.kai.gangs.session import GangSession, running
 from controller.scheduler.kai.gangs.shares import GangQueue, fair_shares
 from controller.scheduler.kai.proportion.division import QueueName
@@ -34,7 +34,7 @@ QUEUES, NODES, GPUS = 1000, 2000, 8
 DIVISION_MS, PLAN_MS = 20.0, 100.0
 """What is aimed at."""
 
-_TWO, _EIGHT = Request(gpus=2), Request(gpus=8)
+_TWO, _EIGHT = TaskRequest(gpus=2), TaskRequest(gpus=8)
 
 
 def division_ms(queues: int = QUEUES, seed: int = 1) -> float:
@@ -61,17 +61,17 @@ def division_ms(queues: int = QUEUES, seed: int = 1) -> float:
 
 def plan_ms(nodes: int = NODES) -> float:
     """One gang of a whole node, three gangs of two GPUs on each node."""
-    machines = {
-        name: Machine(name, {CPU: 1e6, MEMORY: 1e12, GPU: float(GPUS), PODS: 110.0}, 80_000)
+    by_name = {
+        name: KaiNode(name, {CPU: 1e6, MEMORY: 1e12, GPU: float(GPUS), PODS: 110.0}, 80_000)
         for name in (NodeName(f"node-{number}") for number in range(nodes))
     }
-    gangs = [_gang(f"{node}-{index}", _TWO, number, node) for number, node in enumerate(machines) for index in range(3)]
+    gangs = [_gang(f"{node}-{index}", _TWO, number, node) for number, node in enumerate(by_name) for index in range(3)]
     wide = _gang("wide", _EIGHT, nodes, None)
     gangs.append(wide)
-    running(machines, gangs)
+    running(by_name, gangs)
     unlimited = {CPU: float("inf"), MEMORY: float("inf"), GPU: float("inf")}
     queue = GangQueue(QueueName("q"), None, quota=unlimited, limit=unlimited, weight={})
-    session = GangSession(machines.values(), gangs, [queue])
+    session = GangSession(by_name.values(), gangs, [queue])
     begun = time.process_time()
     consolidation(session)
     took_ms = (time.process_time() - begun) * 1e3
@@ -80,7 +80,7 @@ def plan_ms(nodes: int = NODES) -> float:
     return took_ms
 
 
-def _gang(name: str, request: Request, created: int, node: NodeName | None) -> Gang:
+def _gang(name: str, request: TaskRequest, created: int, node: NodeName | None) -> Gang:
     task = Task(TaskName(f"{name}-0"), GangName(name), "main", request)
     if node is not None:
         task.phase, task.node = Phase.RUNNING, node

@@ -12,7 +12,7 @@ from controller.objects.decode import GpuNode, read_gpu_node
 from controller.objects.workload import Workload
 from controller.people.page.frames import Frame
 from controller.people.page.live import TOPICS, Live, State
-from controller.people.page.sight import Sight, Variants
+from controller.people.page.visiblenamespaces import Variants, VisibleNamespaces
 from controller.scheduler.engine import Engine
 from hack.bench.decisions.engineload import NOW_S
 from hack.bench.decisions.forecast import crowded
@@ -44,11 +44,11 @@ def costs(engine: Engine, fleet: dict[str, GpuNode]) -> Iterator[Row]:
     change(engine, fleet)
     busy_s, _ = round_s(live, state)
     yield Row(f"a round after {CHANGED} ends and {CHANGED} changed nodes", f"{busy_s * 1000:.0f} ms", "")
-    yield from _sent(live, "all", Sight(None), before)
-    yield from _sent(live, "nothing", Sight(frozenset()), before)
+    yield from _sent(live, "all", VisibleNamespaces(None), before)
+    yield from _sent(live, "nothing", VisibleNamespaces(frozenset()), before)
 
 
-def _sent(live: Live, name: str, sight: Sight, before: dict[str, int]) -> Iterator[Row]:
+def _sent(live: Live, name: str, visible: VisibleNamespaces, before: dict[str, int]) -> Iterator[Row]:
     variants = Variants()
     for what, since in (("snapshots", dict.fromkeys(TOPICS)), ("deltas", dict[str, int | None](before))):
         begun_s, plain, packed = time.process_time(), 0, 0
@@ -56,7 +56,7 @@ def _sent(live: Live, name: str, sight: Sight, before: dict[str, int]) -> Iterat
             changes = table.since(since[topic])
             if changes is not None:
                 frame = Frame.of(
-                    topic, changes, variants.rows(sight, topic, changes, frozenset({"ns"}), lambda _: "cq-0")
+                    topic, changes, variants.rows(visible, topic, changes, frozenset({"ns"}), lambda _: "cq-0")
                 )
                 plain, packed = plain + len(frame.body), packed + len(frame.packed)
         took_ms = (time.process_time() - begun_s) * 1000

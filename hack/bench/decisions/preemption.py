@@ -23,7 +23,7 @@ from controller.scheduler.model.resources import (
     ResourceName,
 )
 from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo
-from controller.scheduler.preemption.room import NeededCapacity
+from controller.scheduler.preemption.neededcapacity import NeededCapacity
 from controller.scheduler.preemption.search import Preemption
 from controller.scheduler.quota.queuestate import Holder
 from hack.bench.table import Row, show
@@ -80,8 +80,8 @@ def scene(
         priority=priority,
         queued_at_s=NOW_S,
     )
-    room = NeededCapacity(incoming.queue.node, {GPU: ask})
-    return lambda: len(preemption.targets_in(incoming, (GPU,), room, NOW_S))
+    needed = NeededCapacity(incoming.queue.node, {GPU: ask})
+    return lambda: len(preemption.targets_in(incoming, (GPU,), needed, NOW_S))
 
 
 def _queue(name: str, nominal: int, policy: dict[str, Any]) -> ClusterQueue:

@@ -46,9 +46,9 @@ from controller.scheduler.model.undo import UndoLog
 from controller.scheduler.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
 from controller.scheduler.preemption.search import Preemption
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import pod_set_ask
 from controller.scheduler.topology.placement import Topologies
-from controller.scheduler.topology.port import NoPlacement, Placed, PlacementRequest
+from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.requests import topology_request
 from hack.bench.table import Row, show
 from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer, Summary
 from inventory.api.names import REQUIRED_GPU_LINK
@@ -166,7 +166,7 @@ def request(pods: int, gpus: int, link: str = "") -> PlacementRequest:
     pod_set = decode({"name": "main", "count": pods, "topologyRequest": asked, "template": template}, PodSet)
     return PlacementRequest(
         pod_set=pod_set,
-        asked=pod_set_ask(pod_set),
+        asked=topology_request(pod_set),
         count=pods,
         flavor=FLAVOR,
         single_pod={GPU: gpus, ResourceName("cpu"): 8000, ResourceName("memory"): 64 << 30},
@@ -285,8 +285,8 @@ def taken(rounds: int) -> list[Row]:
     cluster, _ = full(FANS)
     wanted = request(64, GPUS)
     name = cluster.placement.place((wanted,), on_empty=False)
-    assert isinstance(name, NoPlacement)
-    assert name.refusal is not None
+    assert isinstance(name, PlacementNoFit)
+    assert name.unplaced is not None
     looked_ms: list[float] = []
     named_ms: list[float] = []
     for at in range(rounds):
@@ -294,7 +294,7 @@ def taken(rounds: int) -> list[Row]:
         cluster.remove_holder(one.key)
         cluster.add_holder(msgspec.structs.replace(one))
         began = time.thread_time()
-        found = cluster.placement.full_nodes(name.refusal, 10.0 * at)
+        found = cluster.placement.full_nodes(name.unplaced, 10.0 * at)
         looked_ms.append((time.thread_time() - began) * 1000)
         assert found is not None
         began = time.thread_time()

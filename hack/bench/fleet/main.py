@@ -6,10 +6,14 @@ import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from hack.bench.fleet import alone, fit, live
+from hack.bench.fleet import alone, live
 from hack.bench.fleet.shape import fleet
 from hack.bench.table import Row, show
+
+DEFECT: Final = 1.1
+"""What grows faster than this with the fleet is a defect."""
 
 
 def main(words: Sequence[str]) -> None:
@@ -106,34 +110,53 @@ def _listed(times: Sequence[float]) -> str:
 def engine_rows(factor: float, times: Sequence[float]) -> list[Row]:
     found = [alone.costs(factor * each) for each in times]
     sizes = [float(each.objects) for each in found]
-    aim = f"exponent {fit.DEFECT:g}"
+    aim = f"exponent {DEFECT:g}"
     return [
         Row("objects", ", ".join(f"{each.objects:,}" for each in found), ""),
-        Row("CPU: JSON read", fit.told(sizes, [each.read_s for each in found], "s"), aim),
-        Row("  taken in", fit.told(sizes, [each.taken_in_s for each in found], "s"), aim),
-        Row("  the first cycle", fit.told(sizes, [each.first_cycle_s for each in found], "s"), aim),
-        Row("  all that waits tried", fit.told(sizes, [each.all_tried_s for each in found], "s"), aim),
-        Row("  one more decision", fit.told(sizes, [each.decision_ms for each in found], "ms"), aim),
-        Row("  all sums validated", fit.told(sizes, [each.validated_s for each in found], "s"), aim),
-        Row("peak memory", fit.told(sizes, [each.peak_mib for each in found], "MiB"), aim),
+        Row("CPU: JSON read", grown(sizes, [each.read_s for each in found], "s"), aim),
+        Row("  taken in", grown(sizes, [each.taken_in_s for each in found], "s"), aim),
+        Row("  the first cycle", grown(sizes, [each.first_cycle_s for each in found], "s"), aim),
+        Row("  all that waits tried", grown(sizes, [each.all_tried_s for each in found], "s"), aim),
+        Row("  one more decision", grown(sizes, [each.decision_ms for each in found], "ms"), aim),
+        Row("  all sums validated", grown(sizes, [each.validated_s for each in found], "s"), aim),
+        Row("peak memory", grown(sizes, [each.peak_mib for each in found], "MiB"), aim),
         Row("tried, admitted", "; ".join(f"{each.tried:,}, {each.admitted:,}" for each in found), ""),
     ]
 
 
 def live_rows(found: Sequence[live.Figures]) -> list[Row]:
     sizes = [float(each.fleet.objects) for each in found]
-    aim = f"exponent {fit.DEFECT:g}"
+    aim = f"exponent {DEFECT:g}"
     return [
         Row("objects", ", ".join(f"{each.fleet.objects:,}" for each in found), ""),
-        Row(
-            "CPU of the leader to its first admission", fit.told(sizes, [each.start.cpu_s for each in found], "s"), aim
-        ),
-        Row("time to its first admission", fit.told(sizes, [each.start.admission_s for each in found], "s"), aim),
-        Row("peak memory of the leader", fit.told(sizes, [each.peak_mib for each in found], "MiB"), aim),
-        Row("a decision, median", fit.told(sizes, [1000 * each.under.decision_s[0] for each in found], "ms"), aim),
+        Row("CPU of the leader to its first admission", grown(sizes, [each.start.cpu_s for each in found], "s"), aim),
+        Row("time to its first admission", grown(sizes, [each.start.admission_s for each in found], "s"), aim),
+        Row("peak memory of the leader", grown(sizes, [each.peak_mib for each in found], "MiB"), aim),
+        Row("a decision, median", grown(sizes, [1000 * each.under.decision_s[0] for each in found], "ms"), aim),
         Row(
             "CPU of the leader while objects change",
-            fit.told(sizes, [each.under.leader_cpu for each in found], "cores"),
+            grown(sizes, [each.under.leader_cpu for each in found], "cores"),
             aim,
         ),
     ]
+
+
+def exponent(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """The slope of the least squares line through (log size, log cost). Raises ValueError for fewer than two sizes, and
+    for what is not positive: a cost of nothing has no exponent.
+    """
+    if len(set(sizes)) < 2 or len(sizes) != len(costs):  # noqa: PLR2004 - a line needs two points
+        raise ValueError(f"sizes {sizes} and costs {costs}: expected a cost for each of two sizes or more")
+    if min(*sizes, *costs) <= 0:
+        raise ValueError(f"sizes {sizes} and costs {costs}: expected positive numbers")
+    xs, ys = [math.log(size) for size in sizes], [math.log(cost) for cost in costs]
+    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
+    covered = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
+    return covered / sum((x - mean_x) ** 2 for x in xs)
+
+
+def grown(sizes: Sequence[float], costs: Sequence[float], unit: str) -> str:
+    """Costs and the exponent of the power law by which they grow, in a cell of a table."""
+    found = exponent(sizes, costs)
+    listed = ", ".join(f"{cost:.3g}" for cost in costs)
+    return f"{listed} {unit}: exponent {found:.2f}{'  DEFECT' if found > DEFECT else ''}"

@@ -2,7 +2,7 @@
 and its start and idling on a C library too (``library``).
 
 Where the same run has something to compare with there is a ratio: Allocate against a gRPC handler that does nothing.
-Bytecode is compiled before, and is the image's: see ``hack/leanbytecode.py``.
+Bytecode is compiled before, and is the image's: see ``hack/image/leanbytecode.py``.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 _PIPE_EVERY_S = 15.0
 _TERMINAL_EVERY_S = 0.2

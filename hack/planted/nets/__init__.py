@@ -8,3 +8,13 @@ the program could not judge. ``net`` is one of:
     kubelet    what a kubelet was told of devices and what its pods were given
     account    what another account is answered
 """
+
+import json
+from collections.abc import Sequence
+
+
+def reported(net: str, messages: Sequence[str]) -> int:
+    """Print the findings of ``net``; the exit code is returned."""
+    for each in messages:
+        print(json.dumps({"net": net, "message": each}))
+    return 1 if messages else 0

@@ -14,7 +14,7 @@ import aiohttp
 
 from controller.cluster.config.settings import Address
 from controller.cluster.process.process import Process
-from hack.planted.nets import findings
+from hack.planted.nets import reported
 from hack.planted.nets.queues import TESSERA
 from hack.planted.nets.queuescenes import QUEUE, Act, base, job, queue
 from hack.planted.nets.queueworld import WORKLOADS, QueueWorld, config, controller, first, machines, world_of
@@ -114,7 +114,7 @@ async def _asked(address: str, tls: ssl.SSLContext, world: QueueWorld) -> list[s
 
 
 def main() -> int:
-    return findings.told("account", asyncio.run(judged()))
+    return reported("account", asyncio.run(judged()))
 
 
 if __name__ == "__main__":

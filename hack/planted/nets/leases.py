@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from hack.planted.nets.findings import told
+from hack.planted.nets import reported
 from hack.planted.nets.relay import Relay
 from kube.client import Client
 from kube.clock import SystemClock
@@ -111,7 +111,7 @@ async def _forever() -> None:
 
 
 def main() -> int:
-    return told("history", asyncio.run(judged()))
+    return reported("history", asyncio.run(judged()))
 
 
 if __name__ == "__main__":

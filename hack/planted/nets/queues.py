@@ -5,7 +5,7 @@ import logging
 import sys
 from typing import Final
 
-from hack.planted.nets.findings import told
+from hack.planted.nets import reported
 from hack.planted.nets.queuescenes import acts
 from hack.planted.nets.queueworld import JOB_SETS, config, controller, first, machines, play, world_of
 from history.judge import Verdict
@@ -28,7 +28,7 @@ async def judged(lasts_s: float = LASTS_S) -> Verdict:
 def main() -> int:
     verdict = asyncio.run(judged())
     said = [f"{each.rule}: {', '.join(each.objects)}: {each.message}" for each in verdict.findings]
-    return told("history", said)
+    return reported("history", said)
 
 
 if __name__ == "__main__":

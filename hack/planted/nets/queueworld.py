@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from cli.playground.cluster import Cluster, Create, Delete, Machine, Merge, Seen, stamp
+from cli.playground.cluster import Cluster, Create, Delete, Merge, PlaygroundNode, Seen, stamp
 from controller.cluster.config.load import parse
 from controller.cluster.config.settings import Address, ControllerConfig
 from controller.cluster.process.flags import Flags
@@ -56,7 +56,7 @@ Timed = tuple[float, Callable[["QueueWorld"], None]]
 class QueueWorld:
     """``begin`` once all is there that scenes need, then ``step`` every ``STEP_S``. Written by one task."""
 
-    def __init__(self, server: FakeApiServer, machines: Mapping[str, Machine]) -> None:
+    def __init__(self, server: FakeApiServer, machines: Mapping[str, PlaygroundNode]) -> None:
         self.server = server
         self._machines = machines
         self._cluster = Cluster()
@@ -107,7 +107,7 @@ class QueueWorld:
             self._judge.take(ApiFact(t, change.type, change.body))
 
 
-def world_of(server: FakeApiServer, machines_: Mapping[str, Machine]) -> QueueWorld:
+def world_of(server: FakeApiServer, machines_: Mapping[str, PlaygroundNode]) -> QueueWorld:
     """The world of an API server without objects: what is created has its time, and the nodes are there."""
     server.store.stamp = lambda: stamp(time.time())
     world = QueueWorld(server, machines_)
@@ -158,15 +158,15 @@ async def play(world: QueueWorld, todo: Iterable[Timed], lasts_s: float) -> Verd
     return world.verdict()
 
 
-def machines(count: int, gpus: int) -> dict[str, Machine]:
+def machines(count: int, gpus: int) -> dict[str, PlaygroundNode]:
     found = {}
     for number in range(count):
         uuids = tuple(f"GPU-{number}-{index}" for index in range(gpus))
-        found[f"node-{number}"] = Machine({"kubernetes.io/hostname": f"node-{number}"}, uuids, frozenset(uuids))
+        found[f"node-{number}"] = PlaygroundNode({"kubernetes.io/hostname": f"node-{number}"}, uuids, frozenset(uuids))
     return found
 
 
-def node(name: str, machine: Machine) -> Json:
+def node(name: str, machine: PlaygroundNode) -> Json:
     amounts = {"cpu": "96", "memory": "1Ti", "pods": "110", GPU: str(len(machine.gpus))}
     ready = {"type": "Ready", "status": "True"}
     return {
@@ -175,7 +175,7 @@ def node(name: str, machine: Machine) -> Json:
     }
 
 
-def install_nodes(server: FakeApiServer, machines_: Mapping[str, Machine]) -> None:
+def install_nodes(server: FakeApiServer, machines_: Mapping[str, PlaygroundNode]) -> None:
     for name, machine in machines_.items():
         body = {"apiVersion": "v1", "kind": "Node", **node(name, machine)}
         server.create(NODES, name, body)

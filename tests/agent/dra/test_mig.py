@@ -9,8 +9,8 @@ import pytest
 
 from agent.dra import cutting
 from agent.dra import node as dra_node
+from agent.dra.claimholders import MAX_RETURNED, ClaimHolders
 from agent.dra.cutting import Cuts
-from agent.dra.hands import MAX_RETURNED, Hands
 from agent.dra.ledger import Ledger
 from agent.dra.testing import DRIVER
 from agent.mig import reconciler
@@ -184,22 +184,22 @@ async def test_no_layout_takes_a_gpu_while_a_part_of_it_is_being_cut(claims: Cla
 
 
 def test_what_was_given_back_is_remembered_for_a_while_only() -> None:
-    hands = Hands(DRIVER, Ledger(), Cuts(NodeState(NodeName(NODE), Choices()), Ledger(), nothing))
+    claim_holders = ClaimHolders(DRIVER, Ledger(), Cuts(NodeState(NodeName(NODE), Choices()), Ledger(), nothing))
     for number in range(MAX_RETURNED + 1):
-        hands.returned("team", f"claim-{number}")
+        claim_holders.returned("team", f"claim-{number}")
     held = [_listing(f"claim-{number}") for number in (0, MAX_RETURNED)]
-    assert list(hands.holding(pr.ListPodResourcesResponse(pod_resources=held), {SMALL: "MIG-1"})) == [
+    assert list(claim_holders.holding(pr.ListPodResourcesResponse(pod_resources=held), {SMALL: "MIG-1"})) == [
         ("MIG-1", "team/pod-claim-0")
     ]
-    hands.taken("team", f"claim-{MAX_RETURNED}")
-    found = hands.holding(pr.ListPodResourcesResponse(pod_resources=held), {SMALL: "MIG-1"})
+    claim_holders.taken("team", f"claim-{MAX_RETURNED}")
+    found = claim_holders.holding(pr.ListPodResourcesResponse(pod_resources=held), {SMALL: "MIG-1"})
     assert [pod for _, pod in found] == ["team/pod-claim-0", f"team/pod-claim-{MAX_RETURNED}"]
 
 
 def test_a_claim_that_the_ledger_does_not_know_holds_what_the_kubelet_says() -> None:
-    hands = Hands(DRIVER, Ledger(), Cuts(NodeState(NodeName(NODE), Choices()), Ledger(), nothing))
+    claim_holders = ClaimHolders(DRIVER, Ledger(), Cuts(NodeState(NodeName(NODE), Choices()), Ledger(), nothing))
     gpus = [divided(0), divided(1)]
-    unit_of = hands.claimed(gpus, {"gpu-0-mig-1g5gb-19-2": "MIG-1"})
+    unit_of = claim_holders.claimed(gpus, {"gpu-0-mig-1g5gb-19-2": "MIG-1"})
     found = {
         device: unit_of(DRIVER, "team", "lost", device)
         for device in ("gpu-1", "gpu-1-shares", "gpu-0-mig-1g5gb-19-2", "gpu-0-mig-1g5gb-19-3", "gpu-11", "gpu", "")
@@ -214,7 +214,7 @@ def test_a_claim_that_the_ledger_does_not_know_holds_what_the_kubelet_says() -> 
         "": None,
     }
     assert unit_of("gpu.example.com", "team", "lost", "gpu-1") is None
-    hands.returned("team", "lost")
+    claim_holders.returned("team", "lost")
     assert unit_of(DRIVER, "team", "lost", "gpu-1") is None, "the kubelet may still list what it gave back"
 
 

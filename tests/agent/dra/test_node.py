@@ -14,9 +14,9 @@ from agent.dra.files_shell import ClaimFiles
 from agent.dra.ledger import Prepared
 from agent.dra.publishing.slices import RESOURCE_SLICES
 from agent.dra.testing import TEAM
-from agent.keeping.statefiles import CHECKPOINT, LAYOUT
 from agent.kubelet.cdifiles import CdiFiles
 from agent.kubelet.driverfiles import NoDriverError
+from agent.persistence.statefiles import CHECKPOINT, LAYOUT
 from agent.words import node as words
 from deviceplugin.cdi import Spec
 from deviceplugin.strategy import NodeAccess

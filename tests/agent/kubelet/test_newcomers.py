@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from agent.kubelet.newcomers import Newcomers
+from agent.kubelet.holders import Newcomers
 from agent.kubelet.plans import PodKey
 
 NEWS_S = 2.0

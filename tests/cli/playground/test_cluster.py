@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cli.playground.cluster import GPU, KEPT_S, Cluster, Create, Delete, Machine, Merge, Seen
+from cli.playground.cluster import GPU, KEPT_S, Cluster, Create, Delete, Merge, PlaygroundNode, Seen
 from controller.cluster.watching.kinds import JOBS, PODS, WORKLOADS
 from inventory.api.names import DEVICES
 from kube.errors import NotFoundError
@@ -36,11 +36,11 @@ class Lab:
 
     def step(self, seconds: float = 1.0) -> None:
         self.now_s += seconds
-        machines = {}
+        nodes = {}
         for node in ("n1", "n2"):
             gpus = tuple(f"{node}-{index}" for index in range(4))
-            machines[node] = Machine({"kubernetes.io/hostname": node}, gpus, frozenset(gpus) - self.broken)
-        seen = Seen(self.all(JOBS), self.all(PODS), self.all(WORKLOADS), machines)
+            nodes[node] = PlaygroundNode({"kubernetes.io/hostname": node}, gpus, frozenset(gpus) - self.broken)
+        seen = Seen(self.all(JOBS), self.all(PODS), self.all(WORKLOADS), nodes)
         for write in self.cluster.step(seen, self.now_s):
             match write:
                 case Create(resource=resource, body=body):

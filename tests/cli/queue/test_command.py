@@ -11,7 +11,7 @@ import click.testing
 import pytest
 import yaml
 
-from cli.cluster import run
+from cli.access.cluster import run
 from cli.explain.command import _row
 from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.kinds import (

@@ -16,13 +16,13 @@ from controller.scheduler.kai.gangs.gang import (
     NodeName,
     Phase,
     PodSet,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
     TopologyConstraint,
     mig_slices,
 )
-from controller.scheduler.kai.gangs.machine import Machine
+from controller.scheduler.kai.gangs.kainode import KaiNode
 from controller.scheduler.kai.gangs.session import CycleLimits, GangSession, running
 from controller.scheduler.kai.gangs.shares import GangQueue
 from controller.scheduler.kai.proportion.division import QueueName
@@ -83,9 +83,9 @@ class Player:
             }
 
     def session(self) -> GangSession:
-        machines = {name: self._machine(name, node) for name, node in self._nodes.items()}
-        running(machines, self._jobs)
-        return GangSession(machines.values(), self._jobs, self._queues, self._limits())
+        nodes = {name: self._node(name, node) for name, node in self._nodes.items()}
+        running(nodes, self._jobs)
+        return GangSession(nodes.values(), self._jobs, self._queues, self._limits())
 
     def _limits(self) -> CycleLimits:
         conf = (self._case["input"].get("mocks") or {}).get("scheduler_conf") or {"tiers": []}
@@ -182,7 +182,7 @@ class Player:
             else None,
         )
 
-    def _machine(self, name: str, node: Case) -> Machine:
+    def _node(self, name: str, node: Case) -> KaiNode:
         allocatable = node["allocatable"]
         amounts = {
             CPU: float(allocatable["milli_cpu"]),
@@ -192,7 +192,7 @@ class Player:
         }
         amounts[ResourceName("pods")] = float(node["max_pods"])
         is_cut = node["labels"].get("node-role.kubernetes.io/mig-enabled") == "true"
-        return Machine(NodeName(name), amounts, node["gpu_memory_mib"], node["labels"], is_cut)
+        return KaiNode(NodeName(name), amounts, node["gpu_memory_mib"], node["labels"], is_cut)
 
 
 def _groups(task: Case) -> tuple[GpuGroup, ...]:
@@ -201,10 +201,10 @@ def _groups(task: Case) -> tuple[GpuGroup, ...]:
     return tuple(GpuGroup(f"{task['node']}/{group}") for group in task["gpu_groups"] or ())
 
 
-def _request(found: Case) -> Request:
+def _request(found: Case) -> TaskRequest:
     portion, memory = found.get("gpu_portion") or 0.0, found.get("gpu_memory_mib") or 0
     shares = memory > 0 or 0.0 < portion < 1.0
-    return Request(
+    return TaskRequest(
         cpu_milli=found["milli_cpu"],
         memory_bytes=found["memory"],
         gpus=0 if shares else int(found["gpus"]),

@@ -7,7 +7,13 @@ from typing import Any, Final
 
 import pytest
 
-from controller.scheduler.kai.proportion.division import Claimant, Division, QueueName, divide_over_quota, divide_quota
+from controller.scheduler.kai.proportion.division import (
+    Division,
+    KaiQueueRequest,
+    QueueName,
+    divide_over_quota,
+    divide_quota,
+)
 from controller.scheduler.kai.proportion.limits import over
 from controller.scheduler.kai.proportion.order import order_key
 from controller.scheduler.kai.proportion.queues import Amounts, QueueShare, Tree, path
@@ -31,9 +37,9 @@ def bound(amount: float) -> float:
     return math.inf if amount == UNLIMITED else amount
 
 
-def claimant(queue: Call, resource: str) -> Claimant:
+def demand(queue: Call, resource: str) -> KaiQueueRequest:
     found = queue[resource]
-    return Claimant(
+    return KaiQueueRequest(
         queue=QueueName(queue["id"]),
         quota=bound(found["deserved"]),
         limit=bound(found["max_allowed"]),
@@ -82,13 +88,13 @@ def test_divisions(file: str, count: int) -> None:
     assert len(asked) == count
     for call in asked:
         resource = call["resource"].lower()
-        claimants = [claimant(queue, resource) for queue in call["queues_before"]]
+        demands = [demand(queue, resource) for queue in call["queues_before"]]
         if call["fn"] == "set_resource_share":
-            division = divide_quota(call["total"], claimants)
+            division = divide_quota(call["total"], demands)
         else:
             before = {QueueName(queue["id"]): queue[resource]["fair_share"] for queue in call["queues_before"]}
             division = Division(before, call["total"])
-        found = divide_over_quota(division, claimants, call["k_value"])
+        found = divide_over_quota(division, demands, call["k_value"])
         wanted = {queue["id"]: queue[resource]["fair_share"] for queue in call["queues_after"]}
         assert found.shares == pytest.approx(wanted), call["spec"]
         assert found.rest == pytest.approx(call["remaining"]), call["spec"]

@@ -14,11 +14,11 @@ from controller.objects.workload import PodSet, PodSetTopologyRequest, TopologyA
 from controller.scheduler.model.resources import FlavorName, ResourceName
 from controller.scheduler.model.undo import UndoLog
 from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.topology.ask import pod_set_ask
 from controller.scheduler.topology.nodes import PODS
 from controller.scheduler.topology.placement import Topologies
-from controller.scheduler.topology.port import NoPlacement, Placed, PlacementRequest
+from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest
 from controller.scheduler.topology.replacement import stays
+from controller.scheduler.topology.requests import topology_request
 from tests.conformance.replay import Case, Difference, first_difference, runner
 
 FLAVOR = FlavorName("default")
@@ -70,7 +70,7 @@ def _request(given: Mapping[str, Any], workload: Workload | None) -> PlacementRe
         previous = sets.get(pod_set.name)
     return PlacementRequest(
         pod_set=pod_set,
-        asked=pod_set_ask(pod_set),
+        asked=topology_request(pod_set),
         count=given["count"],
         flavor=FLAVOR,
         single_pod=each,
@@ -93,7 +93,7 @@ def find_assignments(case: Case) -> Difference | None:
     found = topologies.place(requests, on_empty=False)
     topologies.validate_trees()
     wanted = case.expect["wantPodSets"]
-    if isinstance(found, NoPlacement):
+    if isinstance(found, PlacementNoFit):
         # The sets that were placed before the one that failed are not told: all or nothing.
         failing = [one["podSetName"] for one in wanted if one.get("failureReason")]
         return None if found.pod_set in failing and found.problem else Difference("failing", failing, found)

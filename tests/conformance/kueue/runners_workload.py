@@ -10,7 +10,7 @@ from controller.objects.decode import decode
 from controller.objects.meta import Time, epoch_s, to_json
 from controller.objects.placeencoding import Domain
 from controller.objects.workload import TopologyAssignment, Workload
-from controller.scheduler.model.limitrange import LimitSummary, ResourceProblem
+from controller.scheduler.model.limitrange import LimitRangeNoFit, LimitSummary
 from controller.scheduler.model.podrequests import RequestRules, Transformation
 from controller.scheduler.model.resources import FlavorName, ResourceName
 from controller.scheduler.model.workload import (
@@ -115,7 +115,7 @@ def validate_limit_range(case: Case) -> Difference | None:
     return problems_differ(case, limit_range_problems(workload_of(case.input["workload"]), limits))
 
 
-def problems_differ(case: Case, problems: Iterable[ResourceProblem]) -> Difference | None:
+def problems_differ(case: Case, problems: Iterable[LimitRangeNoFit]) -> Difference | None:
     """The wanted field and resources of each error; its sentence is ours."""
     pattern = re.compile(r"(?P<path>[^:]+): Invalid value: (?P<names>\[[^\]]*\]): ")
     wanted = []

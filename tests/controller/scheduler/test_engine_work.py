@@ -25,7 +25,7 @@ from controller.scheduler.model.config import (
     VictimOrder,
 )
 from controller.scheduler.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
-from controller.scheduler.reservations.claims import Preempts
+from controller.scheduler.reservations.reservations import Preempts
 from tests.support.engine.topologylab import BLOCK, HOST, RACK, node
 from tests.support.engine.world import NOW_S, cluster_queue, flavor, local_queue, workload
 
@@ -131,35 +131,37 @@ def test_a_decision_is_as_much_work_beside_many_as_beside_few(config: EngineConf
 
 @pytest.mark.parametrize("policy", ["tessera", "fair sharing"])
 def test_what_another_policy_asks_for_beside_the_peers_own_work_is_little(policy: str) -> None:
-    """Where nobody has a claim, a reservation or a run time, and nobody borrows, that is a tenth at most."""
+    """Where nobody has a reservation, a backfill reservation or a run time, and nobody borrows, that is a tenth at
+    most.
+    """
     more, peer = (crowd(CONFIGS[name], holding=FEW, waiting=FEW) for name in (policy, "kueue"))
     for gpus, expected in ((2, Admitted), (10_000, Pending)):
         assert asked(more, gpus, 1, expected=expected) < 1.1 * asked(peer, gpus, 1, expected=expected)
 
 
-def claim(engine: Engine, name: ClusterQueueName) -> None:
-    """A preemptor that is not tried itself, because it stands in a back-off, claims one GPU of the queue."""
+def reserve(engine: Engine, name: ClusterQueueName) -> None:
+    """A preemptor that is not tried itself, because it stands in a back-off, reserves one GPU of the queue."""
     key = WorkloadKey("ns/preemptor")
     engine.put(workload("preemptor", name, 1), NOW_S)
     pending = engine.state.queues.remove(key)
     assert pending is not None
     pending.due_s = math.inf
     engine.state.queues.put(pending, NOW_S)
-    engine.state.claims.apply(Preempts(key, name, {GPU: 1}, frozenset({WorkloadKey("ns/w0")}), (), None))
+    engine.state.reservations.apply(Preempts(key, name, {GPU: 1}, frozenset({WorkloadKey("ns/w0")}), (), None))
 
 
-def test_a_claim_costs_those_of_its_own_cohort_only() -> None:
+def test_a_reservation_costs_those_of_its_own_cohort_only() -> None:
     """Tried a second time, without the claims of others, is who could reclaim what they claim."""
     work: dict[str, int] = {}
-    for claimed in ("nobody", "there", "here"):
+    for reserved in ("nobody", "there", "here"):
         engine = crowd(CONFIGS["tessera"], holding=FEW, waiting=FEW)
         for name, tree in (("there", "another"), ("here", "all")):
             engine.put(cluster_queue(name, 2, cohort=tree, preemption=PREEMPTION), NOW_S)
             engine.put(local_queue(name), NOW_S)
         rest(engine)
-        if claimed != "nobody":
-            claim(engine, ClusterQueueName(claimed))
-        work[claimed] = asked(engine, 10_000, 1, expected=Pending)
+        if reserved != "nobody":
+            reserve(engine, ClusterQueueName(reserved))
+        work[reserved] = asked(engine, 10_000, 1, expected=Pending)
     assert work["there"] < 1.25 * work["nobody"] < work["here"]
 
 

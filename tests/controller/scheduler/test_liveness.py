@@ -1,7 +1,7 @@
 """No workload waits for what is free: what stands still would stand still as well in a controller that starts now.
 
-Whoever starts anew knows no order of events, no claim and no verdict; so what a running engine has forgotten to try, or
-keeps for nobody, shows as something that the fresh one does at once.
+Whoever starts anew knows no order of events, no reservation and no verdict; so what a running engine has forgotten to
+try, or keeps for nobody, shows as something that the fresh one does at once.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from controller.scheduler.model.config import BackfillPolicy, EngineConfig, Exte
 from tests.support.engine.contention import HOST, Arrival, Story, begins_anew, full_nodes, full_queues, on_nodes
 from tests.support.engine.world import World, cluster_queue, cohort, flavor, local_queue, workload
 
-CLAIMS = Extensions(reserve_for_preemptor=True)
+RESERVING = Extensions(reserve_for_preemptor=True)
 # Without the bars against eviction cycles: these are history, which a fresh engine does not have.
 OURS = Extensions(
     reserve_for_preemptor=True,
@@ -27,8 +27,8 @@ OURS = Extensions(
 CONFIGS = {
     "peer": EngineConfig(),
     "peer, fair sharing": EngineConfig(fair_sharing=FairSharing()),
-    "claims": EngineConfig(extensions=CLAIMS),
-    "claims, fair sharing": EngineConfig(fair_sharing=FairSharing(), extensions=CLAIMS),
+    "reservations": EngineConfig(extensions=RESERVING),
+    "reservations, fair sharing": EngineConfig(fair_sharing=FairSharing(), extensions=RESERVING),
     "ours": EngineConfig(extensions=OURS),
     "ours, fair sharing": EngineConfig(
         fair_sharing=FairSharing(), extensions=msgspec.structs.replace(OURS, exact_fair_sharing=True)
@@ -55,8 +55,8 @@ def test_who_waits_for_nodes_would_wait_in_a_controller_that_starts_now(story: S
     assert missed(story, CONFIGS[name]) == []
 
 
-def test_a_strict_queues_head_does_not_wait_for_what_one_behind_it_claims() -> None:
-    world = World(EngineConfig(extensions=CLAIMS))
+def test_a_strict_queues_head_does_not_wait_for_what_one_behind_it_reserves() -> None:
+    world = World(EngineConfig(extensions=RESERVING))
     world.put(flavor(), cluster_queue("a", 4, preemption=WITHIN, queueingStrategy="StrictFIFO"), local_queue("a"))
     world.put(workload("low", "a", 4))
     world.settle()
@@ -69,8 +69,8 @@ def test_a_strict_queues_head_does_not_wait_for_what_one_behind_it_claims() -> N
     assert world.running()
 
 
-def test_a_claim_ends_when_one_of_its_owners_shape_was_refused_in_its_stead() -> None:
-    world = World(EngineConfig(extensions=CLAIMS))
+def test_a_reservation_ends_when_one_of_its_owners_shape_was_refused_in_its_stead() -> None:
+    world = World(EngineConfig(extensions=RESERVING))
     reclaiming = {"reclaimWithinCohort": "Any"}
     world.put(flavor(), local_queue("a"), local_queue("b"))
     world.put(cluster_queue("a", 2, cohort="all", preemption=reclaiming), cluster_queue("b", 0, cohort="all"))
@@ -87,8 +87,8 @@ def test_a_claim_ends_when_one_of_its_owners_shape_was_refused_in_its_stead() ->
     assert world.running() <= {"early", "late"}
 
 
-def test_the_head_of_a_queue_keeps_nothing_for_itself_that_a_preemptor_has_claimed() -> None:
-    world = World(EngineConfig(fair_sharing=FairSharing(), extensions=CLAIMS))
+def test_the_head_of_a_queue_keeps_nothing_for_itself_that_a_preemptor_has_reserved() -> None:
+    world = World(EngineConfig(fair_sharing=FairSharing(), extensions=RESERVING))
     world.put(flavor(), local_queue("b"), local_queue("c"))
     world.put(cluster_queue("b", 3, cohort="one", preemption=WITHIN, queueingStrategy="StrictFIFO"))
     world.put(cluster_queue("c", 4, cohort="one", borrow=2, preemption=WITHIN))
@@ -103,8 +103,8 @@ def test_the_head_of_a_queue_keeps_nothing_for_itself_that_a_preemptor_has_claim
     assert "preemptor" in world.running()
 
 
-def test_a_preemptors_claim_counts_once_in_the_share_by_which_it_comes_before_a_blocked_head() -> None:
-    world = World(EngineConfig(fair_sharing=FairSharing(), extensions=CLAIMS))
+def test_a_preemptors_reservation_counts_once_in_the_share_by_which_it_comes_before_a_blocked_head() -> None:
+    world = World(EngineConfig(fair_sharing=FairSharing(), extensions=RESERVING))
     world.put(flavor(), cohort("left", "root"), cohort("right", "root"), *map(local_queue, "abc"))
     reclaiming = {"reclaimWithinCohort": "Any"}
     strict: dict[str, Any] = {"queueingStrategy": "StrictFIFO"}

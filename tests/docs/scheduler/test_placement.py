@@ -10,9 +10,9 @@ from controller.objects.placeencoding import decode as decode_places
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from controller.scheduler.decisions.sentences import sentence
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
-from controller.scheduler.topology.ask import Filter, RequestShape, each_of
 from controller.scheduler.topology.counts import Counts
 from controller.scheduler.topology.placement import Topologies
+from controller.scheduler.topology.requests import Filter, RequestShape, each_of
 from tests.support.engine.topologylab import BLOCK, GPU, HOST, RACK, node
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 from tests.support.pagetables import Row, numbers, table

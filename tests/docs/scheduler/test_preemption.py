@@ -118,7 +118,7 @@ def after_each_event(world: World) -> list[tuple[str, str, str]]:
         act()
         world.settle()
         used = sum(queue.node.usage(GPUS) for queue in state.cluster.queues.values())
-        reserved = sum(claim.kept_quota(state.cluster.holders).get(GPUS, 0) for claim in state.claims)
+        reserved = sum(reservation.kept_quota(state.cluster.holders).get(GPUS, 0) for reservation in state.reservations)
         holding = ", ".join(name for name in map(_name, world.workloads.values()) if name in world.running())
         seen.append((str(8 - used), str(reserved), holding))
     return seen

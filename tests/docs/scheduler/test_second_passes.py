@@ -80,7 +80,7 @@ def test_a_second_pass_ends_as_the_page_says(fail_fast: bool) -> None:
         quota = {name: queue.node.used() for name, queue in used.items()}
         world.settle()
         made = ", ".join(kind for kind, _ in world.log[before:]) or "-"
-        if fail_fast and "NotPlaced" in row["decisions"]:
+        if fail_fast and "SecondPassFailed" in row["decisions"]:
             assert made == "Evicted"
             assert world.condition("train", "Evicted") == "True/NodeFailures"
             return

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hack import builtimage
 from hack.cluster.programs import binaries
+from hack.image import builtimage
 from tests.support.e2e.kubernetes import SUSPEND_BY
 from tests.support.e2e.lab import EXAMPLES, GPU, ROOT, Lab, until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.keeping.statefiles import load_checkpoint
+from agent.persistence.statefiles import load_checkpoint
 from tests.support.e2e.lab import EXAMPLES, FAST, GPU, WAIT_S, Agent, Lab, held_by, until
 
 pytestmark = pytest.mark.e2e

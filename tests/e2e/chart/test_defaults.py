@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.local import fetch
+from cli.access.local import fetch
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from tests.support.e2e import gpuhost

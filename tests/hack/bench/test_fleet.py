@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 import pytest
 
-from hack.bench.fleet import fit, main, objects, readings, seeding
+from hack.bench.fleet import main, objects, readings, seeding
 from hack.bench.fleet.shape import GPUS, PENDING, fleet
 
 
@@ -71,14 +71,14 @@ def test_a_transaction_has_at_most_a_hundred_objects_as_json() -> None:
 @pytest.mark.parametrize("power", [0.5, 1.0, 1.3])
 def test_the_exponent_is_that_of_the_power_law(power: float) -> None:
     sizes = [1.0, 4.0, 16.0]
-    assert fit.exponent(sizes, [3 * size**power for size in sizes]) == pytest.approx(power)
-    assert ("DEFECT" in fit.told(sizes, [size**power for size in sizes], "s")) == (power > 1.1)
+    assert main.exponent(sizes, [3 * size**power for size in sizes]) == pytest.approx(power)
+    assert ("DEFECT" in main.grown(sizes, [size**power for size in sizes], "s")) == (power > 1.1)
 
 
 @pytest.mark.parametrize(("sizes", "costs"), [([1.0], [1.0]), ([1.0, 1.0], [1.0, 2.0]), ([1.0, 4.0], [0.0, 1.0])])
 def test_without_two_sizes_and_costs_there_is_no_exponent(sizes: list[float], costs: list[float]) -> None:
     with pytest.raises(ValueError, match="expected"):
-        fit.exponent(sizes, costs)
+        main.exponent(sizes, costs)
 
 
 METRICS = """\

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hack.chaos.__main__ import main
-from hack.chaos.faults import KINDS
-from hack.chaos.hands import BEGINS
+from hack.chaos.faults.begins import BEGINS
+from hack.chaos.faults.kinds import KINDS
 from hack.chaos.members import CLOCK_ENV, SEAM, ChaosAgent
 
 

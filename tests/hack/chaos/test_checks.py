@@ -6,7 +6,7 @@ import pytest
 
 from hack.chaos.api import WORKLOADS, Api, RefusedError
 from hack.chaos.checks import AT, CHECK, Checks, active, answer
-from hack.chaos.rapidfaults import Patches
+from hack.chaos.faults.rapid import Patches
 
 Json = dict[str, Any]
 NOW = "2026-01-01T00:00:00Z"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.chaos.minimise import minimise
+from hack.chaos.schedule import minimise
 
 
 @given(st.integers(min_value=1, max_value=40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))

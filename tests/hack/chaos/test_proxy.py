@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hack.chaos.otherfaults import expire
+from hack.chaos.faults.others import expire
 from hack.chaos.proxy import PLAIN, Mode, Proxy
 from hack.cluster.controlplane import pki as keys
 from hack.cluster.controlplane.pki import Pki

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hack.chaos import faults
-from hack.chaos.faults import KINDS, KindName, Target
-from hack.chaos.nvmlcalls import NVML_CALLS, NVML_FAILURES
+from hack.chaos.faults import kinds as faults
+from hack.chaos.faults.kinds import KINDS, KindName, Target
+from hack.chaos.faults.nvmlcalls import NVML_CALLS, NVML_FAILURES
 from hack.chaos.schedule import BURST_S, DENSE, Act, Burst, Schedule, decode, draw, encode, validate
 
 SEEDS = st.integers(min_value=0, max_value=2**63)

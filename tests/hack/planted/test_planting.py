@@ -7,8 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hack.planted.__main__ import FAULTS, drawn
-from hack.planted.fault import Fault
-from hack.planted.planting import UnplantableError, is_product, place_of, planted
+from hack.planted.planting import Fault, UnplantableError, is_product, place_of, planted
 from hack.planted.running import Tree
 
 ROOT = Path(__file__).parents[3]

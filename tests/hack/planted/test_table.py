@@ -3,7 +3,7 @@
 import pytest
 
 from hack.planted import table
-from hack.planted.fault import Fault
+from hack.planted.planting import Fault
 from hack.planted.running import Finding, Ran, Trial
 
 FAULT = Fault("double charge", "Cluster.charge", "a", "b", "queues", ("history",), "Quota lies idle.")

@@ -23,9 +23,9 @@ from controller.cluster.webhooks.certificates import new_authority, new_client, 
 from controller.cluster.webhooks.tls import load
 from controller.people.visibility.tls import calling
 from kube.listening.connection import HEAD_BYTES, Head, Times
-from kube.listening.files import RESERVED_FILES, raise_file_limit
 from kube.listening.listener import Listener
 from kube.listening.places import Group, PlaceLimits
+from kube.listening.sockets import RESERVED_FILES, raise_file_limit
 from tests.support.hang import HANG_S
 
 SHORT_S: Final = 0.1

@@ -13,9 +13,8 @@ from kube.client import Client
 from kube.clock import Backoff, SystemClock
 from kube.errors import ForbiddenError, StartingError
 from kube.objects import Metadata
-from kube.reading.pace import Pace
 from kube.reading.reflector import Reflector
-from kube.reading.watch import Deleted, Listed, Upserted, _Trouble, follow
+from kube.reading.watch import Deleted, Listed, Pace, Upserted, _Trouble, follow
 from kube.resources import NODES
 from kube.testing import FakeApiServer, VirtualClock, eventually
 

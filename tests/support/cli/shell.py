@@ -7,7 +7,7 @@ from typing import Any
 
 import click.testing
 
-from cli.cluster import _logged_in
+from cli.access.cluster import _logged_in
 from cli.main import tessera
 from tests.support.cli.frontdoor import FrontDoor
 from tests.support.controller.stage import Stage

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from hack import agentimage
 from hack.cluster.controlplane.render import TEST_IMAGE
+from hack.image import agentimage
 from simulator.fleet.fleetfile import load_fleet
 from tests.conformance.crds import crdfiles
 from tests.support.e2e import nvidiaplugin

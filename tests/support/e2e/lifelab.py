@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import yaml
 
-from hack import agentimage
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
 from hack.cluster.state import Spec
+from hack.image import agentimage
 from hack.release import RELEASES
 from tests.support.e2e.kubernetes import FLATTENS
 from tests.support.e2e.lab import CRDS, EXAMPLES, GPU, ROOT, Lab, until

@@ -7,13 +7,13 @@ from controller.objects.placeencoding import HOSTNAME_LABEL, Domain
 from controller.scheduler.devices.cache import HeldPlace
 from controller.scheduler.devices.grants import GrantOwner, PodFacts
 from controller.scheduler.devices.pods import KnownPods
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
-from controller.scheduler.dra.allocation.rooms import ClaimRooms
+from controller.scheduler.dra.allocation.claimsupply import ClaimSupply
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.model.deviceclaims import ClaimNames
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from controller.scheduler.model.undo import UndoLog
 from controller.scheduler.model.workload import TopologyUsage
-from tests.support.engine.claimrooms import names
+from tests.support.engine.claimsupply import names
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, device_class
 
 
@@ -25,7 +25,7 @@ class Lab:
         self.pods = KnownPods()
         self.places: list[HeldPlace] = []
         self.touched: list[str] = []
-        self.rooms = ClaimRooms(self.undo, self.pods, lambda: self.places, self.touched.extend)
+        self.supply = ClaimSupply(self.undo, self.pods, lambda: self.places, self.touched.extend)
         self.classes(GPU_CLASS)
         for each in objects:
             self.put(each)
@@ -35,42 +35,42 @@ class Lab:
             self.put(device_class(name, f"device.driver == '{DRIVER}'"))
 
     def put(self, given: KubernetesObject) -> tuple[str, ...]:
-        changed = self.rooms.put(given)
-        self.rooms.validate()
+        changed = self.supply.put(given)
+        self.supply.validate()
         return changed
 
     def drop(self, kind: type[KubernetesObject], namespace: str, name: str) -> tuple[str, ...]:
-        changed = self.rooms.drop(kind, namespace, name)
-        self.rooms.validate()
+        changed = self.supply.drop(kind, namespace, name)
+        self.supply.validate()
         return changed
 
     def pod(self, name: str, owner: str = "w", node: str = "a", *, leaving: bool = False) -> tuple[str, ...]:
         facts = PodFacts(owner_of(owner), node, (), leaving)
-        return self.rooms.pods_changed(self.pods.tell(f"ns/{name}", facts))
+        return self.supply.pods_changed(self.pods.tell(f"ns/{name}", facts))
 
     def over(self, name: str) -> tuple[str, ...]:
-        return self.rooms.pods_changed(self.pods.tell(f"ns/{name}", None))
+        return self.supply.pods_changed(self.pods.tell(f"ns/{name}", None))
 
-    def ask(self, *templates: str, claims: Sequence[str] = ()) -> ClaimsAsk:
-        found = self.rooms.ask(claim_names(*templates, claims=claims))
+    def ask(self, *templates: str, claims: Sequence[str] = ()) -> PodClaimsRequest:
+        found = self.supply.ask(claim_names(*templates, claims=claims))
         assert found is not None
         return found
 
-    def room(self, node_name: str, *templates: str, claims: Sequence[str] = (), empty: bool = False) -> int:
-        return self.rooms.room(node_name, self.ask(*templates, claims=claims), empty=empty)
+    def fitting_pods(self, node_name: str, *templates: str, claims: Sequence[str] = (), empty: bool = False) -> int:
+        return self.supply.fitting_pods(node_name, self.ask(*templates, claims=claims), empty=empty)
 
     def place(self, owner: str, usage: TopologyUsage) -> None:
         self.places.append((FlavorName("f"), usage, owner_of(owner)))
-        self.rooms.add(usage, owner_of(owner))
-        self.rooms.validate()
+        self.supply.add(usage, owner_of(owner))
+        self.supply.validate()
 
     def leave(self, owner: str, usage: TopologyUsage) -> None:
         self.places.remove((FlavorName("f"), usage, owner_of(owner)))
-        self.rooms.remove(usage, owner_of(owner))
-        self.rooms.validate()
+        self.supply.remove(usage, owner_of(owner))
+        self.supply.validate()
 
     def planned(self, owner: str, node_name: str) -> list[list[str]]:
-        return [names(offer, one) for _, offer, one, _ in self.rooms.plan(owner_of(owner), node_name)]
+        return [names(offer, one) for _, offer, one, _ in self.supply.plan(owner_of(owner), node_name)]
 
 
 def owner_of(workload: str) -> GrantOwner:

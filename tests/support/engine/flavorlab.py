@@ -23,8 +23,8 @@ from controller.scheduler.model.resources import (
 )
 from controller.scheduler.model.workload import PodSetRequests, TopologyUsage, WorkloadInfo
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import PodSetAsk
-from controller.scheduler.topology.port import Everywhere, NoPlacement, Placed, Placement, PlacementRequest
+from controller.scheduler.topology.port import NoTopology, Placed, Placement, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.requests import TopologyRequest
 
 JSON = dict[str, Any]
 
@@ -43,28 +43,28 @@ class Recording:
         return self.answers.get(fr, (Possibility.NO_CANDIDATES, 0))
 
 
-class Slots(Everywhere):
+class Slots(NoTopology):
     """A topology of one level with so many slots a flavor; ``taken`` of them are in use by who may be preempted."""
 
     def __init__(self, slots: Mapping[str, int]) -> None:
         self.slots = dict(slots)
         self.taken = dict.fromkeys(slots, 0)
 
-    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:
+    def needs(self, asked: TopologyRequest, flavor: ResourceFlavor, *, implied: bool) -> bool:
         return flavor.metadata.name in self.slots and (implied or asked.level)
 
-    def mismatch(self, asked: PodSetAsk, flavor: ResourceFlavor) -> str | None:
+    def mismatch(self, asked: TopologyRequest, flavor: ResourceFlavor) -> str | None:
         if asked.level and flavor.metadata.name not in self.slots:
             return f"flavor {flavor.metadata.name} names no topology"
         return None
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         left = {name: slots - (0 if on_empty else self.taken[name]) for name, slots in self.slots.items()}
         found = {}
         for one in requests:
             left[one.flavor] -= one.count
             if left[one.flavor] < 0:
-                return NoPlacement(one.pod_set.name, "no room")
+                return PlacementNoFit(one.pod_set.name, "no room")
             domains = (Domain(("rack",), one.count),)
             found[one.pod_set.name] = TopologyUsage(levels=("rack",), domains=domains, single_pod=one.single_pod)
         return Placed(found)

@@ -15,11 +15,11 @@ from controller.scheduler.kai.gangs.gang import (
     NodeName,
     Phase,
     PodSet,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
 )
-from controller.scheduler.kai.gangs.machine import Machine
+from controller.scheduler.kai.gangs.kainode import KaiNode
 from controller.scheduler.kai.gangs.session import CycleLimits, GangSession, running
 from controller.scheduler.kai.gangs.shares import GangQueue
 from controller.scheduler.kai.proportion.division import QueueName
@@ -28,8 +28,8 @@ ROOT = QueueName("root")
 UNLIMITED = {CPU: math.inf, MEMORY: math.inf, GPU: math.inf}
 
 
-def node(name: str, gpus: int = 8, **labels: str) -> Machine:
-    return Machine(NodeName(name), {CPU: 1e6, MEMORY: 1e12, GPU: float(gpus), PODS: 110.0}, 80_000, labels)
+def node(name: str, gpus: int = 8, **labels: str) -> KaiNode:
+    return KaiNode(NodeName(name), {CPU: 1e6, MEMORY: 1e12, GPU: float(gpus), PODS: 110.0}, 80_000, labels)
 
 
 def queue(
@@ -54,7 +54,7 @@ def gang(  # noqa: PLR0913 - what a test says about a gang, by name
     queue: str,
     tasks: int = 1,
     *,
-    request: Request | None = None,
+    request: TaskRequest | None = None,
     minimum: int | None = None,
     on: Iterable[str] = (),
     priority: int = 50,
@@ -65,7 +65,7 @@ def gang(  # noqa: PLR0913 - what a test says about a gang, by name
     nodes = [*map(NodeName, on)]
     pod_set = PodSet("main", tasks if minimum is None else minimum)
     for index in range(tasks):
-        task = Task(TaskName(f"{name}-{index}"), GangName(name), "main", request or Request(gpus=1))
+        task = Task(TaskName(f"{name}-{index}"), GangName(name), "main", request or TaskRequest(gpus=1))
         if index < len(nodes):
             task.phase, task.node = Phase.RUNNING, nodes[index]
         pod_set.tasks.append(task)
@@ -73,12 +73,12 @@ def gang(  # noqa: PLR0913 - what a test says about a gang, by name
 
 
 def session(
-    nodes: Iterable[Machine], queues: Iterable[GangQueue], gangs: Iterable[Gang], limits: CycleLimits | None = None
+    nodes: Iterable[KaiNode], queues: Iterable[GangQueue], gangs: Iterable[Gang], limits: CycleLimits | None = None
 ) -> GangSession:
-    machines = {machine.name: machine for machine in nodes}
+    by_name = {each.name: each for each in nodes}
     gangs = list(gangs)
-    running(machines, gangs)
-    return GangSession(machines.values(), gangs, [root(), *queues], limits)
+    running(by_name, gangs)
+    return GangSession(by_name.values(), gangs, [root(), *queues], limits)
 
 
 def act(world: GangSession, *actions: str) -> None:

@@ -12,9 +12,9 @@ from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import FlavorName, ResourceName
 from controller.scheduler.model.undo import UndoLog
 from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.topology.ask import pod_set_ask
 from controller.scheduler.topology.placement import Topologies
-from controller.scheduler.topology.port import NoPlacement, Placed, PlacementRequest
+from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.requests import topology_request
 
 GPU = ResourceName("gpu")
 BLOCK, RACK, HOST = "dc/block", "dc/rack", HOSTNAME_LABEL
@@ -67,7 +67,7 @@ def ask(
     pod_set = decode(data, PodSet)
     return PlacementRequest(
         pod_set=pod_set,
-        asked=pod_set_ask(pod_set),
+        asked=topology_request(pod_set),
         count=count,
         flavor=flavor,
         single_pod={GPU: gpus},
@@ -103,7 +103,7 @@ class Lab:
     def place(self, *requests: PlacementRequest, empty: bool = False) -> dict[str, dict[str, int]] | str:
         """Pods by host for each pod set, or why there is no place."""
         found = self.topologies.place(requests, on_empty=empty)
-        if isinstance(found, NoPlacement):
+        if isinstance(found, PlacementNoFit):
             return found.problem
         return {name: shown(one) for name, one in found.topologies.items()}
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple
 
-from cli.playground.cluster import GPU, Cluster, Create, Delete, Machine, Merge, Seen, stamp
+from cli.playground.cluster import GPU, Cluster, Create, Delete, Merge, PlaygroundNode, Seen, stamp
 from controller.cluster.config.load import parse
 from controller.cluster.process.flags import Flags
 from controller.cluster.process.process import Process
@@ -99,7 +99,7 @@ class KilledCluster:
         self.process: Process | None = None
         self._cluster = Cluster()
         self._machines = {
-            name: Machine({"kubernetes.io/hostname": name}, gpus, frozenset(gpus))
+            name: PlaygroundNode({"kubernetes.io/hostname": name}, gpus, frozenset(gpus))
             for name in ("n1", "n2")
             for gpus in [(f"GPU-{name}-0", f"GPU-{name}-1")]
         }
@@ -132,7 +132,7 @@ class KilledCluster:
         self.make(CLUSTER_QUEUES, "cq", spec=spec)
         self.make(LOCAL_QUEUES, "lq", TEAM, spec={"clusterQueue": "cq"})
         for name, machine in self._machines.items():
-            self._machines[name] = Machine({**machine.labels, "pool": "gpu"}, machine.gpus, machine.healthy)
+            self._machines[name] = PlaygroundNode({**machine.labels, "pool": "gpu"}, machine.gpus, machine.healthy)
             amounts = {"cpu": "64", GPU: "2", "pods": "20"}
             ready = [{"type": "Ready", "status": "True", "lastTransitionTime": stamp(time.time())}]
             status = {"allocatable": amounts, "capacity": amounts, "conditions": ready}
@@ -239,13 +239,13 @@ class KilledCluster:
         """Its node's agent says so, and that these pods have it."""
         node = uuid.removeprefix("GPU-").rpartition("-")[0]
         machine = self._machines[node]
-        self._machines[node] = Machine(machine.labels, machine.gpus, machine.healthy - {uuid})
+        self._machines[node] = PlaygroundNode(machine.labels, machine.gpus, machine.healthy - {uuid})
         held = [{"device": uuid, "namespace": TEAM, "pod": pod, "container": "main"} for pod in holders]
         self.server.merge(GPU_NODES, node, {"status": self.gpu_node(node, failed=uuid, holders=held)})
 
     def mend_gpus(self) -> None:
         for node, machine in self._machines.items():
-            self._machines[node] = Machine(machine.labels, machine.gpus, frozenset(machine.gpus))
+            self._machines[node] = PlaygroundNode(machine.labels, machine.gpus, frozenset(machine.gpus))
             self.server.merge(GPU_NODES, node, {"status": self.gpu_node(node)})
 
     def find(self, job: str, phase: str) -> list[Json]:

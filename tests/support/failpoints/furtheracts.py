@@ -8,10 +8,8 @@ from cli.playground.cluster import GPU, stamp
 from controller.cluster.watching.kinds import (
     CLUSTER_QUEUES,
     DECLARATIONS,
-    FLAVORS,
     JOBS,
     KAI_QUEUES,
-    LOCAL_QUEUES,
     NODES,
     POD_GROUPS,
     PODS,
@@ -73,25 +71,16 @@ def a_workload_expires(here: KilledCluster, n: str) -> list[Stage]:
 
 
 def an_elastic_job_grows(here: KilledCluster, n: str) -> list[Stage]:
-    """In a queue without a topology."""
+    """In a queue with a topology: each of its pods gets a node of the slice that holds quota by then."""
     notes = {"kueue.x-k8s.io/elastic-job": "true"}
 
-    def begun() -> None:
-        if not there(here, CLUSTER_QUEUES, "plain"):
-            here.make(FLAVORS, "plain", spec={"nodeLabels": {"pool": "gpu"}})
-            flavors = [{"name": "plain", "resources": [{"name": GPU, "nominalQuota": "2"}]}]
-            spec = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}]}
-            here.make(CLUSTER_QUEUES, "plain", spec=spec)
-            here.make(LOCAL_QUEUES, "lq-plain", TEAM, spec={"clusterQueue": "plain"})
-        job(here, n, runs_s=None, notes=notes, queue="lq-plain")
+    def grown(pods: int) -> bool:
+        return runs(here, n, pods) and len(live(here, n)) == 1
 
     return [
-        Stage(begun, lambda: runs(here, n, 1), "the job runs"),
-        Stage(
-            lambda: edit(here, n, parallelism=2, completions=2),
-            lambda: runs(here, n, 2) and len(live(here, n)) == 1,
-            "it runs with two pods",
-        ),
+        Stage(lambda: job(here, n, runs_s=None, notes=notes), lambda: runs(here, n, 1), "the job runs"),
+        Stage(lambda: edit(here, n, parallelism=2, completions=2), lambda: grown(2), "it runs with two pods"),
+        Stage(lambda: edit(here, n, parallelism=4, completions=4), lambda: grown(4), "it runs with four pods"),
         ends(here, n),
     ]
 

@@ -6,9 +6,9 @@ from agent.cluster.gpunode import GPU_NODES
 from agent.dra.claim import RESOURCE_CLAIMS
 from agent.dra.publishing.slices import RESOURCE_SLICES
 from agent.dra.testing import TEAM
-from agent.keeping.files import identity
 from agent.mig.outcomes import MigState as MigOutcome
 from agent.mps.core import Phase
+from agent.persistence.files import identity
 from deviceplugin.cdi import file_name
 from failpoints.names import Failpoint
 from kube.resources import NODES

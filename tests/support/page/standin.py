@@ -146,7 +146,7 @@ class StandIn:
         self._streams.add(transport)
 
         async def look() -> Looked:
-            return self.state.sight, {}
+            return self.state.visible, {}
 
         def hello() -> Row:
             return {"user": "alice", "version": "0.1.0", "now": self._clock.wall(), "history": True}
@@ -175,7 +175,7 @@ class StandIn:
         return Detail(self.state.read(), NOW)
 
     def _seen(self, row: Row) -> web.Response:
-        return _json(self.state.sight.shown(row, self.state.known, self.state.answers.queue_of))
+        return _json(self.state.visible.shown(row, self.state.known, self.state.answers.queue_of))
 
     async def _node(self, request: web.Request) -> web.Response:
         row = self._detail.node(request.match_info["name"])

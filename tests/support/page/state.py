@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from controller.cluster.process.view import Forecasts
-from controller.insight.forecast.changes import changes
+from controller.insight.forecast.changes.changes import changes
 from controller.insight.forecast.forecast import Forecast, Forecaster
 from controller.insight.forecast.parts import finished
 from controller.insight.forecast.shown import Foretold
@@ -25,7 +25,7 @@ from controller.objects.workload import Workload
 from controller.people.history.figures import Figures
 from controller.people.page.live import TOPICS, Live
 from controller.people.page.live import State as Read
-from controller.people.page.sight import Sight
+from controller.people.page.visiblenamespaces import VisibleNamespaces
 from controller.people.visibility.answers import Answers
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ResourceName, WorkloadKey
@@ -61,8 +61,8 @@ class State:
         return frozenset(f"team-{team}" for team in TEAMS)
 
     @property
-    def sight(self) -> Sight:
-        return Sight(self.known - {HIDDEN})
+    def visible(self) -> VisibleNamespaces:
+        return VisibleNamespaces(self.known - {HIDDEN})
 
     @property
     def answers(self) -> Answers:
@@ -118,7 +118,7 @@ class State:
         for _ in live.round(self.read(), TOPICS):
             pass
         raw = [msgspec.json.decode(row.raw) for row in live.tables[topic].rows.values()]
-        return [self.sight.shown(row, self.known, self.answers.queue_of) for row in raw]
+        return [self.visible.shown(row, self.known, self.answers.queue_of) for row in raw]
 
 
 def made(*, nodes: int, workloads: int, seed: int = 7, mark: str = "") -> State:

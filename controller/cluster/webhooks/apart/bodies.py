@@ -22,8 +22,8 @@ class BodyTooLargeError(Exception):
         super().__init__(f"the body is larger than {most_bytes} bytes")
 
 
-class NoRoomError(Exception):
-    """Other bodies take all the room: the sender may try again later."""
+class BodiesFullError(Exception):
+    """Other bodies take all the memory that bodies may have: the sender may try again later."""
 
 
 class Body:
@@ -36,7 +36,7 @@ class Body:
         self.is_large = False
 
     def take(self, more_bytes: int) -> None:
-        """Counts bytes that have arrived. Raises BodyTooLargeError and NoRoomError, after which the body is to be
+        """Counts bytes that have arrived. Raises BodyTooLargeError and BodiesFullError, after which the body is to be
         closed.
         """
         found = self.held_bytes + more_bytes
@@ -66,7 +66,7 @@ class Bodies:
         """A new body. ``announced_bytes``: None if the length is not known, which counts as large where large bodies
         are accepted.
 
-        Raises BodyTooLargeError and NoRoomError.
+        Raises BodyTooLargeError and BodiesFullError.
         """
         if announced_bytes is not None and announced_bytes > most_bytes:
             raise BodyTooLargeError(most_bytes)
@@ -78,13 +78,13 @@ class Bodies:
 
     def grow(self, body: Body, more_bytes: int) -> None:
         if body not in self._held:
-            raise NoRoomError
+            raise BodiesFullError
         if body.held_bytes + more_bytes > self._one_bytes:
             self._enlarge(body)
         if self.held_bytes + more_bytes > self._most_bytes:
-            raise NoRoomError
+            raise BodiesFullError
         if not body.is_large and self._held_small + more_bytes > self._small_bytes:
-            raise NoRoomError
+            raise BodiesFullError
         body.held_bytes += more_bytes
         self.held_bytes += more_bytes
 
@@ -94,7 +94,7 @@ class Bodies:
 
     def _enlarge(self, body: Body) -> None:
         if self._large is not None and self._large is not body:
-            raise NoRoomError
+            raise BodiesFullError
         self._large, body.is_large = body, True
 
     def drop(self, body: Body) -> None:

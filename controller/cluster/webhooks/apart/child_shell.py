@@ -27,6 +27,7 @@ from controller.cluster.webhooks.apart import messages
 from controller.cluster.webhooks.apart.answers import webhook_server
 from controller.cluster.webhooks.apart.link_shell import Link
 from controller.cluster.webhooks.apart.messages import (
+    AnswerOf,
     Asked,
     Certificate,
     Failed,
@@ -36,13 +37,12 @@ from controller.cluster.webhooks.apart.messages import (
     Pong,
     Serving,
     Setup,
-    Told,
     ToServe,
 )
 from controller.cluster.webhooks.tls import CertificateError, Served
 from kube import brokenpeers
 from kube.allocator import give_back, hold_little, read_little
-from kube.listening.files import raise_file_limit
+from kube.listening.sockets import raise_file_limit
 from kube.loglines import LogfmtFormatter
 
 log = logging.getLogger(__name__)
@@ -91,11 +91,11 @@ class Questions:
         finally:
             del self._waiting[number]
 
-    def told(self, told: Told) -> None:
+    def take_answer(self, given: AnswerOf) -> None:
         """Hands an answer to the request that waits for it; an answer that comes too late is dropped."""
-        waiting = self._waiting.get(told.number)
+        waiting = self._waiting.get(given.number)
         if waiting is not None and not waiting.done():
-            waiting.set_result(told.answer)
+            waiting.set_result(given.answer)
 
     async def of_claim(self, body: bytes) -> bytes:
         """The review of a claim. If the plan is not known in time, the claim is created as it was requested."""
@@ -164,8 +164,8 @@ class Worker:
                 self._knows = True
             case Certificate():
                 await self._use(message)
-            case Told():
-                self._questions.told(message)
+            case AnswerOf():
+                self._questions.take_answer(message)
             case Ping():
                 self._link.send(Pong())
             case Setup():

@@ -46,7 +46,7 @@ class Certificate(msgspec.Struct, frozen=True, tag=True):
         return "Certificate(...)"
 
 
-class Told(msgspec.Struct, frozen=True, tag=True):
+class AnswerOf(msgspec.Struct, frozen=True, tag=True):
     """The answer to the ``Asked`` of this number. ``answer`` None: none is known."""
 
     number: int
@@ -82,7 +82,7 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
     """The answer to a Ping."""
 
 
-ToServe = Setup | Known | Certificate | Told | Ping
+ToServe = Setup | Known | Certificate | AnswerOf | Ping
 ToDecide = Serving | Failed | Asked | Pong
 _TO_SERVE: Final[msgspec.msgpack.Decoder[ToServe]] = msgspec.msgpack.Decoder(ToServe)
 _TO_DECIDE: Final[msgspec.msgpack.Decoder[ToDecide]] = msgspec.msgpack.Decoder(ToDecide)

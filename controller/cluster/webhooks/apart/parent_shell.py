@@ -17,6 +17,7 @@ from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.webhooks.apart import messages
 from controller.cluster.webhooks.apart.link_shell import Link
 from controller.cluster.webhooks.apart.messages import (
+    AnswerOf,
     Asked,
     Certificate,
     Failed,
@@ -27,7 +28,6 @@ from controller.cluster.webhooks.apart.messages import (
     Serving,
     Setup,
     ToDecide,
-    Told,
 )
 from controller.cluster.webhooks.tls import Served, tried
 from kube.clock import Backoff, Clock, sleep
@@ -249,7 +249,7 @@ class ServingProcess:
     def _asked(self, link: "Link[ToDecide]", asked: Asked) -> None:
         answer = self._answers.get(asked.path)
         if answer is None or len(self._answering) >= _ASKS:
-            link.send(Told(asked.number, None))
+            link.send(AnswerOf(asked.number, None))
             return
         task = asyncio.create_task(self._answer(link, asked, answer), name="webhook-answer")
         self._answering.add(task)
@@ -264,7 +264,7 @@ class ServingProcess:
             pass
         except Exception:
             log.exception("a question of the webhooks was not answered")
-        link.send(Told(asked.number, found))
+        link.send(AnswerOf(asked.number, found))
 
 
 async def _ended(tasks: list[asyncio.Task[None]]) -> None:

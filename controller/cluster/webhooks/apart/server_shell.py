@@ -23,7 +23,14 @@ from aiohttp.web_response import Response, StreamResponse
 from aiohttp.web_server import Server
 
 from controller.cluster.webhooks import jobs, pods, serving
-from controller.cluster.webhooks.apart.bodies import MANY_BYTES, ONE_BYTES, Bodies, Body, BodyTooLargeError, NoRoomError
+from controller.cluster.webhooks.apart.bodies import (
+    MANY_BYTES,
+    ONE_BYTES,
+    Bodies,
+    BodiesFullError,
+    Body,
+    BodyTooLargeError,
+)
 from controller.cluster.webhooks.tls import Served, load, tried
 from controller.objects import conversion
 from kube.listening.connection import Times
@@ -205,7 +212,7 @@ class WebhookServer:
             yield body
         except BodyTooLargeError as error:
             raise HTTPRequestEntityTooLarge(most_bytes, 0, text=f"{error}\n") from None
-        except NoRoomError:
+        except BodiesFullError:
             text, again = "too much is being answered\n", {"Retry-After": str(_AGAIN_S)}
             raise HTTPTooManyRequests(text=text, headers=again) from None
         except MemoryError:
@@ -222,12 +229,12 @@ class WebhookServer:
         while True:
             try:
                 return self.bodies.open(announced_bytes, most_bytes)
-            except NoRoomError:
+            except BodiesFullError:
                 try:
                     async with asyncio.timeout_at(until_s):
                         await self._closed.wait()
                 except TimeoutError:
-                    raise NoRoomError from None
+                    raise BodiesFullError from None
 
     async def _healthz(self, _request: BaseRequest) -> Response:
         return Response(text="ok\n")

@@ -8,16 +8,12 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from controller.foreign.jobs.plugins.env import Env
 from controller.foreign.jobs.plugins.flags import Parsed, parsed
-from controller.foreign.jobs.plugins.hcclrank import Hcclrank
-from controller.foreign.jobs.plugins.mpi import Mpi
+from controller.foreign.jobs.plugins.frameworks import Mpi, Pytorch, Ray, Tensorflow
 from controller.foreign.jobs.plugins.plugin import LONGEST_VARIABLE, Kept, Plugin, PodView, view
-from controller.foreign.jobs.plugins.pytorch import Pytorch
-from controller.foreign.jobs.plugins.ray import Ray
+from controller.foreign.jobs.plugins.ranks import Env, Hcclrank
 from controller.foreign.jobs.plugins.ssh import Ssh, keyed, secret_bytes
 from controller.foreign.jobs.plugins.svc import Svc
-from controller.foreign.jobs.plugins.tensorflow import Tensorflow
 from controller.foreign.rules.volcanodefaults import PLUGINS as NAMES
 from controller.foreign.rules.volcanodefaults import PULLED_IN
 from controller.jobs.framework.raw import JobError, Json, mapping, sequence, shown

@@ -7,7 +7,7 @@ from controller.jobs.framework.raw import Json
 from controller.jobs.kinds.declared.accepting import Verdict
 from controller.objects.meta import Struct
 from inventory.api.names import AGGREGATE_TO_CONTROLLER
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 ACCEPTED: Final = "Accepted"
 ACTIVE: Final = "Active"

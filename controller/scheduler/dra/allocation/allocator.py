@@ -8,7 +8,7 @@ an answer is never too high. Source: ``Allocator`` of ``k8s.io/dynamic-resource-
 from collections.abc import Iterable
 from typing import Final
 
-from controller.scheduler.dra.allocation.asks import MOST_DEVICES
+from controller.scheduler.dra.allocation.requests import MOST_DEVICES
 from controller.scheduler.dra.allocation.views import Choice, Given, NumberedConstraint, Part, Parts, Set, State, View
 
 STEPS: Final = 2000
@@ -85,9 +85,9 @@ class Taking:
 
     def takes(self, one: Set) -> bool:
         """Whether the devices are free and are exactly what the requests may get, in their order."""
-        for claim, posed in enumerate(self._view.each):
+        for claim, matched in enumerate(self._view.each):
             first = len(self._found)
-            if not all(self._retakes(claim, first, request, one) for request in posed.requests):
+            if not all(self._retakes(claim, first, request, one) for request in matched.requests):
                 return False
         return len(self._found) == len(one)
 
@@ -161,7 +161,7 @@ class Taking:
         return True
 
     def _is_free(self, device: int, parts: Parts | None) -> bool:
-        """Whether the device has room. ``parts``: None for a device that is not shared."""
+        """Whether the device is free, or enough of it. ``parts``: None for a device that is not shared."""
         in_use = bool(self._devices >> device & 1)
         if in_use and parts is None:
             return False

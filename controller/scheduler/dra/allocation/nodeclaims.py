@@ -39,7 +39,7 @@ class Holdings(NamedTuple):
 
 
 class NodeClaims:
-    """The plan of one node. Only ``put`` changes ``grants``. ``ClaimRooms`` alone writes the other fields.
+    """The plan of one node. Only ``put`` changes ``grants``. ``ClaimSupply`` alone writes the other fields.
 
     ``states`` follow from ``grants``, ``holdings``, ``seen`` and the pods on the node, ``holdings`` from claims, pods
     and slices: ``put`` drops what follows from the grants, ``forget`` all of it.
@@ -54,12 +54,12 @@ class NodeClaims:
         self.grants: tuple[ClaimGrant, ...] = ()
         self.seen: set[GrantOwner] = set()
         """Pod sets that have or had a grant on this node: a pod of one without a grant is stopping.
-        ``ClaimRooms`` adds the owner of each new grant, and drops those without a grant and a pod.
+        ``ClaimSupply`` adds the owner of each new grant, and drops those without a grant and a pod.
         """
         self.holdings: Holdings | None = None
-        """What claims hold on the node; ``ClaimRooms`` recomputes it where it is missing."""
+        """What claims hold on the node; ``ClaimSupply`` recomputes it where it is missing."""
         self.states: dict[bool, State] = {}
-        """Everything given away, by whether the cluster is taken as empty; ``ClaimRooms`` recomputes what is missing.
+        """Everything given away, by whether the cluster is taken as empty; ``ClaimSupply`` recomputes what is missing.
         """
 
     def put(self, grants: tuple[ClaimGrant, ...]) -> None:

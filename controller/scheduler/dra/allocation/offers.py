@@ -1,8 +1,8 @@
 """What drivers publish, by node: the node's devices in the order in which the scheduler tries them, and their counters.
 
 The slices of a pool's highest generation count, once all of them exist. A pool that contradicts itself does not count
-at all. Devices that are not those of a single node are kept apart: a node's room does not depend on them. Source:
-``GatherPools`` of ``k8s.io/dynamic-resource-allocation/structured``.
+at all. Devices that are not those of a single node are kept apart: what a node can give does not depend on them.
+Source: ``GatherPools`` of ``k8s.io/dynamic-resource-allocation/structured``.
 """
 
 from collections.abc import Hashable, Iterable, Mapping

@@ -6,8 +6,8 @@ A selector sees attributes, and not a device's name: a device that has no attrib
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
 from controller.scheduler.dra.allocation.offers import Offer, attribute_of
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.dra.allocation.views import Set
 from inventory.api import claimplan
 from inventory.api.claimplan import ClaimPlan
@@ -19,7 +19,7 @@ _UUID: Final = "uuid"
 class Planned(NamedTuple):
     """The planned devices of one pod. ``claims``: the pod's names for the claims of ``ask.each``, in their order."""
 
-    ask: ClaimsAsk
+    ask: PodClaimsRequest
     offer: Offer
     devices: Set
     claims: tuple[str, ...]
@@ -48,7 +48,7 @@ def _named(pod: Planned) -> Iterator[tuple[str, str, tuple[str, str] | None]]:
         yield pod.claims[given.claim], given.label, named
 
 
-def _wanted(ask: ClaimsAsk, claim: int) -> Iterator[tuple[str, int]]:
+def _wanted(ask: PodClaimsRequest, claim: int) -> Iterator[tuple[str, int]]:
     return ((wanted.label, wanted.number) for request in ask.each[claim].requests for wanted in request)
 
 

@@ -10,16 +10,16 @@ from typing import Final
 
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceClaimTemplate
 from controller.objects.meta import KubernetesObject
-from controller.scheduler.dra.allocation.asks import (
-    AskedClaim,
-    ClaimsAsk,
-    NotCountedError,
-    SharedClaim,
-    asked_claim,
-    extended_claim,
-)
 from controller.scheduler.dra.allocation.bounded import Bounded
 from controller.scheduler.dra.allocation.offers import Slices
+from controller.scheduler.dra.allocation.requests import (
+    ClaimRequest,
+    NotCountedError,
+    PodClaimsRequest,
+    SharedClaim,
+    claim_request,
+    extended_claim,
+)
 from controller.scheduler.dra.allocation.views import selected
 from controller.scheduler.dra.claims.book import extended_names, is_of_one_pod
 from controller.scheduler.dra.claims.celvalues import CelError
@@ -37,7 +37,7 @@ nothing of any node.
 """
 
 
-class Asks:
+class ClaimRequests:
     """What claims ask, by their names. ``put`` and ``drop`` take classes, templates and shared claims. ``version``
     changes whenever an ask may have changed.
 
@@ -51,12 +51,14 @@ class Asks:
         self._classes: dict[str, DeviceClass] = {}
         self._templates: dict[str, ResourceClaimSpec] = {}
         self._named: dict[ClaimKey, ResourceClaimSpec] = {}
-        self._contents: Bounded[tuple[tuple[AskedClaim, ...], tuple[SharedClaim, ...]], ClaimsAsk] = Bounded(_MOST_KEPT)
-        self._known: Bounded[ClaimNames, tuple[int, ClaimsAsk | None]] = Bounded(_MOST_KEPT)
-        self._specs: Bounded[tuple[bool, str], AskedClaim | NotCountedError] = Bounded(_MOST_SPECS)
+        self._contents: Bounded[tuple[tuple[ClaimRequest, ...], tuple[SharedClaim, ...]], PodClaimsRequest] = Bounded(
+            _MOST_KEPT
+        )
+        self._known: Bounded[ClaimNames, tuple[int, PodClaimsRequest | None]] = Bounded(_MOST_KEPT)
+        self._specs: Bounded[tuple[bool, str], ClaimRequest | NotCountedError] = Bounded(_MOST_SPECS)
         self.extended: Mapping[str, str] = {}
         """DeviceClass by extended resource, for classes whose selectors can be evaluated."""
-        self._joined: Bounded[tuple[ClaimsAsk | None, Extended], ClaimsAsk] = Bounded(_MOST_KEPT)
+        self._joined: Bounded[tuple[PodClaimsRequest | None, Extended], PodClaimsRequest] = Bounded(_MOST_KEPT)
         self._versions = count()
         self.version = next(self._versions)
 
@@ -131,18 +133,18 @@ class Asks:
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def of(self, names: ClaimNames) -> ClaimsAsk | None:
+    def of(self, names: ClaimNames) -> PodClaimsRequest | None:
         """What the claims ask; None where none of them is counted."""
         known = self._known.get(names)
         if known is not None and known[0] == self.version:
             return known[1]
-        each = tuple(asked for _, asked in self._of_templates(names) if isinstance(asked, AskedClaim))
+        each = tuple(asked for _, asked in self._of_templates(names) if isinstance(asked, ClaimRequest))
         shared = tuple(self._shared(names))
         found = self._made(each, shared) if each or shared else None
         self._known.remember(names, (self.version, found))
         return found
 
-    def joined(self, ask: ClaimsAsk | None, wanted: Extended) -> ClaimsAsk | None:
+    def joined(self, ask: PodClaimsRequest | None, wanted: Extended) -> PodClaimsRequest | None:
         """The ask with one more claim, for extended resources, at its end, as the scheduler makes it."""
         if not wanted:
             return ask
@@ -161,10 +163,10 @@ class Asks:
         return {key: str(found) for key, found in asked.items() if isinstance(found, NotCountedError)}
 
     def claims_of(self, names: ClaimNames) -> tuple[str, ...]:
-        """The pod's names for the claims of ``ClaimsAsk.each``, in their order."""
-        return tuple(claim for claim, asked in self._of_templates(names) if isinstance(asked, AskedClaim))
+        """The pod's names for the claims of ``PodClaimsRequest.each``, in their order."""
+        return tuple(claim for claim, asked in self._of_templates(names) if isinstance(asked, ClaimRequest))
 
-    def _of_templates(self, names: ClaimNames) -> Iterator[tuple[str, AskedClaim | NotCountedError]]:
+    def _of_templates(self, names: ClaimNames) -> Iterator[tuple[str, ClaimRequest | NotCountedError]]:
         for claim, name in names.templates:
             yield claim, self._spec(self._templates, (True, f"{names.namespace}/{name}"))
 
@@ -172,14 +174,14 @@ class Asks:
         for name in dict.fromkeys(name for _, name in names.claims):
             key = f"{names.namespace}/{name}"
             asked, where = self._spec(self._named, (False, key)), self._where(key)
-            if isinstance(asked, AskedClaim) and where != ELSEWHERE:
+            if isinstance(asked, ClaimRequest) and where != ELSEWHERE:
                 yield SharedClaim(key, self._made((asked,), ()), where)
 
-    def _made(self, each: tuple[AskedClaim, ...], shared: tuple[SharedClaim, ...]) -> ClaimsAsk:
+    def _made(self, each: tuple[ClaimRequest, ...], shared: tuple[SharedClaim, ...]) -> PodClaimsRequest:
         known = self._contents.get((each, shared))
-        return self._contents.remember((each, shared), ClaimsAsk(each, shared)) if known is None else known
+        return self._contents.remember((each, shared), PodClaimsRequest(each, shared)) if known is None else known
 
-    def _spec(self, specs: Mapping[str, ResourceClaimSpec], key: tuple[bool, str]) -> AskedClaim | NotCountedError:
+    def _spec(self, specs: Mapping[str, ResourceClaimSpec], key: tuple[bool, str]) -> ClaimRequest | NotCountedError:
         known = self._specs.get(key)
         if known is not None:
             return known
@@ -188,12 +190,12 @@ class Asks:
         except NotCountedError as error:
             return self._specs.remember(key, error)
 
-    def _resolved(self, specs: Mapping[str, ResourceClaimSpec], key: tuple[bool, str]) -> AskedClaim:
+    def _resolved(self, specs: Mapping[str, ResourceClaimSpec], key: tuple[bool, str]) -> ClaimRequest:
         """What a claim or template asks. Raises NotCountedError."""
         spec = specs.get(key[1])
         if spec is None:
             raise NotCountedError(f"there is no {'ResourceClaimTemplate' if key[0] else 'ResourceClaim'} {key[1]}")
-        asked = asked_claim(spec, self._classes)
+        asked = claim_request(spec, self._classes)
         spread = self._slices.offer("")
         for wanted in (wanted for request in asked.requests for wanted in request):
             for driver, device in zip(spread.drivers, spread.devices, strict=True):

@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from controller.objects.deviceclaims import Device
 from controller.objects.quantity import Quantity
-from controller.scheduler.dra.allocation.asks import AskedClaim, ClaimsAsk, Constraint, Wanted
 from controller.scheduler.dra.allocation.bounded import Bounded, Numbers
 from controller.scheduler.dra.allocation.offers import Consumed, Offer, attribute_of
+from controller.scheduler.dra.allocation.requests import ClaimDeviceRequest, ClaimRequest, Constraint, PodClaimsRequest
 from controller.scheduler.dra.claims.amounts import consumed_capacity
 from controller.scheduler.dra.claims.cel import compiled
 from controller.scheduler.dra.claims.celvalues import CelError
@@ -69,7 +69,7 @@ class NumberedConstraint(NamedTuple):
     values: tuple[int | None, ...]
 
 
-class Posed(NamedTuple):
+class MatchedClaim(NamedTuple):
     """One claim: for each request its alternatives, the best first."""
 
     requests: tuple[tuple[Choice, ...], ...]
@@ -79,7 +79,7 @@ class Posed(NamedTuple):
 class View:
     """An ask applied to an offer. ``sets`` caches answers by what is given away."""
 
-    def __init__(self, ask: ClaimsAsk, offer: Offer) -> None:
+    def __init__(self, ask: PodClaimsRequest, offer: Offer) -> None:
         self.limits = offer.layout.limits
         self.consumes: tuple[Consumed, ...] = offer.layout.consumes
         self.values: dict[Part, int] = {
@@ -92,18 +92,18 @@ class View:
         """The class of a request whose selectors fail for a device: no pod with such a request is scheduled to the
         node.
         """
-        self.each = tuple(self._posed(claim, offer) for claim in ask.each)
+        self.each = tuple(self._matched(claim, offer) for claim in ask.each)
         self.sets: Bounded[State, tuple[Set, ...]] = Bounded(_MOST_ANSWERS)
 
-    def _posed(self, claim: AskedClaim, offer: Offer) -> Posed:
-        return Posed(
+    def _matched(self, claim: ClaimRequest, offer: Offer) -> MatchedClaim:
+        return MatchedClaim(
             tuple(tuple(self._choice(wanted, offer) for wanted in request) for request in claim.requests),
             tuple(
                 NumberedConstraint(constraint, _values(constraint.attribute, offer)) for constraint in claim.constraints
             ),
         )
 
-    def _choice(self, wanted: Wanted, offer: Offer) -> Choice:
+    def _choice(self, wanted: ClaimDeviceRequest, offer: Offer) -> Choice:
         devices: list[int] = []
         parts: dict[int, Parts] = {}
         lacking = wanted.number == 0 and offer.incomplete
@@ -126,13 +126,13 @@ class View:
         )
 
 
-def selected(wanted: Wanted, driver: str, device: Device) -> bool:
+def selected(wanted: ClaimDeviceRequest, driver: str, device: Device) -> bool:
     """Whether all selectors select the device, those of its class first. Raises CelError."""
     seen = as_seen(driver, device)
     return all(compiled(text).decides(seen) for text in wanted.selectors)
 
 
-def _parts(wanted: Wanted, at: int, driver: str, device: Device) -> Parts | None:
+def _parts(wanted: ClaimDeviceRequest, at: int, driver: str, device: Device) -> Parts | None:
     """What the request takes of each capacity of a shared device, empty for a device that is not shared; None where the
     device has less than that.
     """
@@ -171,11 +171,11 @@ class Views:
     """Views by what the ask sees of an offer."""
 
     def __init__(self) -> None:
-        self._views: Bounded[tuple[int, int], tuple[ClaimsAsk, View]] = Bounded(_MOST_VIEWS)
+        self._views: Bounded[tuple[int, int], tuple[PodClaimsRequest, View]] = Bounded(_MOST_VIEWS)
         """The view with its ask; the ask is kept alive so that its ``id()`` is not reused."""
         self._signatures = Numbers(_MOST_SIGNATURES)
 
-    def of(self, ask: ClaimsAsk, offer: Offer) -> View:
+    def of(self, ask: PodClaimsRequest, offer: Offer) -> View:
         looked_at = ask.identifiers, ask.constrained
         signature = offer.signatures.get(looked_at)
         if signature is None:
@@ -186,7 +186,7 @@ class Views:
         return known[1]
 
 
-def _signature(ask: ClaimsAsk, offer: Offer) -> Hashable:
+def _signature(ask: PodClaimsRequest, offer: Offer) -> Hashable:
     looked_at = ask.identifiers
     attributes = tuple(
         tuple(

@@ -21,7 +21,7 @@ from controller.scheduler.dra.claims.cel import CelSyntaxError
 from controller.scheduler.dra.claims.published import PublishedDevice, PublishedDevices
 from controller.scheduler.model.deviceclaims import ClaimRules, DeviceClassMapping, DeviceSource, Measure
 from controller.scheduler.model.resources import UNLIMITED, Amount, ResourceName
-from inventory.words.plural import plural
+from inventory.words.catalog import plural
 
 Amounts = dict[ResourceName, Amount]
 _ALL = "All"

@@ -5,7 +5,7 @@ KAI Scheduler, ordered by how much they disturb.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from controller.scheduler.kai.gangs.gang import ACTIVE, GPU, Gang, GangName, Phase
-from controller.scheduler.kai.gangs.machine import When, gpus_among
+from controller.scheduler.kai.gangs.kainode import When, gpus_among
 from controller.scheduler.kai.gangs.ordering import GangOrder
 from controller.scheduler.kai.gangs.placing import place_gang
 from controller.scheduler.kai.gangs.search import Choice, GangSearch, Step, Steps, all_in
@@ -21,9 +21,9 @@ Action = Callable[[GangSession], None]
 def allocate(session: GangSession) -> None:
     """Gangs get what is free or being released: their minimums first, then one task in each turn."""
     order = GangOrder(session, _pending(session))
-    machines = list(session.machines.values())
+    nodes = list(session.nodes.values())
     while (gang := order.pop()) is not None:
-        if not place_gang(session, gang, gang.next_tasks(), machines, waits=False):
+        if not place_gang(session, gang, gang.next_tasks(), nodes, waits=False):
             continue
         if gang.waits_for_release():
             session.wait_for_release(gang)
@@ -100,9 +100,9 @@ ACTIONS: Mapping[str, Action] = {
 
 def free_gpus(session: GangSession) -> float:
     """The number of free GPUs: whole ones, those that are given in parts, and what is left of shared ones."""
-    rooms = [(machine.room(When.LATER), machine.gpu_memory_mib) for machine in session.machines.values()]
-    whole = sum(gpus_among(room.amounts) for room, _ in rooms)
-    return whole + sum(free / memory_mib for room, memory_mib in rooms for free in room.groups.values())
+    frees = [(node.free(When.LATER), node.gpu_memory_mib) for node in session.nodes.values()]
+    whole = sum(gpus_among(free.amounts) for free, _ in frees)
+    return whole + sum(mib / memory_mib for free, memory_mib in frees for mib in free.groups.values())
 
 
 def _solve(session: GangSession, action: str, search: GangSearch, gang: Gang) -> int | None:

@@ -4,14 +4,14 @@ whole gang.
 Source: the topology plugin of KAI Scheduler. A domain is the set of nodes that agree in a level's label and in all
 labels above it. Domains of the preferred level come first, then those above it up to the required level, or to all
 nodes where none is required. Within one level the domain with the fullest domains above it comes first, then the
-fullest. Where a set is larger than one preferred domain, the nodes of the roomiest preferred domain come first in it.
+fullest. Where a set is larger than one preferred domain, the nodes of the freest preferred domain come first in it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controller.scheduler.kai.gangs.gang import GPU, USED, NodeName, Task, TopologyConstraint
-from controller.scheduler.kai.gangs.machine import Machine, When
+from controller.scheduler.kai.gangs.kainode import KaiNode, When
 from controller.scheduler.kai.gangs.session import GangSession
 
 Domain = tuple[str, ...]
@@ -21,7 +21,7 @@ Domain = tuple[str, ...]
 class NodeSet:
     """Nodes to place on. ``rank``: lower ranks are preferred to higher ones; a node not in it has rank 0."""
 
-    machines: Sequence[Machine]
+    members: Sequence[KaiNode]
     rank: Mapping[NodeName, int]
 
 
@@ -38,7 +38,7 @@ def node_sets(
     if constraint is None or not (constraint.required or constraint.preferred):
         yield nodes
         return
-    pinned = _pinned(session, nodes.machines, constraint, placed)
+    pinned = _pinned(session, nodes.members, constraint, placed)
     for depth in _depths(constraint):
         domains = _domains(pinned, constraint.levels[:depth])
         free = _free_by_domain(pinned, constraint.levels[:depth])
@@ -46,7 +46,7 @@ def node_sets(
             if _holds(domains[domain], tasks):
                 yield NodeSet(domains[domain], _rank(domains[domain], constraint) or nodes.rank)
     if not constraint.required:
-        yield NodeSet(nodes.machines, _rank(nodes.machines, constraint) or nodes.rank)
+        yield NodeSet(nodes.members, _rank(nodes.members, constraint) or nodes.rank)
 
 
 def _depths(constraint: TopologyConstraint) -> list[int]:
@@ -60,34 +60,34 @@ def _depths(constraint: TopologyConstraint) -> list[int]:
 
 
 def _pinned(
-    session: GangSession, machines: Sequence[Machine], constraint: TopologyConstraint, placed: Sequence[Task]
-) -> Sequence[Machine]:
+    session: GangSession, nodes: Sequence[KaiNode], constraint: TopologyConstraint, placed: Sequence[Task]
+) -> Sequence[KaiNode]:
     if constraint.required not in constraint.levels:
-        return machines
+        return nodes
     labels = constraint.levels[: constraint.levels.index(constraint.required) + 1]
     used = [task.node for task in placed if task.phase in USED and task.node is not None]
-    domains = {_domain(session.machines[node], labels) for node in used}
-    return [machine for machine in machines if _domain(machine, labels) in domains] if domains else machines
+    domains = {_domain(session.nodes[node], labels) for node in used}
+    return [node for node in nodes if _domain(node, labels) in domains] if domains else nodes
 
 
-def _domain(machine: Machine, labels: Sequence[str]) -> Domain:
-    return tuple(machine.labels.get(label, "") for label in labels)
+def _domain(node: KaiNode, labels: Sequence[str]) -> Domain:
+    return tuple(node.labels.get(label, "") for label in labels)
 
 
-def _domains(machines: Sequence[Machine], labels: Sequence[str]) -> dict[Domain, list[Machine]]:
+def _domains(nodes: Sequence[KaiNode], labels: Sequence[str]) -> dict[Domain, list[KaiNode]]:
     """The nodes by domain; a node without one of the labels is in no domain."""
-    found: dict[Domain, list[Machine]] = {}
-    for machine in machines:
-        if all(label in machine.labels for label in labels):
-            found.setdefault(_domain(machine, labels), []).append(machine)
+    found: dict[Domain, list[KaiNode]] = {}
+    for node in nodes:
+        if all(label in node.labels for label in labels):
+            found.setdefault(_domain(node, labels), []).append(node)
     return found
 
 
-def _free_by_domain(machines: Sequence[Machine], labels: Sequence[str]) -> dict[Domain, float]:
+def _free_by_domain(nodes: Sequence[KaiNode], labels: Sequence[str]) -> dict[Domain, float]:
     return {
         domain: _free_gpus(inside)
         for depth in range(1, len(labels) + 1)
-        for domain, inside in _domains(machines, labels[:depth]).items()
+        for domain, inside in _domains(nodes, labels[:depth]).items()
     }
 
 
@@ -96,21 +96,21 @@ def _fullness(domain: Domain, free: Mapping[Domain, float]) -> tuple[float, ...]
     return tuple(free.get(domain[:depth], 0.0) for depth in range(1, len(domain) + 1))
 
 
-def _rank(machines: Sequence[Machine], constraint: TopologyConstraint) -> dict[NodeName, int]:
+def _rank(nodes: Sequence[KaiNode], constraint: TopologyConstraint) -> dict[NodeName, int]:
     """The rank of each node; empty without a preferred level. Among equal domains the last by name comes first, as in
     KAI.
     """
     if constraint.preferred not in constraint.levels:
         return {}
     labels = constraint.levels[: constraint.levels.index(constraint.preferred) + 1]
-    domains = _domains(machines, labels)
+    domains = _domains(nodes, labels)
     order = sorted(domains, key=lambda domain: (_free_gpus(domains[domain]), domain), reverse=True)
-    rank = {machine.name: index for index, domain in enumerate(order) for machine in domains[domain]}
-    return {machine.name: rank.get(machine.name, len(order)) for machine in machines}
+    rank = {node.name: index for index, domain in enumerate(order) for node in domains[domain]}
+    return {node.name: rank.get(node.name, len(order)) for node in nodes}
 
 
-def _holds(domain: Sequence[Machine], tasks: Sequence[Task]) -> bool:
-    """Whether so many copies of a task have room on nodes that are open to it; True for tasks that differ, or share
+def _holds(domain: Sequence[KaiNode], tasks: Sequence[Task]) -> bool:
+    """Whether so many copies of a task fit on nodes that are open to it; True for tasks that differ, or share
     GPUs: the trial decides on these.
     """
     kinds = {(tuple(sorted(task.request.asked.items())), task.node_kinds) for task in tasks}
@@ -118,13 +118,13 @@ def _holds(domain: Sequence[Machine], tasks: Sequence[Task]) -> bool:
         return True
     need, open_to = tasks[0].request.asked, tasks[0].node_kinds
     count = 0
-    for machine in domain:
-        if open_to is not None and machine.name not in open_to:
+    for node in domain:
+        if open_to is not None and node.name not in open_to:
             continue
-        room = machine.room(When.LATER).amounts
-        count += int(max(0.0, min(room.get(name, 0.0) // amount for name, amount in need.items())))
+        free = node.free(When.LATER).amounts
+        count += int(max(0.0, min(free.get(name, 0.0) // amount for name, amount in need.items())))
     return count >= len(tasks)
 
 
-def _free_gpus(domain: Sequence[Machine]) -> float:
-    return sum(machine.room(When.LATER).amounts.get(GPU, 0.0) for machine in domain)
+def _free_gpus(domain: Sequence[KaiNode]) -> float:
+    return sum(node.free(When.LATER).amounts.get(GPU, 0.0) for node in domain)

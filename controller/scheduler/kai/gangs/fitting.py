@@ -10,16 +10,14 @@ all lines below it.
 
 from controller.scheduler.kai.gangs.domains import NodeSet
 from controller.scheduler.kai.gangs.gang import CPU, GPU, Task
-from controller.scheduler.kai.gangs.machine import Machine, When
+from controller.scheduler.kai.gangs.kainode import KaiNode, When
 from controller.scheduler.kai.gangs.session import CycleLimits
 
 
-def fitting(task: Task, nodes: NodeSet, limits: CycleLimits) -> list[Machine]:
-    """The nodes that have room, now or later, best first. Among equals the first of the set comes first."""
-    found = [
-        machine for machine in nodes.machines if _may_run(task, machine) and machine.fits(task.request, When.LATER)
-    ]
-    free = [_free(task, machine) for machine in found]
+def fitting(task: Task, nodes: NodeSet, limits: CycleLimits) -> list[KaiNode]:
+    """The nodes on which the task fits, now or later, best first. Among equals the first of the set comes first."""
+    found = [node for node in nodes.members if _may_run(task, node) and node.fits(task.request, When.LATER)]
+    free = [_free(task, node) for node in found]
     least, most = min(free, default=0.0), max(free, default=0.0)
     spread = limits.spread_gpus if task.request.on_gpu else limits.spread_cpu
 
@@ -31,20 +29,20 @@ def fitting(task: Task, nodes: NodeSet, limits: CycleLimits) -> list[Machine]:
     return [found[index] for index in order]
 
 
-def _may_run(task: Task, machine: Machine) -> bool:
-    return task.node_kinds is None or machine.name in task.node_kinds
+def _may_run(task: Task, node: KaiNode) -> bool:
+    return task.node_kinds is None or node.name in task.node_kinds
 
 
-def _base(task: Task, machine: Machine, limits: CycleLimits) -> float:
+def _base(task: Task, node: KaiNode, limits: CycleLimits) -> float:
     score = 0.0
-    if limits.fills_shared and task.request.is_shared and machine.shares_fitting(task.request):
+    if limits.fills_shared and task.request.is_shared and node.shares_fitting(task.request):
         score += 1000.0
-    if machine.fits(task.request, When.NOW):
+    if node.fits(task.request, When.NOW):
         score += 100.0
-    if not task.request.on_gpu and not machine.has_gpus:
+    if not task.request.on_gpu and not node.has_gpus:
         score += 10.0
     return score
 
 
-def _free(task: Task, machine: Machine) -> float:
-    return machine.room(When.LATER).amounts.get(GPU if task.request.on_gpu else CPU, 0.0)
+def _free(task: Task, node: KaiNode) -> float:
+    return node.free(When.LATER).amounts.get(GPU if task.request.on_gpu else CPU, 0.0)

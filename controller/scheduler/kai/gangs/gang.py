@@ -47,7 +47,7 @@ USED = ACTIVE | {Phase.PIPELINED}
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class TaskRequest:
     """The request of a task; tasks with equal requests share one object, and nodes remember whether it fits.
 
     ``gpus`` are whole ones. ``portion`` (between 0 and 1) or ``gpu_memory_mib`` is requested of each of ``shared_gpus``
@@ -131,7 +131,7 @@ class Task:
     name: TaskName
     gang: GangName
     pod_set: str
-    request: Request
+    request: TaskRequest
     phase: Phase = Phase.PENDING
     node: NodeName | None = None
     groups: tuple[GpuGroup, ...] = ()

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from controller.scheduler.kai.gangs.domains import NodeSet, node_sets
 from controller.scheduler.kai.gangs.fitting import fitting
 from controller.scheduler.kai.gangs.gang import Gang, Group, PodSet, Task
-from controller.scheduler.kai.gangs.machine import Machine
+from controller.scheduler.kai.gangs.kainode import KaiNode
 from controller.scheduler.kai.gangs.session import GangSession
 from controller.scheduler.kai.proportion.limits import over
 
 
 def place_gang(
-    session: GangSession, gang: Gang, tasks: Sequence[Task], machines: Sequence[Machine], *, waits: bool
+    session: GangSession, gang: Gang, tasks: Sequence[Task], nodes: Sequence[KaiNode], *, waits: bool
 ) -> bool:
     """Whether the tasks got places. ``waits``: a simulation, in which nothing is bound before its victims are gone."""
     if not tasks:
@@ -23,7 +23,7 @@ def place_gang(
     need = session.charged_together(tasks)
     if over(session.path(gang.queue), need, preemptible=gang.preemptible) is not None:
         return False
-    return _place_group(session, gang.root, list(tasks), NodeSet(machines, {}), waits=waits)
+    return _place_group(session, gang.root, list(tasks), NodeSet(nodes, {}), waits=waits)
 
 
 def _place_group(session: GangSession, group: Group, tasks: Sequence[Task], nodes: NodeSet, *, waits: bool) -> bool:

@@ -135,12 +135,12 @@ class GangSearch:
         return None
 
     def _place_all(self, gang: Gang, tasks: Sequence[Task], steps: Steps) -> bool:
-        """Whether the gang gets places. Victims get other places, or their own again, as far as there is room. The
+        """Whether the gang gets places. Victims get other places, or their own again, as far as they fit. The
         order is that in which the next cycle starts them, including gangs of the queue that come before this one: a
         victim that would be started again first is no victim, or the same decision would be made for ever.
         """
         session = self.session
-        machines = list(session.machines.values())
+        nodes = list(session.nodes.values())
         evicted: set[TaskName] = {task.name for step in steps for task in step.tasks}
 
         def homeless(task: Task) -> bool:
@@ -157,7 +157,7 @@ class GangSearch:
         order = GangOrder(session, gangs.values(), next_tasks=next_tasks)
         placed = False
         while (other := order.pop()) is not None:
-            has_places = place_gang(session, other, next_tasks(other), machines, waits=True)
+            has_places = place_gang(session, other, next_tasks(other), nodes, waits=True)
             if other is gang:
                 if not has_places:
                     return False

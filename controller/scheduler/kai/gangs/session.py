@@ -16,7 +16,7 @@ from controller.scheduler.kai.gangs.gang import (
     Phase,
     Task,
 )
-from controller.scheduler.kai.gangs.machine import Hold, Machine, When, hold_of, total
+from controller.scheduler.kai.gangs.kainode import Hold, KaiNode, When, hold_of, total
 from controller.scheduler.kai.gangs.shares import GangQueue, fair_shares
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.kai.proportion.queues import Amounts, QueueShare, Tree, added, path, subtracted
@@ -61,9 +61,9 @@ class SessionDriftError(AssertionError):
 @dataclass(frozen=True)
 class CycleLimits:
     """What a cycle may do. ``spread_gpus`` and ``spread_cpu``: tasks are spread over nodes, else packed;
-    ``spread_shared``: tasks are spread over shared GPUs; ``fills_shared``: nodes with room on a shared GPU come first.
-    ``saturation`` is KAI's saturation multiplier of reclaim. ``consolidation_victims`` is how many gangs may move for
-    one gang, ``moves`` how many for all together; None: any number.
+    ``spread_shared``: tasks are spread over shared GPUs; ``fills_shared``: nodes where it fits on a shared GPU come
+    first. ``saturation`` is KAI's saturation multiplier of reclaim. ``consolidation_victims`` is how many gangs may
+    move for one gang, ``moves`` how many for all together; None: any number.
     """
 
     spread_gpus: bool = False
@@ -79,14 +79,14 @@ class CycleLimits:
 
 class GangSession:
     """The state of one cycle. Invariants: a queue's ``allocated`` is what its USED tasks and those of all queues below
-    it are charged, its ``non_preemptible`` the part of gangs that are not preemptible. A machine holds a task as
+    it are charged, its ``non_preemptible`` the part of gangs that are not preemptible. A node holds a task as
     ``hold_of(phase)`` says; a task that was evicted and got another place is held as RELEASING where it was. The log
     undoes changes in reverse.
     """
 
     def __init__(
         self,
-        machines: Iterable[Machine],
+        nodes: Iterable[KaiNode],
         gangs: Iterable[Gang],
         queues: Iterable[GangQueue],
         limits: CycleLimits | None = None,
@@ -94,12 +94,12 @@ class GangSession:
         moves_for: MovesFor = all_movable,
     ) -> None:
         """``spares`` says which victims have not run for their minimum yet, ``moves_for`` which may be moved."""
-        self.machines: dict[NodeName, Machine] = {machine.name: machine for machine in machines}
+        self.nodes: dict[NodeName, KaiNode] = {node.name: node for node in nodes}
         self.gangs: dict[GangName, Gang] = {gang.name: gang for gang in gangs}
         self.queues: dict[QueueName, GangQueue] = {queue.name: queue for queue in queues}
         self.limits = limits or CycleLimits()
-        self.total: Amounts = total(self.machines.values())
-        memories = [machine.gpu_memory_mib for machine in self.machines.values() if machine.gpu_memory_mib > 0]
+        self.total: Amounts = total(self.nodes.values())
+        memories = [node.gpu_memory_mib for node in self.nodes.values() if node.gpu_memory_mib > 0]
         self._smallest_gpu_mib = min(memories, default=0)
         self.spares = spares
         self.moves_for = moves_for
@@ -116,7 +116,7 @@ class GangSession:
         self._allocated: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in self.queues}
         self._non_preemptible: dict[QueueName, dict[ResourceName, float]] = {name: {} for name in self.queues}
         self._shortages = {
-            (machine.name, when): machine.room(when).shortage() for machine in self.machines.values() for when in When
+            (node.name, when): node.free(when).shortage() for node in self.nodes.values() for when in When
         }
         """What nodes lack at the start: a node that shrank under its tasks may lack so much, and no more."""
         self._open()
@@ -143,7 +143,7 @@ class GangSession:
     def charged(self, task: Task) -> Amounts:
         """What the task is charged on its node or, without a node, on one whose GPUs have the least memory."""
         if task.node is not None and task.phase is not Phase.PENDING:
-            return task.request.charged(self.machines[task.node].gpu_memory_mib)
+            return task.request.charged(self.nodes[task.node].gpu_memory_mib)
         return task.request.charged(self._smallest_gpu_mib)
 
     def charged_together(self, tasks: Iterable[Task]) -> Amounts:
@@ -173,65 +173,65 @@ class GangSession:
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
-    def place(self, task: Task, machine: Machine) -> None:
-        """The task is bound to what is free now, or else waits; the machine fits it. A preferred shared GPU is waited
+    def place(self, task: Task, node: KaiNode) -> None:
+        """The task is bound to what is free now, or else waits; the node fits it. A preferred shared GPU is waited
         for even where another is free.
         """
-        now, later = (machine.sharing(task.request, when, spread=self.limits.spread_shared) for when in When)
-        if now == later and machine.fits(task.request, When.NOW):
-            self.allocate(task, machine)
+        now, later = (node.sharing(task.request, when, spread=self.limits.spread_shared) for when in When)
+        if now == later and node.fits(task.request, When.NOW):
+            self.allocate(task, node)
         else:
-            self.pipeline(task, machine)
+            self.pipeline(task, node)
 
-    def allocate(self, task: Task, machine: Machine) -> None:
+    def allocate(self, task: Task, node: KaiNode) -> None:
         """The task is bound to what is free now."""
-        self._place(task, machine, Phase.ALLOCATED, self._groups_for(task, machine, When.NOW))
+        self._place(task, node, Phase.ALLOCATED, self._groups_for(task, node, When.NOW))
 
-    def pipeline(self, task: Task, machine: Machine) -> None:
+    def pipeline(self, task: Task, node: KaiNode) -> None:
         """The task waits for what will be free. An evicted task that gets its own place again counts as never
         evicted.
         """
-        groups = self._groups_for(task, machine, When.LATER)
-        if task.phase is Phase.RELEASING and task.node == machine.name and (not task.groups or task.groups == groups):
-            self._take_back(task, machine)
+        groups = self._groups_for(task, node, When.LATER)
+        if task.phase is Phase.RELEASING and task.node == node.name and (not task.groups or task.groups == groups):
+            self._take_back(task, node)
         else:
-            self._place(task, machine, Phase.PIPELINED, groups)
+            self._place(task, node, Phase.PIPELINED, groups)
 
     def evict(self, task: Task) -> None:
         assert task.phase in ACTIVE
         assert task.node is not None
-        machine = self.machines[task.node]
+        node = self.nodes[task.node]
         self._charge(task, -1.0)
         self._log.append(lambda: self._charge(task, 1.0))
-        self._hold(machine, task, hold_of(task.phase), Hold.RELEASING, task.groups)
+        self._hold(node, task, hold_of(task.phase), Hold.RELEASING, task.groups)
         self._set(task, Phase.RELEASING, task.node, task.groups)
 
     def wait_for_release(self, gang: Gang) -> None:
         """All tasks that the gang was given in this session wait together with its pipelined ones."""
         for task in gang.in_phase(frozenset({Phase.ALLOCATED})):
             assert task.node is not None
-            self._hold(self.machines[task.node], task, Hold.ACTIVE, Hold.PIPELINED, task.groups)
+            self._hold(self.nodes[task.node], task, Hold.ACTIVE, Hold.PIPELINED, task.groups)
             self._set(task, Phase.PIPELINED, task.node, task.groups)
 
-    def _take_back(self, task: Task, machine: Machine) -> None:
-        self._hold(machine, task, Hold.RELEASING, Hold.ACTIVE, task.groups)
+    def _take_back(self, task: Task, node: KaiNode) -> None:
+        self._hold(node, task, Hold.RELEASING, Hold.ACTIVE, task.groups)
         self._set(task, Phase.RUNNING, task.node, task.groups)
         self._charge(task, 1.0)
         self._log.append(lambda: self._charge(task, -1.0))
 
-    def _place(self, task: Task, machine: Machine, phase: Phase, groups: tuple[GpuGroup, ...]) -> None:
-        self._hold(machine, task, None, hold_of(phase), groups)
-        self._set(task, phase, machine.name, groups)
+    def _place(self, task: Task, node: KaiNode, phase: Phase, groups: tuple[GpuGroup, ...]) -> None:
+        self._hold(node, task, None, hold_of(phase), groups)
+        self._set(task, phase, node.name, groups)
         self._charge(task, 1.0)
         self._log.append(lambda: self._charge(task, -1.0))
 
-    def _groups_for(self, task: Task, machine: Machine, when: When) -> tuple[GpuGroup, ...]:
-        found = machine.sharing(task.request, when, spread=self.limits.spread_shared)
-        return tuple(self._new_group(machine) if group is None else group for group in found)
+    def _groups_for(self, task: Task, node: KaiNode, when: When) -> tuple[GpuGroup, ...]:
+        found = node.sharing(task.request, when, spread=self.limits.spread_shared)
+        return tuple(self._new_group(node) if group is None else group for group in found)
 
-    def _new_group(self, machine: Machine) -> GpuGroup:
+    def _new_group(self, node: KaiNode) -> GpuGroup:
         self._groups += 1
-        return GpuGroup(f"{machine.name}/new-{self._groups}")
+        return GpuGroup(f"{node.name}/new-{self._groups}")
 
     def _set(self, task: Task, phase: Phase, node: NodeName | None, groups: tuple[GpuGroup, ...]) -> None:
         before = task.phase, task.node, task.groups
@@ -243,17 +243,17 @@ class GangSession:
         self._log.append(back)
 
     def _hold(
-        self, machine: Machine, task: Task, before: Hold | None, after: Hold | None, groups: tuple[GpuGroup, ...]
+        self, node: KaiNode, task: Task, before: Hold | None, after: Hold | None, groups: tuple[GpuGroup, ...]
     ) -> None:
-        held = machine.drop(task, before) if before is not None else None
+        held = node.drop(task, before) if before is not None else None
         if after is not None:
-            machine.put(task, after, groups)
+            node.put(task, after, groups)
 
         def back() -> None:
             if after is not None:
-                machine.drop(task, after)
+                node.drop(task, after)
             if held is not None and before is not None:
-                machine.put(task, before, held.groups)
+                node.put(task, before, held.groups)
 
         self._log.append(back)
 
@@ -271,17 +271,17 @@ class GangSession:
     # -- invariants --------------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """SessionDriftError names the first queue or machine whose sums are not those of its tasks."""
+        """SessionDriftError names the first queue or node whose sums are not those of its tasks."""
         self._validate_queues()
-        for machine in self.machines.values():
+        for node in self.nodes.values():
             for when in When:
-                room = machine.room(when)
-                if room.shortage() > self._shortages[machine.name, when]:
-                    raise SessionDriftError(f"node {machine.name}: more is held {when.name} than there is: {room}")
+                free = node.free(when)
+                if free.shortage() > self._shortages[node.name, when]:
+                    raise SessionDriftError(f"node {node.name}: more is held {when.name} than there is: {free}")
         for gang in self.gangs.values():
             for task in gang.tasks():
                 hold = hold_of(task.phase)
-                if hold is not None and (task.node is None or (task.name, hold) not in self.machines[task.node].held):
+                if hold is not None and (task.node is None or (task.name, hold) not in self.nodes[task.node].held):
                     raise SessionDriftError(f"task {task.name} is {task.phase} and not held by {task.node}")
 
     def _validate_queues(self) -> None:
@@ -299,10 +299,10 @@ class GangSession:
                     raise SessionDriftError(f"queue {name}: its book is off by {drift}")
 
 
-def running(machines: Mapping[NodeName, Machine], gangs: Iterable[Gang]) -> None:
+def running(nodes: Mapping[NodeName, KaiNode], gangs: Iterable[Gang]) -> None:
     """Put the tasks of ``gangs`` that have nodes on these nodes, before a session begins."""
     for gang in gangs:
         for task in gang.tasks():
             hold = hold_of(task.phase)
             if hold is not None and task.node is not None:
-                machines[task.node].put(task, hold, task.groups)
+                nodes[task.node].put(task, hold, task.groups)

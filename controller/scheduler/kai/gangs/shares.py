@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.scheduler.kai.proportion.division import Claimant, QueueName, divide
+from controller.scheduler.kai.proportion.division import KaiQueueRequest, QueueName, divide
 from controller.scheduler.kai.proportion.queues import Amounts
 from controller.scheduler.model.resources import ResourceName
 
@@ -45,15 +45,15 @@ def fair_shares(
         parent, pool = waiting.pop()
         siblings = below.get(parent, [])
         for resource in total:
-            claimants = [_claimant(queue, resource, requests.get(queue.name, {})) for queue in siblings]
-            for name, share in divide(pool.get(resource, 0.0), claimants, usage_weight).shares.items():
+            demands = [_demand(queue, resource, requests.get(queue.name, {})) for queue in siblings]
+            for name, share in divide(pool.get(resource, 0.0), demands, usage_weight).shares.items():
                 shares[name][resource] = share
         waiting += [(queue.name, shares[queue.name]) for queue in siblings]
     return shares
 
 
-def _claimant(queue: GangQueue, resource: ResourceName, request: Amounts) -> Claimant:
-    return Claimant(
+def _demand(queue: GangQueue, resource: ResourceName, request: Amounts) -> KaiQueueRequest:
+    return KaiQueueRequest(
         queue=queue.name,
         quota=queue.quota.get(resource, 0.0),
         limit=queue.limit.get(resource, math.inf),

@@ -25,7 +25,7 @@ QueueName = NewType("QueueName", str)
 
 
 @dataclass(frozen=True)
-class Claimant:
+class KaiQueueRequest:
     """What one queue may have of the resource, and what it requests. ``usage`` is its past use as a fraction of the
     capacity, between 0 and 1. ``created`` is in seconds; together with ``uid`` it orders queues where nothing else
     does.
@@ -48,61 +48,61 @@ class Claimant:
 
 @dataclass
 class Division:
-    """A division in progress. ``shares`` has every claimant; ``rest`` is what no claimant got, never below 0."""
+    """A division in progress. ``shares`` has every queue; ``rest`` is what no queue got, never below 0."""
 
     shares: dict[QueueName, float]
     rest: float
     _rounded_off: dict[QueueName, float] = field(default_factory=dict)
     """What the last round took off a queue's part; a queue that got its whole request is not in it."""
 
-    def round(self, asking: Sequence[Claimant], usage_weight: float) -> bool:
+    def round(self, asking: Sequence[KaiQueueRequest], usage_weight: float) -> bool:
         """One round among queues of one priority. Returns whether another round may give more."""
         portions = _portions(asking, usage_weight)
         total = sum(portions)
         if total == 0.0:
             return False
         start, again = self.rest, False
-        for claimant, portion in zip(asking, portions, strict=True):
+        for demand, portion in zip(asking, portions, strict=True):
             part = start * portion / total
-            missing = claimant.asked - self.shares[claimant.queue]
+            missing = demand.asked - self.shares[demand.queue]
             if missing <= part:
                 given = missing
-                self._rounded_off.pop(claimant.queue, None)
+                self._rounded_off.pop(demand.queue, None)
                 again = again or missing < part
             else:
                 given = math.floor(part)
-                self._rounded_off[claimant.queue] = part - given
-            self.shares[claimant.queue] += given
+                self._rounded_off[demand.queue] = part - given
+            self.shares[demand.queue] += given
             self.rest -= given
         return again
 
-    def give_remainder(self, band: Iterable[Claimant]) -> None:
-        rounded = [claimant for claimant in band if self._rounded_off.get(claimant.queue)]
-        for claimant in sorted(rounded, key=lambda c: (-self._rounded_off[c.queue], c.created, c.uid)):
+    def give_remainder(self, band: Iterable[KaiQueueRequest]) -> None:
+        rounded = [demand for demand in band if self._rounded_off.get(demand.queue)]
+        for demand in sorted(rounded, key=lambda c: (-self._rounded_off[c.queue], c.created, c.uid)):
             if self.rest <= 0.0:
                 return
             given = min(1.0, self.rest)
-            self.shares[claimant.queue] += given
+            self.shares[demand.queue] += given
             self.rest -= given
 
 
-def divide(total: float, claimants: Sequence[Claimant], usage_weight: float = 0.0) -> Division:
-    """The fair share of each claimant. ``usage_weight`` (KAI's k value) is how strongly past use counts; 0:
+def divide(total: float, demands: Sequence[KaiQueueRequest], usage_weight: float = 0.0) -> Division:
+    """The fair share of each queue. ``usage_weight`` (KAI's k value) is how strongly past use counts; 0:
     not at all.
     """
-    return divide_over_quota(divide_quota(total, claimants), claimants, usage_weight)
+    return divide_over_quota(divide_quota(total, demands), demands, usage_weight)
 
 
-def divide_quota(total: float, claimants: Iterable[Claimant]) -> Division:
+def divide_quota(total: float, demands: Iterable[KaiQueueRequest]) -> Division:
     """The division by quotas alone."""
-    shares = {c.queue: min(total if math.isinf(c.quota) else c.quota, c.asked) for c in claimants}
+    shares = {c.queue: min(total if math.isinf(c.quota) else c.quota, c.asked) for c in demands}
     return Division(shares, max(0.0, total - sum(shares.values())))
 
 
-def divide_over_quota(division: Division, claimants: Sequence[Claimant], usage_weight: float = 0.0) -> Division:
+def divide_over_quota(division: Division, demands: Sequence[KaiQueueRequest], usage_weight: float = 0.0) -> Division:
     """Add what is left over to the shares of ``division``, and return it."""
-    ordered = sorted(claimants, key=lambda claimant: -claimant.priority)
-    bands = [list(band) for _, band in groupby(ordered, key=lambda claimant: claimant.priority)]
+    ordered = sorted(demands, key=lambda demand: -demand.priority)
+    bands = [list(band) for _, band in groupby(ordered, key=lambda demand: demand.priority)]
     for band in bands:
         while division.rest > 0.0:
             asking = [c for c in band if c.weight > 0.0 and c.asked > division.shares[c.queue]]
@@ -113,7 +113,7 @@ def divide_over_quota(division: Division, claimants: Sequence[Claimant], usage_w
     return division
 
 
-def _portions(asking: Sequence[Claimant], usage_weight: float) -> list[float]:
-    weights = sum(claimant.weight for claimant in asking)
-    parts = ((claimant.weight / weights, claimant.usage) for claimant in asking)
+def _portions(asking: Sequence[KaiQueueRequest], usage_weight: float) -> list[float]:
+    weights = sum(demand.weight for demand in asking)
+    parts = ((demand.weight / weights, demand.usage) for demand in asking)
     return [max(0.0, part + usage_weight * (part - usage)) for part, usage in parts]

@@ -22,12 +22,12 @@ from controller.scheduler.kai.gangs.gang import (
     NodeName,
     Phase,
     PodSet,
-    Request,
     Task,
     TaskName,
+    TaskRequest,
     TopologyConstraint,
 )
-from controller.scheduler.kai.gangs.machine import Machine
+from controller.scheduler.kai.gangs.kainode import KaiNode
 from controller.scheduler.kai.gangs.shares import GangQueue
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.kai.proportion.queues import Amounts
@@ -37,8 +37,8 @@ from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo, minimum_of
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import Filter, filter_of
 from controller.scheduler.topology.gangdomains import shape_of
+from controller.scheduler.topology.requests import Filter, filter_of
 from controller.scheduler.volcano.tree import FairTree, is_preemptible
 from inventory.api.names import ALL_NODES, QUOTA_ALONE
 
@@ -49,7 +49,7 @@ KEPT_IN_PLACE: Final = (
 """Annotations of pods that are not moved."""
 
 _ONE: Final = NodeName(QUOTA_ALONE)
-"""The one machine that stands for all nodes together, where another scheduler chooses among them."""
+"""The one node that stands for all nodes together, where another scheduler chooses among them."""
 
 _ABOVE: Final = "above"
 """The pod set of the pods above a gang's minimum; other pod sets are named by their index."""
@@ -77,7 +77,7 @@ def _amounts(bounds: Bounds) -> Amounts:
 
 
 class GangModel:
-    """The gangs and machines of one decision. ``workloads``: for each task the workload that it is a pod of. A job that
+    """The gangs and nodes of one decision. ``workloads``: for each task the workload that it is a pod of. A job that
     holds quota must be added before its pods above the minimum.
     """
 
@@ -88,20 +88,20 @@ class GangModel:
         self._cluster = cluster
         self._system = tree.system if tree is not None else None
         self._places = tree is None or tree.places
-        self._rooms = list(cluster.placement.rooms(flavor))
+        self._free_by_node = list(cluster.placement.free_by_node(flavor))
         self._open: dict[Filter, frozenset[NodeName]] = {}
-        self._requests: dict[tuple[tuple[ResourceName, Amount], ...], Request] = {}
+        self._requests: dict[tuple[tuple[ResourceName, Amount], ...], TaskRequest] = {}
         self.gangs: dict[GangName, Gang] = {}
         self.workloads: dict[TaskName, WorkloadKey] = {}
         self._joined: dict[WorkloadKey, Gang] = {}
         """The gang of each workload."""
         self._above: dict[WorkloadKey, list[WorkloadKey]] = {}
         """The workloads above a minimum, by the workload that has the minimum."""
-        self.machines: dict[NodeName, Machine] = {}
-        for facts, free in self._rooms if self._places else ():
-            self.machines[NodeName(facts.name)] = _machine(facts.name, free, facts.labels)
+        self.nodes: dict[NodeName, KaiNode] = {}
+        for facts, free in self._free_by_node if self._places else ():
+            self.nodes[NodeName(facts.name)] = _node(facts.name, free, facts.labels)
         if tree is not None and not tree.places:
-            self.machines[_ONE] = _machine(_ONE, {**tree.offered, PODS: math.inf}, {})
+            self.nodes[_ONE] = _node(_ONE, {**tree.offered, PODS: math.inf}, {})
 
     def add(self, info: WorkloadInfo, leaf: QueueName, priority: int, created_s: float) -> Gang:
         """Add a job that waits, or pods above the minimum of a job that holds quota."""
@@ -114,13 +114,13 @@ class GangModel:
         pod_sets: list[PodSet] = []
         for index, pod_set in enumerate(holder.info.pod_sets):
             made = self._pod_set(holder.info, pod_set, index)
-            hosts = [host for host in _hosts(pod_set) if host in self.machines]
+            hosts = [host for host in _hosts(pod_set) if host in self.nodes]
             if not self._places:
                 hosts = [_ONE] * len(made.tasks)
             for task, host in zip(made.tasks, hosts, strict=False):
                 task.phase, task.node = phase, host
                 if self._places:
-                    _give_back(self.machines[host], task.request)
+                    _give_back(self.nodes[host], task.request)
             made.tasks = [task for task in made.tasks if task.node is not None]
             made.minimum = len(made.tasks)
             pod_sets.append(made)
@@ -187,11 +187,11 @@ class GangModel:
         self.workloads |= dict.fromkeys((task.name for task in tasks), info.key)
         return PodSet(name, len(tasks), tasks)
 
-    def _request(self, each: Mapping[ResourceName, Amount]) -> Request:
+    def _request(self, each: Mapping[ResourceName, Amount]) -> TaskRequest:
         key = tuple(sorted(each.items()))
         if key not in self._requests:
             known = {*_SAME, PODS}
-            self._requests[key] = Request(
+            self._requests[key] = TaskRequest(
                 cpu_milli=float(each.get(CPU, 0)),
                 memory_bytes=float(each.get(MEMORY, 0)),
                 gpus=int(each.get(GPU_RESOURCE, 0)),
@@ -203,7 +203,9 @@ class GangModel:
         if not self._places:
             return frozenset({_ONE})
         if wanted not in self._open:
-            self._open[wanted] = frozenset(NodeName(facts.name) for facts, _ in self._rooms if wanted.admits(facts))
+            self._open[wanted] = frozenset(
+                NodeName(facts.name) for facts, _ in self._free_by_node if wanted.admits(facts)
+            )
         return self._open[wanted]
 
 
@@ -217,18 +219,18 @@ def _put_whole(gang: Gang, info: WorkloadInfo, pod_sets: list[PodSet]) -> None:
     gang.root.groups.append(_root(info, pod_sets))
 
 
-def _machine(name: str, free: Mapping[ResourceName, float], labels: Mapping[str, str]) -> Machine:
-    return Machine(
+def _node(name: str, free: Mapping[ResourceName, float], labels: Mapping[str, str]) -> KaiNode:
+    return KaiNode(
         NodeName(name), {_SAME.get(each, each): float(amount) for each, amount in free.items()}, labels=labels
     )
 
 
-def _give_back(machine: Machine, request: Request) -> None:
-    """Add a request to what a machine can give: what the tree's own jobs hold is theirs to share."""
-    allocatable = dict(machine.allocatable)
+def _give_back(node: KaiNode, request: TaskRequest) -> None:
+    """Add a request to what a node can give: what the tree's own jobs hold is theirs to share."""
+    allocatable = dict(node.allocatable)
     for name, amount in request.asked.items():
         allocatable[name] = allocatable.get(name, 0.0) + amount
-    machine.allocatable = allocatable
+    node.allocatable = allocatable
 
 
 def _root(info: WorkloadInfo, pod_sets: list[PodSet]) -> Group:

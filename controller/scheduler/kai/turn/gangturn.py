@@ -1,7 +1,7 @@
 """A turn of a tree of KAI's Queues: the decisions of gangs, as entries of the engine.
 
 A starting job gets its places from the engine, which knows devices and links; the gangs' decision says which job
-starts, and which jobs leave for it. If the engine finds no places although there is room for the gang, the job waits
+starts, and which jobs leave for it. If the engine finds no places although the gang fits, the job waits
 for the next turn.
 """
 
@@ -28,7 +28,7 @@ from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.volcano.rules import Kai
-from controller.scheduler.volcano.session import Occasion, Refusal
+from controller.scheduler.volcano.session import Occasion, RefusalOf
 from controller.scheduler.volcano.tree import FairTree, needs
 from controller.scheduler.volcano.victims import as_incoming, assigned_without, charge_assignment, moved_to
 
@@ -47,10 +47,10 @@ class GangTurn:
         cluster: Cluster,
         assigner: FlavorAssigner,
         tree: FairTree,
-        refusal: Refusal,
+        refusal: RefusalOf,
         occasion: Occasion,
     ) -> None:
-        """Takes a snapshot. KAI's order needs no claimants: Queues below their quota go before all others."""
+        """Takes a snapshot. KAI's order needs no preemptors: Queues below their quota go before all others."""
         self._cluster = cluster
         self._assigner = assigner
         self._tree = tree
@@ -72,10 +72,10 @@ class GangTurn:
         model = GangModel(self._cluster, self._tree)
         self._hold(model)
         entries, gangs, refused = self._entries(pending, model)
-        running(model.machines, model.gangs.values())
+        running(model.nodes, model.gangs.values())
         usage = self._cluster.config.queue_usage
         session = GangSession(
-            model.machines.values(),
+            model.nodes.values(),
             model.gangs.values(),
             gang_queues(self._tree),
             CycleLimits(moves=self._left, usage_weight=usage.weight if usage is not None else 0.0),

@@ -16,7 +16,7 @@ from controller.cluster.process.server import Listener, exposed
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
 from controller.cluster.webhooks.injection import CRDS, PLACEHOLDER
 from controller.cluster.webhooks.keeper import SECRETS
-from controller.insight.forecast.parts_shell import worked
+from controller.insight.forecast.service_shell import worked
 from controller.scheduler.model.resources import ClusterQueueName
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 from kube.testing import eventually

@@ -4,8 +4,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from controller.cluster.process.view import _Leading, in_rows
-from controller.cluster.watching.kinds import NAMESPACES
-from controller.cluster.watching.seennamespaces import SeenNamespaces
+from controller.cluster.watching.kinds import NAMESPACES, SeenNamespaces
 from kube.reading.entries import ObjectKey
 from kube.testing import VirtualClock
 from tests.controller.people.visibility.test_redaction import preempting

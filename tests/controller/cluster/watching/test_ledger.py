@@ -8,8 +8,8 @@ import msgspec
 from controller.cluster.watching.kinds import WORKLOADS, reader
 from controller.cluster.watching.ledger import Ledger, WrittenVersions
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
-from controller.objects.meta import ObjectMeta
-from controller.objects.workload import Workload
+from controller.objects.meta import Condition, ObjectMeta
+from controller.objects.workload import Admission, Workload, WorkloadStatus
 from controller.scheduler.decisions import status
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
@@ -116,3 +116,47 @@ def test_another_object_of_the_name_is_not_behind() -> None:
     written.wrote(POD, "v", "20")
     written.forget(POD)
     assert not written.behind(POD, "v", "3")
+
+
+def part(name: str, *, version: int, holds: bool, finished: bool = False) -> Workload:
+    """A slice of the elastic job whose first slice is ``first``."""
+    notes = {"kueue.x-k8s.io/workload-slice-name": "first"}
+    return Workload(
+        metadata=ObjectMeta(name=name, namespace="ns", uid=name, resource_version=str(version), annotations=notes),
+        status=WorkloadStatus(
+            admission=Admission(cluster_queue="cq", pod_set_assignments=()) if holds else None,
+            conditions=(Condition(type="Finished", status=str(finished), reason="R"),),
+        ),
+    )
+
+
+def current(ledger: Ledger) -> str:
+    kept = ledger.current(WorkloadKey("ns/first"))
+    return "" if kept is None else kept.workload.metadata.name
+
+
+def test_the_slice_that_holds_quota_is_the_one_that_pods_mean() -> None:
+    ledger = Ledger()
+    ledger.observe(part("first", version=1, holds=True))
+    ledger.observe(part("second", version=2, holds=False))
+    assert current(ledger) == "first"
+    ledger.observe(part("second", version=3, holds=True))
+    assert current(ledger) == "second"
+    ledger.observe(part("first", version=4, holds=True, finished=True))
+    assert current(ledger) == "second"
+    ledger.observe(part("third", version=5, holds=True))
+    ledger.observe(part("second", version=6, holds=True, finished=True))
+    assert current(ledger) == "third"
+    ledger.observe(part("third", version=7, holds=False))
+    assert current(ledger) == "first", "no slice holds quota"
+    ledger.observe(part("third", version=8, holds=True))
+    ledger.forget(WorkloadKey("ns/third"), "third")
+    assert current(ledger) == "first"
+
+
+def test_a_later_slice_that_this_controller_admitted_counts_at_once() -> None:
+    ledger = Ledger()
+    ledger.observe(part("first", version=1, holds=True))
+    ledger.observe(part("second", version=2, holds=False))
+    ledger.wrote(WorkloadKey("ns/second"), part("second", version=2, holds=True), "3")
+    assert current(ledger) == "second"

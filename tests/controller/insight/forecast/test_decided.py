@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.insight.forecast.changes import changes
+from controller.insight.forecast.changes.changes import changes
 from controller.insight.forecast.forecast import Forecast, Forecaster
 from controller.insight.forecast.parts import finished
 from controller.insight.forecast.shown import brief, shown
@@ -17,7 +17,7 @@ from controller.objects.quantity import NANO, Quantity
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import RUNTIME
-from tests.controller.insight.forecast.test_changes import GPU, asks, gpu_queue, on_nodes
+from tests.controller.insight.forecast.changes.test_changes import GPU, asks, gpu_queue, on_nodes
 from tests.controller.insight.forecast.test_gates import begun, forecast, lab, on_a_host
 from tests.support.engine.foreignqueues import asks as asks_gpus
 from tests.support.engine.foreignqueues import kai_queue, volcano_queue

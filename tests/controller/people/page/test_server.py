@@ -24,7 +24,7 @@ from controller.people.page.fleetrows import node_row
 from controller.people.page.frames import Frame
 from controller.people.page.server_shell import FILES_BURST, PROXIED_S
 from controller.people.page.session import COOKIE, HERE
-from controller.people.page.sight import Sight
+from controller.people.page.visiblenamespaces import VisibleNamespaces
 from controller.people.visibility.reviews_shell import LISTED_S
 from controller.people.visibility.server_shell import RefusedError
 from kube.resources import PODS
@@ -509,7 +509,7 @@ async def test_after_a_snapshot_its_thread_rests_as_long_as_it_took(monkeypatch:
         hub = page.page.hub
         await hub.round(["queues"])
         begun_s = time.monotonic()
-        await asyncio.gather(*(hub.frame(Sight(frozenset({name})), "queues", None) for name in SPACES[:3]))
+        await asyncio.gather(*(hub.frame(VisibleNamespaces(frozenset({name})), "queues", None) for name in SPACES[:3]))
         assert time.monotonic() - begun_s >= 0.2
 
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.people.page.frames import Frame, Frames, Place, marked, packed, read_mark, stored
-from controller.people.page.sight import Sight, Variants
 from controller.people.page.table import Table
+from controller.people.page.visiblenamespaces import Variants, VisibleNamespaces
 from controller.people.visibility.redaction import named
 
 ROUNDS = st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2)), max_size=8)
@@ -108,11 +108,11 @@ def test_no_name_of_a_namespace_that_is_not_allowed_is_in_the_bytes(rows: Any, a
     for key, row in rows.items():
         table.take(key, row, partial(dict, row))
     table.finish()
-    sight, variants = Sight(frozenset(allowed)), Variants()
+    visible, variants = VisibleNamespaces(frozenset(allowed)), Variants()
     changes = table.since(None)
     if changes is None:
         return
-    body = Frame.of("fleet", changes, variants.rows(sight, "fleet", changes, frozenset(SPACES), lambda _: "q")).body
+    body = Frame.of("fleet", changes, variants.rows(visible, "fleet", changes, frozenset(SPACES), lambda _: "q")).body
     for space in SPACES:
         assert space in allowed or space.encode() not in body
     if allowed == set(SPACES):
@@ -121,11 +121,11 @@ def test_no_name_of_a_namespace_that_is_not_allowed_is_in_the_bytes(rows: Any, a
 
 def test_a_namespace_that_nobody_has_heard_of_is_hidden_where_a_key_stands_for_itself() -> None:
     row = {"workload": "newest/job", "hidden": False, "localQueue": "newest/queue", "n": 1}
-    sight = Sight(frozenset({"mine"}))
-    assert sight.hides(named(row), frozenset()) == {"newest"}
-    shown = sight.shown(row, frozenset(), lambda _: "q")
+    visible = VisibleNamespaces(frozenset({"mine"}))
+    assert visible.hides(named(row), frozenset()) == {"newest"}
+    shown = visible.shown(row, frozenset(), lambda _: "q")
     assert shown == {"workload": "a workload of queue q", "hidden": True, "localQueue": None, "n": 1}
-    assert Sight(None).shown(row, frozenset(), lambda _: "q") is row
+    assert VisibleNamespaces(None).shown(row, frozenset(), lambda _: "q") is row
 
 
 def test_a_namespace_that_is_called_as_a_word_of_a_row_changes_prose_alone() -> None:
@@ -137,11 +137,11 @@ def test_a_namespace_that_is_called_as_a_word_of_a_row_changes_prose_alone() -> 
         "resources": [{"flavor": "h100", "resource": "pool/gpu"}],
         "problems": ["cohort/job waits"],
     }
-    shown = Sight(frozenset()).shown(row, {"cohort", "pool"}, lambda _: None)
+    shown = VisibleNamespaces(frozenset()).shown(row, {"cohort", "pool"}, lambda _: None)
     assert shown == {**row, "problems": ["an object of another namespace waits"]}
     waits = {"workload": "cohort/job", "hidden": False, "asks": {"pool/gpu": 1}}
     told = "a workload of queue q"
-    assert Sight(frozenset()).shown(waits, {"cohort", "pool"}, lambda _: "q") == waits | {
+    assert VisibleNamespaces(frozenset()).shown(waits, {"cohort", "pool"}, lambda _: "q") == waits | {
         "workload": told,
         "hidden": True,
     }
@@ -154,8 +154,8 @@ def test_a_row_is_encoded_once_for_all_who_do_not_see_its_namespace() -> None:
     assert changes is not None
 
     def seen(*allowed: str) -> bytes:
-        sight = Sight(frozenset(allowed))
-        ((_, raw),) = variants.rows(sight, "fleet", changes, frozenset({"mine"}), lambda _: None)
+        visible = VisibleNamespaces(frozenset(allowed))
+        ((_, raw),) = variants.rows(visible, "fleet", changes, frozenset({"mine"}), lambda _: None)
         return raw
 
     assert seen("mine") is table.rows["a"].raw

@@ -4,7 +4,7 @@ from controller.insight.explain import in_turn, queue_shown, waiting_row
 from controller.insight.forecast.forecast import Forecaster
 from controller.people.page.queuerows import forecast_row, pending_rows, tree_rows
 from controller.scheduler.model.resources import ClusterQueueName
-from tests.controller.insight.forecast.test_changes import GPU, on_nodes
+from tests.controller.insight.forecast.changes.test_changes import GPU, on_nodes
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
 QUEUE = ClusterQueueName("q")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from controller.insight.forecast.changes import changes
+from controller.insight.forecast.changes.changes import changes
 from controller.insight.forecast.forecast import Forecaster, Forecasts
 from controller.insight.forecast.shown import Foretold
 from controller.objects.meta import KubernetesObject

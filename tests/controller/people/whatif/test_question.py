@@ -26,7 +26,7 @@ from controller.people.visibility.identity import User
 from controller.people.visibility.routes import Attributes
 from controller.people.whatif.child_shell import Given, answers
 from controller.people.whatif.manifest import Composer
-from controller.people.whatif.parent_shell import LEAST_BYTES, WhatIf, _all_of, _parts, room_bytes
+from controller.people.whatif.parent_shell import LEAST_BYTES, WhatIf, _all_of, _parts, free_memory_bytes
 from controller.people.whatif.question import Arrival, Asked, Question, compared, read
 from controller.people.whatif.quotas import QuotaChange, WrongChangeError
 from controller.scheduler.model.config import EngineConfig
@@ -288,11 +288,11 @@ def test_a_simulation_takes_no_more_memory_than_the_container_has_left(tmp_path:
         (tmp_path / "memory.max").write_text(f"{most}\n")
         (tmp_path / "memory.current").write_text(f"{400 * mib}\n")
         (tmp_path / "memory.stat").write_text(f"anon 1\ninactive_file {100 * mib}\n")
-        return room_bytes(tmp_path) // mib
+        return free_memory_bytes(tmp_path) // mib
 
     assert left(str(1024**3)) == 1024 - 300 - 128
     assert left(str(256 * 1024**2)) < 0
-    assert left(str(64 * 1024**3)) == left("max") == room_bytes(tmp_path / "none") // 1024**2 == 3072
+    assert left(str(64 * 1024**3)) == left("max") == free_memory_bytes(tmp_path / "none") // 1024**2 == 3072
 
 
 async def test_an_answer_is_read_to_its_end() -> None:
@@ -414,7 +414,7 @@ async def test_a_simulation_that_takes_too_long_is_ended() -> None:
 
 
 async def test_nothing_is_begun_where_memory_is_short() -> None:
-    async with asked_through_the_page(room=lambda: LEAST_BYTES - 1) as (_, ask):
+    async with asked_through_the_page(free_bytes=lambda: LEAST_BYTES - 1) as (_, ask):
         code, found = await ask(moved())
         assert (code, "too little memory" in found["message"]) == (503, True)
 
@@ -428,7 +428,7 @@ async def test_a_body_that_comes_slowly_holds_up_its_sender_alone() -> None:
         await end.wait()
         yield b"}"
 
-    async with asked_through_the_page(room=lambda: 0) as (page, ask):
+    async with asked_through_the_page(free_bytes=lambda: 0) as (page, ask):
         page.api.users["other-token"] = {"username": "other"}
         task = asyncio.create_task(ask(slow()))
         await begun.wait()

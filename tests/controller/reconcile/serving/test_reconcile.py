@@ -19,9 +19,9 @@ from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.podview import ADMISSION_GATE, GROUP_NAME, GROUP_TOTAL, MANAGED, ROLE_HASH, SeenPod
 from controller.jobs.framework.raw import Json, merged
 from controller.jobs.framework.settings import JobSettings
+from controller.jobs.serving.apps import StatefulSet
 from controller.jobs.serving.kind import ServingKind
 from controller.jobs.serving.leaderworkerset import GROUP_INDEX, LEADER_NAME, NAME, LeaderWorkerSet
-from controller.jobs.serving.statefulset import StatefulSet
 from controller.reconcile.pods.actions import PatchPod, PodAction
 from controller.reconcile.pods.group import SeenPods
 from controller.reconcile.pods.reconcile import reconcile_pods

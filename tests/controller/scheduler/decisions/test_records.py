@@ -12,7 +12,7 @@ from controller.scheduler.flavors.assignment import (
     Mode,
     NoFitReason,
     PodSetChoice,
-    Shortfall,
+    QuotaNoFit,
 )
 from controller.scheduler.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
@@ -20,7 +20,7 @@ from tests.support.engine.world import World, cluster_queue, flavor, local_queue
 GPU, CPU = ResourceName("nvidia.com/gpu"), ResourceName("cpu")
 
 
-def attempt(name: str, *shortfalls: Shortfall, problem: str = "") -> FlavorAttempt:
+def attempt(name: str, *shortfalls: QuotaNoFit, problem: str = "") -> FlavorAttempt:
     return FlavorAttempt(flavor=FlavorName(name), mode=Mode.NO_FIT, shortfalls=shortfalls, problem=problem)
 
 
@@ -42,8 +42,8 @@ def record(
     )
 
 
-def lacks(needed: int, available: int, potential: int = 100, resource: ResourceName = GPU) -> Shortfall:
-    return Shortfall(resource, needed, available, potential, nominal=10, used=10 - available)
+def lacks(needed: int, available: int, potential: int = 100, resource: ResourceName = GPU) -> QuotaNoFit:
+    return QuotaNoFit(resource, needed, available, potential, nominal=10, used=10 - available)
 
 
 @pytest.mark.parametrize("rule", list(Rule))

@@ -127,7 +127,7 @@ def test_a_record_of_a_flavor_that_is_gone_stays_as_it_is() -> None:
     pending = world.engine.explain(WorkloadKey("ns/new"), world.now_s)
     assert pending is not None
     placement = world.engine.state.cluster.placement
-    placement.remove_flavor(pending.record.assignment.pod_sets[0].refusal.flavor)  # type: ignore[union-attr]
+    placement.remove_flavor(pending.record.assignment.pod_sets[0].unplaced.flavor)  # type: ignore[union-attr]
     assert world.engine.with_taken_nodes(pending.record, world.now_s) == pending.record
 
 

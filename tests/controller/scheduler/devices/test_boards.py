@@ -12,7 +12,7 @@ from controller.scheduler.devices.cache import DeviceCache
 from controller.scheduler.devices.grants import NOBODY, Grant, Set, chosen
 from controller.scheduler.devices.kinds import Free
 from controller.scheduler.devices.supply import UNBOUNDED, Makeable, could_be_made
-from controller.scheduler.model.devicerequest import DeviceAsk, Link
+from controller.scheduler.model.devicerequest import Link, PodDeviceRequest
 from controller.scheduler.model.resources import ResourceName
 from controller.scheduler.model.undo import UndoLog
 from tests.support.controller.gpunodes import observed
@@ -55,7 +55,7 @@ def test_mig_instances_are_units_of_their_own_with_their_own_memory_and_health()
     assert pool.uuids == ("m0", "m1", "m2", "m3")
     assert free(board, SLICE) == (1, 0, 0, 1), "one is not well itself, of another the GPU is not"
     assert board.ceilings == {SLICE: 2}
-    large = pool.kind.open(free(board, SLICE), DeviceAsk(min_memory_mib=16384))
+    large = pool.kind.open(free(board, SLICE), PodDeviceRequest(min_memory_mib=16384))
     assert large == (0, 0, 0, 1), "the GPU of the first would be large enough"
     assert free(board, SLICE, {"m3": 1}) == (1, 0, 0, 0)
 
@@ -97,10 +97,10 @@ def test_linked_instances_are_of_one_gpu_or_of_gpus_that_are_linked() -> None:
     two = gpu(0, mig={"enabled": True, "instances": [instance("m0", 1), instance("m1", 1)]})
     one = gpu(1, mig={"enabled": True, "instances": [instance("m2", 1)]})
     apart = board_of(two, one).pools[SLICE].kind
-    assert (apart.room((1, 1, 1), 2, Link.NVLINK), apart.room((1, 1, 1), 3, Link.NVLINK)) == (1, 0)
+    assert (apart.fitting_pods((1, 1, 1), 2, Link.NVLINK), apart.fitting_pods((1, 1, 1), 3, Link.NVLINK)) == (1, 0)
     assert apart.choose((1, 1, 1), 2, Link.NVLINK) == (0, 1)
     joined = board_of(two, one, links=[{"a": 0, "b": 1, "nvlinks": 2}]).pools[SLICE].kind
-    assert joined.room((1, 1, 1), 3, Link.NVLINK) == 1
+    assert joined.fitting_pods((1, 1, 1), 3, Link.NVLINK) == 1
 
 
 def test_replicas_are_taken_off_the_gpu_that_has_fewest_left_and_the_tightest_group() -> None:
@@ -144,12 +144,12 @@ def of_two_kinds(kinds: str, links: list[dict[str, Any]]) -> DeviceCache:
 
 def test_a_link_holds_between_gpus_of_different_resources_too() -> None:
     one_of_each = {ResourceName("gpu"): 1, SLICE: 1}
-    linked, wished = DeviceAsk(link=Link.NVLINK), DeviceAsk(link=Link.NVLINK, wished=True)
+    linked, wished = PodDeviceRequest(link=Link.NVLINK), PodDeviceRequest(link=Link.NVLINK, wished=True)
     apart, beside = of_two_kinds("wwmm", PAIRS), of_two_kinds("wmmw", PAIRS)
-    assert [cache.room("n", one_of_each, linked, empty=False) for cache in (apart, beside)] == [0, 2]
-    assert [cache.room("n", one_of_each, wished, empty=False) for cache in (apart, beside)] == [2, 2]
+    assert [cache.fitting_pods("n", one_of_each, linked, empty=False) for cache in (apart, beside)] == [0, 2]
+    assert [cache.fitting_pods("n", one_of_each, wished, empty=False) for cache in (apart, beside)] == [2, 2]
 
-    def taken(cache: DeviceCache, ask: DeviceAsk) -> list[Set]:
+    def taken(cache: DeviceCache, ask: PodDeviceRequest) -> list[Set]:
         board = cache.nodes["n"].board
         return chosen(board, Grant(NOBODY, 2, one_of_each, ask, (), assumed=True), Counter(), 2)
 
@@ -161,8 +161,8 @@ def test_a_link_holds_between_gpus_of_different_resources_too() -> None:
 def test_a_node_without_the_resource_has_no_room_for_who_needs_certain_gpus_and_counts_for_all_others() -> None:
     other = {ResourceName("other.com/gpu"): 1}
     cache = of_two_kinds("ww", [])
-    assert cache.room("n", other, DeviceAsk(product="A100"), empty=False) == 0
-    assert cache.room("n", other, DeviceAsk(link=Link.NVLINK, wished=True), empty=False) == UNBOUNDED
+    assert cache.fitting_pods("n", other, PodDeviceRequest(product="A100"), empty=False) == 0
+    assert cache.fitting_pods("n", other, PodDeviceRequest(link=Link.NVLINK, wished=True), empty=False) == UNBOUNDED
 
 
 @given(
@@ -177,16 +177,16 @@ def test_linked_devices_of_two_resources_are_found_where_there_are_any(
     links = [{"a": a, "b": b, "nvlinks": 1} for a, b in joined if b < len(kinds)]
     cache = of_two_kinds(kinds, links)
     single_pod = {ResourceName("gpu"): whole, SLICE: slices}
-    ask = DeviceAsk(link=Link.NVLINK)
-    room = cache.room("n", single_pod, ask, empty=False)
+    ask = PodDeviceRequest(link=Link.NVLINK)
+    fitting = cache.fitting_pods("n", single_pod, ask, empty=False)
     sets = chosen(cache.nodes["n"].board, Grant(NOBODY, 9, single_pod, ask, (), assumed=True), Counter(), 9)
-    assert len(sets) == room, "what is counted can be chosen"
+    assert len(sets) == fitting, "what is counted can be chosen"
     for one in sets:
         places = sorted(int(uuid[1:]) for uuid in one)
         assert all((a, b) in joined for a, b in combinations(places, 2))
     if whole == slices == 1:
         edges = [(a, b) for a, b in joined if b < len(kinds) and kinds[a] != kinds[b]]
-        assert bool(room) == bool(edges)
+        assert bool(fitting) == bool(edges)
 
 
 def test_clients_of_one_gpu_that_have_names_of_their_own_do_not_stand_in_each_others_way() -> None:

@@ -12,7 +12,7 @@ from controller.scheduler.decisions.sentences import details
 from controller.scheduler.devices.board import Board
 from controller.scheduler.devices.grants import chosen
 from controller.scheduler.devices.mix import DeviceShape, Mix
-from controller.scheduler.model.devicerequest import DeviceAsk, Link
+from controller.scheduler.model.devicerequest import Link, PodDeviceRequest
 from controller.scheduler.model.resources import ResourceName, WorkloadKey
 from tests.controller.scheduler.topology.test_topology_in_cycles import lose
 from tests.support.engine.boards import (
@@ -348,11 +348,11 @@ def test_free_devices_are_measured_by_what_was_asked_of_late() -> None:
 def test_what_is_asked_for_fades_and_what_is_asked_of_late_counts() -> None:
     mix = Mix()
     pool = Board(gpu_node("a", 4, pairs)).pools[ResourceName("gpu")]
-    four = DeviceShape(ResourceName("gpu"), 4, DeviceAsk(link=Link.NVLINK))
+    four = DeviceShape(ResourceName("gpu"), 4, PodDeviceRequest(link=Link.NVLINK))
     mix.note(four, 1000)
     mix.refresh(1.0)
     assert mix.unusable(pool, four.resource, (1, 1, 1, 1)) > 3.9
-    mix.note(DeviceShape(ResourceName("gpu"), 1, DeviceAsk()), 1)
+    mix.note(DeviceShape(ResourceName("gpu"), 1, PodDeviceRequest()), 1)
     mix.refresh(1.0 + 20 * 3600.0)
     assert mix.unusable(pool, four.resource, (1, 1, 1, 1)) < 2.1
 

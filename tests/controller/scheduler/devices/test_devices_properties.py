@@ -53,9 +53,9 @@ def test_a_gang_is_placed_exactly_where_trying_everything_finds_places(
     world = world_of(told, packs=packs)
     world.put(job("w", size, count, asked=PodSetTopologyRequest(required=RACK), link="nvlink"))
     world.settle()
-    rooms = [most_sets(wiring, frozenset(range(GPUS)) - taken, size) for wiring, taken in machines]
+    sets = [most_sets(wiring, frozenset(range(GPUS)) - taken, size) for wiring, taken in machines]
     placed = hosts(world, "w")
-    assert bool(placed) == (sum(rooms) >= count)
+    assert bool(placed) == (sum(sets) >= count)
     for at, (wiring, taken) in enumerate(machines):
         given_ = plan(world, "w", f"n{at}")
         assert len(given_) == placed.get(f"n{at}", 0)

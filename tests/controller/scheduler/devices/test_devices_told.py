@@ -10,8 +10,8 @@ from controller.scheduler.devices.grants import GrantOwner, NodeDevices
 from controller.scheduler.devices.pods import KnownPods
 from controller.scheduler.model.resources import FlavorName, ResourceName, WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.topology.ask import pod_set_ask
 from controller.scheduler.topology.port import PlacementRequest
+from controller.scheduler.topology.requests import topology_request
 from tests.support.engine.boards import device_cache, full, gpu_node, job, mesh, pairs, plan, pod_of, settled, world_of
 from tests.support.engine.topologylab import HOST, node
 from tests.support.engine.world import World
@@ -329,15 +329,15 @@ def test_what_was_counted_before_devices_were_given_to_those_who_run_is_counted_
     two = job("two", 2, link="nvlink").spec.pod_sets[0]
     wanted = PlacementRequest(
         pod_set=two,
-        asked=pod_set_ask(two),
+        asked=topology_request(two),
         count=1,
         flavor=FlavorName("default"),
         single_pod={ResourceName("gpu"): 2},
     )
     placement.set_gpu_node(gpu_node("a", 4, pairs))
-    placement.has_room((wanted,))
+    placement.can_place((wanted,))
     placement.begin(world.now_s)
-    assert not placement.has_room((wanted,))
+    assert not placement.can_place((wanted,))
 
 
 def test_who_comes_again_does_not_get_what_others_have_by_now_though_an_old_pod_of_its_holds_it() -> None:

@@ -73,7 +73,7 @@ def fractional(
 def test_two_halves_of_two_gpus_are_no_room_for_sixty() -> None:
     pool = Board(fractional("a")).pools[ResourceName(PERCENT)]
     free = pool.free({"a-0": 50, "a-1": 50})
-    assert [pool.kind.room(free, size, None) for size in (60, 50, 20)] == [0, 2, 4]
+    assert [pool.kind.fitting_pods(free, size, None) for size in (60, 50, 20)] == [0, 2, 4]
     assert pool.kind.choose(free, 60, None) == ()
     assert pool.kind.choose(pool.free({"a-0": 50}), 40, None) == (0,) * 40, "the fullest that has room"
     assert pool.kind.choose(pool.free({"a-0": 50}), 60, None) == (1,) * 60

@@ -52,7 +52,9 @@ def test_as_many_sets_are_counted_as_there_are(wiring: tuple[int, set[tuple[int,
     count, linked = wiring
     linkage = Linkage(matrix(count, linked), (None,) * count)
     free = mask & linkage.full
-    assert linkage.room(free, size, Link.NVLINK) == (most(free, size, linked) if free.bit_count() >= size else 0)
+    assert linkage.fitting_sets(free, size, Link.NVLINK) == (
+        most(free, size, linked) if free.bit_count() >= size else 0
+    )
 
 
 TORN = 6, {(0, 2), (0, 3), (0, 5), (1, 2), (1, 3), (1, 4), (2, 3), (2, 5), (3, 4), (3, 5), (4, 5)}
@@ -68,7 +70,7 @@ def test_what_is_counted_can_be_chosen_one_after_the_other(
     count, linked = wiring
     linkage = Linkage(matrix(count, linked), (None,) * count)
     free = mask & linkage.full
-    for _ in range(linkage.room(free, size, Link.NVLINK)):
+    for _ in range(linkage.fitting_sets(free, size, Link.NVLINK)):
         chosen = linkage.choose(free, size, Link.NVLINK)
         assert chosen.bit_count() == size
         assert not chosen & ~free
@@ -84,11 +86,11 @@ def of(links: object, count: int = 8) -> Linkage:
 
 def test_eight_gpus_in_pairs_hold_no_linked_four_and_four_linked_twos() -> None:
     linkage = of(pairs)
-    assert [linkage.room(0xFF, size, Link.NVLINK) for size in (4, 2, 1)] == [0, 4, 8]
+    assert [linkage.fitting_sets(0xFF, size, Link.NVLINK) for size in (4, 2, 1)] == [0, 4, 8]
 
 
 def test_a_hybrid_cube_mesh_holds_two_linked_fours() -> None:
-    assert of(mesh).room(0xFF, 4, Link.NVLINK) == 2
+    assert of(mesh).fitting_sets(0xFF, 4, Link.NVLINK) == 2
 
 
 def test_one_gpu_is_taken_from_the_pair_that_is_broken_already() -> None:
@@ -101,5 +103,5 @@ def test_more_gpus_than_can_be_searched_are_packed_from_below() -> None:
     ring = Linkage(
         tuple(tuple(Pair(None, int((a - b) % 20 in (1, 19))) for b in range(20)) for a in range(20)), (None,) * 20
     )
-    found = ring.room(ring.full, 2, Link.NVLINK)
+    found = ring.fitting_sets(ring.full, 2, Link.NVLINK)
     assert 1 <= found <= 10

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.objects.core import PodSpec
 from controller.objects.decode import decode
-from controller.scheduler.model.gpuparts import Part, Piece, choose, parts_of, room
+from controller.scheduler.model.gpuparts import Part, Piece, choose, fitting_pods, parts_of
 from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import ResourceName
 
@@ -103,7 +103,7 @@ def test_pods_are_counted_as_they_can_be_placed_and_hardly_ever_one_too_few(free
         return max((1 + most(tuple(sorted(one))) for one in every_way(list(left), parts, None)), default=0)
 
     pieces = [Piece(at, 1) for at in range(len(free))]
-    counted = room(pieces, free, parts, None)
+    counted = fitting_pods(pieces, free, parts, None)
     best = most(tuple(sorted(free)))
     assert best - 1 <= counted <= best
     if len(set(parts)) == 1 or best == 1:
@@ -114,8 +114,8 @@ def test_a_granularity_holds_for_each_container_and_not_for_their_sum() -> None:
     pieces = [Piece(0, 10), Piece(1, 5)]
     assert choose(pieces, [100, 100], [Part(50, 25)], None) == [0, 50]
     assert choose(pieces, [100, 40], [Part(50, 25)], None) == []
-    assert room(pieces, [100, 100], [Part(50, 25)], None) == 2
-    assert room(pieces, [100, 100], [Part(20, 20)], None) == 10
+    assert fitting_pods(pieces, [100, 100], [Part(50, 25)], None) == 2
+    assert fitting_pods(pieces, [100, 100], [Part(20, 20)], None) == 10
 
 
 def test_more_containers_than_can_be_searched_are_placed_greedily() -> None:
@@ -163,7 +163,7 @@ def test_equal_parts_of_several_gpus_lie_on_as_many_of_one_daemon(
     assert bool(given_) == bool(ways)
     if given_:
         assert tuple(at for at, mine in enumerate(given_) if mine) in ways
-    counted = room(pieces, free, parts, None if joined is None else may_join)
+    counted = fitting_pods(pieces, free, parts, None if joined is None else may_join)
     assert (counted > 0) == bool(ways)
     assert counted * number * size <= sum(free)
 
@@ -177,4 +177,4 @@ def test_of_several_daemons_that_with_the_fullest_gpus_serves_a_request_for_seve
     assert choose(pieces, free, [Part(70, 70, 2)], None) == []
     wide = [piece._replace(spread=True) for piece in pieces]
     assert choose(wide, free, [Part(40, 40, 2)], None) == [40, 40, 0, 0, 0]
-    assert room(pieces, free, [Part(40, 40, 2)], None) == 2
+    assert fitting_pods(pieces, free, [Part(40, 40, 2)], None) == 2

@@ -20,8 +20,8 @@ from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.preemption.search import Preemption
 from controller.scheduler.preemption.victims import Victims, fits_without
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.topology.ask import PodSetAsk
-from controller.scheduler.topology.port import Everywhere, NoPlacement, Placed, PlacementRequest
+from controller.scheduler.topology.port import NoTopology, Placed, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.requests import TopologyRequest
 from tests.support.engine.preemptionlab import FLAVOR, GPU, Lab
 
 FR = FlavorResource(FLAVOR, GPU)
@@ -98,19 +98,19 @@ def test_a_victim_that_has_left_meanwhile_is_not_taken_away_twice() -> None:
     lab.cluster.validate()
 
 
-class Nodes(Everywhere):
+class Nodes(NoTopology):
     """Whole workloads run on one node each; ``free`` GPUs are left on every node."""
 
     def __init__(self, free: dict[str, int]) -> None:
         self.free = free
         self.cluster: Cluster | None = None
 
-    def needs(self, asked: PodSetAsk, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
+    def needs(self, asked: TopologyRequest, flavor: ResourceFlavor, *, implied: bool) -> bool:  # noqa: ARG002
         return True
 
-    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | NoPlacement:  # noqa: ARG002
+    def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:  # noqa: ARG002
         needed = sum(request.count * request.single_pod[GPU] for request in requests)
-        return Placed({}) if max(self.free.values()) >= needed else NoPlacement("main", "no node has room")
+        return Placed({}) if max(self.free.values()) >= needed else PlacementNoFit("main", "no node has room")
 
     def add(self, flavor: FlavorName, usage: TopologyUsage, owner: GrantOwner = NOBODY) -> None:  # noqa: ARG002
         self._change(flavor, usage, -1)

@@ -19,7 +19,7 @@ from controller.scheduler.model.resources import Amount, ClusterQueueName, Flavo
 from controller.scheduler.model.workload import WorkloadInfo
 from controller.scheduler.queues.pending import OrderKey
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.reservations.backfill import Backfill, Reservation
+from controller.scheduler.reservations.backfill import Backfill, BackfillReservation
 from controller.scheduler.reservations.runtimes import ends_at_s, runtime_s
 from inventory.api.names import RUNTIME
 
@@ -82,7 +82,7 @@ class Lab:
     def assign(self, incoming: Incoming) -> Assignment:
         return self.assigner.assign(incoming)
 
-    def block(self, name: str, queue: str, gpus: int, position: int = 0) -> Reservation | None:
+    def block(self, name: str, queue: str, gpus: int, position: int = 0) -> BackfillReservation | None:
         return self.backfill.block(self.incoming(name, queue, gpus), order(position), NOW_S)
 
     def passes(self, name: str, queue: str, gpus: int, runs_s: float | None = None, position: int = 9) -> bool:

@@ -10,26 +10,26 @@ from controller.scheduler.kueue.cycle import Cycle
 from controller.scheduler.kueue.nomination import Nominator
 from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing
 from controller.scheduler.queues.entry import Entry
-from controller.scheduler.reservations.claims import Claims
+from controller.scheduler.reservations.reservations import Reservations
 from tests.support.engine.contention import Story, full_nodes, full_queues
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
-CLAIMS = Extensions(reserve_for_preemptor=True)
+RESERVING = Extensions(reserve_for_preemptor=True)
 WITHIN = {"withinClusterQueue": "LowerPriority"}
 
 
 @settings(max_examples=30)
 @given(full_queues() | full_nodes(), st.booleans())
 def test_what_is_remembered_makes_nobody_go_who_was_not_told_to(story: Story, fair: bool) -> None:
-    recall = Claims.recall
+    recall = Reservations.recall
 
-    def noting(self: Claims, entry: Entry) -> bool:
+    def noting(self: Reservations, entry: Entry) -> bool:
         stands = recall(self, entry)
         assert not stands or (entry.targets and all(target.holder.evicted for target in entry.targets))
         return stands
 
-    with patch.object(Claims, "recall", noting):
-        story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=CLAIMS))
+    with patch.object(Reservations, "recall", noting):
+        story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=RESERVING))
 
 
 @settings(max_examples=30)
@@ -46,11 +46,11 @@ def test_a_check_that_is_spared_would_have_found_the_same(story: Story, fair: bo
         assert not spared or (entry.rule, entry.assignment, entry.targets) == (Rule.PREEMPTS, assignment, targets)
 
     with patch.object(Cycle, "_stood", never), patch.object(Cycle, "_decide", checking):
-        story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=CLAIMS))
+        story.world(EngineConfig(fair_sharing=FairSharing() if fair else None, extensions=RESERVING))
 
 
 def two_queues() -> World:
-    world = World(EngineConfig(extensions=CLAIMS))
+    world = World(EngineConfig(extensions=RESERVING))
     world.put(flavor())
     for name in ("a", "b"):
         world.put(cluster_queue(name, 4, preemption=WITHIN), local_queue(name))
@@ -64,7 +64,7 @@ def two_queues() -> World:
 
 def three_low_ones() -> World:
     """Evicted, and a preemptor that needs what all three hold."""
-    world = World(EngineConfig(extensions=CLAIMS))
+    world = World(EngineConfig(extensions=RESERVING))
     world.put(flavor(), cluster_queue("a", 6, preemption=WITHIN), local_queue("a"))
     world.put(*(workload(f"low-{number}", "a", 2) for number in range(3)))
     world.settle()
@@ -101,7 +101,7 @@ def test_victims_that_leave_one_by_one_do_not_make_it_tried_anew_before_the_last
     for number in range(2):
         world.stop_evicted(limit=1)
         assert "ns/preemptor" not in nominated(world), f"{number + 1} gone"
-        (nomination,) = world.engine.state.claims._nominations.values()
+        (nomination,) = world.engine.state.reservations._nominations.values()
         assert len(nomination.targets) == 2 - number
     world.stop_evicted(limit=1)
     assert "ns/preemptor" in nominated(world)
@@ -109,7 +109,7 @@ def test_victims_that_leave_one_by_one_do_not_make_it_tried_anew_before_the_last
 
 
 def test_a_preemptor_is_tried_anew_when_somebody_else_has_left_with_a_victim() -> None:
-    world = World(EngineConfig(extensions=CLAIMS))
+    world = World(EngineConfig(extensions=RESERVING))
     world.put(flavor(), cluster_queue("a", 6, preemption=WITHIN), local_queue("a"))
     world.put(*(workload(f"low-{number}", "a", 2) for number in range(2)), workload("equal", "a", 2, priority=1))
     world.settle()
@@ -164,7 +164,7 @@ def test_a_preemptor_is_held_against_one_that_was_admitted_meanwhile() -> None:
 
 def test_nothing_is_remembered_of_a_preemptor_that_is_gone() -> None:
     world = two_queues()
-    nominations = world.engine.state.claims._nominations
+    nominations = world.engine.state.reservations._nominations
     assert len(nominations) == 1
     world.delete("preemptor")
     assert len(nominations) == 0

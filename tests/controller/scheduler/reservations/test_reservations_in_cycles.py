@@ -65,16 +65,16 @@ def test_what_victims_leave_is_the_preemptors_even_where_another_is_at_the_head(
     assert world.running() == {starts}
 
 
-def test_a_claim_ends_with_its_workload() -> None:
+def test_a_reservation_ends_with_its_workload() -> None:
     world = world_with(cluster_queue("a", 4, preemption=WITHIN), local_queue("a"), reserve_for_preemptor=True)
     world.put(workload("low", "a", 4))
     world.settle()
     world.put(workload("preemptor", "a", 4, priority=1))
     world.settle()
-    claims = world.engine.state.claims
-    assert [claim.key for claim in claims] == ["ns/preemptor"]
+    reservations = world.engine.state.reservations
+    assert [reservation.key for reservation in reservations] == ["ns/preemptor"]
     world.delete("preemptor")
-    assert not len(claims)
+    assert not len(reservations)
     world.stop_evicted()
     world.settle()
     assert world.running() == {"low"}
@@ -99,7 +99,7 @@ def preemptor_on_borrowed_quota() -> World:
     return world
 
 
-def test_a_claim_does_not_keep_a_queue_from_its_own_quota() -> None:
+def test_a_reservation_does_not_keep_a_queue_from_its_own_quota() -> None:
     """The owner would take its quota back from the preemptor as soon as that ran."""
     world = preemptor_on_borrowed_quota()
     world.settle()
@@ -208,7 +208,7 @@ def test_with_everything_on_nothing_is_lost_and_every_world_settles(
 
 @contextmanager
 def without_the_short_cut() -> Iterator[None]:
-    """Every entry is nominated a second time without claims; those that would have been spared it gain nothing."""
+    """Every entry is nominated again without reservations; those that would have been spared it gain nothing."""
     could_stay, within = nomination._could_stay_within_own_quota, nomination._within_own_quota
     spared: list[bool] = []
 
@@ -239,13 +239,13 @@ def settled(run: Run) -> None:
 
 
 def test_what_an_entry_looks_past_is_taken_off_once() -> None:
-    """A workload that is assigned without claims and finds no place asks what claims keep: none is charged."""
+    """A workload assigned without reservations that finds no place asks what reservations keep: none is charged."""
     world = preemptor_on_borrowed_quota()
     asked, decide = [], Cycle._decide
 
     def asking(self: Cycle, entry: Entry) -> None:
-        if entry.ignores_claims:
-            asked.append(self._charges.unclaimed(entry, entry.assignment.usage))
+        if entry.ignores_reservations:
+            asked.append(self._charges.unreserved(entry, entry.assignment.usage))
         decide(self, entry)
 
     with patch.object(Cycle, "_decide", asking):

@@ -9,7 +9,7 @@ from controller.objects.core import Node
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
-from controller.scheduler.state.podsizes import TooLarge, too_large
+from controller.scheduler.state.podsizes import PodSizeNoFit, too_large
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, requesting, workload
 
 GPU = "nvidia.com/gpu"
@@ -39,7 +39,7 @@ def asks(gpus: int, memory: str = "1Gi", count: int = 1) -> Workload:
     return requesting(workload("w", "q", count=count), {GPU: str(gpus), "memory": memory})
 
 
-def found(made: World, given: Workload) -> TooLarge | None:
+def found(made: World, given: Workload) -> PodSizeNoFit | None:
     cluster = made.engine.state.cluster
     return too_large(cluster, cluster.queue(ClusterQueueName("q")), given)
 

@@ -13,10 +13,10 @@ from controller.objects.core import Node
 from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload
 from controller.scheduler.model.gangshape import GangShape, Subgroup, written
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
-from controller.scheduler.topology.ask import PodSetAsk
 from controller.scheduler.topology.gangdomains import path_bounds, placed_within
 from controller.scheduler.topology.nodes import NodeFacts
-from controller.scheduler.topology.port import Bound, NoPlacement, Placed, PlacementRequest
+from controller.scheduler.topology.port import Bound, Placed, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.requests import TopologyRequest
 from inventory.api.names import ABOVE_MINIMUM_OF, GANG, SUBGROUP
 from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest, volcano_queue
 from tests.support.engine.world import World
@@ -177,7 +177,7 @@ def test_full_domains_before_the_free_one_cost_no_tries() -> None:
 def fake(pod_set: str, *within: Bound) -> PlacementRequest:
     made = gang("g", GangShape(), {pod_set: 1}).spec.pod_sets[0]
     return PlacementRequest(
-        pod_set=made, asked=PodSetAsk(), count=1, flavor=FlavorName("f"), single_pod={}, within=within
+        pod_set=made, asked=TopologyRequest(), count=1, flavor=FlavorName("f"), single_pod={}, within=within
     )
 
 
@@ -190,9 +190,9 @@ def search(requests: list[PlacementRequest], count: int, good: Any) -> tuple[Any
     """``good`` says by the racks of the requests, None for any, whether these have places."""
     asked: list[list[str | None]] = []
 
-    def place(given: Sequence[PlacementRequest]) -> Placed | NoPlacement:
+    def place(given: Sequence[PlacementRequest]) -> Placed | PlacementNoFit:
         asked.append([request.pod_set.template.spec.node_selector.get(RACK) for request in given])
-        return Placed({}) if good(asked[-1]) else NoPlacement(given[0].pod_set.name, "full")
+        return Placed({}) if good(asked[-1]) else PlacementNoFit(given[0].pod_set.name, "full")
 
     return placed_within(requests, lambda _: racks(count), place), len(asked)
 
@@ -216,7 +216,7 @@ def test_a_wish_keeps_no_gang_out_however_many_domains_there_are(fruitless: bool
 def test_a_strict_bound_is_tried_so_often_at_most(fruitless: bool, tries: int) -> None:
     requests = [fake("a", STRICT), fake("b")]
     found, asked = search(requests, 1100, lambda racks: not fruitless and len(racks) == 1)
-    assert isinstance(found, NoPlacement)
+    assert isinstance(found, PlacementNoFit)
     assert (found.problem, asked) == (f"no domain of {RACK} has room for the gang, after 256 tries", tries)
 
 

@@ -8,7 +8,7 @@ import pytest
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.model.resources import FlavorName
-from controller.scheduler.topology.port import NoPlacement
+from controller.scheduler.topology.port import PlacementNoFit
 from tests.support.engine.topologylab import BLOCK, FLAVOR, GPU, HOST, RACK, Lab, ask, even, node, pod, usage
 
 TAINT: dict[str, Any] = {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
@@ -143,7 +143,7 @@ def test_a_leader_that_has_finished_takes_no_room_and_neither_do_workers_that_ha
         asked = ask(leader, 2, name="leader", **group), ask(workers, name="workers", **group)
         expected = {"leader": {"a": leader} if leader else {}, "workers": {"a": workers} if workers else {}}
         assert lab.place(*asked) == expected
-        assert lab.topologies.has_room(asked)
+        assert lab.topologies.can_place(asked)
 
 
 def test_what_is_no_group_is_refused_and_does_not_run_without_places() -> None:
@@ -152,7 +152,7 @@ def test_what_is_no_group_is_refused_and_does_not_run_without_places() -> None:
     for counts in ((1, 2, 3), (2, 2)):
         asked = [ask(count, name=f"s{at}", **group) for at, count in enumerate(counts)]
         assert "a pod set group is two pod sets, one of them with one pod" in str(lab.place(*asked))
-        assert not lab.topologies.has_room(asked)
+        assert not lab.topologies.can_place(asked)
 
 
 def test_a_slice_of_which_a_pod_has_finished_is_placed_as_a_whole() -> None:
@@ -338,7 +338,7 @@ def test_without_hosts_among_the_levels_a_rack_is_the_sum_of_its_nodes_and_usage
     lab.topology(BLOCK, RACK)
     assert lab.main(ask(3, required=RACK)) == {"b/r1": 3}
     found = lab.topologies.place((ask(3, required=RACK),), on_empty=False)
-    assert not isinstance(found, NoPlacement)
+    assert not isinstance(found, PlacementNoFit)
     lab.topologies.add(FLAVOR, found.topologies["main"])
     assert lab.main(ask(2, required=RACK)) is None
 

@@ -7,8 +7,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduler.topology.ask import PodSetAsk
 from controller.scheduler.topology.port import Placed, PlacementRequest
+from controller.scheduler.topology.requests import TopologyRequest
 from tests.controller.scheduler.topology.test_topology_properties import LEVELS, check, free, labs, requests
 from tests.support.engine.topologylab import FLAVOR, HOST, Lab, ask
 
@@ -25,7 +25,7 @@ class Trial:
         lab, hosts = given_lab
         asked = request.asked
         every = asked.layers if lab.layered else asked.layers[:1]
-        self.asked: PodSetAsk = asked
+        self.asked: TopologyRequest = asked
         self.sizes = {LEVELS.index(layer.topology): layer.size for layer in every}
         self.paths = {path.rpartition("/")[2]: tuple(path.split("/")) for path in hosts}
         left, each = free(lab), request.single_pod["gpu"]  # type: ignore[index]

@@ -95,7 +95,7 @@ def test_all_pods_are_placed_within_what_is_free_and_as_they_asked(
 ) -> None:
     lab, _ = given_lab
     found = lab.topologies.place((one, two), on_empty=False)
-    assert lab.topologies.has_room((one, two)) == isinstance(found, Placed)
+    assert lab.topologies.can_place((one, two)) == isinstance(found, Placed)
     lab.topologies.validate_trees()
     if isinstance(found, Placed):
         left = free(lab)

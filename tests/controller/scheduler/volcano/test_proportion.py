@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.model.resources import ResourceName
-from controller.scheduler.volcano.proportion import Asker, by_weight, is_victim, real_limit
+from controller.scheduler.volcano.proportion import VolcanoQueueRequest, by_weight, is_victim, real_limit
 
 GPU, CPU = ResourceName("nvidia.com/gpu"), ResourceName("cpu")
 
 
-def asker(name: str, weight: float, request: float, limit: float = math.inf, guarantee: float = 0.0) -> Asker:
-    return Asker(QueueName(name), weight, request, limit, guarantee)
+def asker(
+    name: str, weight: float, request: float, limit: float = math.inf, guarantee: float = 0.0
+) -> VolcanoQueueRequest:
+    return VolcanoQueueRequest(QueueName(name), weight, request, limit, guarantee)
 
 
 def test_weights_divide_what_is_asked_for_and_what_is_left_goes_round() -> None:
@@ -41,7 +43,7 @@ ASKERS = st.lists(
 @settings(max_examples=60)
 @given(st.integers(0, 60), ASKERS, st.randoms(use_true_random=False))
 def test_a_division_gives_no_more_than_there_is_or_is_asked_for(
-    total: int, askers: list[Asker], rng: random.Random
+    total: int, askers: list[VolcanoQueueRequest], rng: random.Random
 ) -> None:
     parts = by_weight(total, askers)
     guarantees = sum(min(each.guarantee, each.limit) for each in askers)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cluster.webhooks.apart.bodies import Bodies, Body, BodyTooLargeError, NoRoomError
+from controller.cluster.webhooks.apart.bodies import Bodies, BodiesFullError, Body, BodyTooLargeError
 
 ONE, MANY, HELD = 40, 300, 400
 
@@ -30,7 +30,7 @@ def test_never_more_is_held_than_there_is_room_for_and_one_large_body_at_a_time(
                 held[which % len(held)].take(amount)
             elif held:
                 held[which % len(held)].close()
-        except (BodyTooLargeError, NoRoomError):
+        except (BodyTooLargeError, BodiesFullError):
             if what == "take":
                 held.pop(which % len(held)).close()
         bodies.validate()
@@ -48,7 +48,7 @@ def test_what_was_announced_and_has_not_come_takes_no_room() -> None:
     fast = [bodies.open(ONE, ONE) for _ in range(HELD // 2 // ONE)]
     for body in fast:
         body.take(ONE)
-    with pytest.raises(NoRoomError):
+    with pytest.raises(BodiesFullError):
         slow[0].take(1)
     fast[0].close()
     slow[0].take(1)
@@ -67,10 +67,10 @@ def test_a_second_large_body_has_no_room_whatever_it_announced() -> None:
     bodies = Bodies(HELD, ONE)
     first = bodies.open(ONE + 1, MANY)
     for announced in (ONE + 1, None):
-        with pytest.raises(NoRoomError):
+        with pytest.raises(BodiesFullError):
             bodies.open(announced, MANY)
     grows = bodies.open(1, MANY)
-    with pytest.raises(NoRoomError):
+    with pytest.raises(BodiesFullError):
         grows.take(ONE + 1)
     first.close()
     bodies.open(ONE + 1, MANY)

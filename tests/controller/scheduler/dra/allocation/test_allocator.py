@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller.scheduler.dra.allocation.allocator import STEPS, sets_of, with_sets
 from controller.scheduler.dra.allocation.views import State, View
-from tests.support.engine.claimrooms import asked, offered, rooms
+from tests.support.engine.claimsupply import asked, offered, sets_for
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, asks, device, node_slice, slice_of, template
 
 Json = dict[str, Any]
@@ -179,34 +179,34 @@ def test_a_pod_finds_devices_where_any_assignment_would_do_and_only_there(
 def test_the_first_devices_that_fit_are_chosen_in_the_order_of_the_slices() -> None:
     second = slice_of("z", device("x", type="gpu"), pool="n", node="n", count=2)
     first = slice_of("a", device("y", type="gpu"), device("w", type="mig"), pool="n", node="n", count=2)
-    assert rooms(asked(template("t", asks())), offered(second, first)) == [["y"], ["w"], ["x"]]
+    assert sets_for(asked(template("t", asks())), offered(second, first)) == [["y"], ["w"], ["x"]]
 
 
 def test_a_step_back_finds_the_pair() -> None:
     devices = [device(name, pair=pair) for name, pair in (("a", "1"), ("b", "2"), ("c", "2"), ("d", "1"), ("e", "3"))]
     pair = template("t", asks(count=2), constraints=[{"matchAttribute": f"{DRIVER}/pair"}])
-    assert rooms(asked(pair), offered(node_slice("n", *devices))) == [["a", "d"], ["b", "c"]]
+    assert sets_for(asked(pair), offered(node_slice("n", *devices))) == [["a", "d"], ["b", "c"]]
 
 
 def test_a_constraint_on_one_request_leaves_the_other_free() -> None:
     devices = [device("a", pair="1"), device("b", pair="2"), device("c", pair="2")]
     two = template("t", asks(), asks(count=2), constraints=[{"matchAttribute": f"{DRIVER}/pair", "requests": ["r1"]}])
-    assert rooms(asked(two), offered(node_slice("n", *devices))) == [["a", "b", "c"]]
+    assert sets_for(asked(two), offered(node_slice("n", *devices))) == [["a", "b", "c"]]
 
 
 def test_the_first_alternative_is_taken_while_there_is_one() -> None:
     best = {"name": "big", **asks(GPU_CLASS, 1, typed("gpu"))}
     less = {"name": "small", **asks(GPU_CLASS, 2, typed("mig"))}
     devices = [device("m0", type="mig"), device("g", type="gpu"), device("m1", type="mig"), device("m2", type="mig")]
-    found = rooms(asked(template("t", {"firstAvailable": [best, less]})), offered(node_slice("n", *devices)))
+    found = sets_for(asked(template("t", {"firstAvailable": [best, less]})), offered(node_slice("n", *devices)))
     assert found == [["g"], ["m0", "m1"]]
 
 
 def test_admin_access_takes_nothing_and_sees_what_others_have() -> None:
     watch = template("t", asks(adminAccess=True))
     offer = offered(node_slice("n", device("a"), device("b", taint="sick")))
-    assert len(rooms(asked(watch), offer, State(devices=1))) == 256
-    assert rooms(asked(template("t", asks(count=2, adminAccess=True))), offer) == []
+    assert len(sets_for(asked(watch), offer, State(devices=1))) == 256
+    assert sets_for(asked(template("t", asks(count=2, adminAccess=True))), offer) == []
 
 
 def test_an_incomplete_pool_offers_nothing() -> None:
@@ -218,15 +218,15 @@ def test_an_incomplete_pool_offers_nothing() -> None:
 def test_all_devices_of_a_node_with_an_incomplete_pool_cannot_be_had() -> None:
     every = asked(template("t", asks(allocationMode="All")))
     whole, half = node_slice("n", device("a")), slice_of("s", device("b"), pool="m", node="n", count=2)
-    assert rooms(every, offered(whole)) == [["a"]]
-    assert rooms(every, offered(whole, half)) == []
-    assert rooms(asked(template("t", asks())), offered(whole, half)) == [["a"]]
+    assert sets_for(every, offered(whole)) == [["a"]]
+    assert sets_for(every, offered(whole, half)) == []
+    assert sets_for(asked(template("t", asks())), offered(whole, half)) == [["a"]]
 
 
 def test_only_the_newest_generation_counts() -> None:
     old = slice_of("old", device("a"), pool="n", node="n", generation=1)
     new = slice_of("new", device("b"), pool="n", node="n", generation=2)
-    assert rooms(asked(template("t", asks())), offered(old, new)) == [["b"]]
+    assert sets_for(asked(template("t", asks())), offered(old, new)) == [["b"]]
 
 
 def test_a_pool_that_consumes_what_is_not_there_offers_nothing() -> None:
@@ -236,22 +236,22 @@ def test_a_pool_that_consumes_what_is_not_there_offers_nothing() -> None:
 
 def test_a_selector_that_fails_for_a_device_closes_the_node() -> None:
     loose = asked(template("t", asks(GPU_CLASS, 1, f"device.attributes['{DRIVER}'].model == 'x'")))
-    assert rooms(loose, offered(node_slice("n", device("a", model="x")))) == [["a"]]
-    assert rooms(loose, offered(node_slice("n", device("a", model="x"), device("b")))) == []
+    assert sets_for(loose, offered(node_slice("n", device("a", model="x")))) == [["a"]]
+    assert sets_for(loose, offered(node_slice("n", device("a", model="x"), device("b")))) == []
 
 
 @pytest.mark.parametrize(("request_", "fits"), [("10", True), ("11", False)])
 def test_a_device_that_is_not_shared_must_have_the_capacity_that_is_asked_for(request_: str, *, fits: bool) -> None:
     wanted = asked(template("t", asks(capacity={"requests": {"memory": request_}})))
-    assert bool(rooms(wanted, offered(node_slice("n", device("a", capacity={"memory": "10"}))))) is fits
-    assert rooms(wanted, offered(node_slice("n", device("a")))) == []
+    assert bool(sets_for(wanted, offered(node_slice("n", device("a", capacity={"memory": "10"}))))) is fits
+    assert sets_for(wanted, offered(node_slice("n", device("a")))) == []
 
 
 def test_a_shared_device_is_charged_its_counters_once() -> None:
     shared = device("a", shared=True, capacity={"memory": MEMORY}, counters={"units": "1"})
     counters = slice_of("c", pool="n", node="n", count=2, counters={"units": 1})
     wanted = asked(template("t", asks(capacity={"requests": {"memory": "4"}})))
-    assert rooms(wanted, offered(counters, slice_of("d", shared, pool="n", node="n", count=2))) == [["a"], ["a"]]
+    assert sets_for(wanted, offered(counters, slice_of("d", shared, pool="n", node="n", count=2))) == [["a"], ["a"]]
 
 
 def test_a_search_without_end_is_given_up_and_finds_nothing() -> None:
@@ -264,4 +264,4 @@ def test_a_search_without_end_is_given_up_and_finds_nothing() -> None:
         constraints=[{"matchAttribute": f"{DRIVER}/pair", "requests": [f"r{at}"]} for at in range(6)],
     )
     assert STEPS < 10_000
-    assert rooms(asked(never), offered(node_slice("n", *devices))) == []
+    assert sets_for(asked(never), offered(node_slice("n", *devices))) == []

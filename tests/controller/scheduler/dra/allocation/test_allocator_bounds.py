@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from controller.scheduler.dra.allocation.allocator import STEPS, sets_of, still_free, with_sets
-from controller.scheduler.dra.allocation.asks import MOST_DEVICES, ClaimsAsk
 from controller.scheduler.dra.allocation.offers import Offer
+from controller.scheduler.dra.allocation.requests import MOST_DEVICES, PodClaimsRequest
 from controller.scheduler.dra.allocation.views import Given, State, View
-from tests.support.engine.claimrooms import asked, names, offered, rooms
+from tests.support.engine.claimsupply import asked, names, offered, sets_for
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, asks, device, node_slice, slice_of, template
 
 PAIRED = [{"matchAttribute": f"{DRIVER}/pair"}]
@@ -45,7 +45,7 @@ def test_an_answer_is_kept_for_what_is_given_away() -> None:
 
 
 def test_pods_without_claims_of_their_own_are_given_nothing() -> None:
-    assert sets_of(View(ClaimsAsk(()), offered(node_slice("n", device("a")))), State()) == ()
+    assert sets_of(View(PodClaimsRequest(()), offered(node_slice("n", device("a")))), State()) == ()
 
 
 def test_what_is_given_away_adds_up_and_admin_access_is_none() -> None:
@@ -58,37 +58,40 @@ def test_what_is_given_away_adds_up_and_admin_access_is_none() -> None:
 @pytest.mark.parametrize(("units", "fits"), [("1", True), ("2", False)])
 def test_counters_of_devices_in_use_are_charged_up_to_the_limit(units: str, *, fits: bool) -> None:
     devices = [device("x"), device("a", counters={"units": "2"}), device("b", counters={"units": units})]
-    assert rooms(ONE, counting(3, *devices), State(devices=0b011)) == ([["b"]] if fits else [])
+    assert sets_for(ONE, counting(3, *devices), State(devices=0b011)) == ([["b"]] if fits else [])
 
 
 def test_parts_of_a_device_are_given_up_to_all_of_it() -> None:
     offer = offered(node_slice("n", shared("a")))
-    assert rooms(asked(template("t", part(5))), offer) == [["a"], ["a"]]
-    assert rooms(asked(template("t", part(6))), offer) == [["a"]]
+    assert sets_for(asked(template("t", part(5))), offer) == [["a"], ["a"]]
+    assert sets_for(asked(template("t", part(6))), offer) == [["a"]]
     used = State(1, (((0, "memory"), 5 * 10**9),))
-    assert rooms(asked(template("t", part(5))), offer, used) == [["a"]]
-    assert rooms(asked(template("t", part(6))), offer, used) == []
+    assert sets_for(asked(template("t", part(5))), offer, used) == [["a"]]
+    assert sets_for(asked(template("t", part(6))), offer, used) == []
 
 
 def test_a_device_may_serve_one_request_more_than_once_only_where_it_is_shared() -> None:
     thrice = asked(template("t", part(3, 3)))
-    assert rooms(thrice, offered(node_slice("n", device("p", capacity={"memory": "10"}), shared("s")))) == [
+    assert sets_for(thrice, offered(node_slice("n", device("p", capacity={"memory": "10"}), shared("s")))) == [
         ["p", "s", "s"]
     ]
-    assert rooms(thrice, offered(node_slice("n", shared("s", 8), device("p", capacity={"memory": "10"})))) == [
+    assert sets_for(thrice, offered(node_slice("n", shared("s", 8), device("p", capacity={"memory": "10"})))) == [
         ["s", "s", "p"]
     ]
-    assert rooms(thrice, offered(node_slice("n", device("p", capacity={"memory": "10"})))) == []
+    assert sets_for(thrice, offered(node_slice("n", device("p", capacity={"memory": "10"})))) == []
 
 
 def test_all_is_each_device_once() -> None:
     every = asked(template("t", part(2) | {"allocationMode": "All"}))
-    assert rooms(every, offered(node_slice("n", shared("a", 4), shared("b", 9)))) == [["a", "b"], ["a", "b"]]
-    assert rooms(every, offered(node_slice("n", shared("a", 4), shared("b", 9))), State(2)) == [["a", "b"], ["a", "b"]]
+    assert sets_for(every, offered(node_slice("n", shared("a", 4), shared("b", 9)))) == [["a", "b"], ["a", "b"]]
+    assert sets_for(every, offered(node_slice("n", shared("a", 4), shared("b", 9))), State(2)) == [
+        ["a", "b"],
+        ["a", "b"],
+    ]
     whole = asked(template("t", asks(allocationMode="All")))
-    assert rooms(whole, offered(node_slice("n", device("a"), device("b"), device("c"))), State(2)) == []
-    assert rooms(whole, offered(node_slice("n", device("a"), device("b"), device("c")))) == [["a", "b", "c"]]
-    assert rooms(asked(template("t", of_type("gpu", allocationMode="All"))), offered(node_slice("n", OTHER))) == []
+    assert sets_for(whole, offered(node_slice("n", device("a"), device("b"), device("c"))), State(2)) == []
+    assert sets_for(whole, offered(node_slice("n", device("a"), device("b"), device("c")))) == [["a", "b", "c"]]
+    assert sets_for(asked(template("t", of_type("gpu", allocationMode="All"))), offered(node_slice("n", OTHER))) == []
 
 
 OTHER = device("m", type="mig")
@@ -96,12 +99,12 @@ OTHER = device("m", type="mig")
 
 def test_admin_access_is_to_different_devices_within_a_claim_and_to_the_same_in_two() -> None:
     watch = template("t", asks(adminAccess=True), asks(adminAccess=True))
-    assert rooms(asked(watch), offered(node_slice("n", device("a")))) == []
-    both = rooms(asked(watch), offered(node_slice("n", device("a"), device("b"))), State(3))
+    assert sets_for(asked(watch), offered(node_slice("n", device("a")))) == []
+    both = sets_for(asked(watch), offered(node_slice("n", device("a"), device("b"))), State(3))
     assert both[0] == ["a", "b"]
     single = template("t", asks(adminAccess=True))
-    assert rooms(asked(single, single), offered(node_slice("n", device("a"))))[0] == ["a", "a"]
-    assert rooms(asked(single, template("u", asks())), offered(node_slice("n", device("a")))) == [["a", "a"]]
+    assert sets_for(asked(single, single), offered(node_slice("n", device("a"))))[0] == ["a", "a"]
+    assert sets_for(asked(single, template("u", asks())), offered(node_slice("n", device("a")))) == [["a", "a"]]
     seen = sets_of(View(asked(single), offered(node_slice("n", shared("s")))), State(1, (((0, "memory"), 10**10),)))
     assert seen[0] == (Given(0, "r0", 0, True, ()),)
 
@@ -109,12 +112,12 @@ def test_admin_access_is_to_different_devices_within_a_claim_and_to_the_same_in_
 def test_a_claim_has_as_many_devices_as_are_allowed_and_no_more() -> None:
     offer = offered(node_slice("n", *(device(f"d{at:02}") for at in range(MOST_DEVICES + 2))))
     half = MOST_DEVICES // 2
-    assert len(rooms(asked(template("t", asks(count=half), asks(count=half))), offer)[0]) == MOST_DEVICES
-    assert rooms(asked(template("t", asks(count=half), asks(count=half + 1))), offer) == []
+    assert len(sets_for(asked(template("t", asks(count=half), asks(count=half))), offer)[0]) == MOST_DEVICES
+    assert sets_for(asked(template("t", asks(count=half), asks(count=half + 1))), offer) == []
     two = asked(template("t", asks(count=2)), template("u", asks(count=MOST_DEVICES)))
-    assert len(rooms(two, offer)[0]) == MOST_DEVICES + 2
-    assert len(rooms(asked(template("t", asks(count=MOST_DEVICES))), offer)[0]) == MOST_DEVICES
-    assert rooms(asked(template("t", asks(count=MOST_DEVICES + 1))), offer) == []
+    assert len(sets_for(two, offer)[0]) == MOST_DEVICES + 2
+    assert len(sets_for(asked(template("t", asks(count=MOST_DEVICES))), offer)[0]) == MOST_DEVICES
+    assert sets_for(asked(template("t", asks(count=MOST_DEVICES + 1))), offer) == []
 
 
 # -- constraints -------------------------------------------------------------------------------------------------------
@@ -123,18 +126,18 @@ def test_a_claim_has_as_many_devices_as_are_allowed_and_no_more() -> None:
 def test_devices_without_the_attribute_of_a_constraint_are_not_given() -> None:
     lacking = offered(node_slice("n", device("a"), device("b")))
     for constraints in (PAIRED, APART):
-        assert rooms(asked(template("t", asks(), constraints=constraints)), lacking) == []
+        assert sets_for(asked(template("t", asks(), constraints=constraints)), lacking) == []
     some = offered(node_slice("n", device("a"), device("b", pair="1"), device("c", pair="1"), device("d", pair="2")))
-    assert rooms(asked(template("t", asks(count=2), constraints=PAIRED)), some) == [["b", "c"]]
-    assert rooms(asked(template("t", asks(count=2), constraints=APART)), some) == [["b", "d"]]
+    assert sets_for(asked(template("t", asks(count=2), constraints=PAIRED)), some) == [["b", "c"]]
+    assert sets_for(asked(template("t", asks(count=2), constraints=APART)), some) == [["b", "d"]]
 
 
 def test_a_constraint_holds_within_a_claim_for_its_requests_alone() -> None:
     pair = template("t", asks(count=2), constraints=PAIRED)
     offer = offered(node_slice("n", *(device(f"d{at}", pair=str(at // 2)) for at in range(4))))
-    assert rooms(asked(pair, pair), offer) == [["d0", "d1", "d2", "d3"]]
+    assert sets_for(asked(pair, pair), offer) == [["d0", "d1", "d2", "d3"]]
     ends = [{"distinctAttribute": f"{DRIVER}/pair", "requests": ["r0", "r2"]}]
-    assert rooms(asked(template("t", asks(), asks(), asks(), constraints=ends)), offer) == [["d0", "d1", "d2"]]
+    assert sets_for(asked(template("t", asks(), asks(), asks(), constraints=ends)), offer) == [["d0", "d1", "d2"]]
 
 
 # -- steps back --------------------------------------------------------------------------------------------------------
@@ -145,15 +148,15 @@ def test_a_step_back_gives_back_its_counters_once() -> None:
         device(name, pair=pair, counters={"units": units})
         for name, pair, units in (("a", "1", "2"), ("b", "2", "2"), ("c", "2", "1"), ("d", "3", "1"), ("e", "3", "1"))
     ]
-    assert rooms(asked(template("t", asks(count=2), constraints=PAIRED)), counting(3, *devices)) == [["b", "c"]]
+    assert sets_for(asked(template("t", asks(count=2), constraints=PAIRED)), counting(3, *devices)) == [["b", "c"]]
 
 
 def test_a_step_back_gives_back_parts_once() -> None:
     devices = [shared("s1", pair="1", type="s"), shared("s2", pair="2", type="s"), device("g", pair="2", type="g")]
     offer = offered(node_slice("n", *devices))
     seven = template("t", part(7, 1, f"device.attributes['{DRIVER}'].type == 's'"), of_type("g"), constraints=PAIRED)
-    assert rooms(asked(seven, template("u", part(10))), offer) == [["s2", "g", "s1"]]
-    assert rooms(asked(seven, template("u", part(10)), template("v", part(4))), offer) == []
+    assert sets_for(asked(seven, template("u", part(10))), offer) == [["s2", "g", "s1"]]
+    assert sets_for(asked(seven, template("u", part(10)), template("v", part(4))), offer) == []
 
 
 def test_a_step_back_leaves_a_shared_device_to_its_first_user() -> None:
@@ -169,9 +172,9 @@ def test_a_step_back_leaves_a_shared_device_to_its_first_user() -> None:
         template("t", of_type("s")),
         template("u", asks(GPU_CLASS, 1, either), of_type("g"), constraints=PAIRED),
     )
-    assert rooms(asked(first, second), counting(3, *devices)) == [["s", "t", "g"]]
-    assert rooms(asked(first, second, template("v", of_type("h"))), counting(3, *devices)) == []
-    assert rooms(asked(first, second, template("v", of_type("h"))), counting(4, *devices)) == [["s", "t", "g", "h"]]
+    assert sets_for(asked(first, second), counting(3, *devices)) == [["s", "t", "g"]]
+    assert sets_for(asked(first, second, template("v", of_type("h"))), counting(3, *devices)) == []
+    assert sets_for(asked(first, second, template("v", of_type("h"))), counting(4, *devices)) == [["s", "t", "g", "h"]]
 
 
 # -- the bound ---------------------------------------------------------------------------------------------------------
@@ -201,21 +204,21 @@ def test_the_last_step_that_is_allowed_may_find_the_device() -> None:
     less = {"name": "many", **of_type("many", 2)}
     ask = asked(template("t", {"firstAvailable": [best, less]}))
     just, more = Busy(STEPS - 2, 1, 1), Busy(STEPS - 1, 1, 1)
-    assert rooms(ask, just.offer(), just.state) == [["d0000", f"d{STEPS - 1}"]]
-    assert rooms(ask, more.offer(), more.state) == []
+    assert sets_for(ask, just.offer(), just.state) == [["d0000", f"d{STEPS - 1}"]]
+    assert sets_for(ask, more.offer(), more.state) == []
 
 
 def test_the_steps_of_all_pods_together_are_bounded() -> None:
     """1501 steps for the first pod, one more for each that follows: after 13 of them 409 are left of 20000."""
     busy = Busy(1500, 0, 15)
-    assert len(rooms(asked(template("t", of_type("many"))), busy.offer(), busy.state)) == 13
+    assert len(sets_for(asked(template("t", of_type("many"))), busy.offer(), busy.state)) == 13
 
 
 def test_claims_too_deep_to_search_find_nothing() -> None:
     many = [template(f"t{at}", asks(count=MOST_DEVICES, adminAccess=True)) for at in range(40)]
     offer = offered(node_slice("n", *(device(f"d{at:02}") for at in range(MOST_DEVICES))))
-    assert rooms(asked(*many), offer) == []
-    assert len(rooms(asked(*many[:2]), offer)[0]) == 2 * MOST_DEVICES
+    assert sets_for(asked(*many), offer) == []
+    assert len(sets_for(asked(*many[:2]), offer)[0]) == 2 * MOST_DEVICES
 
 
 # -- devices that were chosen before -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from controller.scheduler.dra.allocation.offers import Offer
 from controller.scheduler.dra.allocation.views import Given, Part, Set, State
 from controller.scheduler.model.deviceclaims import ClaimNames
 from controller.scheduler.model.resources import WorkloadKey
-from tests.support.engine.claimrooms import offered
+from tests.support.engine.claimsupply import offered
 from tests.support.engine.deviceclaims import device, slice_of
 
 OWNER = GrantOwner(WorkloadKey("ns/w"), "main")

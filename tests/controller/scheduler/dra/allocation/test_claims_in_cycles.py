@@ -2,7 +2,7 @@
 
 from controller.objects.deviceclaims import ResourceClaim, ResourceSlice
 from tests.support.engine.boards import hosts, settled
-from tests.support.engine.claimrooms import cluster, gang, gpus, made_for, pod_of, room, said
+from tests.support.engine.claimsupply import cluster, fitting_pods, gang, gpus, made_for, pod_of, said
 from tests.support.engine.deviceclaims import DRIVER, asks, claim, device, node_slice, template
 from tests.support.engine.topologylab import HOST, RACK
 
@@ -64,7 +64,7 @@ def test_what_a_pod_of_the_gang_was_given_counts_once() -> None:
     world.put(pod_of("p", "w", "a"))
     world.put(claim("p-gpu", asks(), given=["r0"], at="a", devices=["gpu-2"], **made_for("p")))
     settled(world)
-    assert room(world, "a", "one") == 1
+    assert fitting_pods(world, "a", "one") == 1
     world.put(gang("early", 1, templates=["one"]), gang("late", 1, templates=["one"]))
     settled(world)
     assert (hosts(world, "early"), hosts(world, "late")) == ({"a": 1}, {})
@@ -77,7 +77,7 @@ def test_a_pod_on_its_way_out_keeps_nothing() -> None:
     world.put(pod_of("p", "w", "a"))
     world.put(claim("p-gpu", asks(), given=["r0"], at="a", devices=["gpu-0"], **made_for("p")))
     settled(world)
-    assert room(world, "a", "one") == 0
+    assert fitting_pods(world, "a", "one") == 0
     world.finish("w")
     world.put(gang("v", 1, templates=["one"]))
     settled(world)
@@ -106,9 +106,9 @@ def test_a_claim_by_name_brings_all_its_pods_to_one_node() -> None:
     world.put(gang("v", 2, claims=["shared"], templates=["one"]))
     settled(world)
     assert hosts(world, "v") == {"b": 2}
-    assert room(world, "b", claims=["shared"]) > 100
-    assert room(world, "a", claims=["shared"]) == 0
-    assert room(world, "b", "one") == 0
+    assert fitting_pods(world, "b", claims=["shared"]) > 100
+    assert fitting_pods(world, "a", claims=["shared"]) == 0
+    assert fitting_pods(world, "b", "one") == 0
 
 
 def test_a_claim_by_name_that_has_its_devices_holds_its_pods_to_their_node() -> None:
@@ -129,7 +129,7 @@ def test_a_second_user_of_a_claim_follows_the_first() -> None:
     assert list(hosts(world, "w")) == list(first)
     world.finish("v")
     settled(world)
-    assert room(world, next(iter(first)), "one") == 0
+    assert fitting_pods(world, next(iter(first)), "one") == 0
 
 
 def test_preemption_frees_the_devices_of_claims() -> None:
@@ -150,7 +150,7 @@ def test_a_rebuilt_engine_plans_the_same() -> None:
     settled(world)
     world.rebuild()
     world.engine.validate()
-    assert room(world, "a", "one") == 1
+    assert fitting_pods(world, "a", "one") == 1
 
 
 def test_a_gang_without_devices_says_which_class_lacks_how_many_on_what_nodes() -> None:

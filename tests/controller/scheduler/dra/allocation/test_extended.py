@@ -11,7 +11,7 @@ from controller.scheduler.model.deviceclaims import ClaimRules
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage
 from tests.support.engine.boards import hosts, settled
-from tests.support.engine.claimrooms import TYPE, asking, cluster, gang, gpus, made_by_scheduler, pod_of, rooms_of
+from tests.support.engine.claimsupply import TYPE, asking, cluster, gang, gpus, made_by_scheduler, pod_of, supply_of
 from tests.support.engine.deviceclaims import GPU_CLASS, asks, claim, device_class, node_slice, template
 from tests.support.engine.topologylab import GPU, HOST, node
 from tests.support.engine.world import World
@@ -157,8 +157,8 @@ def test_the_plan_that_a_webhook_puts_into_claims_is_of_templates_alone() -> Non
 def test_what_nodes_can_give_is_told_of_resources_by_claim() -> None:
     world = world_of({"a": 3})
     put(world, asking("w", 1, 2))
-    assert rooms_of(world).free("a")[GPU] == 1
-    ((_, free),) = world.engine.state.cluster.placement.rooms(FlavorName("default"))
+    assert supply_of(world).free("a")[GPU] == 1
+    ((_, free),) = world.engine.state.cluster.placement.free_by_node(FlavorName("default"))
     assert free[GPU] == 1
 
 
@@ -173,7 +173,7 @@ def test_a_leader_and_its_worker_find_theirs_together() -> None:
     found = decode_object({"apiVersion": KUEUE, "kind": "Workload", **made, "spec": {**made["spec"], "podSets": sets}})
     put(world, found)
     assert hosts(world, "w") == {"b": 1}
-    assert rooms_of(world).free("b")[GPU] == 0
+    assert supply_of(world).free("b")[GPU] == 0
 
 
 def test_places_that_are_held_for_a_while_fit_where_devices_are() -> None:
@@ -247,14 +247,14 @@ class Plain:
             count, number, made = self.asked[name]
             if places_:
                 continue
-            room = 0
+            fitting = 0
             for host, free in devices.items():
                 served = self.by_plugin[host] > 0
                 needed = made if served else made + number
                 fits = [free // needed] if needed else [count]
                 fits += [plugin[host] // number] if served and number else []
-                room += min(fits)
-            assert room < count, (name, self.asked[name], devices, plugin)
+                fitting += min(fits)
+            assert fitting < count, (name, self.asked[name], devices, plugin)
 
 
 @histories(*range(8))

@@ -5,7 +5,7 @@ import pytest
 from controller.objects.deviceclaims import ResourceClaim
 from controller.objects.meta import ObjectMeta, OwnerReference
 from controller.scheduler.dra.allocation.held import HeldClaims, HeldDevice, held_claim, pod_of
-from tests.support.engine.claimrooms import made_for
+from tests.support.engine.claimsupply import made_for
 from tests.support.engine.deviceclaims import DRIVER, asks, claim
 
 

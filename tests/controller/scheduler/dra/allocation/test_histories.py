@@ -6,7 +6,7 @@ from controller.objects.core import Pod
 from controller.objects.deviceclaims import ResourceClaim, ResourceSlice
 from controller.objects.meta import KubernetesObject
 from tests.support.engine.boards import hosts, settled
-from tests.support.engine.claimrooms import TYPE, asking, cluster, gang, gpus, made_by_scheduler, made_for, pod_of
+from tests.support.engine.claimsupply import TYPE, asking, cluster, gang, gpus, made_by_scheduler, made_for, pod_of
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, asks, claim, device_class, node_slice, template
 from tests.support.engine.topologylab import GPU, node
 from tests.support.engine.world import World

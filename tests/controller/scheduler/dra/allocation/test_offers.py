@@ -7,7 +7,7 @@ import pytest
 
 from controller.objects.deviceclaims import ResourceSlice
 from controller.scheduler.dra.allocation.offers import Offer, Slices, attribute_of
-from tests.support.engine.claimrooms import offered
+from tests.support.engine.claimsupply import offered
 from tests.support.engine.deviceclaims import DRIVER, device, node_slice, slice_of
 
 

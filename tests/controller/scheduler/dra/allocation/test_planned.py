@@ -9,7 +9,7 @@ from controller.scheduler.dra.allocation.views import State, View
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import PART
 from tests.support.engine.boards import settled
-from tests.support.engine.claimrooms import asked, cluster, gang, gpus, offered
+from tests.support.engine.claimsupply import asked, cluster, gang, gpus, offered
 from tests.support.engine.deviceclaims import DRIVER, asks, device, node_slice, template
 
 UUID = f"{DRIVER}/uuid"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller.objects.workload import Workload
 from tests.support.engine.boards import hosts, settled
 from tests.support.engine.claimlab import Lab, owner_of, usage
-from tests.support.engine.claimrooms import cluster, gang, gpus, room, said
+from tests.support.engine.claimsupply import cluster, fitting_pods, gang, gpus, said
 from tests.support.engine.deviceclaims import GPUS, asks, claim, node_slice, template
 from tests.support.engine.topologylab import HOST, RACK
 from tests.support.engine.world import World, cluster_queue, flavor
@@ -40,8 +40,8 @@ def test_pod_sets_that_share_a_claim_go_to_the_node_with_room_for_all_of_them() 
     world.put(sets("w", gang("x", 1, claims=["shared"]), gang("y", 2, claims=["shared"], templates=["one"])))
     settled(world)
     assert places(world, "w") == [{"b": 1}, {"b": 2}]
-    assert room(world, "b", "one") == 0
-    assert room(world, "a", "one") == 2
+    assert fitting_pods(world, "b", "one") == 0
+    assert fitting_pods(world, "a", "one") == 2
 
 
 def test_claims_that_chain_pod_sets_bring_all_of_them_to_one_node() -> None:
@@ -117,13 +117,13 @@ def test_the_next_user_keeps_the_planned_devices_of_one_that_is_taken_away_in_a_
     lab.place("v", one)
     lab.place("w", other)
     with lab.undo.trial():
-        lab.rooms.remove(one, owner_of("v"))
-        assert lab.room("a", "one") == 1
-        lab.rooms.validate()
-        lab.rooms.remove(other, owner_of("w"))
-        assert lab.room("a", "one") == 2
-    assert lab.room("a", "one") == 1
-    lab.rooms.validate()
+        lab.supply.remove(one, owner_of("v"))
+        assert lab.fitting_pods("a", "one") == 1
+        lab.supply.validate()
+        lab.supply.remove(other, owner_of("w"))
+        assert lab.fitting_pods("a", "one") == 2
+    assert lab.fitting_pods("a", "one") == 1
+    lab.supply.validate()
 
 
 def test_planned_devices_are_free_in_a_trial_without_any_other_user_of_their_claim() -> None:
@@ -132,10 +132,10 @@ def test_planned_devices_are_free_in_a_trial_without_any_other_user_of_their_cla
     for owner, there in {"t": usage("one", a=1), "v": last, "w": usage(claims=["other"], a=1)}.items():
         lab.place(owner, there)
     with lab.undo.trial():
-        lab.rooms.remove(last, owner_of("v"))
-        assert lab.room("a", "one") == 2
-        lab.rooms.validate()
-    assert lab.room("a", "one") == 1
+        lab.supply.remove(last, owner_of("v"))
+        assert lab.fitting_pods("a", "one") == 2
+        lab.supply.validate()
+    assert lab.fitting_pods("a", "one") == 1
 
 
 def test_evicting_one_user_of_a_planned_claim_makes_no_room_for_its_devices() -> None:

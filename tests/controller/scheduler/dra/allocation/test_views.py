@@ -3,10 +3,10 @@
 from typing import Any
 
 from controller.objects.deviceclaims import ResourceSlice
-from controller.scheduler.dra.allocation.asks import ClaimsAsk
 from controller.scheduler.dra.allocation.offers import Offer, Slices
+from controller.scheduler.dra.allocation.requests import PodClaimsRequest
 from controller.scheduler.dra.allocation.views import Choice, View, Views
-from tests.support.engine.claimrooms import asked, offered
+from tests.support.engine.claimsupply import asked, offered
 from tests.support.engine.deviceclaims import DRIVER, GPU_CLASS, asks, device, node_slice, slice_of, template
 
 TYPE = f"device.attributes['{DRIVER}'].type == 'gpu'"
@@ -14,8 +14,8 @@ NANO = 10**9
 
 
 def choice(request: dict[str, Any], *devices: dict[str, Any]) -> Choice:
-    (posed,) = View(asked(template("t", request)), offered(node_slice("n", *devices))).each
-    return posed.requests[0][0]
+    (matched,) = View(asked(template("t", request)), offered(node_slice("n", *devices))).each
+    return matched.requests[0][0]
 
 
 def of_memory(amount: int, name: str = "memory", **more: Any) -> dict[str, Any]:
@@ -69,8 +69,8 @@ def test_the_first_class_whose_selectors_fail_is_told() -> None:
 def test_values_of_an_attribute_are_numbered_as_they_appear() -> None:
     pair = asked(template("t", asks(), constraints=[{"matchAttribute": f"{DRIVER}/pair"}]))
     devices = [device("a", pair="x"), device("b"), device("c", pair="y"), device("d", pair="x")]
-    (posed,) = View(pair, offered(node_slice("n", *devices))).each
-    assert posed.bounds[0].values == (0, None, 1, 0)
+    (matched,) = View(pair, offered(node_slice("n", *devices))).each
+    assert matched.bounds[0].values == (0, None, 1, 0)
 
 
 # -- one view for many nodes -------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Nodes:
         self.slices.put(made)
         return self.slices.offer(name)
 
-    def alike(self, ask: ClaimsAsk, one: Offer, other: Offer) -> bool:
+    def alike(self, ask: PodClaimsRequest, one: Offer, other: Offer) -> bool:
         assert self.views.of(ask, one) is self.views.of(ask, one)
         return self.views.of(ask, one) is self.views.of(ask, other)
 

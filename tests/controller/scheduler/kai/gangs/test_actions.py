@@ -3,8 +3,8 @@
 import pytest
 
 from controller.scheduler.kai.gangs.actions import consolidation
-from controller.scheduler.kai.gangs.gang import CPU, GPU, PODS, NodeName, Phase, Request
-from controller.scheduler.kai.gangs.machine import FreeCapacity, Machine, When
+from controller.scheduler.kai.gangs.gang import CPU, GPU, PODS, NodeName, Phase, TaskRequest
+from controller.scheduler.kai.gangs.kainode import FreeCapacity, KaiNode, When
 from controller.scheduler.kai.gangs.session import CycleLimits
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.model.resources import ResourceName
@@ -22,7 +22,7 @@ def test_a_gang_starts_as_a_whole_or_not_at_all() -> None:
 
 def test_nothing_of_a_gang_starts_while_fewer_wait_than_its_minimum_lacks() -> None:
     """Of three with a minimum of two, two leave for another queue in this very cycle: the third would start alone."""
-    grown = gang("grown", "a", 3, minimum=2, request=Request(gpus=4), on=["n1", "n2"])
+    grown = gang("grown", "a", 3, minimum=2, request=TaskRequest(gpus=4), on=["n1", "n2"])
     world = session([node("n1", 4), node("n2", 4)], [queue("a"), queue("b", 1)], [grown, gang("other", "b", created=1)])
     act(world)
     assert phases(world) == {
@@ -71,10 +71,10 @@ def test_the_youngest_of_the_lowest_priority_is_preempted_and_in_its_own_queue_a
 
 def test_parts_of_gpus_are_charged_as_gpus_and_there_are_as_many_as_nodes_give() -> None:
     slices, percents = ResourceName("nvidia.com/mig-3g.40gb"), ResourceName(GPU_PERCENT)
-    offers = Machine(NodeName("n"), {CPU: 8.0, PODS: 110.0, GPU: 2.0, slices: 2.0, percents: 150.0})
+    offers = KaiNode(NodeName("n"), {CPU: 8.0, PODS: 110.0, GPU: 2.0, slices: 2.0, percents: 150.0})
     gangs = [
-        gang("part", "q", request=Request(counted={slices: 1, percents: 50})),
-        gang("more", "q", request=Request(counted={percents: 50}), created=1.0),
+        gang("part", "q", request=TaskRequest(counted={slices: 1, percents: 50})),
+        gang("more", "q", request=TaskRequest(counted={percents: 50}), created=1.0),
     ]
     world = session([offers], [queue("q", quota=3.6, limit=3.6)], gangs)
     assert world.total[GPU] == 2.0 + 2 * 3 + 1.5
@@ -85,8 +85,8 @@ def test_parts_of_gpus_are_charged_as_gpus_and_there_are_as_many_as_nodes_give()
 
 def test_percents_of_gpus_that_are_free_are_enough_for_something_to_move() -> None:
     percents = ResourceName(GPU_PERCENT)
-    nodes = [Machine(NodeName(name), {PODS: 110.0, percents: 100.0}) for name in ("n1", "n2")]
-    part, whole = Request(counted={percents: 50}), Request(counted={percents: 100})
+    nodes = [KaiNode(NodeName(name), {PODS: 110.0, percents: 100.0}) for name in ("n1", "n2")]
+    part, whole = TaskRequest(counted={percents: 50}), TaskRequest(counted={percents: 100})
     gangs = [gang("one", "q", request=part, on=["n1"]), gang("two", "q", request=part, on=["n2"], created=1.0)]
     world = session(nodes, [queue("q", 2)], [*gangs, gang("wide", "q", request=whole, created=2.0)])
     act(world)
@@ -106,9 +106,9 @@ def test_running_gangs_move_together_so_that_another_fits_and_none_is_lost() -> 
         [node("n1", 4), node("n2", 4)],
         [queue("q", 8)],
         [
-            gang("one", "q", request=Request(gpus=2), on=["n1"], created=1.0),
-            gang("two", "q", request=Request(gpus=2), on=["n2"], created=2.0),
-            gang("wide", "q", request=Request(gpus=4), created=3.0),
+            gang("one", "q", request=TaskRequest(gpus=2), on=["n1"], created=1.0),
+            gang("two", "q", request=TaskRequest(gpus=2), on=["n2"], created=2.0),
+            gang("wide", "q", request=TaskRequest(gpus=4), created=3.0),
         ],
     )
     act(world)
@@ -121,9 +121,9 @@ def test_nothing_moves_where_one_of_those_that_move_would_have_no_place() -> Non
         [node("n1", 4), node("n2", 4)],
         [queue("q", 8)],
         [
-            gang("one", "q", request=Request(gpus=3), on=["n1"]),
-            gang("two", "q", request=Request(gpus=2), on=["n2"]),
-            gang("wide", "q", request=Request(gpus=3), created=1.0),
+            gang("one", "q", request=TaskRequest(gpus=3), on=["n1"]),
+            gang("two", "q", request=TaskRequest(gpus=2), on=["n2"]),
+            gang("wide", "q", request=TaskRequest(gpus=3), created=1.0),
         ],
     )
     act(world, "consolidation")
@@ -132,7 +132,7 @@ def test_nothing_moves_where_one_of_those_that_move_would_have_no_place() -> Non
 
 def test_no_more_gangs_move_for_one_than_are_allowed_to() -> None:
     gangs = [gang(f"g{index}", "q", on=[f"n{index}"], created=float(index)) for index in range(3)]
-    wide = gang("wide", "q", 2, request=Request(gpus=2), created=9.0)
+    wide = gang("wide", "q", 2, request=TaskRequest(gpus=2), created=9.0)
     nodes = [node(f"n{index}", 2) for index in range(3)]
     limits = CycleLimits(consolidation_victims=0)
     world = session([*nodes, node("n3", 1)], [queue("q", 9)], [*gangs, wide], limits)
@@ -144,7 +144,7 @@ def test_no_more_gangs_move_for_one_than_are_allowed_to() -> None:
 def test_no_more_gangs_move_for_all_than_are_allowed_to(moves: int | None, placed: int) -> None:
     nodes = [node(f"n{index}", 2) for index in range(4)]
     gangs = [gang(f"g{index}", "q", on=[f"n{index}"], created=float(index)) for index in range(4)]
-    wide = [gang(f"wide{index}", "q", request=Request(gpus=2), created=9.0 + index) for index in range(2)]
+    wide = [gang(f"wide{index}", "q", request=TaskRequest(gpus=2), created=9.0 + index) for index in range(2)]
     world = session(nodes, [queue("q", 9)], [*gangs, *wide], CycleLimits(moves=moves))
     act(world, "consolidation")
     assert sum(task.phase is Phase.PIPELINED for each in wide for task in each.tasks()) == placed
@@ -152,7 +152,7 @@ def test_no_more_gangs_move_for_all_than_are_allowed_to(moves: int | None, place
 
 
 def test_a_share_of_a_gpu_joins_the_fullest_gpu_that_has_room() -> None:
-    shared = Request(shared_gpus=1, portion=0.5)
+    shared = TaskRequest(shared_gpus=1, portion=0.5)
     world = session(
         [node("n1", 1), node("n2", 1)],
         [queue("q", 2)],
@@ -178,14 +178,14 @@ def test_what_is_free_is_counted_once_while_nothing_moves(
     monkeypatch: pytest.MonkeyPatch, moves: int | None, looked_at: int
 ) -> None:
     looks: list[str] = []
-    room = Machine.room
+    free = KaiNode.free
 
-    def counted(machine: Machine, when: When) -> FreeCapacity:
-        looks.append(machine.name)
-        return room(machine, when)
+    def counted(node: KaiNode, when: When) -> FreeCapacity:
+        looks.append(node.name)
+        return free(node, when)
 
-    large = [gang(f"large{index}", "q", request=Request(gpus=9)) for index in range(5)]
+    large = [gang(f"large{index}", "q", request=TaskRequest(gpus=9)) for index in range(5)]
     world = session([node("n1", 4), node("n2", 4)], [queue("q", 8)], large, CycleLimits(moves=moves))
-    monkeypatch.setattr(Machine, "room", counted)
+    monkeypatch.setattr(KaiNode, "free", counted)
     consolidation(world)
     assert len(looks) == looked_at

@@ -4,18 +4,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.scheduler.kai.gangs.actions import ACTIONS
-from controller.scheduler.kai.gangs.gang import USED, Gang, Phase, Request
+from controller.scheduler.kai.gangs.gang import USED, Gang, Phase, TaskRequest
 from controller.scheduler.kai.gangs.session import GangSession
 from tests.support.engine.gangworld import act, gang, node, phases, places, queue, session
 
 NODES, GPUS = 3, 4
-REQUESTS = (Request(gpus=1), Request(gpus=2), Request(gpus=4), Request(shared_gpus=1, portion=0.5))
+REQUESTS = (TaskRequest(gpus=1), TaskRequest(gpus=2), TaskRequest(gpus=4), TaskRequest(shared_gpus=1, portion=0.5))
 
 
 @st.composite
 def worlds(draw: st.DrawFn) -> GangSession:
     nodes = [node(f"n{index}", GPUS) for index in range(NODES)]
-    free = {machine.name: float(GPUS) for machine in nodes}
+    free = {node.name: float(GPUS) for node in nodes}
     queues = [queue(name, draw(st.integers(0, 8)), draw(st.integers(0, 3))) for name in ("a", "b", "c")]
     gangs: list[Gang] = []
     for index in range(draw(st.integers(1, 9))):
@@ -63,10 +63,10 @@ def test_no_node_gives_more_than_it_has_and_no_gang_is_broken(world: GangSession
 @given(worlds(), st.sampled_from(sorted(ACTIONS)))
 def test_what_is_undone_was_never_there(world: GangSession, action: str) -> None:
     mark = world.mark()
-    before = phases(world), places(world), {name: dict(one.held) for name, one in world.machines.items()}
+    before = phases(world), places(world), {name: dict(one.held) for name, one in world.nodes.items()}
     ACTIONS[action](world)
     world.undo(mark)
-    assert (phases(world), places(world), {name: dict(one.held) for name, one in world.machines.items()}) == before
+    assert (phases(world), places(world), {name: dict(one.held) for name, one in world.nodes.items()}) == before
     world.validate()
 
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scheduler.kai.proportion.division import Claimant, QueueName, divide, divide_quota
+from controller.scheduler.kai.proportion.division import KaiQueueRequest, QueueName, divide, divide_quota
 
 TOTAL = 16.0
 
 
 @st.composite
-def siblings(draw: st.DrawFn, *, whole: bool = True) -> list[Claimant]:
+def siblings(draw: st.DrawFn, *, whole: bool = True) -> list[KaiQueueRequest]:
     amount = st.integers(0, 12).map(float) if whole else st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.7, 3.0, 9.5])
     return [
-        Claimant(
+        KaiQueueRequest(
             queue=QueueName(f"q{index}"),
             quota=draw(st.one_of(amount, st.just(math.inf))),
             limit=draw(st.one_of(amount, st.just(math.inf))),
@@ -36,56 +36,56 @@ usage_weights = st.sampled_from([0.0, 0.5, 1.0, 10.0])
 
 
 @given(siblings(whole=False), usage_weights)
-def test_a_share_exceeds_what_is_asked_by_less_than_a_unit(claimants: list[Claimant], k: float) -> None:
-    shares = divide(TOTAL, claimants, k).shares
-    assert all(0.0 <= shares[c.queue] < c.asked + 1.0 for c in claimants)
+def test_a_share_exceeds_what_is_asked_by_less_than_a_unit(demands: list[KaiQueueRequest], k: float) -> None:
+    shares = divide(TOTAL, demands, k).shares
+    assert all(0.0 <= shares[c.queue] < c.asked + 1.0 for c in demands)
 
 
 @given(siblings(), usage_weights)
-def test_nobody_gets_more_than_it_asks_in_whole_units(claimants: list[Claimant], k: float) -> None:
-    shares = divide(TOTAL, claimants, k).shares
-    assert all(shares[c.queue] <= c.asked + 1e-9 for c in claimants)
+def test_nobody_gets_more_than_it_asks_in_whole_units(demands: list[KaiQueueRequest], k: float) -> None:
+    shares = divide(TOTAL, demands, k).shares
+    assert all(shares[c.queue] <= c.asked + 1e-9 for c in demands)
 
 
 @given(siblings(whole=False), usage_weights)
-def test_shares_and_rest_are_what_there_is_unless_quotas_are_more(claimants: list[Claimant], k: float) -> None:
-    found = divide(TOTAL, claimants, k)
-    quotas = sum(divide_quota(TOTAL, claimants).shares.values())
+def test_shares_and_rest_are_what_there_is_unless_quotas_are_more(demands: list[KaiQueueRequest], k: float) -> None:
+    found = divide(TOTAL, demands, k)
+    quotas = sum(divide_quota(TOTAL, demands).shares.values())
     assert sum(found.shares.values()) + found.rest == pytest.approx(max(TOTAL, quotas))
     assert found.rest >= 0.0
 
 
 @given(siblings(whole=False), usage_weights)
-def test_everybody_has_its_quota_first(claimants: list[Claimant], k: float) -> None:
-    shares = divide(TOTAL, claimants, k).shares
-    assert all(shares[c.queue] >= min(c.quota, c.asked, TOTAL) for c in claimants)
+def test_everybody_has_its_quota_first(demands: list[KaiQueueRequest], k: float) -> None:
+    shares = divide(TOTAL, demands, k).shares
+    assert all(shares[c.queue] >= min(c.quota, c.asked, TOTAL) for c in demands)
 
 
 @given(siblings(whole=False), usage_weights)
-def test_without_weight_there_is_nothing_over_quota(claimants: list[Claimant], k: float) -> None:
-    shares = divide(TOTAL, claimants, k).shares
-    quotas = divide_quota(TOTAL, claimants).shares
-    assert all(shares[c.queue] == quotas[c.queue] for c in claimants if c.weight == 0.0)
+def test_without_weight_there_is_nothing_over_quota(demands: list[KaiQueueRequest], k: float) -> None:
+    shares = divide(TOTAL, demands, k).shares
+    quotas = divide_quota(TOTAL, demands).shares
+    assert all(shares[c.queue] == quotas[c.queue] for c in demands if c.weight == 0.0)
 
 
 @given(siblings(whole=False), usage_weights, st.randoms(use_true_random=False))
-def test_the_order_of_queues_does_not_matter(claimants: list[Claimant], k: float, random: Random) -> None:
-    shuffled = list(claimants)
+def test_the_order_of_queues_does_not_matter(demands: list[KaiQueueRequest], k: float, random: Random) -> None:
+    shuffled = list(demands)
     random.shuffle(shuffled)
-    assert divide(TOTAL, shuffled, k).shares == pytest.approx(divide(TOTAL, claimants, k).shares)
+    assert divide(TOTAL, shuffled, k).shares == pytest.approx(divide(TOTAL, demands, k).shares)
 
 
 @given(siblings(), usage_weights)
-def test_more_weight_never_costs_more_than_a_rounded_unit(claimants: list[Claimant], k: float) -> None:
-    first = claimants[0]
+def test_more_weight_never_costs_more_than_a_rounded_unit(demands: list[KaiQueueRequest], k: float) -> None:
+    first = demands[0]
     heavier = replace(first, weight=first.weight + 1.0)
-    before = divide(TOTAL, claimants, k).shares[first.queue]
-    after = divide(TOTAL, [heavier, *claimants[1:]], k).shares[first.queue]
+    before = divide(TOTAL, demands, k).shares[first.queue]
+    after = divide(TOTAL, [heavier, *demands[1:]], k).shares[first.queue]
     assert after >= before - 1.0
 
 
-def queue(name: str, *, weight: float = 1.0, usage: float = 0.0, priority: int = 0) -> Claimant:
-    return Claimant(
+def queue(name: str, *, weight: float = 1.0, usage: float = 0.0, priority: int = 0) -> KaiQueueRequest:
+    return KaiQueueRequest(
         queue=QueueName(name),
         quota=0.0,
         weight=weight,

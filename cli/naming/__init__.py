@@ -1,0 +1,1 @@
+"""Names: completed by a shell, and the one that was probably meant."""

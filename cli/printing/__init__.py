@@ -1,0 +1,1 @@
+"""What commands print: tables, sentences, JSON, safely on a terminal."""

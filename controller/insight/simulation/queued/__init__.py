@@ -1,0 +1,1 @@
+"""Documents that are queued of a manifest: replicas, gangs and parts of GPUs."""

@@ -1,0 +1,1 @@
+"""Faults: the kinds as a table, and what begins and ends each."""

@@ -1,8 +1,8 @@
 """What pools of one make have in common: how many pods fit into their free units, and which units a pod would get.
 
 Thousands of nodes are of one make, and few different sets of their GPUs are ever free, so every answer is cached. Of
-eight GPUs behind switches, the room for pods of four is counted in 5 us and four are chosen in 35 us; both are found in
-0.4 us.
+eight GPUs behind switches, how many pods of four fit is counted in 5 us, and four are chosen in 35 us; both are found
+in 0.4 us.
 """
 
 from collections.abc import Callable, Hashable, Iterator

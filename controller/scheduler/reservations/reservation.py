@@ -13,7 +13,7 @@ there.
 The places that are kept are those that the preemptor's pods will get, less what its victims still hold there. A node is
 kept by amounts, not by pods: victim and preemptor need not be of one shape.
 
-What a claim keeps is computed once for each change of its victims (``KeptPlaces``), and charged in each cycle.
+What a reservation keeps is computed once for each change of its victims (``KeptPlaces``), and charged in each cycle.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence

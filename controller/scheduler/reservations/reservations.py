@@ -7,8 +7,8 @@ the reservations.
 Input and output are plain data. ``Event``: something happened to a workload that has, gets or loses a reservation.
 ``Effect``: what must be tried again because of it; ``EngineState.carry_out`` does that.
 
-The rule is our own: Kueue keeps nothing for a preemptor. An event costs a step for its own workload's claim; effects
-wake one tree, or all where nodes were kept.
+The rule is our own: Kueue keeps nothing for a preemptor. An event costs a step for its own workload's reservation;
+effects wake one tree, or all where nodes were kept.
 """
 
 from collections.abc import Iterator

@@ -4,7 +4,7 @@ import pytest
 
 from hack.fields.savings import product, savings
 
-NOT_FOR_SPEED = {"cli/cluster.py": "_logged_in"}
+NOT_FOR_SPEED = {"cli/access/cluster.py": "_logged_in"}
 """A login plugin asks the person, once in a command."""
 
 

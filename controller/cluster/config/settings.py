@@ -347,6 +347,26 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
         return self.foreign.get(system) or ForeignSystem(system=system)
 
     @property
+    def foreign_jobs(self) -> ForeignSystem | None:
+        """The switch of the system whose Jobs are run here; None if they are not among the frameworks."""
+        return self.switch(System.VOLCANO) if VOLCANO_JOB in self.integrations.frameworks else None
+
+    @property
+    def serving_gangs(self) -> ForeignSystem:
+        """The switch of the system whose annotation makes gangs of serving objects."""
+        return self.switch(System.VOLCANO)
+
+    @property
+    def job_namespaces(self) -> dict[str, LabelSelector]:
+        """The namespaces in which jobs of a framework are queued, by the framework; others are queued in all."""
+        return {VOLCANO_JOB: self.switch(System.VOLCANO).namespaces}
+
+    @property
+    def tiers(self) -> Tiers:
+        """The levels of nodes that foreign jobs may ask for."""
+        return self.switch(System.VOLCANO).tiers
+
+    @property
     def schedulers(self) -> dict[str, System]:
         """The systems by the names of their schedulers."""
         found = {system: self.switch(system).scheduler_names or (SCHEDULERS[system.value],) for system in System}

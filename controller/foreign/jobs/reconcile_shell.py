@@ -21,7 +21,7 @@ from controller.cluster.watching.workqueue import ActionFailedError, WorkQueue
 from controller.cluster.writing.workloadwrites import Stamped, stamped_write
 from controller.foreign.jobs import bodies
 from controller.foreign.jobs.gang import Seen
-from controller.foreign.jobs.kind import VolcanoJobKind, queued
+from controller.foreign.jobs.kind import ForeignJobKind, queued
 from controller.foreign.jobs.lifecycle import Decision, decide
 from controller.foreign.jobs.placement import is_placed, placement
 from controller.foreign.jobs.plugins.plugin import Kept
@@ -51,7 +51,7 @@ from kube.resources import Resource
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Verb, Written
 
-JOBS: Final = Resource(VolcanoJobKind.group, VolcanoJobKind.version, VolcanoJobKind.plural, "Job", namespaced=True)
+JOBS: Final = Resource(ForeignJobKind.group, ForeignJobKind.version, ForeignJobKind.plural, "Job", namespaced=True)
 
 _SEEN_WITHIN_S: Final = 30.0
 """The time within which the watch shows a pod that was made, or the pod is taken to be gone."""
@@ -81,12 +81,12 @@ class VolcanoPod(msgspec.Struct, frozen=True):
     facts: PodFacts | None
 
 
-def volcano_kinds(tiers: Tiers) -> JobKinds:
+def foreign_kinds(tiers: Tiers) -> JobKinds:
     """The kind, for controllers that queue jobs of all kinds."""
-    return {JOBS: VolcanoJobKind(tiers)}
+    return {JOBS: ForeignJobKind(tiers)}
 
 
-def volcano_readers() -> dict[Resource, Decode[Any]]:
+def foreign_readers() -> dict[Resource, Decode[Any]]:
     """The resources that are watched for Volcano Jobs, with their decoders. Jobs are read with the queue that they
     name.
     """

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from controller.cluster.config.pagesettings import OidcProvider, PagePrometheus
 from controller.foreign.rules.fractions import Fleet
@@ -30,6 +30,7 @@ KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
 JOB: Final = "batch/job"
 POD: Final = "pod"
 VOLCANO_JOB: Final = "batch.volcano.sh/job"
+_VOLCANO_KIND: Final = "Job.v1alpha1.batch.volcano.sh"
 
 
 POD_FRAMEWORKS: Final = frozenset({POD, "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
@@ -253,6 +254,15 @@ FOREIGN_LEASES: Final[Mapping[System, tuple[str, ...]]] = {
     System.VOLCANO: ("volcano-system/volcano", "volcano-system/vc-controller-manager"),
     System.KAI: ("kai-scheduler/kai-scheduler",),
 }
+
+
+def with_foreign_jobs(integrations: Integrations, foreign: Mapping[System, ForeignSystem]) -> Integrations:
+    """The integrations where no frameworks are named: Volcano's Jobs are among them if Tessera may decide for Volcano,
+    and no external framework has them.
+    """
+    if foreign[System.VOLCANO].enabled is False or _VOLCANO_KIND in integrations.external_frameworks:
+        return integrations
+    return structs.replace(integrations, frameworks=(*integrations.frameworks, VOLCANO_JOB))
 
 
 class WithoutEffect(Struct, frozen=True, kw_only=True):

@@ -77,7 +77,7 @@ QUEUED_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector
 ``controller.reconcile.pods.reconcile_shell``."""
 JOINING_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector=f"{JOINING}=true", word="joining")
 """Pods of serving objects that are in no group yet: see ``controller.reconcile.serving``."""
-VOLCANO_PODS: Final = Labelled(
+FOREIGN_JOB_PODS: Final = Labelled(
     "", "v1", "pods", "Pod", namespaced=True, selector="volcano.sh/job-name", word="Volcano's"
 )
 """Pods of Volcano Jobs: see ``controller.foreign.jobs``."""

@@ -15,7 +15,7 @@ import msgspec
 from controller.cluster.config.settings import ForeignSystem
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import NAMESPACES, PODS, VOLCANO_COMMANDS, VOLCANO_PODS, reader
+from controller.cluster.watching.kinds import FOREIGN_JOB_PODS, NAMESPACES, PODS, VOLCANO_COMMANDS, reader
 from controller.cluster.watching.ledger import WrittenVersions
 from controller.cluster.watching.workqueue import ActionFailedError, WorkQueue
 from controller.cluster.writing.workloadwrites import Stamped, stamped_write
@@ -92,7 +92,7 @@ def foreign_readers() -> dict[Resource, Decode[Any]]:
     """
     return {
         JOBS: lambda raw: KeptJob.of(queued(read_raw_job(raw))),
-        VOLCANO_PODS: read_volcano_pod,
+        FOREIGN_JOB_PODS: read_volcano_pod,
         VOLCANO_COMMANDS: reader(VolcanoCommand),
     }
 
@@ -103,7 +103,7 @@ def read_volcano_pod(raw: bytes) -> VolcanoPod:
     return VolcanoPod(labels(pod).get(JOB_NAME, ""), "" if owner is None else owner.uid, pod_facts(pod))
 
 
-class VolcanoJobController:
+class ForeignJobController:
     """Runs Volcano Jobs. ``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event about
     a job.
 
@@ -162,9 +162,9 @@ class VolcanoJobController:
                 self._forget(VolcanoKey(*key))
                 if self._groups is not None:
                     self._groups.forget(entry.uid)
-            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == VOLCANO_PODS:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == FOREIGN_JOB_PODS:
                 self._pod(key, entry.object)
-            case Removed(key=key, old=entry) if observed.resource == VOLCANO_PODS:
+            case Removed(key=key, old=entry) if observed.resource == FOREIGN_JOB_PODS:
                 self._deleted.discard(entry.uid)
                 self._pods_written.forget(key)
                 self._pod(key, entry.object, gone=True)
@@ -291,7 +291,7 @@ class VolcanoJobController:
         """The pods of the job itself. None while the watch does not show yet what was written to one of them."""
         found = []
         for name in sorted(self._pods.get(key, ())):
-            entry = self._feeds[VOLCANO_PODS].get(name)
+            entry = self._feeds[FOREIGN_JOB_PODS].get(name)
             if entry is None or self._pods_written.behind(name, entry.uid, entry.resource_version):
                 return None
             facts: PodFacts | None = entry.object.facts

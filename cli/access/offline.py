@@ -87,9 +87,7 @@ class Offline:
         return made
 
     async def _read_queues(self, client: Client, switch: ForeignSystem) -> None:
-        """Read Volcano's or KAI's Queues, where they are served. It does not matter whether the other system decides
-        now.
-        """
+        """Read a foreign system's Queues, where they are served. It does not matter whether that system decides now."""
         resource = QUEUES_OF[switch.system]
         if await self._read(client, resource, FOREIGN_QUEUES[resource], told=False):
             self.engine.imply(switch.system, self.now_s, switch.adoption)

@@ -14,20 +14,18 @@ from cli.printing.console import Json, aside, show, titled
 from cli.printing.table import less, prose
 from controller.cluster.config.load import default, load
 from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.watching.kinds import FOREIGN_QUEUES, QUEUES_OF
 from controller.insight.moveadvice import plans, unlimited
 from controller.insight.simulation.documents import Document, InputError, named
 from controller.objects.decode import DecodeError, UnknownKindError, decode_object, read_gpu_node
-from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
 from controller.scheduler.engine import Engine
-from controller.scheduler.mirror.specs import System
 from inventory.api.gpunode import KIND as GPU_NODE
 from kube.client import Client
 from yamlfile import ConfigError
 
-_SYSTEMS = {KaiQueue: System.KAI, VolcanoQueue: System.VOLCANO}
+_SYSTEMS = {FOREIGN_QUEUES[resource]: system for system, resource in QUEUES_OF.items()}
 
 
 async def of_cluster(where: Where, namespace: str | None) -> Json:

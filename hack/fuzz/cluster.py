@@ -82,7 +82,7 @@ def _selector() -> Made:
 
 
 def _manifest() -> Made:
-    from controller.foreign.jobs.kind import VolcanoJobKind
+    from controller.foreign.jobs.kind import ForeignJobKind
     from controller.insight.forecast.submitted import Others
     from controller.jobs.framework.settings import JobSettings
     from controller.jobs.kinds.table import JOB_KINDS
@@ -92,7 +92,7 @@ def _manifest() -> Made:
     from controller.scheduler.mirror.specs import ADOPTED, System
 
     others = Others({System.VOLCANO: ADOPTED, System.KAI: ADOPTED})
-    composer = Composer(kinds=(*JOB_KINDS, VolcanoJobKind()), settings=JobSettings(), facts={}, others=others)
+    composer = Composer(kinds=(*JOB_KINDS, ForeignJobKind()), settings=JobSettings(), facts={}, others=others)
     cluster = [
         decode_object({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}),
         decode_object(

@@ -9,7 +9,7 @@ _AMOUNTS: Final = " ".join(
     for resource in ("gpu", "cpu", "memory")
     for amount in ("quota", "overQuotaWeight", "limit")
 )
-_STATUS: Final = "controller/cluster/writing/foreignstatus.py"
+_STATUS: Final = "controller/foreign/rules/queuestatus.py"
 _QUEUE: Final[Rows] = {
     **below(
         "spec",

@@ -86,7 +86,7 @@ _NODE_GROUPS: Final = " ".join(
     for which in ("nodeGroupAffinity", "nodeGroupAntiAffinity")
     for when in ("required", "preferred")
 )
-_STATUS: Final = "controller/cluster/writing/foreignstatus.py"
+_STATUS: Final = "controller/foreign/rules/queuestatus.py"
 _QUEUE: Final[Rows] = {
     **below(
         "spec",

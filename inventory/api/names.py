@@ -16,10 +16,10 @@ VIEW_VERSION: Final = "v1alpha1"
 
 # -- resources -------------------------------------------------------------------------------------------------------
 GPU_PERCENT: Final = "tessera.dev/gpu-percent"
-"""An extended resource: percents of one GPU. KAI's ``gpu-fraction`` becomes it."""
+"""An extended resource: percents of one GPU. A pod's ``gpu-fraction`` for another scheduler becomes it."""
 GPU_PERCENT_DEVICES: Final = "tessera.dev/gpu-percent-devices"
-"""An annotation of a pod: the number of GPUs of which its percents are equal parts. KAI's ``gpu-fraction-num-devices``
-becomes it.
+"""An annotation of a pod: the number of GPUs of which its percents are equal parts. ``gpu-fraction-num-devices``
+for another scheduler becomes it.
 """
 GPU_MEMORY_GIB: Final = "tessera.dev/gpu-memory-gib"
 GPU_COMPUTE_SLICES: Final = "tessera.dev/gpu-compute-slices"
@@ -70,7 +70,7 @@ whole.
 FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
 """An annotation of a partially admitted Job with the parallelism that it had, kept to restore it."""
 PLACEMENT: Final = "tessera.dev/placement"
-"""An annotation of a Volcano Job, written by the controller: the fields that its admission puts into the pods of each
+"""An annotation of a foreign Job, written by the controller: the fields that its admission puts into the pods of each
 task. Without it the job has no pods that run.
 """
 GANG: Final = "tessera.dev/gang"
@@ -90,7 +90,7 @@ QUOTA_SHARES: Final = "tessera.dev/quota-shares"
 MINIMUM_RUNTIME_BEFORE_PREEMPTION: Final = "tessera.dev/minimum-runtime-before-preemption"
 
 QUEUE_USAGE: Final = "tessera.dev/queue-usage"
-"""An annotation of KAI's Queue, written by the controller: its usage of the cluster over the last window."""
+"""An annotation of a foreign Queue, written by the controller: its usage of the cluster over the last window."""
 
 # -- conditions of Workloads -------------------------------------------------------------------------------------------
 MOVED: Final = "tessera.dev/Moved"
@@ -100,7 +100,7 @@ such eviction.
 
 # -- names without an object -------------------------------------------------------------------------------------------
 ALL_NODES: Final = "all-nodes.tessera.dev"
-"""The one flavor, and its topology, of queues that are mirrored from Volcano's and KAI's Queues."""
+"""The one flavor, and its topology, of queues that are mirrored from foreign Queues."""
 QUOTA_ALONE: Final = "quota-alone.tessera.dev"
 """The flavor of mirrored queues in place of ALL_NODES where another scheduler chooses the nodes: it has no topology."""
 

@@ -18,7 +18,6 @@ from controller.cluster.config.settings import (
     MANAGED_FRAMEWORKS,
     NAMESPACE_NAME_LABEL,
     POD_FRAMEWORKS,
-    VOLCANO_JOB,
     Certificates,
     ClientLimits,
     ControllerConfig,
@@ -33,6 +32,7 @@ from controller.cluster.config.settings import (
     Retention,
     Tls,
     Webhook,
+    with_foreign_jobs,
 )
 from controller.foreign.rules.fractions import Fleet
 from controller.foreign.rules.schedulers import SCHEDULERS
@@ -242,11 +242,8 @@ def _build(found: Found, policy: Policy, *, newest: bool) -> ControllerConfig:
     settings["injected"] = _injected(found, policy)
     foreign = {system: _foreign(found, policy, system) for system in System}
     settings["foreign"] = foreign
-    if not found.items("integrations.frameworks") and foreign[System.VOLCANO].enabled is not False:
-        every = settings["integrations"]
-        others = "Job.v1alpha1.batch.volcano.sh" in every.external_frameworks
-        more = () if others else (VOLCANO_JOB,)
-        settings["integrations"] = msgspec.structs.replace(every, frameworks=(*every.frameworks, *more))
+    if not found.items("integrations.frameworks"):
+        settings["integrations"] = with_foreign_jobs(settings["integrations"], foreign)
     return ControllerConfig(policy=policy, engine=engine, without_effect=tuple(found.without_effect), **settings)
 
 

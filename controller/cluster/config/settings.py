@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from controller.cluster.config.pagesettings import OidcProvider, PagePrometheus
 from controller.foreign.rules.fractions import Fleet
@@ -30,6 +30,7 @@ KUEUE_LEASE: Final = "c1f6bfd2.kueue.x-k8s.io"
 JOB: Final = "batch/job"
 POD: Final = "pod"
 VOLCANO_JOB: Final = "batch.volcano.sh/job"
+_VOLCANO_KIND: Final = "Job.v1alpha1.batch.volcano.sh"
 
 
 POD_FRAMEWORKS: Final = frozenset({POD, "deployment", "statefulset", "leaderworkerset.x-k8s.io/leaderworkerset"})
@@ -255,6 +256,15 @@ FOREIGN_LEASES: Final[Mapping[System, tuple[str, ...]]] = {
 }
 
 
+def with_foreign_jobs(integrations: Integrations, foreign: Mapping[System, ForeignSystem]) -> Integrations:
+    """The integrations where no frameworks are named: Volcano's Jobs are among them if Tessera may decide for Volcano,
+    and no external framework has them.
+    """
+    if foreign[System.VOLCANO].enabled is False or _VOLCANO_KIND in integrations.external_frameworks:
+        return integrations
+    return structs.replace(integrations, frameworks=(*integrations.frameworks, VOLCANO_JOB))
+
+
 class WithoutEffect(Struct, frozen=True, kw_only=True):
     """A key, or a value of one, that is known and changes nothing here. ``where`` is ``file:line``."""
 
@@ -345,6 +355,26 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
 
     def switch(self, system: System) -> ForeignSystem:
         return self.foreign.get(system) or ForeignSystem(system=system)
+
+    @property
+    def foreign_jobs(self) -> ForeignSystem | None:
+        """The switch of the system whose Jobs are run here; None if they are not among the frameworks."""
+        return self.switch(System.VOLCANO) if VOLCANO_JOB in self.integrations.frameworks else None
+
+    @property
+    def serving_gangs(self) -> ForeignSystem:
+        """The switch of the system whose annotation makes gangs of serving objects."""
+        return self.switch(System.VOLCANO)
+
+    @property
+    def job_namespaces(self) -> dict[str, LabelSelector]:
+        """The namespaces in which jobs of a framework are queued, by the framework; others are queued in all."""
+        return {VOLCANO_JOB: self.switch(System.VOLCANO).namespaces}
+
+    @property
+    def tiers(self) -> Tiers:
+        """The levels of nodes that foreign jobs may ask for."""
+        return self.switch(System.VOLCANO).tiers
 
     @property
     def schedulers(self) -> dict[str, System]:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.config.settings import ControllerConfig, ForeignSystem
 from controller.cluster.metrics.observing import Counting
-from controller.cluster.process.queueusage_shell import QueueUsageQueries
 from controller.cluster.watching.catchup import catch_up
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
@@ -21,20 +20,21 @@ from controller.cluster.watching.kinds import (
     COHORTS,
     DECLARATIONS,
     DEPLOYMENTS,
+    FOREIGN_JOB_PODS,
     FOREIGN_QUEUES,
     JOINING_PODS,
     LOCAL_QUEUES,
     PODS,
     QUEUED_PODS,
-    VOLCANO_PODS,
-    VOLCANO_QUEUES,
+    QUEUES_OF,
     RawWorkloads,
 )
 from controller.cluster.writing.events import EventPublisher
 from controller.core import Core
 from controller.foreign.jobs.podgroup_shell import JobGroups
 from controller.foreign.jobs.queuecommands_shell import QueueCommandController
-from controller.foreign.jobs.reconcile_shell import VolcanoJobController
+from controller.foreign.jobs.reconcile_shell import ForeignJobController
+from controller.foreign.usage.queueusage_shell import QueueUsageQueries
 from controller.jobs.framework import names
 from controller.jobs.framework.settings import ClusterObjects, DevicePlan, has_no_workload, is_never_spare
 from controller.objects.workload import Workload
@@ -162,9 +162,9 @@ class TermControllers:
                 yield from self._ungater()
         if (measured := self._queue_usage()) is not None:
             yield "queue-usage", measured.run()
-        if VOLCANO_PODS in self._feeds:
-            yield "volcano-jobs", self._volcano_jobs()
-            if VOLCANO_QUEUES in self._feeds:
+        if (switch := self._config.foreign_jobs) is not None and FOREIGN_JOB_PODS in self._feeds:
+            yield "foreign-jobs", self._foreign_jobs(switch)
+            if QUEUES_OF[switch.system] in self._feeds:
                 commands = QueueCommandController(self._feeds, self._writer, self._events.publish)
                 self._of_others.append(commands.hear)
                 yield "queue-commands", self._after_loading(commands.run)
@@ -213,7 +213,7 @@ class TermControllers:
 
     def _queue_usage(self) -> QueueUsageQueries | None:
         source, rules = self._config.usage_source, self._config.engine.queue_usage
-        if source is None or rules is None or System.KAI not in self._systems:
+        if source is None or rules is None or QueueUsageQueries.system not in self._systems:
             return None
         tell = partial(self._events.publish, own_lease(self._own_namespace))
         core = self._core
@@ -249,24 +249,24 @@ class TermControllers:
 
         yield "ungater", run()
 
-    def _volcano_jobs(self) -> Coroutine[Any, Any, None]:
-        """Runs the lifecycle of Volcano Jobs. None is reconciled before all of their pods are known."""
-        controller = VolcanoJobController(
-            self._config.switch(System.VOLCANO),
+    def _foreign_jobs(self, switch: ForeignSystem) -> Coroutine[Any, Any, None]:
+        """Runs the lifecycle of foreign Jobs. None is reconciled before all of their pods are known."""
+        controller = ForeignJobController(
+            switch,
             self._feeds,
             self._writer,
             self._clock,
             self._events.publish,
             managed=self._config.namespace_selector(self._own_namespace),
-            groups=JobGroups(self._writer) if System.VOLCANO in self._systems else None,
+            groups=JobGroups(self._writer) if switch.system in self._systems else None,
             tells_ready=self._config.engine.wait_for_pods_ready is not None,
         )
         self._of_others.append(controller.hear)
 
         async def run() -> None:
             await self._core.loaded.wait()
-            theirs = Selection(label_selector=VOLCANO_PODS.selector)
-            await catch_up(self._client, self._feeds[VOLCANO_PODS], self._clock, PODS, theirs)
+            theirs = Selection(label_selector=FOREIGN_JOB_PODS.selector)
+            await catch_up(self._client, self._feeds[FOREIGN_JOB_PODS], self._clock, PODS, theirs)
             await controller.run()
 
         return run()

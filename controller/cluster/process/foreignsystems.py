@@ -1,5 +1,5 @@
-"""Decides whether Tessera decides for Volcano and KAI: for each system that is switched on, and whose Queues the API
-server has.
+"""Decides whether Tessera decides for foreign systems: for each that is switched on, and whose Queues the API server
+has.
 
 Two schedulers must never decide about one queue. So with ``auto`` a system is left alone while one of its own leases is
 held; a lease that cannot be read counts as held. Leases are read before each term and every few seconds in it: a change

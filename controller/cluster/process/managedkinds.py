@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-from controller.cluster.config.settings import VOLCANO_JOB, ControllerConfig
+from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import DECLARATIONS
-from controller.foreign.jobs.reconcile_shell import volcano_kinds
+from controller.foreign.jobs.reconcile_shell import foreign_kinds
 from controller.jobs.framework.kind import JobKind
 from controller.jobs.kinds.declared.accepting import verdicts
 from controller.jobs.kinds.declared.kind import DeclaredKind
@@ -26,7 +26,6 @@ from controller.reconcile.jobshell.watched import (
     owned_kinds,
     resource_of,
 )
-from controller.scheduler.mirror.specs import System
 from kube.clock import Clock, sleep
 from kube.resources import Resource
 
@@ -47,9 +46,7 @@ class ManagedKinds:
         self._feeds = feeds
         self._clock = clock
         self._table = job_kinds(config.integrations.frameworks, grow=config.jobs_grow)
-        self._volcano: JobKinds = {}
-        if VOLCANO_JOB in config.integrations.frameworks:
-            self._volcano = volcano_kinds(config.switch(System.VOLCANO).tiers)
+        self._foreign: JobKinds = {} if config.foreign_jobs is None else foreign_kinds(config.tiers)
         self._in_force: Mapping[Resource, DeclaredKind] = {}
         self._followed: set[Resource] = set()
         self._changed = asyncio.Event()
@@ -60,7 +57,7 @@ class ManagedKinds:
 
     @property
     def kinds(self) -> JobKinds:
-        found: dict[Resource, JobKind] = {**self._in_force, **self._table, **self._volcano}
+        found: dict[Resource, JobKind] = {**self._in_force, **self._table, **self._foreign}
         return found
 
     @property

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.cluster.config.settings import MANAGED_FRAMEWORKS, VOLCANO_JOB, Address, ControllerConfig
+from controller.cluster.config.settings import MANAGED_FRAMEWORKS, Address, ControllerConfig, ForeignSystem
 from controller.cluster.metrics.exposition import Acting, Exposition, exposing
 from controller.cluster.metrics.gpucounts import GpuCounts
 from controller.cluster.metrics.instruments import Instruments
@@ -44,7 +44,7 @@ from controller.cluster.watching.kinds import (
     reader,
 )
 from controller.core import Core
-from controller.foreign.jobs.reconcile_shell import volcano_readers
+from controller.foreign.jobs.reconcile_shell import foreign_readers
 from controller.insight.forecast.parts import Parts
 from controller.reconcile.jobshell.watched import (
     external_kinds,
@@ -312,8 +312,8 @@ class Process:
             readers |= dict.fromkeys(externals, keep_owner)
             readers |= dict.fromkeys((*read_kinds(kinds).values(), *kinds), keep_job)
             readers[DECLARATIONS] = read_job
-            if self._runs_volcano_jobs and not self._with_the_system:
-                readers |= volcano_readers()
+            if self._foreign_jobs is not None and not self._with_the_system:
+                readers |= foreign_readers()
             if self._config.integrations.queue_pods:
                 readers[QUEUED_PODS] = read_pod
             if grouped := serving_kinds(self._config.integrations.frameworks):
@@ -324,18 +324,20 @@ class Process:
         return readers
 
     @property
-    def _runs_volcano_jobs(self) -> bool:
-        return self._raws is not None and VOLCANO_JOB in self._config.integrations.frameworks
+    def _foreign_jobs(self) -> ForeignSystem | None:
+        """The switch of the system whose Jobs this process runs; None where it runs none."""
+        return None if self._raws is None else self._config.foreign_jobs
 
     @property
     def _with_the_system(self) -> bool:
-        """Whether Volcano Jobs are run only while Volcano's Queues are decided for, because Volcano's own controller
-        may hold a lease.
+        """Whether foreign Jobs are run only while their system's Queues are decided for, because its own controller may
+        hold a lease.
         """
-        return self._config.switch(System.VOLCANO).enabled is None
+        return self._foreign_jobs is not None and self._foreign_jobs.enabled is None
 
     def _readers_of_systems(self) -> dict[System, dict[Resource, Decode[Any]]]:
-        return {System.VOLCANO: volcano_readers()} if self._runs_volcano_jobs and self._with_the_system else {}
+        jobs = self._foreign_jobs
+        return {jobs.system: foreign_readers()} if jobs is not None and self._with_the_system else {}
 
     def _new_term(self, client: Client) -> Term:
         assert self._feeds is not None

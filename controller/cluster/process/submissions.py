@@ -158,7 +158,7 @@ class Submissions:
         )
 
     def others(self) -> Others:
-        """The systems that this replica decides for, of Volcano and KAI."""
+        """The foreign systems that this replica decides for."""
         running = self._running()
         adopted = running.core.engine.mirror.implied() if running is not None else {}
         return Others(adopted, self._schedulers)

@@ -77,7 +77,7 @@ QUEUED_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector
 ``controller.reconcile.pods.reconcile_shell``."""
 JOINING_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector=f"{JOINING}=true", word="joining")
 """Pods of serving objects that are in no group yet: see ``controller.reconcile.serving``."""
-VOLCANO_PODS: Final = Labelled(
+FOREIGN_JOB_PODS: Final = Labelled(
     "", "v1", "pods", "Pod", namespaced=True, selector="volcano.sh/job-name", word="Volcano's"
 )
 """Pods of Volcano Jobs: see ``controller.foreign.jobs``."""
@@ -92,6 +92,8 @@ REPLICA_SETS: Final = Labelled(
 POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup", namespaced=True)
 KAI_POD_GROUPS: Final = Resource("scheduling.run.ai", "v2alpha2", "podgroups", "PodGroup", namespaced=True)
 POD_GROUPS_OF: Final[dict[System, Resource]] = {System.VOLCANO: POD_GROUPS, System.KAI: KAI_POD_GROUPS}
+STATUS_APART: Final = frozenset({KAI_POD_GROUPS})
+"""PodGroups whose status is a subresource."""
 
 TYPES: Final[dict[Resource, type[KubernetesObject]]] = {
     WORKLOADS: Workload,

@@ -1,4 +1,5 @@
-"""The mutating webhook for parts of GPUs as KAI and HAMi request them, for API servers without MutatingAdmissionPolicy.
+"""The mutating webhook for parts of GPUs as other schedulers request them, for API servers without
+MutatingAdmissionPolicy.
 
 The webhook does what the chart's policies do: a pod, or the template of a Job, requests percents instead. Pure.
 """

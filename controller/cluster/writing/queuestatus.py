@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, Final
 
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, COHORTS, KAI_QUEUES, LOCAL_QUEUES, VOLCANO_QUEUES
-from controller.cluster.writing import foreignstatus
 from controller.cluster.writing.mergepatch import Json
 from controller.cluster.writing.pace import Allowance, Pace
 from controller.cluster.writing.workloadwrites import Stamped, status_write
+from controller.foreign.rules import queuestatus as foreignstatus
 from controller.objects.kai import KaiQueue
 from controller.objects.meta import Condition, KubernetesObject, to_json, with_condition
 from controller.objects.quantity import NANO, Quantity

@@ -35,7 +35,7 @@ from inventory.api.names import GANG, PLACEMENT, RUNTIME
 _ABORTED: Final = ("Aborting", "Aborted")
 
 
-class VolcanoJobKind(TemplatedKind):
+class ForeignJobKind(TemplatedKind):
     framework = "batch.volcano.sh/job"
     group = "batch.volcano.sh"
     version = "v1alpha1"

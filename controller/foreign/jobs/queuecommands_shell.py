@@ -2,7 +2,7 @@
 Command is deleted.
 
 A closed Queue admits no jobs; it is Closing until none of its jobs runs any more, which
-``controller.cluster.writing.foreignstatus`` writes into its status. The Queues below it close with it. It opens after
+``controller.foreign.rules.queuestatus`` writes into its status. The Queues below it close with it. It opens after
 those above it.
 """
 

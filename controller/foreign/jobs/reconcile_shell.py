@@ -15,13 +15,13 @@ import msgspec
 from controller.cluster.config.settings import ForeignSystem
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import NAMESPACES, PODS, VOLCANO_COMMANDS, VOLCANO_PODS, reader
+from controller.cluster.watching.kinds import FOREIGN_JOB_PODS, NAMESPACES, PODS, VOLCANO_COMMANDS, reader
 from controller.cluster.watching.ledger import WrittenVersions
 from controller.cluster.watching.workqueue import ActionFailedError, WorkQueue
 from controller.cluster.writing.workloadwrites import Stamped, stamped_write
 from controller.foreign.jobs import bodies
 from controller.foreign.jobs.gang import Seen
-from controller.foreign.jobs.kind import VolcanoJobKind, queued
+from controller.foreign.jobs.kind import ForeignJobKind, queued
 from controller.foreign.jobs.lifecycle import Decision, decide
 from controller.foreign.jobs.placement import is_placed, placement
 from controller.foreign.jobs.plugins.plugin import Kept
@@ -51,7 +51,7 @@ from kube.resources import Resource
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Verb, Written
 
-JOBS: Final = Resource(VolcanoJobKind.group, VolcanoJobKind.version, VolcanoJobKind.plural, "Job", namespaced=True)
+JOBS: Final = Resource(ForeignJobKind.group, ForeignJobKind.version, ForeignJobKind.plural, "Job", namespaced=True)
 
 _SEEN_WITHIN_S: Final = 30.0
 """The time within which the watch shows a pod that was made, or the pod is taken to be gone."""
@@ -81,18 +81,18 @@ class VolcanoPod(msgspec.Struct, frozen=True):
     facts: PodFacts | None
 
 
-def volcano_kinds(tiers: Tiers) -> JobKinds:
+def foreign_kinds(tiers: Tiers) -> JobKinds:
     """The kind, for controllers that queue jobs of all kinds."""
-    return {JOBS: VolcanoJobKind(tiers)}
+    return {JOBS: ForeignJobKind(tiers)}
 
 
-def volcano_readers() -> dict[Resource, Decode[Any]]:
+def foreign_readers() -> dict[Resource, Decode[Any]]:
     """The resources that are watched for Volcano Jobs, with their decoders. Jobs are read with the queue that they
     name.
     """
     return {
         JOBS: lambda raw: KeptJob.of(queued(read_raw_job(raw))),
-        VOLCANO_PODS: read_volcano_pod,
+        FOREIGN_JOB_PODS: read_volcano_pod,
         VOLCANO_COMMANDS: reader(VolcanoCommand),
     }
 
@@ -103,7 +103,7 @@ def read_volcano_pod(raw: bytes) -> VolcanoPod:
     return VolcanoPod(labels(pod).get(JOB_NAME, ""), "" if owner is None else owner.uid, pod_facts(pod))
 
 
-class VolcanoJobController:
+class ForeignJobController:
     """Runs Volcano Jobs. ``hear`` takes changes; ``run`` works on them until cancelled. ``tell`` records an Event about
     a job.
 
@@ -162,9 +162,9 @@ class VolcanoJobController:
                 self._forget(VolcanoKey(*key))
                 if self._groups is not None:
                     self._groups.forget(entry.uid)
-            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == VOLCANO_PODS:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == FOREIGN_JOB_PODS:
                 self._pod(key, entry.object)
-            case Removed(key=key, old=entry) if observed.resource == VOLCANO_PODS:
+            case Removed(key=key, old=entry) if observed.resource == FOREIGN_JOB_PODS:
                 self._deleted.discard(entry.uid)
                 self._pods_written.forget(key)
                 self._pod(key, entry.object, gone=True)
@@ -291,7 +291,7 @@ class VolcanoJobController:
         """The pods of the job itself. None while the watch does not show yet what was written to one of them."""
         found = []
         for name in sorted(self._pods.get(key, ())):
-            entry = self._feeds[VOLCANO_PODS].get(name)
+            entry = self._feeds[FOREIGN_JOB_PODS].get(name)
             if entry is None or self._pods_written.behind(name, entry.uid, entry.resource_version):
                 return None
             facts: PodFacts | None = entry.object.facts

@@ -14,7 +14,13 @@ from typing import Any, Final
 from controller.jobs.framework.podview import SeenPod
 from controller.jobs.framework.raw import Json, condition, mapping, sequence
 from controller.objects.meta import Struct
+from controller.objects.workload import Workload
 from controller.scheduler.mirror.specs import System
+from controller.scheduler.model.podrequests import amounts, one_pod, scaled
+from controller.scheduler.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName
+from controller.scheduler.model.workload import WorkloadInfo
+from controller.scheduler.quota.queueusage import quantity_of
+from controller.scheduler.volcano.tree import is_preemptible
 from inventory.words.catalog import plural
 
 SCHEDULED: Final = "Scheduled"
@@ -156,3 +162,30 @@ def _bare(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: bare for key, item in value.items() if (bare := _bare(item)) is not None} or None
     return value or None
+
+
+def resources_of(workload: Workload) -> dict[str, dict[str, str]]:
+    """KAI's ``resourcesStatus`` of a workload."""
+    requested: dict[ResourceName, Amount] = {}
+    for pod_set in workload.spec.pod_sets:
+        _add(requested, scaled(one_pod(pod_set.template.spec), pod_set.count))
+    allocated: dict[ResourceName, Amount] = {}
+    admission = workload.status.admission
+    for assignment in () if admission is None else admission.pod_set_assignments:
+        _add(allocated, amounts(assignment.resource_usage))
+    info = WorkloadInfo(workload=workload, cluster_queue=ClusterQueueName(""), pod_sets=())
+    preemptible = is_preemptible(info, workload.spec.priority or 0, System.KAI)
+    return {
+        "requested": _shown(requested),
+        "allocated": _shown(allocated),
+        "allocatedNonPreemptible": {} if preemptible else _shown(allocated),
+    }
+
+
+def _add(total: dict[ResourceName, Amount], more: Mapping[ResourceName, Amount]) -> None:
+    for name, amount in more.items():
+        total[name] = min(total.get(name, 0) + amount, UNLIMITED)
+
+
+def _shown(total: Mapping[ResourceName, Amount]) -> dict[str, str]:
+    return {name: str(quantity_of(name, amount)) for name, amount in sorted(total.items()) if amount}

@@ -29,6 +29,10 @@ class ForeignKind(Struct, frozen=True, kw_only=True):
     deletions: tuple[Rule, ...] = ()
 
     @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}"
+
+    @property
     def variables(self) -> dict[str, str]:
         return {"updated": "oldObject != null", **dict(self.own_variables)}
 

@@ -7,11 +7,12 @@ the group and its minimum themselves. A queued StatefulSet starts as a whole alr
 from typing import Final
 
 from controller.foreign.podgroups.group import MIN_MEMBER
-from controller.jobs.framework.foreignmarks import VOLCANO_QUEUES
+from controller.jobs.framework.foreignmarks import VOLCANO_QUEUES, ForeignQueue
 from controller.jobs.framework.podview import SERVING, VOLCANO_GROUPS
 from controller.jobs.framework.raw import Json, annotations, strings, text
 from controller.jobs.framework.templated import replaced
 from controller.jobs.rules import cel
+from controller.scheduler.mirror.specs import System
 
 DEPLOYMENT: Final = ("apps/v1", "Deployment")
 
@@ -38,6 +39,11 @@ def stamped(owner: Json, queue: str) -> Json:
         return owner
     minimum = annotations(owner)[MIN_MEMBER]
     return replaced(owner, _AT, {**strings(owner, *_AT), **_stamps(owner, minimum, queue)})
+
+
+def in_queue(owner: Json, queue: ForeignQueue) -> Json:
+    """The object as it is stamped for this queue: KAI's queues have no such gangs. Raises JobError."""
+    return stamped(owner, queue.name) if queue.system is System.VOLCANO else owner
 
 
 def _stamps(owner: Json, minimum: str, queue: str) -> dict[str, str]:

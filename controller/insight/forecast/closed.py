@@ -14,7 +14,7 @@ def opens_when(engine: Engine, key: LocalQueueKey) -> str | None:
     local, queue = cluster.local_queues.get(key), engine.queue_of(key)
     problems = engine.inactive(queue.name) if queue is not None else ()
     if local is None:
-        # A queue of Volcano's or KAI's has none.
+        # A foreign queue has none.
         return words.local_queue_created() if queue is None else _opens(problems)
     if local.metadata.deletion_timestamp is not None:
         return words.local_queue_created_anew()

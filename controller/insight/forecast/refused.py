@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from controller.foreign.jobs.kind import VolcanoJobKind
-from controller.foreign.rules.volcanodefaults import defaulted
-from controller.foreign.rules.volcanojob import VOLCANO_JOB
+from controller.foreign.jobs.kind import ForeignJobKind
+from controller.foreign.rules.table import FOREIGN_JOB, job_defaulted
 from controller.jobs.framework.kind import JobKind, Look, Review, Rule, completed, refused
 from controller.jobs.framework.marks import controller_of
 from controller.jobs.framework.raw import Json
@@ -34,8 +33,8 @@ def refused_by_rules(kind: JobKind | None, job: Json, gates: FeatureGates, look:
     not check a child that its owner's controller makes: the controller checks the rules of its kind alone. Raises
     JobError.
     """
-    if isinstance(kind, VolcanoJobKind):
-        job = defaulted(job)
+    if isinstance(kind, ForeignJobKind):
+        job = job_defaulted(job)
     elif kind is not None:
         job = completed(kind, kind.defaulted(job, gates), look)
     if controller_of(job) is None:
@@ -51,8 +50,8 @@ def _rules(kind: JobKind) -> tuple[Rule, ...]:
     """The rules of a kind, cached by its identity: a forecast of 1,000 objects of a kind makes them once, in 30 to 80
     us.
     """
-    if isinstance(kind, VolcanoJobKind):
-        return VOLCANO_JOB.rules
+    if isinstance(kind, ForeignJobKind):
+        return FOREIGN_JOB.rules
     return kinds.rules(kind) if isinstance(kind, TemplatedKind) else batchjob.rules()
 
 

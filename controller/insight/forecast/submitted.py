@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.foreign.jobs.kind import VolcanoJobKind, queued
-from controller.foreign.rules.servinggangs import stamped
-from controller.foreign.rules.volcanodefaults import defaulted
+from controller.foreign.jobs.kind import ForeignJobKind, queued
+from controller.foreign.rules.servinggangs import in_queue
+from controller.foreign.rules.table import job_defaulted
 from controller.insight.forecast.refused import refused_by_rules
 from controller.jobs.framework import compose, names
 from controller.jobs.framework.foreignmarks import as_queued, foreign_queue
@@ -65,7 +65,7 @@ class Others(msgspec.Struct, frozen=True):
 class Reader(msgspec.Struct, frozen=True):
     """Composes Workloads. ``kinds``: queued kinds of jobs, by ``apiVersion`` and ``kind``. ``namespace_labels``: the
     labels of a namespace by its name. ``has_default_queue``: whether a namespace has a LocalQueue ``default``.
-    ``others``: what is decided on of Volcano and KAI.
+    ``others``: the foreign systems that are decided for.
     """
 
     kinds: Mapping[tuple[str, str], JobKind]
@@ -96,16 +96,13 @@ class Reader(msgspec.Struct, frozen=True):
         return found
 
     def _created(self, job: Json, namespace: str) -> Json:
-        """The object in the queue of Volcano or KAI that it is for, else in the namespace's default queue if it names
-        none.
-        """
-        if isinstance(self.kinds.get((job["apiVersion"], job["kind"])), VolcanoJobKind):
-            return queued(defaulted(job))
+        """The object in the foreign queue that it is for, else in the namespace's default queue if it names none."""
+        if isinstance(self.kinds.get((job["apiVersion"], job["kind"])), ForeignJobKind):
+            return queued(job_defaulted(job))
         found = foreign_queue(job, schedulers=self.others.schedulers)
         how = self.others.adopted.get(found.system) if found is not None else None
         if found is not None and how is not None and how.namespaces.matches(self.namespace_labels(namespace)):
-            job = job if found.system is System.KAI else stamped(job, found.name)
-            return as_queued(job, schedulers=self.others.schedulers)
+            return as_queued(in_queue(job, found), schedulers=self.others.schedulers)
         if queue_name(job) or not self.has_default_queue(namespace):
             return job
         return {

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from controller.foreign.jobs.kind import VolcanoJobKind
+from controller.foreign.jobs.kind import ForeignJobKind
 from controller.insight.simulation.documents import Document
 from controller.insight.simulation.submissions import KINDS_OF_JOBS
 from controller.jobs.framework.kind import JobKind, api_version
@@ -35,9 +35,9 @@ def kinds_read(
     ``grow``: see ``ControllerConfig.jobs_grow``.
     """
     declared = {each.data["metadata"]["name"]: each for each in documents if is_declaration(each)}
-    volcano = VolcanoJobKind(tiers)
+    foreign = ForeignJobKind(tiers)
     known = KINDS_OF_JOBS if grow else {key: kind.whole() for key, kind in KINDS_OF_JOBS.items()}
-    found = {**known, (api_version(volcano), volcano.kind): volcano}
+    found = {**known, (api_version(foreign), foreign.kind): foreign}
     for name, verdict in verdicts([each.data for each in declared.values()], _KNOWN, externals).items():
         if verdict.kind is None:
             raise declared[name].error(f"{KIND} {name}: {verdict.message}")

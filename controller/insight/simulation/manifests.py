@@ -17,8 +17,7 @@ from controller.foreign.podgroups.group import group_queue
 from controller.foreign.rules import servinggangs
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.ruled import created
-from controller.foreign.rules.table import FOREIGN_KINDS
-from controller.foreign.rules.volcanojob import VOLCANO_JOB
+from controller.foreign.rules.table import FOREIGN_JOB, FOREIGN_KINDS
 from controller.insight.simulation.crddefaults import with_defaults
 from controller.insight.simulation.documents import Document, InputError, Json, named
 from controller.insight.simulation.groups import KINDS_OF_GROUPS, groups
@@ -26,11 +25,11 @@ from controller.insight.simulation.inputs.kindwords import another_kind, unread_
 from controller.insight.simulation.inputs.queuewords import passed_over
 from controller.insight.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
 from controller.insight.simulation.owners import Name, by_name, is_made, without_children
+from controller.insight.simulation.queued.aboveminimum import above_minimum
 from controller.insight.simulation.queued.fractions import fleet_of, in_percents
 from controller.insight.simulation.queued.growing import grown
 from controller.insight.simulation.queued.replicas import KIND as DEPLOYMENT
 from controller.insight.simulation.queued.replicas import is_spare, replicas
-from controller.insight.simulation.queued.volcanogangs import above_minimum
 from controller.insight.simulation.submissions import (
     DEFAULT_QUEUE,
     KINDS_OF_JOBS,
@@ -88,7 +87,7 @@ _CLUSTER_SCOPED: Final = (
     "WorkloadPriorityClass",
 )
 _JOB_GROUPS: Final = (
-    "batch.volcano.sh",
+    FOREIGN_JOB.group,
     "jobset.x-k8s.io",
     "kubeflow.org",
     "leaderworkerset.x-k8s.io",
@@ -100,11 +99,11 @@ _JOB_GROUPS: Final = (
 """API groups that have jobs only: an unknown kind of them is an error, since leaving it out would change the result."""
 
 _FOREIGN: Final = {
-    (f"{kind.group}/{kind.version}", kind.kind): kind for kind in FOREIGN_KINDS if kind is not VOLCANO_JOB
+    (f"{kind.group}/{kind.version}", kind.kind): kind for kind in FOREIGN_KINDS if kind is not FOREIGN_JOB
 }
-"""Kinds of Volcano and KAI except for Volcano's Jobs, which are read with the jobs."""
+"""Foreign kinds except for foreign Jobs, which are read with the jobs."""
 _WITHOUT_EFFECT: Final = {(each.group, each.kind): each.sentence for each in REFUSED}
-"""The sentences of Volcano's and KAI's other kinds, which a cluster refuses, and what to write instead."""
+"""The sentences of other foreign kinds, which a cluster refuses, and what to write instead."""
 _PREEMPTION_DEFAULTS: Final = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
 
 
@@ -145,7 +144,7 @@ def scenario(
     facts: Facts = {}
     systems: set[System] = set()
     given = [_stored(document) for document in named(map(_placed, documents))]
-    externals, tiers = config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers
+    externals, tiers = config.integrations.external_frameworks, config.tiers
     kinds = kinds_read(given, externals, tiers, grow=config.jobs_grow)
     beside = tuple(nodes)
     fleet, known = fleet_of(config.fractions, given, beside), by_name(given)
@@ -254,7 +253,7 @@ def wrong_kinds(documents: Iterable[Document], config: ControllerConfig) -> Iter
     read.
     """
     given = list(documents)
-    kinds = kinds_read(given, config.integrations.external_frameworks, config.switch(System.VOLCANO).tiers)
+    kinds = kinds_read(given, config.integrations.external_frameworks, config.tiers)
     every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD, *KINDS, *READ_KINDS, *_FOREIGN)
     for each in given:
         if told := another_kind(each, every):
@@ -303,7 +302,7 @@ def _object(
 
 
 def _check_foreign(document: Document) -> None:
-    """Checks a queue or a PodGroup of Volcano or KAI. Raises InputError if the API server refuses it."""
+    """Checks a foreign queue or PodGroup. Raises InputError if the API server refuses it."""
     kind = _FOREIGN.get((document.version, document.kind))
     if kind is None:
         return
@@ -508,7 +507,7 @@ def _queued(
     outside: _Outside,
     schedulers: Mapping[str, System],
 ) -> Document:
-    """The document with Kueue's label if its job is for a queue of Volcano or KAI. Raises InputError."""
+    """The document with Kueue's label if its job is for a foreign queue. Raises InputError."""
 
     def queue_of(namespace: str, name: GroupName) -> str:
         return group_queue(name, pod_groups.get((namespace, name)))
@@ -520,8 +519,7 @@ def _queued(
         if found is None or outside(found.system, document.data["metadata"]["namespace"]):
             return document
         systems.add(found.system)
-        data = document.data if found.system is System.KAI else servinggangs.stamped(document.data, found.name)
-        return document.having(as_queued(data, queue_of, schedulers))
+        return document.having(as_queued(servinggangs.in_queue(document.data, found), queue_of, schedulers))
     except JobError as error:
         raise document.error(f"{document.kind} {document.data['metadata']['name']}: {error}") from None
 
@@ -533,7 +531,7 @@ def _settings(config: ControllerConfig) -> JobSettings:
         label_keys_to_copy=config.integrations.label_keys_to_copy,
         keeps_minimum=config.policy is Policy.TESSERA,
         injected=config.injected,
-        tiers=config.switch(System.VOLCANO).tiers,
+        tiers=config.tiers,
         gates=config.engine.gates,
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.foreign.jobs.kind import VolcanoJobKind
+from controller.foreign.jobs.kind import ForeignJobKind
 from controller.foreign.podgroups.group import GROUPS, MIN_MEMBER, as_member, in_part, read_group, subgroup_of
 from controller.insight.forecast.refused import refused_by_rules
 from controller.insight.simulation.documents import Document, InputError
@@ -38,7 +38,7 @@ from yamlfile.parsers import Unfit, go_duration
 
 POD: Final = ("v1", "Pod")
 PodGroups = Mapping[tuple[str, GroupName], Json]
-"""PodGroups of Volcano and KAI by namespace and name."""
+"""Foreign PodGroups by namespace and name."""
 
 
 def pod_group_of(document: Document) -> GroupName | None:
@@ -162,7 +162,7 @@ def _told(pod: Json, age: int, runtime: str | None) -> Json:
 
 
 KINDS_OF_JOBS: Final[Mapping[tuple[str, str], JobKind]] = {
-    (api_version(job_kind), job_kind.kind): job_kind for job_kind in (*JOB_KINDS, VolcanoJobKind())
+    (api_version(job_kind), job_kind.kind): job_kind for job_kind in (*JOB_KINDS, ForeignJobKind())
 }
 """Kinds of jobs by ``apiVersion`` and ``kind`` of their objects."""
 READ_KINDS: Final[Mapping[tuple[str, str], ObjectKind]] = {

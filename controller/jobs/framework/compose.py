@@ -158,8 +158,8 @@ def owner_reference(kind: JobKind, job: Json) -> Json:
 def priority(kind: JobKind, job: Json, settings: JobSettings, cluster: ClusterObjects) -> Json:
     """``priorityClassRef`` and ``priority``; empty if no class applies. Raises PriorityClassMissingError.
 
-    The first of these counts: the class in the job's label, in KAI's queues the class that KAI uses, its pods'
-    priorityClassName, the WorkloadPriorityClass ``default``, the cluster's default PriorityClass.
+    The first of these counts: the class in the job's label, in a foreign queue the class that its system uses,
+    its pods' priorityClassName, the WorkloadPriorityClass ``default``, the cluster's default PriorityClass.
     """
     if label := marks.priority_class(job):
         return workload_class(label, cluster)
@@ -236,9 +236,10 @@ def mark_patch(job: Json, workload: SeenWorkload, cluster: ClusterObjects) -> Js
 def metadata_patch(kind: JobKind, job: Json, workload: SeenWorkload, settings: JobSettings) -> Json:
     """Merge patch of ``metadata``: labels and annotations that the workload has from the job; empty if they are equal.
 
-    The gang of a job of KAI follows the job until quota is held. Raises JobError for annotations that cannot be read.
+    The gang of a job in a foreign queue follows the job until quota is held. Raises JobError for annotations that
+    cannot be read.
     """
-    gang = {} if workload.is_reserved else _kai_gang(kind, job)
+    gang = {} if workload.is_reserved else _foreign_gang(kind, job)
     wanted = {"labels": _labels(job, settings), "annotations": {**marks.passed_on(job, settings.gates), **gang}}
     have = {"labels": workload.typed.metadata.labels, "annotations": workload.typed.metadata.annotations}
     patch: dict[str, Any] = {}
@@ -276,7 +277,7 @@ def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, s
     found = {
         **marks.passed_on(job, settings.gates),
         **foreignmarks.preemption_marks(job),
-        **_kai_gang(kind, job),
+        **_foreign_gang(kind, job),
         **kind.workload_annotations(job),
     }
     if settings.gates.on("WorkloadIdentifierAnnotations"):
@@ -286,11 +287,11 @@ def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, s
     return found
 
 
-def _kai_gang(kind: JobKind, job: Json) -> dict[str, str]:
-    """The annotation of a KAI job that says how long it may run below its minimum, or in which domains; empty for any
-    other. Raises JobError.
+def _foreign_gang(kind: JobKind, job: Json) -> dict[str, str]:
+    """The annotation of a job with foreign marks that says how long it may run below its minimum, or in which domains;
+    empty for any other. Raises JobError.
     """
-    patience, levels = foreignmarks.staleness_s(job), foreignmarks.kai_levels(job, kind.templates(job))
+    patience, levels = foreignmarks.staleness_s(job), foreignmarks.foreign_levels(job, kind.templates(job))
     if patience is None and levels is None:
         return {}
     return {GANG: written(msgspec.structs.replace(levels or GangShape(), staleness_s=patience))}

@@ -252,7 +252,16 @@ def staleness_s(job: Json) -> float | None:
     return parsed_duration(said, f"metadata.annotations[{KAI_STALENESS}]")
 
 
-def kai_levels(job: Json, templates: Mapping[str, Json]) -> GangShape | None:
+def member_class(pod: Json, system: System | None, of_group: str, value_of: PriorityOf) -> tuple[str, int] | None:
+    """The class that counts for a pod by KAI's rules, with its value; ``of_group`` is that of its PodGroup, of this
+    system. None if none does.
+    """
+    if system is System.KAI:
+        return kai_value(of_group or kai_class_name(pod), value_of)
+    return kai_class(pod, value_of)
+
+
+def foreign_levels(job: Json, templates: Mapping[str, Json]) -> GangShape | None:
     """The domains that a KAI job requests for its pods. ``templates``: by pod set; a request in one binds its pods
     alone.
 

@@ -1,8 +1,8 @@
 """Jobs that begin with a minimum and grow: which jobs do, and with how many pods each of them begins.
 
-KAI's pod grouper makes of some kinds a gang of fewer pods than they have. Such a job in a KAI queue has a Workload of
-its minimum; its other pods are queued one by one (``controller.reconcile.placing.growing``). All its pods are created
-behind a gate, with an empty ``ABOVE_MINIMUM_OF``, which tells of a started job that it was started so.
+A foreign pod grouper makes of some kinds a gang of fewer pods than they have. Such a job in that system's queue has a
+Workload of its minimum; its other pods are queued one by one (``controller.reconcile.placing.growing``). All its pods
+are created behind a gate, with an empty ``ABOVE_MINIMUM_OF``, which tells of a started job that it was started so.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,13 +28,13 @@ _ANY_ONE: Final = 1
 
 
 def batch_minimum(job: Json) -> int | None:
-    """The size of the gang that KAI makes of a batch Job's pods; None for a number that cannot be read."""
+    """The size of the gang that a pod grouper makes of a batch Job's pods; None for a number that cannot be read."""
     said = annotations(job).get(KAI_BATCH_MINIMUM) or labels(job).get(KAI_BATCH_MINIMUM)
     return minimum_in(said) if said else _ANY_ONE
 
 
 def kubeflow_minimum(job: Json) -> int | None:
-    """The size of the gang that KAI makes of a training operator's job; None if it asks for no such gang."""
+    """The size of the gang that a pod grouper makes of a training operator's job; None if it asks for no such gang."""
     said = (value for path in KUBEFLOW_MINIMUMS if isinstance(value := at(job, *path), int))
     return next((least for value in said if (least := minimum_in(value)) is not None), None)
 

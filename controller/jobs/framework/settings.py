@@ -51,7 +51,7 @@ class JobSettings:
     """Settings of the configuration, by the names of their keys. ``wait_for_pods_ready``: the condition PodsReady is
     kept. ``keeps_minimum``: serving objects may have a minimum of replicas. ``charges_to_the_end``: a job that has
     ended holds its quota while its pods run. ``injected``: by the name of an init container that a kind's controller
-    puts into pods, its requests. ``tiers``: what Volcano's network topology means.
+    puts into pods, its requests. ``tiers``: what the tiers of a network topology mean.
     """
 
     manage_jobs_without_queue_name: bool = False

@@ -3,9 +3,10 @@
 Facts (kubeflow/training-operator, release 1.9, pkg/controller.v1/common):
 - A suspended job's pods are deleted and its condition Suspended is True; nothing in its spec is immutable but
   ``schedulingPolicy.queue``.
-- ``schedulingPolicy.minAvailable`` and ``elasticPolicy.minReplicas`` make a gang of fewer pods for KAI: a job in a
-  queue of KAI's begins with them. Any other job requests all its pods, and one whose replicas change while it runs is
-  stopped and queued again. (An MPIJob's launcher waits for all workers of its hostfile: an MPIJob never grows.)
+- ``schedulingPolicy.minAvailable`` and ``elasticPolicy.minReplicas`` make a gang of fewer pods for a pod grouper: a
+  job in its system's queue begins with them. Any other job requests all its pods, and one whose replicas change while
+  it runs is stopped and queued again. (An MPIJob's launcher waits for all workers of its hostfile: an MPIJob never
+  grows.)
 - A missing pod is created again, whatever became of it. A pod that is being deleted counts as failed.
 - A replica's ``restartPolicy`` wins over its template's. Restarts within the job keep its quota.
 - A job has ended when its chief, master or launcher has. Its other pods run on under ``cleanPodPolicy: None``, the

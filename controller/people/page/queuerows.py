@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from controller.foreign.rules.quotachange import changeable
 from controller.insight.forecast.forecast import Forecast
 from controller.insight.podcounts import Admitted, counted
 from controller.jobs.framework.podsets import first_slice
@@ -20,7 +21,7 @@ from controller.reconcile.lifecycle.pendingcause import blocked_by_queues
 from controller.scheduler.decisions.records import DecisionRecord
 from controller.scheduler.decisions.sentences import sentence
 from controller.scheduler.engine import Engine
-from controller.scheduler.mirror.specs import MirroredName, QueueSpec, System
+from controller.scheduler.mirror.specs import MirroredName, QueueSpec
 from controller.scheduler.model.resources import (
     CPU,
     UNLIMITED,
@@ -188,7 +189,7 @@ def _node_row(engine: Engine, node: QuotaNode, state: QueueState | None, sums: _
 
 
 def _mirrored(engine: Engine, node: QuotaNode) -> QueueSpec | None:
-    """The Queue of Volcano or KAI that the ClusterQueue mirrors."""
+    """The foreign Queue that the ClusterQueue mirrors."""
     if not (node.is_queue and engine.mirror.is_leaf(node.name)):
         return None
     return engine.mirror.queues.queues[MirroredName(node.name)]
@@ -221,17 +222,9 @@ def _resources(node: QuotaNode, sums: _Sums, mirrored: QueueSpec | None, closed:
             "available": 0 if fr.flavor in closed else node.available(fr),
         }
         shown = {name: number(fr.resource, amount) for name, amount in amounts.items()}
-        own = _changeable(mirrored, fr.resource) if mirrored is not None else quota.nominal
+        own = changeable(mirrored, fr.resource) if mirrored is not None else quota.nominal
         shown["changeable"] = None if own is None else number(fr.resource, round(own))
         yield {"flavor": fr.flavor, "resource": fr.resource, **shown}
-
-
-def _changeable(spec: QueueSpec, resource: ResourceName) -> float | None:
-    """The quota of a mirrored queue that a simulated change replaces, in the engine's amounts; None if it has none."""
-    found = spec.quota.get(resource)
-    if found is None and spec.system is System.VOLCANO:
-        found = spec.limit.get(resource)
-    return None if found is None or math.isinf(found) or spec.implied else found
 
 
 # -- workloads that wait ---------------------------------------------------------------------------------------------

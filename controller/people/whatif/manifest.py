@@ -17,7 +17,7 @@ from controller.insight.simulation.inputs.known import known_in
 from controller.insight.simulation.inputs.queuewords import no_queue
 from controller.insight.simulation.inputs.references import almost, loose_ends, missing_classes, unserved
 from controller.insight.simulation.manifests import cluster_of, unqueued_kind
-from controller.insight.simulation.queued.volcanogangs import count_above, pods_above
+from controller.insight.simulation.queued.aboveminimum import count_above, pods_above
 from controller.jobs.framework.kind import JobKind, ObjectKind, api_version
 from controller.jobs.framework.raw import JobError, Json
 from controller.jobs.framework.settings import JobSettings
@@ -31,7 +31,7 @@ from controller.reconcile.jobshell.watched import KeptJob
 MOST_LEVELS: Final = 64
 """Levels of a manifest: a Job has about ten, one in an AppWrapper some more."""
 MOST_ABOVE: Final = 500
-"""Pods above a Volcano Job's minimum that are tried."""
+"""Pods above a job's minimum that are tried."""
 _DEFAULT_QUEUE: Final = "default"
 _MANIFEST: Final = "manifest"
 _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -61,8 +61,8 @@ class Composer(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def composed(self, text: str, namespace: str, objects: Sequence[KubernetesObject], now_s: float) -> Arrival:
-        """The Workload of the manifest as if it were created now, beside these objects, and those of pods above a
-        Volcano Job's minimum, each of which waits by itself. Raises WrongChangeError.
+        """The Workload of the manifest as if it were created now, beside these objects, and those of pods above
+        its minimum, each of which waits by itself. Raises WrongChangeError.
         """
         try:
             given, reader = _only(text), self._reader(objects)

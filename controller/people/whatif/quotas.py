@@ -1,19 +1,17 @@
-"""Changed quotas of what-if: of ClusterQueues, and of mirrored Queues of Volcano and KAI. Pure."""
+"""Changed quotas of what-if: of ClusterQueues, and of mirrored foreign Queues. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from controller.cluster.watching.kinds import FOREIGN_QUEUES
+from controller.foreign.rules.quotachange import FOREIGN_QUEUE, NoSuchQuotaError, with_quota
 from controller.insight.simulation.problems import meant
-from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from controller.objects.queues import ClusterQueue
-from controller.objects.volcanoqueue import VolcanoQueue
-from controller.scheduler.mirror.specs import KAI_RESOURCES, KAI_UNITS
-from controller.scheduler.model.podrequests import amounts
-from controller.scheduler.model.resources import ResourceName
+from controller.scheduler.mirror.specs import QueueOwner
 
 
 class WrongChangeError(ValueError):
@@ -21,9 +19,8 @@ class WrongChangeError(ValueError):
 
 
 class QuotaChange(msgspec.Struct, frozen=True):
-    """Another quota, a quantity as Kubernetes writes it. It replaces the nominal quota of a ClusterQueue or the quota
-    of a KAI Queue; of a Volcano Queue its ``deserved``, or its ``capability`` if it has no ``deserved`` for the
-    resource.
+    """Another quota, a quantity as Kubernetes writes it. It replaces the nominal quota of a ClusterQueue, or that of
+    a foreign Queue which ``with_quota`` says.
     """
 
     queue: str
@@ -49,7 +46,7 @@ def with_quotas(objects: Sequence[KubernetesObject], changes: Iterable[QuotaChan
         if at is None:
             said = f"quotas: found queue {change.queue[:63]!r}"
             near = meant(change.queue, {each.metadata.name for each in changed if type(each) in _CHANGES})
-            expected = "a ClusterQueue that is there, or a Queue of Volcano's or KAI's"
+            expected = f"a ClusterQueue that is there, or {FOREIGN_QUEUE}"
             raise WrongChangeError(f"{said}, expected {expected}{'.' if near else ''}{near}")
         changed[at] = _CHANGES[type(changed[at])](changed[at], change, nominal)
     return changed
@@ -80,34 +77,14 @@ def _of_cluster_queue(queue: ClusterQueue, change: QuotaChange, nominal: Quantit
     return replace(queue, spec=replace(queue.spec, resource_groups=tuple(groups)))
 
 
-def _of_volcano(queue: VolcanoQueue, change: QuotaChange, nominal: Quantity) -> VolcanoQueue:
-    """The Volcano Queue with the changed quota. A queue that has neither ``deserved`` nor ``capability`` for the
-    resource gets none: one that deserves something changes the rules of its whole tree.
-    """
-    for field in ("deserved", "capability"):
-        said = getattr(queue.spec, field)
-        if change.resource in said:
-            changed: dict[str, Any] = {field: {**said, change.resource: nominal}}
-            return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, **changed))
-    said = f"quotas: Queue {change.queue} of Volcano's says neither deserved nor capability of {change.resource[:63]}"
-    raise WrongChangeError(f"{said}: its share follows from weights")
-
-
-def _of_kai(queue: KaiQueue, change: QuotaChange, nominal: Quantity) -> KaiQueue:
-    resource = ResourceName(change.resource)
-    if resource not in KAI_RESOURCES:
-        counted = ", ".join(KAI_RESOURCES)
-        raise WrongChangeError(f"quotas: KAI counts {counted} of Queue {change.queue}, found {change.resource[:63]}")
-    field, unit = KAI_UNITS[resource]
-    resources = queue.spec.resources
-    quota = amounts({resource: nominal})[resource] / unit
-    changed: dict[str, Any] = {field: msgspec.structs.replace(getattr(resources, field), quota=quota)}
-    replaced = msgspec.structs.replace(resources, **changed)
-    return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, resources=replaced))
+def _of_foreign(queue: QueueOwner, change: QuotaChange, nominal: Quantity) -> QueueOwner:
+    try:
+        return with_quota(queue, change.resource, nominal)
+    except NoSuchQuotaError as wrong:
+        raise WrongChangeError(f"quotas: {wrong}") from None
 
 
 _CHANGES: Final[dict[type[KubernetesObject], Callable[[Any, QuotaChange, Quantity], KubernetesObject]]] = {
     ClusterQueue: _of_cluster_queue,
-    VolcanoQueue: _of_volcano,
-    KaiQueue: _of_kai,
+    **dict.fromkeys(FOREIGN_QUEUES.values(), _of_foreign),
 }

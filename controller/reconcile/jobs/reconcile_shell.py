@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from controller.cluster.config.settings import VOLCANO_JOB, ControllerConfig
+from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import FLAVORS, NAMESPACES, POD_CLASSES, PODS, WORKLOAD_CLASSES, RawWorkloads
@@ -43,7 +43,6 @@ from controller.reconcile.jobshell.watched import (
     serving_kinds,
 )
 from controller.reconcile.jobshell.workloadactions import WorkloadActions
-from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.resources import WorkloadKey
 from kube.client import Client
 from kube.errors import NotFoundError
@@ -112,7 +111,7 @@ class JobController:
         self.charges = ChargeReader(
             client, self._cluster, workloads=self._workloads_of, children=self._jobs_below, behind=self._is_behind
         )
-        self._selectors = {VOLCANO_JOB: config.switch(System.VOLCANO).namespaces}
+        self._selectors = config.job_namespaces
         self._has_pods = config.integrations.queue_pods
         self._grouped = {
             (kind.api_version, kind.kind) for kind in serving_kinds(config.integrations.frameworks).values()
@@ -339,7 +338,7 @@ class JobController:
         return self._actions.behind(kind, key, meta.get("uid", ""), meta.get("resourceVersion", ""))
 
     def _is_ours(self, key: JobKey, uid: str) -> bool:
-        """Whether the job is queued here: a Volcano Job is only if its switch selects the namespace, or did when it
+        """Whether the job is queued here: a foreign Job is only if its switch selects the namespace, or did when it
         started.
         """
         selector = self._selectors.get(key.kind)

@@ -20,7 +20,6 @@ from controller.jobs.framework.settings import (
 from controller.objects.meta import LabelSelector, OwnerReference
 from controller.reconcile.jobshell.watched import JobKinds, read_kinds
 from controller.scheduler.mirror.forest import FLAVOR, UNPLACED
-from controller.scheduler.mirror.specs import System
 from kube.reading.entries import ObjectKey
 from kube.resources import Resource
 
@@ -37,7 +36,7 @@ def job_settings(config: ControllerConfig, own_namespace: str) -> JobSettings:
         keeps_minimum=config.policy is Policy.TESSERA,
         charges_to_the_end=config.policy is Policy.TESSERA,
         injected=config.injected,
-        tiers=config.switch(System.VOLCANO).tiers,
+        tiers=config.tiers,
         gates=config.engine.gates,
     )
 

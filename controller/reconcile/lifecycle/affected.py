@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Iterator
 
+from controller.cluster.watching.kinds import FOREIGN_QUEUES
 from controller.cluster.watching.ledger import Ledger
+from controller.foreign.rules.queuestatus import is_open
 from controller.objects.deviceclaims import CLAIM_TYPES, ResourceClaim
-from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject, is_true
 from controller.objects.queues import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor, Topology
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
 from controller.scheduler.decisions import reasons
 from controller.scheduler.dra.claims.book import is_of_one_pod
@@ -17,7 +17,7 @@ from controller.scheduler.model.resources import WorkloadKey
 def affected_by(given: KubernetesObject, ledger: Ledger, uncounted: Collection[WorkloadKey]) -> Iterator[WorkloadKey]:
     """Workloads whose next step may depend on the object. ``uncounted``: those whose claims could not be counted."""
     match given:
-        case ClusterQueue() | VolcanoQueue() | KaiQueue():
+        case _ if isinstance(given, (ClusterQueue, *FOREIGN_QUEUES.values())):
             name = given.metadata.name
             for kept in ledger.values():
                 admission = kept.workload.status.admission
@@ -38,13 +38,12 @@ def affected_by(given: KubernetesObject, ledger: Ledger, uncounted: Collection[W
 
 
 def asks(given: KubernetesObject) -> tuple[object, bool, bool]:
-    """The parts of an object that are no report on it. The status of Volcano's queue counts: it tells whether the queue
-    admits jobs.
+    """The parts of an object that are no report on it. The status of a foreign queue may tell whether it admits
+    jobs, and counts then.
     """
-    is_open = not isinstance(given, VolcanoQueue) or given.status.open
     if isinstance(given, ResourceClaim):
         return given, False, False  # what it was given counts as well
-    return getattr(given, "spec", None), given.metadata.deletion_timestamp is not None, is_open
+    return getattr(given, "spec", None), given.metadata.deletion_timestamp is not None, is_open(given)
 
 
 def _waits_for_checks(workload: Workload) -> bool:

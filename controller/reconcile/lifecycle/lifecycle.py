@@ -304,7 +304,7 @@ def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_
 
 
 def _stale(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float) -> Step | None:
-    """A gang of KAI's that has run below its minimum for too long is evicted as a whole, and queues anew."""
+    """A foreign gang that has run below its minimum for too long is evicted as a whole, and queues anew."""
     if not any(deadline <= now_s for deadline in _stale_deadlines(workload)):
         return None
     lost = _pods_lost(workload.status.conditions)
@@ -382,8 +382,8 @@ def _pods_ready_deadlines(workload: Workload, rules: WaitForPodsReady | None) ->
 
 
 def _stale_deadlines(workload: Workload) -> Iterator[float]:
-    """The times at which the workload's gang becomes stale. A gang of which a pod has succeeded is not stale, as with
-    KAI: it is about to end.
+    """The times at which the workload's gang becomes stale. A gang of which a pod has succeeded is not stale: it
+    is about to end.
     """
     conditions = workload.status.conditions
     admitted = find_condition(conditions, reasons.ADMITTED)

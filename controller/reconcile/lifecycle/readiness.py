@@ -24,7 +24,7 @@ _MESSAGES: dict[PodsReadyReason, str] = {
 def pods_ready_action(context: Context, workload: SeenWorkload) -> SetPodsReady | None:
     """The action that sets the condition of a job's workload. None if the condition is right, or is not kept.
 
-    The condition is kept also for a KAI gang with a time below its minimum, which it tells.
+    The condition is kept also for a foreign gang with a time below its minimum, which it tells.
     """
 
     def ready() -> bool:

@@ -18,7 +18,6 @@ from controller.jobs.framework.raw import Json, missing_class, text
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.objects.core import PodTemplateSpec
 from controller.reconcile.pods.group import Group, copied_labels, role
-from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.gangshape import GangShape, written
 from controller.scheduler.model.gates import FeatureGates
 from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF, GANG
@@ -90,12 +89,10 @@ def priority(group: Group, pods: Sequence[SeenPod], settings: JobSettings, clust
     known = cluster.pod_priority
     if label := marks.priority_class(oldest.raw):
         return compose.workload_class(label, cluster)
-    if foreign is not None and foreign.system is System.KAI:
-        of_kai = foreignmarks.kai_value(foreign.priority_class or foreignmarks.kai_class_name(oldest.raw), known)
-    else:
-        of_kai = foreignmarks.kai_class(oldest.raw, known)
-    if of_kai is not None:
-        return compose.pod_class(*of_kai)
+    system, of_group = (None, "") if foreign is None else (foreign.system, foreign.priority_class)
+    marked = foreignmarks.member_class(oldest.raw, system, of_group, known)
+    if marked is not None:
+        return compose.pod_class(*marked)
     if foreign is not None and foreign.priority_class:
         return _highest(f"PodGroup {foreign.name}: spec.priorityClassName", {foreign.priority_class}, known)
     named = {text(pod.raw, "spec", "priorityClassName") for pod in pods} - {""}
@@ -211,11 +208,11 @@ def _spare(oldest: SeenPod, cluster: ClusterObjects) -> dict[str, str]:
 
 def gang_annotation(group: Group, pods: Sequence[SeenPod], settings: JobSettings) -> dict[str, str]:
     """The annotation with the parts of a PodGroup that have to run together, if that is more than a number of pods; for
-    a pod in a KAI queue without a group, its own levels. Raises JobError.
+    a pod with foreign marks without a group, its own levels. Raises JobError.
     """
     if group.foreign is None:
         oldest = min(pods, key=lambda member: member.age_key, default=None)
-        own = None if oldest is None or oldest.above_minimum_of else foreignmarks.kai_levels(oldest.raw, {})
+        own = None if oldest is None or oldest.above_minimum_of else foreignmarks.foreign_levels(oldest.raw, {})
         return {} if own is None else {GANG: written(own)}
     shape = group.foreign.shape({role(pod): subgroup_of(pod) for pod in pods}, settings.tiers)
     return {} if shape == GangShape(minimum=shape.minimum) else {GANG: written(shape)}

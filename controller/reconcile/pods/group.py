@@ -1,7 +1,7 @@
 """What the pods of a group request together: how many they are, which roles they have, which are too many.
 
-Source: Kueue's KEP 976, "Groups of Pods created beforehand", "Serving Workload" and "Retrying Failed Pods". PodGroups
-of Volcano and KAI are read by ``controller.foreign.podgroups.group``.
+Source: Kueue's KEP 976, "Groups of Pods created beforehand", "Serving Workload" and "Retrying Failed Pods". Foreign
+PodGroups are read by ``controller.foreign.podgroups.group``.
 
 Pods of a group are sorted into roles, one pod set for each: pods that a scheduler cannot tell apart are of one role. A
 role is computed here and nowhere else: an annotation that states one would let a large pod be counted as a small one.
@@ -182,8 +182,8 @@ def by_role(pods: Sequence[SeenPod]) -> dict[str, list[SeenPod]]:
 class SeenPods:
     """All pods of one group, or one pod on its own, with what belongs to them.
 
-    ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: the object
-    of Volcano or KAI that they are in. ``namespace_terminating``: the namespace is being deleted: no pods follow.
+    ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: the
+    foreign object that they are in. ``namespace_terminating``: the namespace is being deleted: no pods follow.
     ``predecessor_runs``: the pod whose quota this one takes over may still be on its node. ``minimum``: for a pod above
     the minimum of its group, that group's Workload. ``charge``, ``unread``: as for a job, see ``Observed``.
     """

@@ -1,21 +1,20 @@
-"""PodGroups of Volcano and KAI, as the controller of plain pods needs them: it finds them by name, and writes their
-status.
+"""Foreign PodGroups, as the controller of plain pods needs them: it finds them by name, and writes their status.
 
 Status is written if Tessera decides for a system and that system's scheduler does not run beside it: of all its
-PodGroups but those of Volcano Jobs, whose status ``controller.foreign.jobs`` writes.
+PodGroups but those of foreign Jobs, whose status ``controller.foreign.jobs`` writes.
 """
 
 import random
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any
 
-from controller.cluster.watching.kinds import POD_GROUPS_OF
+from controller.cluster.watching.kinds import POD_GROUPS_OF, STATUS_APART
 from controller.foreign.podgroups.status import UNSCHEDULABLE
+from controller.foreign.rules.table import FOREIGN_JOB
 from controller.jobs.framework.marks import NestingTooDeepError, controller_of
 from controller.jobs.framework.podview import GroupName, SeenPod
 from controller.jobs.framework.raw import JobError, Json
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
-from controller.objects.volcanojob import JOB_VERSION
 from controller.reconcile.pods import groupstatus
 from controller.reconcile.pods.group import SeenPods
 from controller.reconcile.pods.podgroups_shell import PodGroups
@@ -68,7 +67,7 @@ class GroupObjects:
                 lambda key, system=system: self._tell(system, key),  # type: ignore[misc]
                 clock=clock,
                 random=random.random,
-                subresource=system is System.KAI,
+                subresource=resource in STATUS_APART,
             )
             for system, resource in POD_GROUPS_OF.items()
         }
@@ -109,7 +108,7 @@ class GroupObjects:
             name = GroupName(system, group)
             given = self.get(namespace, name)
             owner = None if given is None else controller_of(given)
-            if given is None or (owner is not None and owner.api_version == JOB_VERSION):
+            if given is None or (owner is not None and owner.api_version == FOREIGN_JOB.api_version):
                 continue
             try:
                 await self._write(namespace, name, groupstatus.of_owner(name, given, self._settings, self._cluster))

@@ -1,26 +1,17 @@
 """The status of a PodGroup, by its pods and their workload, or by the job that it was made for. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from controller.foreign.podgroups.group import as_member, read_group
-from controller.foreign.podgroups.status import Counts, Standing, counts_of, status_patch, stuck
+from controller.foreign.podgroups.status import Counts, Standing, counts_of, resources_of, status_patch, stuck
 from controller.jobs.framework.marks import managed_ancestor
 from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.podview import GroupName, SeenPod
 from controller.jobs.framework.raw import JobError, Json, at
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.objects.meta import find_condition
-from controller.objects.workload import Workload
 from controller.reconcile.pods.group import SeenPods, filling, group_of, short
-from controller.scheduler.mirror.specs import System
-from controller.scheduler.model.podrequests import amounts, one_pod, scaled
-from controller.scheduler.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName
-from controller.scheduler.model.workload import WorkloadInfo
-from controller.scheduler.quota.queueusage import quantity_of
-from controller.scheduler.volcano.tree import is_preemptible
 from inventory.words.catalog import plural
-
-Amounts = Mapping[ResourceName, Amount]
 
 
 def of_pods(name: GroupName, seen: SeenPods, above: Sequence[SeenPod] = ()) -> Json:
@@ -46,12 +37,12 @@ def of_pods(name: GroupName, seen: SeenPods, above: Sequence[SeenPod] = ()) -> J
         waits=_waits(len([pod for pod in pods if not pod.node_name]), len(pods), workload),
         stuck=stuck(pods),
     )
-    resources = None if workload is None else _resources(workload.typed)
+    resources = None if workload is None else resources_of(workload.typed)
     return status_patch(name.system, given, standing, resources)
 
 
 def pods_are_told(given: Json, status: Json) -> str:
-    """The message that KAI's group wants each of its pods to get, in an Event: why it waits now; empty if that has not
+    """The message that a group wants each of its pods to get, in an Event: why it waits now; empty if that has not
     changed.
     """
     why = status.get("schedulingConditions")
@@ -81,30 +72,3 @@ def _waits(unplaced: int, total: int, workload: SeenWorkload | None) -> str:
     said = None if workload is None else find_condition(workload.typed.status.conditions, "QuotaReserved")
     why = said.message if said is not None and said.status != "True" and said.message else "it is not admitted yet"
     return f"{unplaced}/{total} tasks in gang unschedulable: {why}"
-
-
-def _resources(workload: Workload) -> dict[str, dict[str, str]]:
-    """KAI's ``resourcesStatus`` of a workload."""
-    requested: dict[ResourceName, Amount] = {}
-    for pod_set in workload.spec.pod_sets:
-        _add(requested, scaled(one_pod(pod_set.template.spec), pod_set.count))
-    allocated: dict[ResourceName, Amount] = {}
-    admission = workload.status.admission
-    for assignment in () if admission is None else admission.pod_set_assignments:
-        _add(allocated, amounts(assignment.resource_usage))
-    info = WorkloadInfo(workload=workload, cluster_queue=ClusterQueueName(""), pod_sets=())
-    preemptible = is_preemptible(info, workload.spec.priority or 0, System.KAI)
-    return {
-        "requested": _shown(requested),
-        "allocated": _shown(allocated),
-        "allocatedNonPreemptible": {} if preemptible else _shown(allocated),
-    }
-
-
-def _add(total: dict[ResourceName, Amount], more: Amounts) -> None:
-    for name, amount in more.items():
-        total[name] = min(total.get(name, 0) + amount, UNLIMITED)
-
-
-def _shown(total: Amounts) -> dict[str, str]:
-    return {name: str(quantity_of(name, amount)) for name, amount in sorted(total.items()) if amount}

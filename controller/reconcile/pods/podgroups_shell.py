@@ -1,4 +1,4 @@
-"""PodGroups of Volcano or KAI: they are watched from when they are needed, and their status is written.
+"""Foreign PodGroups: they are watched from when they are needed, and their status is written.
 
 They are needed from when the first pod names one, or Tessera decides for their system. If their CRD is not installed,
 there are none.

@@ -76,16 +76,16 @@ def pod_sets(group: ServingGroup, settings: JobSettings) -> tuple[JobPodSet, ...
 
 
 def _gang(owner: Json, group: ServingGroup, settings: JobSettings) -> dict[str, str]:
-    """The annotation with the group's levels, or the levels of KAI's annotations of the object if the group has none.
+    """The annotation with the group's levels, or the levels of the object's foreign annotations if the group has none.
     Raises JobError.
     """
-    gang, kais = group.gang, foreignmarks.kai_levels(owner, {})
-    if kais is not None and not (gang and gang.required_level):
+    gang, marked = group.gang, foreignmarks.foreign_levels(owner, {})
+    if marked is not None and not (gang and gang.required_level):
         gang = msgspec.structs.replace(
             gang or GangShape(),
-            topology=kais.topology,
-            required_level=kais.required_level,
-            preferred_level=kais.preferred_level,
+            topology=marked.topology,
+            required_level=marked.required_level,
+            preferred_level=marked.preferred_level,
         )
     placed = gang is not None and settings.gates.on("TopologyAwareScheduling")
     return {GANG: written(gang)} if placed and gang is not None else {}

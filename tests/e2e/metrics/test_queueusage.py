@@ -12,7 +12,7 @@ import pytest
 
 from controller.cluster.config.load import parse
 from controller.cluster.config.settings import UsageSource
-from controller.cluster.process.queueusage import UsageAnswerError, queries, usage
+from controller.foreign.usage.queueusage import UsageAnswerError, queries, usage
 from controller.scheduler.model.config import QueueUsage
 from controller.scheduler.model.cron import cron
 from hack import prometheus

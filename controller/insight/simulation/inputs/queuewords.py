@@ -95,7 +95,7 @@ def _in_its_place(data: Mapping[str, Any]) -> Iterator[tuple[Path_, str, Any]]:
 
 
 def _is_almost(key: str) -> bool:
-    """Whether a key is a misspelling of the label. KAI's ``kai.scheduler/queue`` is another label, not a
+    """Whether a key is a misspelling of the label. The label of a foreign queue is another one, not a
     misspelling.
     """
     domain, _, name = key.rpartition("/")

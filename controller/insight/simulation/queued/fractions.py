@@ -1,4 +1,5 @@
-"""Parts of GPUs as KAI and HAMi request them: what the API server makes of the manifests' pods, and what it refuses.
+"""Parts of GPUs as other schedulers request them: what the API server makes of the manifests' pods, and what it
+refuses.
 
 Templates of Jobs and of Deployments are translated, the latter in place of the pods that are made of them. Templates of
 other kinds are not, as in a cluster.

@@ -8,7 +8,7 @@ import pytest
 from controller.cluster.config.settings import ForeignSystem
 from controller.foreign.jobs.bodies import job_here, keeping, pod_bodies, rescaled
 from controller.foreign.jobs.gang import NewPod
-from controller.foreign.jobs.kind import VolcanoJobKind
+from controller.foreign.jobs.kind import ForeignJobKind
 from controller.foreign.jobs.placement import placement, written
 from controller.foreign.jobs.plugins import table
 from controller.foreign.jobs.plugins.plugin import JobView, view
@@ -158,7 +158,7 @@ def test_a_scale_down_is_written_down_before_its_pods_go() -> None:
     assert rescaled(world.job, world.seen(), world.now_s) is None
     assert placed is not None
     assert placed["worker"].pods == 2
-    kind, job = VolcanoJobKind(), {**world.job, "status": to_json(world.status)}
+    kind, job = ForeignJobKind(), {**world.job, "status": to_json(world.status)}
     assert kind.counts(job) == {"worker": 4}
     assert kind.reclaimed(job) == {"worker": 2}
     assert kind.counts({**world.scale("worker", 3).job, "status": job["status"]}) == {"worker": 3}

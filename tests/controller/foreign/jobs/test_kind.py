@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from controller.foreign.jobs.gang import minimums
-from controller.foreign.jobs.kind import VolcanoJobKind, queued
+from controller.foreign.jobs.kind import ForeignJobKind, queued
 from controller.foreign.jobs.placement import placement, scaled, written
 from controller.jobs.framework.podsets import PodSetInfo, SeenWorkload
 from controller.jobs.framework.raw import JobError
@@ -14,7 +14,7 @@ from controller.scheduler.model.gangshape import gang_shape
 from inventory.api.names import PLACEMENT
 from tests.support.controller.volcanoworld import TEMPLATE, VolcanoWorld, plan_of, policy, task, vcjob
 
-KIND = VolcanoJobKind()
+KIND = ForeignJobKind()
 TWO = (task("master", 1), task("worker", 4))
 
 
@@ -185,7 +185,7 @@ def test_pods_above_the_minimum_do_not_pass_for_those_of_the_workload() -> None:
 
 
 def test_pods_that_join_go_where_the_network_topology_wants_all_pods() -> None:
-    kind = VolcanoJobKind(TIERS)
+    kind = ForeignJobKind(TIERS)
     hard = {"mode": "hard", "highestTierAllowed": 2}
     shape = gang_shape(kind.workload_annotations(vcjob(task("w", 4), networkTopology=hard)))
     assert shape is not None
@@ -228,7 +228,7 @@ TIERS = (Tier(node_label="rack"), Tier(node_label="block"))
 
 def requests(*tasks: dict[str, Any], **spec: Any) -> list[dict[str, Any]]:
     """What each task asks for besides its pods' index."""
-    found = [each.topology_request or {} for each in VolcanoJobKind(TIERS).pod_sets(vcjob(*tasks, **spec))]
+    found = [each.topology_request or {} for each in ForeignJobKind(TIERS).pod_sets(vcjob(*tasks, **spec))]
     return [{key: value for key, value in each.items() if key != "podIndexLabel"} for each in found]
 
 
@@ -243,7 +243,7 @@ def test_a_jobs_network_topology_is_a_level_of_all_its_pods() -> None:
     elastic = vcjob(task("w", 4), networkTopology=hard)
     elastic["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
     with pytest.raises(JobError, match=r"expected none of an elastic job"):
-        VolcanoJobKind(TIERS).pod_sets(elastic)
+        ForeignJobKind(TIERS).pod_sets(elastic)
 
 
 def test_each_partition_is_a_slice_in_its_own_level() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.foreign.jobs.kind import VolcanoJobKind
+from controller.foreign.jobs.kind import ForeignJobKind
 from controller.foreign.jobs.lifecycle import MOST_AT_ONCE
 from controller.foreign.jobs.placement import TaskPlacement, scaled, written
 from controller.jobs.framework.names import WORKLOAD
@@ -411,7 +411,7 @@ def test_a_job_is_ready_by_the_pods_of_its_minimum_alone() -> None:
         assert job.placed is not None
         annotations = {**job.job["metadata"].get("annotations", {}), PLACEMENT: written(job.placed)}
         metadata = {**job.job["metadata"], "annotations": annotations}
-        return VolcanoJobKind().pods_ready({**job.job, "metadata": metadata, "status": to_json(job.status)})
+        return ForeignJobKind().pods_ready({**job.job, "metadata": metadata, "status": to_json(job.status)})
 
     job = grows()
     assert ready(job)

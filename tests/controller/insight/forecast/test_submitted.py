@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.cluster.config.load import default
-from controller.foreign.jobs.kind import VolcanoJobKind
+from controller.foreign.jobs.kind import ForeignJobKind
 from controller.insight.forecast.submitted import NotQueuedError, Others, Reader
 from controller.jobs.framework.kind import api_version
 from controller.jobs.kinds.table import JOB_KINDS
@@ -75,7 +75,7 @@ def test_what_is_for_volcanos_or_kais_queues_waits_there_where_they_are_decided_
 
 
 def test_a_volcano_job_as_it_is_written_waits_in_the_queue_of_its_spec() -> None:
-    kind = VolcanoJobKind()
+    kind = ForeignJobKind()
     reader = msgspec.structs.replace(READER, kinds={**KINDS, (api_version(kind), kind.kind): kind})
     spec: dict[str, Any] = {"tasks": [{"replicas": 3, "template": TEMPLATE}], "runningEstimate": "90s"}
     written = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "v"}, "spec": spec}
@@ -151,7 +151,7 @@ JSON = st.recursive(
 
 EVERY = msgspec.structs.replace(
     READER,
-    kinds={**KINDS, (api_version(VolcanoJobKind()), VolcanoJobKind.kind): VolcanoJobKind()},
+    kinds={**KINDS, (api_version(ForeignJobKind()), ForeignJobKind.kind): ForeignJobKind()},
     others=Others({System.KAI: ADOPTED, System.VOLCANO: ADOPTED}),
 )
 

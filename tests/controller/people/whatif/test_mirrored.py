@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from controller.foreign.jobs.kind import VolcanoJobKind
+from controller.foreign.jobs.kind import ForeignJobKind
 from controller.insight.forecast.submitted import Others
 from controller.jobs.framework.settings import JobSettings
 from controller.jobs.kinds.table import JOB_KINDS
@@ -28,7 +28,7 @@ from tests.support.engine.world import World
 
 SYSTEMS = {System.VOLCANO: ADOPTED, System.KAI: ADOPTED}
 COMPOSER = Composer(
-    kinds=(*JOB_KINDS, VolcanoJobKind()), settings=JobSettings(), facts={}, others=Others(adopted=SYSTEMS)
+    kinds=(*JOB_KINDS, ForeignJobKind()), settings=JobSettings(), facts={}, others=Others(adopted=SYSTEMS)
 )
 SPACE = decode({"metadata": {"name": "ns"}}, Namespace)
 

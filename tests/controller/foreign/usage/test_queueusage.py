@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from controller.cluster.config.settings import UsageMetrics, UsageSource
-from controller.cluster.process.queueusage import UsageAnswerError, queries, usage
-from controller.cluster.process.queueusage_shell import QueueUsageQueries
 from controller.cluster.watching.kinds import KAI_QUEUES
 from controller.cluster.webhooks.certificates import advanced
+from controller.foreign.usage.queueusage import UsageAnswerError, queries, usage
+from controller.foreign.usage.queueusage_shell import QueueUsageQueries
 from controller.scheduler.engine import Engine
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.mirror.specs import GPU

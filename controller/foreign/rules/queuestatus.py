@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controller.objects.kai import KaiQueue
-from controller.objects.meta import to_json
+from controller.objects.meta import KubernetesObject, to_json
 from controller.objects.quantity import Quantity
 from controller.objects.volcanoqueue import VolcanoQueue
 from controller.scheduler.engine import Engine
@@ -92,6 +92,11 @@ def status(engine: Engine, given: QueueOwner, known: Loads) -> dict[str, Any]:
 
 def _kai(name: MirroredName) -> tuple[System, MirroredName]:
     return System.KAI, name
+
+
+def is_open(given: KubernetesObject) -> bool:
+    """Whether the object lets jobs in by its own status: False for a Queue of Volcano that is closed."""
+    return not isinstance(given, VolcanoQueue) or given.status.open
 
 
 def mark(engine: Engine, given: VolcanoQueue) -> str | None:

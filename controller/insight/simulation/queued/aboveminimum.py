@@ -1,4 +1,4 @@
-"""Volcano Jobs of the manifests as the documents that are queued of each: the job with its minimum, and every pod above
+"""Foreign Jobs of the manifests as the documents that are queued of each: the job with its minimum, and every pod above
 that.
 
 Pods are named as the job's controller names them, ``<job>-<task>-<index>``.
@@ -8,19 +8,18 @@ from collections.abc import Iterator
 
 from controller.foreign.jobs.bodies import pod_bodies
 from controller.foreign.jobs.gang import Seen, minimums, new_pods_above
-from controller.foreign.jobs.kind import VolcanoJobKind
+from controller.foreign.jobs.kind import ForeignJobKind
 from controller.foreign.jobs.placement import TaskPlacement
-from controller.foreign.jobs.spec import job_plan, read_job
+from controller.foreign.jobs.spec import job_plan, read_job, read_status
 from controller.insight.simulation.documents import Document
 from controller.jobs.framework.kind import api_version
 from controller.jobs.framework.marks import is_elastic
 from controller.jobs.framework.names import WORKLOAD
 from controller.jobs.framework.podsets import PodSetInfo
 from controller.jobs.framework.raw import JobError, annotations
-from controller.objects.volcanojob import VolcanoJobStatus
 from inventory.api.names import ARRIVAL
 
-_JOB = (api_version(VolcanoJobKind()), VolcanoJobKind.kind)
+_JOB = (api_version(ForeignJobKind()), ForeignJobKind.kind)
 
 
 def above_minimum(document: Document) -> list[Document]:
@@ -52,7 +51,7 @@ def pods_above(document: Document) -> Iterator[Document]:
         task: TaskPlacement(info=PodSetInfo(name=task, count=count, own_annotations={WORKLOAD: name}))
         for task, count in minimums(plan).items()
     }
-    seen = Seen(plan=plan, status=VolcanoJobStatus(), placed=placed)
+    seen = Seen(plan=plan, status=read_status({}), placed=placed)
     arrival = {key: value for key, value in annotations(job).items() if key == ARRIVAL}
     above = (new for task in plan.tasks for new in new_pods_above(seen, task, ()))
     for pod in pod_bodies(job, seen, seen.status, above):

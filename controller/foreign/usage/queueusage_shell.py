@@ -3,10 +3,12 @@
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Final
 
 from controller.cluster.config.settings import UsageSource
-from controller.cluster.process.queueusage import UsageAnswerError, queries, usage
+from controller.foreign.usage.queueusage import UsageAnswerError, queries, usage
 from controller.scheduler.engine import Engine
+from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.config import QueueUsage
 from kube.clock import Clock, sleep
 from kube.prometheus import Prometheus, PrometheusError, authorities_in, token_in
@@ -19,6 +21,9 @@ Tell = Callable[[str, str, str], None]
 
 class QueueUsageQueries:
     """Gives the engine an answer, or its absence, every ``interval_s``. ``run`` until cancelled."""
+
+    system: Final = System.KAI
+    """The system whose Queues are asked for."""
 
     def __init__(
         self,

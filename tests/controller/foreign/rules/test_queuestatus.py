@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from controller.cluster.watching.kinds import KAI_QUEUES, VOLCANO_QUEUES
-from controller.cluster.writing.foreignstatus import loads, mark, status
 from controller.cluster.writing.pace import Pace
 from controller.cluster.writing.queuestatus import QueueStatuses
+from controller.foreign.rules.queuestatus import loads, mark, status
 from controller.objects.decode import decode
 from controller.objects.kai import KaiQueue
 from controller.objects.volcanoqueue import CLOSED_BY_PARENT, VolcanoQueue

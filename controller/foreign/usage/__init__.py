@@ -1,0 +1,1 @@
+"""Past use of KAI's Queues as a Prometheus measured it."""

@@ -55,9 +55,9 @@ class _Slot:
         self.registered_with: SocketIdentity | None = None
         self.heard_at = 0.0
         """The time at which the kubelet was last seen to listen, or was asked to."""
-        self.retry_at = spent.retry_at if spent else 0.0
-        self.retry_delay_s = spent.retry_delay_s if spent else FIRST_RETRY_S
-        self.last_error = spent.last_error if spent else None
+        self.retry_at: float = spent.retry_at if spent else 0.0
+        self.retry_delay_s: float = spent.retry_delay_s if spent else FIRST_RETRY_S
+        self.last_error: str | None = spent.last_error if spent else None
         self.spent = False
         """Whether the kubelet may have this server's socket, so that only a fresh one can be registered."""
 

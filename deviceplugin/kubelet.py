@@ -19,7 +19,7 @@ from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 
 REGISTER_TIMEOUT_S = 5.0
 CONNECTED = "device plugin already connected"
-"""How kubelets from 1.37 on refuse an endpoint that they are connected to (``PluginConnected`` of its manager)."""
+"""The words with which kubelets from 1.37 on refuse an endpoint that they are connected to (devicemanager, manager.go)."""
 
 
 class SocketIdentity(NamedTuple):

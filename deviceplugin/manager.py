@@ -228,7 +228,7 @@ class PluginManager:
         return kubelet is not None and slot.registered_with not in {None, kubelet}
 
     def _check_heard(self, name: ResourceName, slot: _Slot) -> None:
-        """Have a server replaced that has no stream: the kubelet drops a plugin whose stream ended and never calls
+        """Mark a server as spent that has no stream: the kubelet drops a plugin whose stream ended and never calls
         again by itself.
         """
         if slot.server.streams or not self._is_registered(slot):

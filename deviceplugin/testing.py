@@ -74,7 +74,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         self._servers: list[grpc.aio.Server] = []
         self._followed: list[Endpoint] = []
         self._connected: dict[str, dict[str, Endpoint]] = {}
-        """By resource and socket; those that the kubelet no longer follows stay."""
+        """The plugins by resource and socket; those that the kubelet no longer follows stay."""
 
     async def start(self) -> None:
         """Sweep the folder and serve."""

@@ -38,7 +38,7 @@ REGISTRATION_SOCKET: Final = "{}-{}-reg.sock"
 PLUGIN_SOCKET: Final = "dra-{}.sock"
 PLUGIN_TYPE: Final = "DRAPlugin"
 HEALTH_SERVICE: Final = "v1.DRAResourceHealth"
-"""Of kubelets since 1.37. Its messages are those of v1alpha1, which kubelets from 1.40 on no longer call."""
+"""The health service of kubelets since 1.37. The messages are those of v1alpha1, which ends with 1.39."""
 SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", HEALTH_SERVICE, "v1alpha1.DRAResourceHealth")
 """Names of services, not versions. The kubelet takes the first plugin and the newest health that it knows."""
 HEALTH_INTERVAL_S: Final = 10.0

@@ -19,7 +19,7 @@ from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 
 REGISTER_TIMEOUT_S = 5.0
 CONNECTED = "device plugin already connected"
-"""The words with which kubelets from 1.37 on refuse an endpoint that they are connected to (devicemanager, manager.go)."""
+"""The words with which kubelets from 1.37 on refuse an endpoint that they are connected to (manager.go)."""
 
 
 class SocketIdentity(NamedTuple):

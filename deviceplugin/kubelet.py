@@ -18,6 +18,8 @@ from kubeletapi import deviceplugin_v1beta1_pb2 as pb
 from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 
 REGISTER_TIMEOUT_S = 5.0
+CONNECTED = "device plugin already connected"
+"""The words with which kubelets from 1.37 on refuse an endpoint that they are connected to (manager.go)."""
 
 
 class SocketIdentity(NamedTuple):
@@ -58,7 +60,15 @@ def stands(path: Path, known: SocketIdentity | None) -> bool:
 
 
 class RegistrationError(Exception):
-    """The kubelet refused or did not answer; the registration is to be tried again later."""
+    """The kubelet refused or did not answer; the registration is to be tried again later.
+
+    ``spent``: the kubelet has the endpoint already, or may have it. It is not to be registered again: kubelets from
+    1.37 on refuse one that they are connected to, and no longer drop the plugin when the stream of that one ends.
+    """
+
+    def __init__(self, message: str, *, spent: bool = False) -> None:
+        super().__init__(message)
+        self.spent = spent
 
 
 async def register(kubelet: Path, resource: ResourceName, endpoint: str) -> None:
@@ -72,4 +82,6 @@ async def register(kubelet: Path, resource: ResourceName, endpoint: str) -> None
         try:
             await stub.Register(request, timeout=REGISTER_TIMEOUT_S)
         except grpc.aio.AioRpcError as failed:
-            raise RegistrationError(f"{failed.code().name}: {failed.details()}") from failed
+            unanswered = failed.code() in {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED}
+            spent = unanswered or CONNECTED in (failed.details() or "")
+            raise RegistrationError(f"{failed.code().name}: {failed.details()}", spent=spent) from failed

@@ -47,17 +47,19 @@ class ServerStatus(Struct, frozen=True):
 
 
 class _Slot:
-    """One resource's server and its registration."""
+    """One resource's server and its registration. ``spent``: the slot whose registration it is to repeat."""
 
-    def __init__(self, server: DevicePluginServer) -> None:
+    def __init__(self, server: DevicePluginServer, spent: "_Slot | None" = None) -> None:
         self.server = server
         self.identity: SocketIdentity | None = None
         self.registered_with: SocketIdentity | None = None
         self.heard_at = 0.0
         """The time at which the kubelet was last seen to listen, or was asked to."""
-        self.retry_at = 0.0
-        self.retry_delay_s = FIRST_RETRY_S
-        self.last_error: str | None = None
+        self.retry_at: float = spent.retry_at if spent else 0.0
+        self.retry_delay_s: float = spent.retry_delay_s if spent else FIRST_RETRY_S
+        self.last_error: str | None = spent.last_error if spent else None
+        self.spent = False
+        """Whether the kubelet may have this server's socket, so that only a fresh one can be registered."""
 
 
 class PluginManager:
@@ -170,10 +172,10 @@ class PluginManager:
             await self._retire(name)
         for name, view in tuple(self._desired.items()):
             slot = self._slots.get(name)
-            if slot is None or self._stale(slot, kubelet):
-                slot = await self._replace(name, view)
             if slot is not None:
                 self._check_heard(name, slot)
+            if slot is None or self._stale(slot, kubelet):
+                slot = await self._replace(name, view)
             if slot is not None and kubelet is not None and slot.registered_with != kubelet:
                 await self._register(name, slot, kubelet)
 
@@ -218,26 +220,29 @@ class PluginManager:
 
     @staticmethod
     def _stale(slot: _Slot, kubelet: SocketIdentity | None) -> bool:
-        """Whether the server's socket no longer serves: removed or replaced, or a new kubelet swept the folder."""
-        if slot.server.socket is None or not stands(slot.server.socket, slot.identity):
+        """Whether the server's socket no longer serves: removed or replaced, or a new kubelet swept the folder, or this
+        one has it and does not listen.
+        """
+        if slot.spent or slot.server.socket is None or not stands(slot.server.socket, slot.identity):
             return True
         return kubelet is not None and slot.registered_with not in {None, kubelet}
 
     def _check_heard(self, name: ResourceName, slot: _Slot) -> None:
-        """Register a server again that has no stream: the kubelet drops a plugin whose stream ended and never calls
+        """Mark a server as spent that has no stream: the kubelet drops a plugin whose stream ended and never calls
         again by itself.
         """
         if slot.server.streams or not self._is_registered(slot):
             slot.heard_at = self._clock()
-        elif self._clock() - slot.heard_at > UNHEARD_S:
+        elif not slot.spent and self._clock() - slot.heard_at > UNHEARD_S:
             log.warning("kubelet does not listen: registering again", extra={"resource": name})
-            slot.registered_with = None
+            slot.spent = True
 
     async def _replace(self, name: ResourceName, view: ResourceView) -> _Slot | None:
         """Make a server for ``view`` on a fresh socket. It is registered only after the old one's streams have ended.
 
-        The other order would keep devices from flickering, but kubelet (1.36, ``runClient``) drops the plugin that is
-        registered under the name by then, whichever stream it was that ended: the new one would go with the old.
+        The other order would keep devices from flickering, but kubelets up to 1.36 (``runClient``) drop the plugin that
+        is registered under the name by then, whichever stream it was that ended: the new one would go with the old.
+        Since 1.37 they keep apart several plugins of a name by their sockets.
         """
         old = self._slots.get(name)
         server = DevicePluginServer(view, self._preferrer, self._observer, self._stream_ended)
@@ -252,7 +257,7 @@ class PluginManager:
             self._end(server)
             raise
         self._refused.pop(name, None)
-        slot = _Slot(server)
+        slot = _Slot(server, old if old is not None and old.spent else None)
         slot.identity = identify(socket)
         self._slots[name] = slot
         log.info("serving", extra={"resource": name, "socket": socket.name, "devices": len(view.resource.devices)})
@@ -273,6 +278,7 @@ class PluginManager:
             if slot.last_error != str(failed):
                 log.warning("registration failed", extra={"resource": name, "error": str(failed)})
             slot.last_error = str(failed)
+            slot.spent = failed.spent
             slot.retry_at = self._clock() + slot.retry_delay_s
             slot.retry_delay_s = min(slot.retry_delay_s * 2, LONGEST_RETRY_S)
             self._observer.registered(name, str(failed))

@@ -2,8 +2,10 @@
 
 It behaves as the real one does where it matters: it sweeps the folder when it starts, asks for the options, offers its
 devices in no particular order, checks what it is told, hands out healthy devices only, on a restart ends the streams
-and forgets the plugins but not what pods hold, and when any stream of a resource ends it drops the plugin that is
-registered under that name by then. For tests and for trying the agent without a cluster.
+and forgets the plugins but not what pods hold. Up to 1.36, when any stream of a resource ends, it drops the plugin that
+is registered under that name by then. Since 1.37 (``several``) it keeps apart the plugins of a name by their sockets,
+refuses a socket that it is connected to, and from then on does not notice the end of that one's stream. For tests and
+for trying the agent without a cluster.
 """
 
 import asyncio
@@ -45,6 +47,8 @@ class Endpoint:
         self.numa: dict[str, tuple[int, ...]] = {}
         self.lists = 0
         self.task: asyncio.Task[None] | None = None
+        self.forgotten = False
+        """Whether the kubelet no longer follows its stream."""
 
     @property
     def healthy(self) -> set[str]:
@@ -54,7 +58,8 @@ class Endpoint:
 class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerServicer):
     """A kubelet below ``kubelet_dir``. ``endpoints`` holds the plugins by resource, ``registrations`` counts them."""
 
-    def __init__(self, kubelet_dir: Path, seed: int = 0) -> None:
+    def __init__(self, kubelet_dir: Path, seed: int = 0, *, several: bool = True) -> None:
+        self.several = several
         self.folder = kubelet_dir / "device-plugins"
         self.pod_resources_folder = kubelet_dir / "pod-resources"
         self.endpoints: dict[str, Endpoint] = {}
@@ -68,6 +73,8 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         self._changed = asyncio.Condition()
         self._servers: list[grpc.aio.Server] = []
         self._followed: list[Endpoint] = []
+        self._connected: dict[str, dict[str, Endpoint]] = {}
+        """The plugins by resource and socket; those that the kubelet no longer follows stay."""
 
     async def start(self) -> None:
         """Sweep the folder and serve."""
@@ -86,7 +93,7 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
 
     async def stop(self) -> None:
         """End every stream and stop serving; the devices that pods hold stay theirs."""
-        self.endpoints = {}
+        self.endpoints, self._connected = {}, {}
         followed, self._followed = self._followed, []
         for endpoint in followed:
             await self._drop(endpoint)
@@ -150,6 +157,11 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
         channel = grpc.aio.insecure_channel(f"unix:{self.folder / request.endpoint}")
         endpoint = Endpoint(request, channel)
         endpoint.options = await endpoint.stub.GetDevicePluginOptions(pb.Empty(), timeout=HANG_S)
+        connected = self._connected.setdefault(request.resource_name, {})
+        if self.several and (before := connected.get(request.endpoint)) is not None:
+            before.forgotten = True
+            raise ValueError(f"device plugin already connected: {self.folder / request.endpoint}")
+        connected[request.endpoint] = endpoint
         # The stream of an earlier plugin of that name is left to itself.
         self.endpoints[request.resource_name] = endpoint
         self.registrations.append(request.resource_name)
@@ -167,12 +179,21 @@ class StandInKubelet(pb_grpc.RegistrationServicer, pr_grpc.PodResourcesListerSer
                 await self._tell()
         except (grpc.aio.AioRpcError, asyncio.CancelledError):
             pass  # cancelled: its channel was closed
-        # As the kubelet does it, the plugin is dropped by name: the one registered under it by now goes, and its
-        # devices stay listed as Unhealthy.
-        gone = self.endpoints.get(name, endpoint)
-        gone.devices = dict.fromkeys(gone.devices, "Unhealthy")
-        await gone.channel.close()
+        await self._ended(name, endpoint)
         await self._tell()
+
+    async def _ended(self, name: str, endpoint: Endpoint) -> None:
+        """Drop a plugin as the kubelet does: the devices of the last one of a name stay listed as Unhealthy."""
+        if self.several and endpoint.forgotten:
+            return
+        gone = endpoint if self.several else self.endpoints.get(name, endpoint)
+        connected = self._connected.get(name, {})
+        connected.pop(gone.registration.endpoint, None)
+        if self.several and connected:
+            self.endpoints[name] = next(iter(connected.values()))
+        else:
+            gone.devices = dict.fromkeys(gone.devices, "Unhealthy")
+        await gone.channel.close()
 
     async def _tell(self) -> None:
         async with self._changed:

@@ -1,7 +1,7 @@
 """The driver's sockets: registration for the kubelet's plugin watcher, and the services that it then calls.
 
     <kubelet>/plugins_registry/<driver>-<n>-reg.sock   Registration: who the driver is and where its socket is
-    <kubelet>/plugins/<driver>/dra-<n>.sock            DRAPlugin v1 and v1beta1, DRAResourceHealth v1alpha1
+    <kubelet>/plugins/<driver>/dra-<n>.sock            DRAPlugin v1 and v1beta1, DRAResourceHealth v1 and v1alpha1
 
 n is drawn, so that two agents can overlap while one replaces the other: the kubelet calls the one that registered last.
 """
@@ -37,8 +37,10 @@ REGISTRATION_SOCKET: Final = "{}-{}-reg.sock"
 """The name of the registration socket, from the driver's name and a number."""
 PLUGIN_SOCKET: Final = "dra-{}.sock"
 PLUGIN_TYPE: Final = "DRAPlugin"
-SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth")
-"""Names of services, not versions. The kubelet takes the first that it knows."""
+HEALTH_SERVICE: Final = "v1.DRAResourceHealth"
+"""The health service of kubelets since 1.37. The messages are those of v1alpha1, which ends with 1.39."""
+SERVICES: Final = ("v1.DRAPlugin", "v1beta1.DRAPlugin", HEALTH_SERVICE, "v1alpha1.DRAResourceHealth")
+"""Names of services, not versions. The kubelet takes the first plugin and the newest health that it knows."""
 HEALTH_INTERVAL_S: Final = 10.0
 HEALTH_TIMEOUT_S: Final = 30
 """The seconds without news after which the kubelet calls a device's health unknown."""
@@ -168,6 +170,15 @@ class _Health(health_grpc.DRAResourceHealthServicer):
         )
 
 
+def _health_v1(served: _Health) -> grpc.GenericRpcHandler:
+    watch = grpc.unary_stream_rpc_method_handler(
+        served.NodeWatchResources,
+        request_deserializer=health.NodeWatchResourcesRequest.FromString,
+        response_serializer=health.NodeWatchResourcesResponse.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(HEALTH_SERVICE, {"NodeWatchResources": watch})
+
+
 class _Registration(registration_grpc.RegistrationServicer):
     def __init__(self, driver: str, endpoint: Path, told: Callable[[str], None]) -> None:
         self._driver = driver
@@ -207,6 +218,7 @@ class DraServer:
         v1_grpc.add_DRAPluginServicer_to_server(_PluginV1(self._driver, self._claims), plugin)
         beta_grpc.add_DRAPluginServicer_to_server(_PluginBeta(self._driver, self._claims), plugin)
         health_grpc.add_DRAResourceHealthServicer_to_server(self._health, plugin)
+        plugin.add_generic_rpc_handlers((_health_v1(self._health),))
         endpoint = await self._serve(plugin, folder, PLUGIN_SOCKET)
         registrar = _server()
         registration_grpc.add_RegistrationServicer_to_server(

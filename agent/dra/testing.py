@@ -13,7 +13,6 @@ from kubeletapi import dra_v1_pb2_grpc as pb_grpc
 from kubeletapi import dra_v1beta1_pb2 as beta
 from kubeletapi import dra_v1beta1_pb2_grpc as beta_grpc
 from kubeletapi import drahealth_v1alpha1_pb2 as health
-from kubeletapi import drahealth_v1alpha1_pb2_grpc as health_grpc
 from kubeletapi import pluginregistration_v1_pb2 as registration
 from kubeletapi import pluginregistration_v1_pb2_grpc as registration_grpc
 
@@ -75,11 +74,15 @@ class PluginWatcher:
         return answer.claims[uid]
 
     @asynccontextmanager
-    async def health(self) -> AsyncIterator[Callable[[], "asyncio.Future[Any]"]]:
-        """A health stream, as a function to call for the next list."""
+    async def health(self, service: str = "v1.DRAResourceHealth") -> AsyncIterator[Callable[[], "asyncio.Future[Any]"]]:
+        """A health stream of that ``service``, as a function to call for the next list."""
         async with self._channel() as channel:
-            stub = health_grpc.DRAResourceHealthStub(channel)
-            stream = stub.NodeWatchResources(health.NodeWatchResourcesRequest())
+            watch = channel.unary_stream(
+                f"/{service}/NodeWatchResources",
+                request_serializer=health.NodeWatchResourcesRequest.SerializeToString,
+                response_deserializer=health.NodeWatchResourcesResponse.FromString,
+            )
+            stream = watch(health.NodeWatchResourcesRequest())
             yield lambda: asyncio.ensure_future(stream.read())
             stream.cancel()
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hack.cluster import features
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError, UsageError
 from hack.cluster.layout import ROOT_ENV, default_root
@@ -36,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     kubeconfig = commands.add_parser("kubeconfig", parents=[common], help="print the path of its kubeconfig")
     kubeconfig.add_argument("--content", action="store_true", help="print the file itself")
     commands.add_parser("kubectl", parents=[common], help="run kubectl on it: kubectl [--name NAME] ARGS...")
+    commands.add_parser("features", parents=[common], help="list what its API server serves and its feature gates")
     build = commands.add_parser("build", help="compile and cache programs, and print where they are")
     build.add_argument(
         "programs",
@@ -142,6 +144,12 @@ def _kubectl(args: argparse.Namespace, cluster: Cluster) -> int:
     os.execve(command[0], command, environment)
 
 
+def _features(_: argparse.Namespace, cluster: Cluster) -> int:
+    for line in features.lines(lambda path: cluster.kubectl("get", "--raw", path)):
+        print(line)
+    return 0
+
+
 def _load_image(args: argparse.Namespace, cluster: Cluster) -> int:
     for host in cluster.nodes:
         host.load_image(args.archive)
@@ -180,6 +188,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace, Cluster], int]] = {
     "status": _status,
     "kubeconfig": _kubeconfig,
     "kubectl": _kubectl,
+    "features": _features,
     "load-image": _load_image,
     "restart-kubelet": _kubelet,
     "kill-kubelet": _kubelet,

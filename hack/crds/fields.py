@@ -45,6 +45,8 @@ _FREE: Final = {
     "RawExtension": "",
 }
 """Definitions without fields of their own, and what stands for them."""
+_KUBERNETES: Final = "io.k8s."
+"""What names of Kubernetes' own types begin with."""
 _SCALARS: Final = ("string", "integer", "number", "boolean")
 
 
@@ -193,8 +195,16 @@ def _add_present_trainer(table: Table) -> None:
 
 
 def take(folder: Path, crds: Iterable[Path]) -> None:
-    """Write the table from OpenAPI v3 documents (``api/openapi-spec/v3`` of k8s.io/kubernetes) and others' CRDs."""
-    table = Table({}, {})
+    """Write the table from OpenAPI v3 documents (``api/openapi-spec/v3`` of k8s.io/kubernetes) and others' CRDs.
+
+    What is kept of a CRD that is not among these stays.
+    """
+    kept = json.loads(TABLE.read_text())
+    others = {name for name in kept["types"] if not name.startswith(_KUBERNETES)}
+    table = Table(
+        {kind: name for kind, name in kept["kinds"].items() if name in others},
+        {name: kept["types"][name] for name in others},
+    )
     for file, (version, kinds) in DOCUMENTS.items():
         found = json.loads((folder / f"{file}_openapi.json").read_text())
         table.add_openapi(version, kinds, found["components"]["schemas"])

@@ -45,6 +45,12 @@ _PLAIN_PODS: Final[Mapping[str, str]] = {
     "test_an_uninstall_leaves_no_finalizer": "finalizers, and gates that a person takes off",
 }
 """Without those of StatefulSets and LeaderWorkerSets, which need MutatingAdmissionPolicies of their own."""
+_MUTATING: Final[Mapping[str, str]] = {
+    "tests/e2e/admission/test_webhooks.py": "MutatingAdmissionPolicies, which are there since 1.36",
+    "tests/e2e/queues/test_job_kinds.py": "jobs suspended by such policies, and a suspended job's template",
+}
+_WEBHOOKS: Final = "tests/e2e/admission/test_webhooks_older.py"
+"""The controller's webhooks do what those policies do."""
 SCENES: Final = (
     # The kubelet: its device plugin and pod resources APIs, CDI, what lies in its folders.
     Scene("tests/e2e/sharing/test_pods.py", "registration, Allocate, GetPreferredAllocation and CDI are the kubelet's"),
@@ -53,18 +59,13 @@ SCENES: Final = (
         "tests/e2e/sharing/test_mixed_node.py", "MIG, MPS and shared GPUs side by side; evictions by the chart's rights"
     ),
     Scene("tests/e2e/agent/test_apiserver.py", "labels, GpuNode and Events by server-side apply"),
-    # Claims: resource.k8s.io/v1 is there since 1.34, and most of what claims can ask for is behind gates up to 1.35.
+    # Claims: most of what they can ask for is behind gates up to 1.35, and two of the gates are locked since 1.37.
     Scene("tests/e2e/claims/test_claims.py", "with the gates on: taints, shares and extended resources by claim"),
-    Scene(
-        "tests/e2e/claims/test_mig.py",
-        "with the gate on: counters in slices of their own, which is the rule since 1.35",
-        since="1.35",
-        instead="tests/e2e/claims/test_counters.py",
-    ),
-    Scene("tests/e2e/claims/test_older.py", "with the gates off, as these versions come: what is left and told"),
+    Scene("tests/e2e/claims/test_mig.py", "with the gate on: counters in slices of their own"),
+    Scene("tests/e2e/claims/test_older.py", "with the gates off, as 1.35 comes: what is left and told"),
     # Admission: CEL of CRDs and policies is compiled by the API server; webhooks stand in for policies that change.
     Scene("tests/e2e/admission/test_queue_api.py", "the schemas, CEL rules and policies of the queue API"),
-    Scene("tests/e2e/admission/test_webhooks_older.py", "webhooks do what MutatingAdmissionPolicies do since 1.36"),
+    *(Scene(place, why, since="1.36", instead=_WEBHOOKS) for place, why in _MUTATING.items()),
     # What the controller does to pods and jobs, by the rules of the API server and of the Job controller.
     Scene("tests/e2e/queues/test_pods_core.py", "scheduling gates, node selectors and finalizers of plain pods"),
     *(Scene(f"tests/e2e/queues/test_plain_pods.py::{name}", why) for name, why in _PLAIN_PODS.items()),
@@ -79,8 +80,7 @@ SCENES: Final = (
     Scene("tests/e2e/test_rights.py", "what the API server asks rights for: it comes last and judges all others"),
 )
 """Left out is what runs no Kubernetes (NVML, rules, pages), what asks of it only what a scene above asks too (Volcano's
-and KAI's manifests, gangs, fleets, dashboards), and what installs MutatingAdmissionPolicies itself (test_webhooks,
-test_job_kinds): these versions have none, which test_webhooks_older asserts.
+and KAI's manifests, gangs, fleets, dashboards).
 """
 
 

@@ -54,7 +54,7 @@ PARTS: Final = (
     Part(
         "versions",
         ("make", "e2e-versions"),
-        "the scenes in which a version can make a difference, on real Kubernetes 1.35 and 1.34",
+        "the scenes in which a version can make a difference, on real Kubernetes 1.36 and 1.35",
     ),
     Part(
         "mutants",

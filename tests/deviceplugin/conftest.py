@@ -26,9 +26,10 @@ def folder(kubelet_dir: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-async def kubelet(kubelet_dir: Path) -> AsyncIterator[FakeKubelet]:
-    kubelet = FakeKubelet(kubelet_dir)
+@pytest.fixture(params=[False, True], ids=["1.36", "1.37"])
+async def kubelet(kubelet_dir: Path, request: pytest.FixtureRequest) -> AsyncIterator[FakeKubelet]:
+    """One that knows a single plugin of a name, and one that keeps several apart."""
+    kubelet = FakeKubelet(kubelet_dir, several=request.param)
     await kubelet.start()
     yield kubelet
     await kubelet.stop()

@@ -376,6 +376,30 @@ async def test_a_kubelet_that_stopped_listening_is_told_again(
     assert kubelet.registrations.count(MIG) == 1
 
 
+async def test_a_registration_that_was_not_answered_is_made_again_on_a_fresh_socket(
+    kubelet: FakeKubelet, manager: PluginManager, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet may have taken the first, and would not notice the end of one that is registered twice."""
+    monkeypatch.setattr("deviceplugin.kubelet.REGISTER_TIMEOUT_S", 0.05)
+    kubelet.deaf = True
+    manager.apply([view_of(gpus(2))])
+    await manager.mend()
+    await listed(kubelet, 2)
+    taken = endpoint_of(kubelet)
+    kubelet.deaf = False
+    monkeypatch.undo()
+    assert "DEADLINE_EXCEEDED" in (manager.status()[0].last_error or "")
+    clock.now_s += 2 * FIRST_RETRY_S
+    await manager.mend()
+    await kubelet.wait_for(lambda: endpoint_of(kubelet) != taken)
+    await listed(kubelet, 2)
+    assert manager.ready
+    assert manager.status()[0].last_error is None
+    assert sockets(kubelet.folder) == {endpoint_of(kubelet)}
+    await manager.close()
+    await listed(kubelet, 0)
+
+
 async def test_a_socket_replaced_by_another_file_is_given_up_for_a_fresh_one(
     kubelet: FakeKubelet, manager: PluginManager
 ) -> None:

@@ -46,9 +46,10 @@ def test_the_judge_of_rights_is_among_them_and_judges_a_part_of_the_tier() -> No
 def test_scenes_ask_for_the_features_of_the_version_that_runs() -> None:
     assert binaries.PROGRAMS["kubernetes"].version == kubernetes.VERSION
     spec = kubernetes.claims(on=False)
-    (gates,) = spec.apiserver_args
-    assert (spec.controller_manager_args, spec.scheduler_args) == ((gates,), (gates,))
-    assert gates.count("=false") == len(spec.kubelet_config["featureGates"]) == len(kubernetes.OF_CLAIMS)
+    *_, gates = flags = spec.apiserver_args
+    assert (spec.controller_manager_args, spec.scheduler_args) == (flags, flags)
+    assert gates.count("=false") == len(kubernetes.OF_CLAIMS)
+    assert {*spec.kubelet_config["featureGates"], *kubernetes.LOCKED} == {*kubernetes.OF_CLAIMS}
 
 
 def test_a_part_of_the_scenes_is_named_by_words() -> None:
@@ -69,7 +70,7 @@ def test_the_last_line_of_a_version_counts(passed: int, failed: int, code: int, 
     assert verdict("1.35.4", passed, failed, code) == said
 
 
-@pytest.mark.parametrize("words", [["--version", "1.33"], ["--version", "1.36"], ["--only", "claims,no-such-scene"]])
+@pytest.mark.parametrize("words", [["--version", "1.34"], ["--version", "1.37"], ["--only", "claims,no-such-scene"]])
 def test_a_call_of_versions_that_cannot_work_exits_2_with_one_line(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,8 +112,8 @@ def test_what_fails_twice_on_one_version_is_red(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Ran(monkeypatch, (1, "a", "b"), (0, "c", ""), (1, "", "b"))
-    assert main(["--version", "1.34"]) == 1
-    assert capsys.readouterr().out.endswith("e2e-versions: 1.34.4: 2 passed, 1 failed\n")
+    assert main(["--version", "1.36"]) == 1
+    assert capsys.readouterr().out.endswith("e2e-versions: 1.36.3: 2 passed, 1 failed\n")
 
 
 def test_files_that_somebody_chose_need_not_be_in_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,13 +166,13 @@ def test_a_test_counts_as_it_ended_when_it_was_run_last(scene: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "command", [("hack.cluster", "build"), ("hack.e2e",), ("hack.e2e.versions", "--version", "1.33")], ids=" ".join
+    "command", [("hack.cluster", "build"), ("hack.e2e",), ("hack.e2e.versions", "--version", "1.34")], ids=" ".join
 )
 def test_an_unknown_kubernetes_is_one_line_and_2(command: tuple[str, ...]) -> None:
     module, *words = command
     done = subprocess.run(
         [sys.executable, "-m", module, *words],
-        env={**os.environ, binaries.KUBERNETES_ENV: "1.33"},
+        env={**os.environ, binaries.KUBERNETES_ENV: "1.34"},
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -180,4 +181,4 @@ def test_an_unknown_kubernetes_is_one_line_and_2(command: tuple[str, ...]) -> No
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "found '1.33', expected one of 1.35, 1.34" in done.stderr
+    assert "found '1.34', expected one of 1.36, 1.35" in done.stderr

@@ -21,8 +21,8 @@ from hack.cluster.programs import golang
 from hack.cluster.programs.progress import Progress
 
 SOURCE = Path(__file__).resolve().parents[1]
-KUBERNETES_VERSION = "1.36.3"
-OLDER_KUBERNETES: Mapping[str, str] = {"1.35": "1.35.4", "1.34": "1.34.4"}
+KUBERNETES_VERSION = "1.37.2"
+OLDER_KUBERNETES: Mapping[str, str] = {"1.36": "1.36.3", "1.35": "1.35.4"}
 """Minor versions that ``$TESSERA_KUBERNETES`` may name in its place, each pinned in ``versions/MINOR/go.mod``."""
 KUBERNETES_ENV = "TESSERA_KUBERNETES"
 TRAINING_OPERATOR_VERSION = "1.8.1"
@@ -55,7 +55,7 @@ class Program:
 
 
 def kubernetes(minor: str = "") -> Program:
-    """Kubernetes' programs, of the version that the tests run with, or of an older ``minor`` (``1.35``)."""
+    """Kubernetes' programs, of the version that the tests run with, or of an older ``minor`` (``1.36``)."""
     older = OLDER_KUBERNETES.get(minor)
     version = older or KUBERNETES_VERSION
     major, number, _ = version.split(".")
@@ -117,7 +117,7 @@ PROGRAMS: Mapping[str, Program] = {
             (f"{_CONTAINERD}/containerd", f"{_CONTAINERD}/containerd-shim-runc-v2", f"{_CONTAINERD}/ctr"),
         ),
         _published("kwok", "0.8.0", ("sigs.k8s.io/kwok/cmd/kwok",)),
-        _published("helm", "4.3.1", ("helm.sh/helm/v4/cmd/helm",)),
+        _published("helm", "4.3.2", ("helm.sh/helm/v4/cmd/helm",)),
         _training_operator(),
         _coredns(),
     )

@@ -26,6 +26,7 @@ from tests.support.agent.claims import NODE, ClaimLab
 from tests.support.agent.node import EAGER, GPU, fleet
 from tests.support.hang import HANG_S
 
+HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 TWO = EAGER + "layout:\n- {gpus: [0, 1], mode: dra}\n"
 
 
@@ -36,7 +37,7 @@ async def test_gpus_of_the_layout_are_published_and_the_others_offered_to_the_de
     assert set(claims.lab.kubelet.endpoints) == {GPU}
     info = claims.watcher.info
     assert (info.type, info.name) == ("DRAPlugin", "gpu.nvidia.com")
-    assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
+    assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", *HEALTH_SERVICES]
     assert stat.S_IMODE(claims.watcher.sockets[0].stat().st_mode) == 0o600
 
 
@@ -167,10 +168,11 @@ async def test_slices_that_a_kubelet_deleted_are_there_again(claims: ClaimLab) -
     await claims.lab.until(lambda: len(claims.devices) == 2, "what another client emptied is full again")
 
 
-async def test_a_fault_is_a_taint_and_a_message_of_health_until_it_is_over(claims: ClaimLab) -> None:
+@pytest.mark.parametrize("service", HEALTH_SERVICES)
+async def test_a_fault_is_a_taint_and_a_message_of_health_until_it_is_over(claims: ClaimLab, service: str) -> None:
     await claims.serve(fleet(2), TWO)
     claims.claim("a", "gpu-0")
-    async with claims.watcher.health() as next_list:
+    async with claims.watcher.health(service) as next_list:
         first = await asyncio.wait_for(next_list(), HANG_S)
         assert {each.device.device_name: each.health for each in first.devices} == {
             "gpu-0": health.HEALTHY,

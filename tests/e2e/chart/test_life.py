@@ -9,11 +9,9 @@ import pytest
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
-from tests.support.e2e.kubernetes import FLATTENS
 from tests.support.e2e.lab import CRDS, GPU, until
 from tests.support.e2e.lifelab import (
     FILES,
-    FIRST,
     LAYOUT,
     PRESENT,
     PREVIOUS,
@@ -56,12 +54,11 @@ def before(life: Life) -> tuple[set[Thing], set[str]]:
 
 @pytest.fixture(scope="module")
 def running(life: Life, before: tuple[set[Thing], set[str]]) -> dict[str, Any]:  # noqa: ARG001 - before it
-    """The previous release, where this Kubernetes takes it, with four GPUs held by a pod, a gang of two in a queue, and
-    a job that waits behind it.
+    """The previous release, with four GPUs held by a pod, a gang of two in a queue, and a job that waits behind it.
 
     What is not to change from here on.
     """
-    life.install(FIRST)
+    life.install(PREVIOUS)
     life.lab.await_amounts({GPU: 8})
     life.cluster.kubectl("apply", "-f", "-", input="\n---\n".join(map(json.dumps, QUEUES)))
     life.cluster.kubectl("apply", "-f", str(LAYOUT))
@@ -71,7 +68,7 @@ def running(life: Life, before: tuple[set[Thing], set[str]]) -> dict[str, Any]: 
     life.job("waits", 1)
     until(lambda: len(life.admissions()) == 2, "the job that waits has a workload")
     until(lambda: len(life.holders()) == 6, "the agent knows who holds what")
-    assert life.agents() == {SAID[FIRST]}
+    assert life.agents() == {SAID[PREVIOUS]}
     return state(life)
 
 
@@ -82,14 +79,6 @@ def state(life: Life) -> dict[str, Any]:
         "holders": life.holders(),
         "waits": life.suspended("waits"),
     }
-
-
-def test_all_policies_are_compiled_but_one_of_the_previous_release_before_kubernetes_1_35(
-    life: Life,
-    before: tuple[set[Thing], set[str]],  # noqa: ARG001 - that is taken first
-) -> None:
-    assert life.takes_layout_policy(PRESENT)
-    assert life.takes_layout_policy(PREVIOUS) is FLATTENS
 
 
 def test_an_upgrade_interrupts_nothing(life: Life, running: dict[str, Any]) -> None:
@@ -104,7 +93,7 @@ def test_an_upgrade_interrupts_nothing(life: Life, running: dict[str, Any]) -> N
 def test_going_back_interrupts_nothing(life: Life, running: dict[str, Any]) -> None:
     with answered_all_the_time(life.lab, OLDER_API):
         life.shell.follow("upgrade.md", "Going back")
-    until(lambda: life.agents() == {SAID[FIRST]}, "the older agent has written its GpuNode")
+    until(lambda: life.agents() == {SAID[PREVIOUS]}, "the older agent has written its GpuNode")
     life.lab.await_amounts({GPU: 8})
     until(lambda: state(life) == running, "all is as it was")
 

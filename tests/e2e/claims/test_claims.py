@@ -11,7 +11,6 @@ from agent.config.settings import MpsSettings
 from agent.mps.paths import device_paths
 from agent.mps.runner import programs
 from hack.cluster.errors import ClusterError
-from tests.support.e2e import kubernetes
 from tests.support.e2e.agentrights import as_agent
 from tests.support.e2e.claimpods import claim_template, claims_agent, devices, ready, run, said, slices
 from tests.support.e2e.hands import Hands
@@ -153,13 +152,10 @@ def test_a_pod_that_asks_for_nvidia_gpu_is_served_by_claim_where_the_plugin_has_
     lab.await_amounts({GPU: 0})
     until(lambda: len(devices(lab)) == 8, "eight devices published")
     pod = lab.run("extended", {GPU: 2}, wait=False)
-    if kubernetes.ZERO_IS_NONE:
-        pod.await_ready()
-        assert len(pod.device_nodes) == 2
-        report = agent.until(lambda found: len(holders(found)) == 2, "two holders")
-        assert set(holders(report).values()) == {"extended"}
-    else:
-        until(lambda: f"Insufficient {GPU}" in json.dumps(pod.status), "the node's 0 counts as an offer of the plugin")
+    pod.await_ready()
+    assert len(pod.device_nodes) == 2
+    report = agent.until(lambda found: len(holders(found)) == 2, "two holders")
+    assert set(holders(report).values()) == {"extended"}
     lab.delete_pods()
     agent.take_up(CONFIG)
     lab.await_amounts({GPU: 6})
@@ -255,9 +251,6 @@ def sharing(lab: Lab, agent: Agent) -> Iterator[Pod]:
 def test_claims_have_percents_of_one_gpu_within_the_limits_of_its_daemon(lab: Lab, agent: Agent, sharing: Pod) -> None:
     """By consumable capacity: the scheduler adds them up, and the third finds no room until one is back."""
     first = sharing
-    if not kubernetes.SHARES:
-        until(lambda: "cannot allocate all claims" in json.dumps(first.status), "no share is found")
-        return
     first.await_ready()
     template = {"resourceClaimTemplateName": "gpu-share"}
     second = run(lab, "second", template)

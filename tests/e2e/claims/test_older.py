@@ -1,4 +1,4 @@
-"""Claims on Kubernetes 1.34 and 1.35 as they come: without counters, shares, taints and extended resources of classes.
+"""Claims on Kubernetes before 1.36 as it comes: without counters, shares, taints and extended resources of classes.
 
 The gates of those are off in all parts of a cluster of its own. Whole GPUs are given out all the same, and the agent
 says what is not.

@@ -176,7 +176,7 @@ def test_a_cache_key_follows_every_source_and_flag() -> None:
     assert key == binaries.cache_key(program, dict(reversed(sources.items())))
     assert key != binaries.cache_key(program, {**sources, "main.go": b"3"})
     assert key != binaries.cache_key(dataclasses.replace(program, ldflags=""), sources)
-    assert key != binaries.cache_key(dataclasses.replace(program, version="1.36.4"), sources)
+    assert key != binaries.cache_key(dataclasses.replace(program, version="1.37.3"), sources)
 
 
 def test_the_module_builds_the_version_that_it_is_stamped_with() -> None:
@@ -217,21 +217,21 @@ def test_an_older_version_pins_all_its_staging_modules_with_their_sums(minor: st
     assert f"k8s.io/kubernetes v{version} h1:" in sums
 
 
-@pytest.mark.parametrize("minor", ["1.33", "1.37", "1.35.4", "35", "latest"])
+@pytest.mark.parametrize("minor", ["1.34", "1.38", "1.35.4", "35", "latest"])
 def test_a_kubernetes_that_is_not_pinned_exits_2_with_one_line(
     minor: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(binaries.KUBERNETES_ENV, minor)
-    expected = f"TESSERA_KUBERNETES: found '{minor}', expected one of 1.35, 1.34, 1.36\n"
+    expected = f"TESSERA_KUBERNETES: found '{minor}', expected one of 1.36, 1.35, 1.37\n"
     assert (main(["build"]), capsys.readouterr().err) == (2, expected)
     assert (main(["build", "helm"]), capsys.readouterr().err) == (2, expected)
     assert (tier.main(), capsys.readouterr().err) == (2, expected)
 
 
-@pytest.mark.parametrize("minor", ["", "1.36", "1.35", "1.34"])
+@pytest.mark.parametrize("minor", ["", "1.37", "1.36", "1.35"])
 def test_a_kubernetes_that_is_pinned_may_be_named(minor: str) -> None:
     binaries.check_kubernetes(minor)
-    assert binaries.kubernetes(minor).version.startswith(minor or "1.36")
+    assert binaries.kubernetes(minor).version.startswith(minor or "1.37")
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_package_names_are_told_from_messages() -> None:
     assert golang.is_package_line("vendor/golang.org/x/net/http/httpguts\n")
     assert not golang.is_package_line("# k8s.io/kubernetes\n")
     assert not golang.is_package_line("./main.go:3:1: syntax error\n")
-    assert not golang.is_package_line("go: downloading k8s.io/api v0.36.3\n")
+    assert not golang.is_package_line("go: downloading k8s.io/api v0.37.2\n")
 
 
 def test_all_that_is_missing_is_named_at_once() -> None:

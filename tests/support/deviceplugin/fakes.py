@@ -22,14 +22,17 @@ from kubeletapi import deviceplugin_v1beta1_pb2_grpc as pb_grpc
 
 
 class FakeKubelet(StandInKubelet):
-    """``refusal`` set: registrations are refused with it. ``hold`` cleared: they are not answered."""
+    """``refusal`` set: registrations are refused with it. ``hold`` cleared: they are not answered; ``deaf``: they are
+    taken all the same.
+    """
 
-    def __init__(self, kubelet_dir: Path) -> None:
-        super().__init__(kubelet_dir)
+    def __init__(self, kubelet_dir: Path, *, several: bool = True) -> None:
+        super().__init__(kubelet_dir, several=several)
         self.refusal: str | None = None
         self.hold = asyncio.Event()
         self.hold.set()
         self.attempts = 0
+        self.deaf = False
 
     @property
     def socket(self) -> Path:
@@ -48,7 +51,10 @@ class FakeKubelet(StandInKubelet):
         await self.hold.wait()
         if self.refusal is not None:
             raise ValueError(self.refusal)
-        return await super().Register(request, context)
+        done = await super().Register(request, context)
+        if self.deaf:
+            await asyncio.Event().wait()
+        return done
 
 
 class RecordingObserver:

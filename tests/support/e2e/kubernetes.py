@@ -4,7 +4,7 @@ A scene asks here for a feature, not for a version.
 """
 
 import os
-from typing import Any, Final
+from typing import Final
 
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
@@ -20,29 +20,19 @@ STARTS_ANEW: Final = MINOR >= 36
 OF_CLAIMS: Final = ("DRAConsumableCapacity", "DRADeviceTaints", "DRAExtendedResource", "DRAPartitionableDevices")
 """Gates of what claims can ask for: on since 1.36."""
 CLAIMS: Final = MINOR >= 36
-FLATTENS: Final = MINOR >= 35
-"""Policies may call ``flatten`` of CEL: an API server compiles with the functions of the version before its own."""
-ZERO_IS_NONE: Final = MINOR >= 35
-"""A pod that asks for an extended resource of a class is served by claim where a node offers 0 of it. Before, the node
-must never have offered any: its 0 stays.
+LOCKED: Final = ("DRADeviceTaints", "DRAExtendedResource") if MINOR >= 37 else ()
+"""Those of them that are on for good. A control plane that emulates the version before still has them to turn off; a
+kubelet emulates none, and does nothing of theirs that the control plane has not begun.
 """
-SHARES: Final = MINOR >= 35
-"""A share of a GPU is found. Before, the scheduler compares what a request asks for with the first device of the slice,
-whichever is chosen (k8s.io/dynamic-resource-allocation v0.34, allocateDevice).
-"""
-COUNTERS: Final = MINOR >= 35
-"""Its slices have counters or devices, never both. Before, those that consume counters lie beside them."""
 
 
-def claims(on: bool, **more: Any) -> Spec:
-    """A cluster of which all parts have those gates on, or all have them off; ``more``: of its Spec."""
+def claims(on: bool) -> Spec:
+    """A cluster of which all parts have those gates on, or all have them off."""
     gates = f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name in OF_CLAIMS)}"
-    # Up to 1.34 nobody reads taints of devices before the API of rules for them answers.
-    rules = ("--runtime-config=resource.k8s.io/v1alpha3=true",) if on and MINOR < 35 else ()
+    flags = (f"--emulated-version=1.{MINOR - 1}", gates) if LOCKED and not on else (gates,)
     return Spec(
-        apiserver_args=(gates, *rules),
-        controller_manager_args=(gates,),
-        scheduler_args=(gates,),
-        kubelet_config={"featureGates": dict.fromkeys(OF_CLAIMS, on)},
-        **more,
+        apiserver_args=flags,
+        controller_manager_args=flags,
+        scheduler_args=flags,
+        kubelet_config={"featureGates": {name: on for name in OF_CLAIMS if on or name not in LOCKED}},
     )

@@ -21,7 +21,6 @@ from hack.cluster.errors import ClusterError
 from hack.cluster.state import Spec
 from hack.image import agentimage
 from hack.release import RELEASES
-from tests.support.e2e.kubernetes import FLATTENS
 from tests.support.e2e.lab import CRDS, EXAMPLES, GPU, ROOT, Lab, until
 from tests.support.e2e.typed import Shell
 
@@ -32,8 +31,6 @@ Thing = tuple[str, str, str]
 NAMESPACE: Final = "tessera-system"
 PREVIOUS: Final = "0.1.0"
 PRESENT: Final = str(yaml.safe_load((ROOT / "charts/tessera/Chart.yaml").read_text())["appVersion"])
-FIRST: Final = PREVIOUS if FLATTENS else PRESENT
-"""What a life begins with: a policy of the previous release calls ``flatten``."""
 SAID: Final[Mapping[str, str]] = {PREVIOUS: "", PRESENT: PRESENT}
 """What an agent of a release says in its GpuNode: the previous one tells no version."""
 SPEC: Final = Spec(apiserver_args=("--enable-aggregator-routing=true",))
@@ -123,12 +120,6 @@ class Life:
 
     def _chart(self, version: str) -> str:
         return "charts/tessera" if version == PRESENT else str(RELEASES / version / "chart.tgz")
-
-    def takes_layout_policy(self, version: str) -> bool:
-        """Whether the API server compiles the policy for GpuLayouts of a release."""
-        show = f"helm template t {self._chart(version)} --show-only templates/layout-policy.yaml"
-        line = f"{show} --values {self.folder / version}.yaml | kubectl create --dry-run=server -f - 2>&1"
-        return "undeclared reference to 'flatten'" not in self.shell.run(f"{line} || true")
 
     def site(self, version: str = PRESENT) -> dict[str, str]:
         """What is typed here in place of the pages' capitals, and with the values of this site."""

@@ -28,6 +28,10 @@ def ask(path: str, order: dict[str, Any]) -> dict[str, Any]:
             return answer
 
 
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
 def main(words: list[str]) -> int:
     path, *rest = words
     uuids = rest[rest.index("-i") + 1].split(",") if "-i" in rest else []
@@ -35,7 +39,7 @@ def main(words: list[str]) -> int:
     for uuid in uuids:
         gpu = gpus.get(uuid)
         if gpu is None:
-            print(f"No devices were found: {uuid}")
+            say(f"No devices were found: {uuid}")
             return WRONG
         order: dict[str, Any] = {"gpu": gpu["index"]}
         if "-pm" in rest:
@@ -45,13 +49,13 @@ def main(words: list[str]) -> int:
             time.sleep(gpu["slow"].get("reset", 0.0))
             order["gpuReset"] = True
         else:
-            print(f"Invalid combination of input arguments: {' '.join(rest)}")
+            say(f"Invalid combination of input arguments: {' '.join(rest)}")
             return WRONG
         refused = ask(path, order).get("error")
         if refused is not None:
-            print(f"The following GPUs could not be reset:\n  {refused}")
+            say(f"The following GPUs could not be reset:\n  {refused}")
             return REFUSED
-    print("All done.")
+    say("All done.")
     return 0
 
 
@@ -59,5 +63,5 @@ if __name__ == "__main__":
     try:
         raise SystemExit(main(sys.argv[1:]))
     except (OSError, ValueError, KeyError, IndexError) as failed:
-        print(f"nvidia-smi: {type(failed).__name__}: {failed}")
+        say(f"nvidia-smi: {type(failed).__name__}: {failed}")
         raise SystemExit(1) from None

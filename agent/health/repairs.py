@@ -61,7 +61,8 @@ class Repair(Struct, frozen=True, kw_only=True):
     """The repair of one GPU. ``fault_s`` is when its fault began, ``since_s`` when its state did; ``attempt`` counts
     the resets that were begun. ``note`` is one line: the last result, or what is waited for.
 
-    ``interrupted``: the agent died in Resetting or Verifying: whether the reset took place is not known.
+    ``interrupted``: the agent died in Resetting or Verifying: whether the reset took place is not known. ``wrong``: it
+    was reset and found wrong, so that a verdict without faults does not end the repair.
     """
 
     gpu: GpuUuid
@@ -73,6 +74,7 @@ class Repair(Struct, frozen=True, kw_only=True):
     attempt: int = 0
     note: str = ""
     interrupted: bool = False
+    wrong: bool = False
 
 
 class RepairChange(Struct, frozen=True, kw_only=True):
@@ -131,7 +133,8 @@ class RepairCore:
         if repair.state is RepairState.RETIRED:
             return ()
         if repair.state is RepairState.REBOOT_WANTED:
-            gone = want.action is Action.NONE and want.due_s is None and state is not HealthState.UNHEALTHY
+            well = want.action is Action.NONE and want.due_s is None and state is not HealthState.UNHEALTHY
+            gone = well and not repair.wrong
             return (self._over(repair, "reboot", "over", words.cleared(), now_s),) if gone else ()
         if want.action is Action.REBOOT:
             return (self._moved(repair, RepairState.REBOOT_WANTED, "reboot", "wanted", want.cause, now_s),)
@@ -174,7 +177,7 @@ class RepairCore:
             if repair.interrupted and repair.attempt >= self.settings.attempts:
                 return (self._failed(repair, "reset", "interrupted", words.interrupted(), now_s),)
             return ()
-        if want.due_s is not None or state is HealthState.UNHEALTHY:
+        if want.due_s is not None or state is HealthState.UNHEALTHY or repair.wrong:
             return ()
         if repair.interrupted and repair.gpu in self.candidates(now_s):
             # The reset that the agent died in has taken place: it is verified as any other.
@@ -206,7 +209,8 @@ class RepairCore:
     def begun(self, gpu: GpuUuid, now_s: float) -> RepairChange:
         """Begin a reset: nobody has the GPU, and no list has it as Healthy. It must be one of ``candidates``."""
         assert gpu in self.candidates(now_s), f"{gpu} may not be reset now"
-        repair = replace(self._repairs[gpu], attempt=self._repairs[gpu].attempt + 1, interrupted=False)
+        repair = self._repairs[gpu]
+        repair = replace(repair, attempt=repair.attempt + 1, interrupted=False, wrong=False)
         self._resets[gpu] = now_s
         return self._moved(repair, RepairState.RESETTING, "drain", "free", words.resetting(repair.attempt), now_s)
 
@@ -226,9 +230,17 @@ class RepairCore:
         repair = self._repairs[gpu]
         assert repair.state is RepairState.VERIFYING, f"{gpu} is {repair.state}"
         if wrong:
-            return self._failed(repair, "verify", "failed", wrong, now_s)
+            return self._failed(replace(repair, wrong=True), "verify", "failed", wrong, now_s)
         repair = replace(repair, interrupted=False)
         return self._moved(repair, RepairState.PROBATION, "verify", "passed", words.verified(), now_s)
+
+    def reset_seen(self, gpu: GpuUuid) -> None:
+        """Record that a reset of the GPU was observed. Where none of ours is under way it is a person's, and what was
+        found wrong before it is past.
+        """
+        repair = self._repairs.get(gpu)
+        if repair is not None and repair.state not in _ACTING:
+            self._repairs[gpu] = replace(repair, wrong=False)
 
     def held_by(self, gpu: GpuUuid, who: str) -> bool:
         """A GPU in Draining waits, for what ``who`` says in one line. True where that is news."""
@@ -313,6 +325,7 @@ class RepairCore:
             assert not tried or repair.attempt > 0, f"{gpu} is {repair.state} without an attempt"
             assert not tried or gpu in self._resets, f"{gpu} is {repair.state}, and the breaker does not know it"
             assert not repair.interrupted or repair.attempt > 0, f"{gpu} was interrupted in no reset"
+            assert not repair.wrong or not tried, f"{gpu} is {repair.state}, and was found wrong"
         for of_gpu in self._faults.values():
             assert all(tuple(sorted(times)) == times for times in of_gpu.values()), "counts are out of order"
 

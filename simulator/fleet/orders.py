@@ -276,10 +276,8 @@ def _read_one(reader: Reader, kind: str, gpus: int) -> Order:
             return _load(reader, gpu)
         case "end":
             return End(gpu=gpu, pid=reader.need("end", "a process id").integer(1, 2**31 - 1))
-        case "returns":
-            return Returns(gpu=gpu, xid=reader.need("returns", "an XID, or 0").integer(0, GREATEST_XID))
-        case "persistence":
-            return Persistence(gpu=gpu, on=reader.need("persistence", "true or false").truth())
+        case "returns" | "persistence":
+            return _of_tool(reader, kind, gpu)
         case "reset":
             _yes(reader, kind)
             destroy = reader.get("destroyMig")
@@ -293,6 +291,12 @@ def _read_one(reader: Reader, kind: str, gpus: int) -> Order:
         "remapFailure": RemapFailure,
     }
     return simple[kind](gpu=gpu)
+
+
+def _of_tool(reader: Reader, kind: str, gpu: int) -> Returns | Persistence:
+    if kind == "returns":
+        return Returns(gpu=gpu, xid=reader.need("returns", "an XID, or 0").integer(0, GREATEST_XID))
+    return Persistence(gpu=gpu, on=reader.need("persistence", "true or false").truth())
 
 
 def _slow(reader: Reader, gpus: int) -> Slow:

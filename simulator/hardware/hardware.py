@@ -234,10 +234,8 @@ def apply(hardware: Hardware, order: Order, t: float) -> Outcome:
 
 def _apply_gpu(gpu: GpuState, order: Order, t: float) -> tuple[GpuState, tuple[Notice, ...]]:
     match order:
-        case orders.Xid():
-            return _xid(gpu, order, t)
-        case orders.Ecc():
-            return _ecc(gpu, order)
+        case orders.Xid() | orders.Ecc():
+            return _xid(gpu, order, t) if isinstance(order, orders.Xid) else _ecc(gpu, order)
         case orders.Lost():
             return replace(gpu, lost=True), ()
         case orders.Remove():
@@ -248,12 +246,8 @@ def _apply_gpu(gpu: GpuState, order: Order, t: float) -> tuple[GpuState, tuple[N
             gpu = _after_reset(gpu, t)
             mig = replace(gpu.mig, instances=()) if order.destroy_mig else gpu.mig
             return replace(gpu, mig=mig), ()
-        case orders.GpuReset():
-            return _reset_by_tool(gpu, t)
-        case orders.Returns():
-            return replace(gpu, returns=order.xid), ()
-        case orders.Persistence():
-            return replace(gpu, persistence=order.on), ()
+        case orders.GpuReset() | orders.Returns() | orders.Persistence():
+            return _by_tool(gpu, order, t)
         case orders.RemapFailure():
             return replace(gpu, remap=replace(gpu.remap, failure=True)), ()
         case orders.NvLinkDown():
@@ -266,6 +260,18 @@ def _apply_gpu(gpu: GpuState, order: Order, t: float) -> tuple[GpuState, tuple[N
             left = tuple(load for load in gpu.loads if load.pid != order.pid)
             return replace(gpu, meter=gpu.read_meter(t), loads=left), ()
     raise AssertionError(f"{order} is no order for a GPU")
+
+
+def _by_tool(
+    gpu: GpuState, order: orders.GpuReset | orders.Returns | orders.Persistence, t: float
+) -> tuple[GpuState, tuple[Notice, ...]]:
+    """What nvidia-smi does to the GPU, or will find. Raises OrderError."""
+    match order:
+        case orders.Returns():
+            return replace(gpu, returns=order.xid), ()
+        case orders.Persistence():
+            return replace(gpu, persistence=order.on), ()
+    return _reset_by_tool(gpu, t)
 
 
 def _reset_by_tool(gpu: GpuState, t: float) -> tuple[GpuState, tuple[Notice, ...]]:

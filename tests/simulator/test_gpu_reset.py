@@ -56,7 +56,7 @@ def test_it_is_refused_while_a_process_is_on_the_gpu(simulate: Simulate) -> None
     simulation = simulate(node(1, H100))
     free(simulation)
     simulation.order(orders.SetLoad(gpu=0, load=Load(gpu=0, pid=42)))
-    with pytest.raises(OrderError, match="in use .*process 42"):
+    with pytest.raises(OrderError, match=r"in use .*process 42"):
         simulation.order(orders.GpuReset(gpu=0))
     simulation.order(orders.End(gpu=0, pid=42))
     simulation.order(orders.GpuReset(gpu=0))
@@ -65,7 +65,7 @@ def test_it_is_refused_while_a_process_is_on_the_gpu(simulate: Simulate) -> None
 def test_it_is_refused_in_persistence_mode(simulate: Simulate) -> None:
     simulation = simulate(node(1, H100))
     pynvml.nvmlShutdown()
-    with pytest.raises(OrderError, match="in use .*persistence"):
+    with pytest.raises(OrderError, match=r"in use .*persistence"):
         simulation.order(orders.GpuReset(gpu=0))
 
 

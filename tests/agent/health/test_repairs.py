@@ -91,6 +91,22 @@ def test_the_last_attempt_that_fails_wants_a_reboot() -> None:
     assert state(repairs) is RepairState.REBOOT_WANTED
 
 
+def test_a_gpu_that_was_found_wrong_does_not_return_because_it_has_no_fault() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    for at_s in (2.0, 12.0):
+        repairs.begun(A, at_s)
+        repairs.reset_ended(A, ResetResult.DONE, "", at_s + 1)
+        repairs.reset_seen(A)
+        repairs.verified(A, "a link is down", at_s + 2)
+        assert repairs.judged(A, NOTHING, TRIAL, at_s + 3) == ()
+        assert repairs.judged(A, NOTHING, WELL, at_s + 4) == ()
+        assert A in repairs.withheld()
+    assert state(repairs) is RepairState.REBOOT_WANTED
+    repairs.reset_seen(A)
+    assert repairs.judged(A, NOTHING, TRIAL, 30.0) != (), "a person has reset it"
+
+
 def test_a_fault_that_returns_in_probation_is_another_attempt() -> None:
     repairs = core(Remediation(reset=ResetMode.WHEN_FREE, attempts=1))
     repairs.judged(A, RESET, OUT, 1.0)
@@ -254,6 +270,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.resets: list[tuple[float, GpuUuid]] = []
         self.tries = dict.fromkeys((A, B, C), 0)
         self.retired: set[GpuUuid] = set()
+        self.bad: set[GpuUuid] = set()
 
     def tell(self, gpu: GpuUuid) -> None:
         before = self.core.repair(gpu)
@@ -277,6 +294,8 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(gpu=st.sampled_from([A, B, C]))
     def person_resets_or_reboots(self, gpu: GpuUuid) -> None:
         self.faulty[gpu], self.verdict[gpu] = Action.NONE, TRIAL
+        self.core.reset_seen(gpu)
+        self.bad.discard(gpu)
         self.tell(gpu)
 
     @rule(gpu=st.sampled_from([A, B, C]))
@@ -309,6 +328,7 @@ class AnyOrder(RuleBasedStateMachine):
                 return
             assert self.faulty[gpu] is not Action.REBOOT, "a lost GPU is reset"
             self.core.begun(gpu, self.now_s)
+            self.bad.discard(gpu)
             self.resets.append((self.now_s, gpu))
             self.tries[gpu] += 1
             if result is ResetResult.DONE:
@@ -323,6 +343,8 @@ class AnyOrder(RuleBasedStateMachine):
                     self.agent_dies()
                 return
         self.core.verified(gpu, wrong, self.now_s)
+        if wrong:
+            self.bad.add(gpu)
         self.tell(gpu)
 
     @rule()
@@ -351,6 +373,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.retired == {one.gpu for one in self.core.repairs() if one.state is RepairState.RETIRED}, (
             "a retired GPU is back, and nobody said so"
         )
+        assert self.bad <= self.core.withheld().keys(), "a GPU that was found wrong is given out"
         for repair in self.core.repairs():
             if repair.state is not RepairState.PROBATION:
                 assert repair.gpu in self.core.withheld()

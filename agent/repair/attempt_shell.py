@@ -8,22 +8,24 @@ Anything in the way ends the attempt before its reset, with one line that says w
 
 import asyncio
 import os
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
 
+from agent.config.settings import Settings
 from agent.hardware.facts_shell import read_facts
+from agent.hardware.monitor import GpuMonitor
 from agent.hardware.query import NvmlError
-from agent.health.repairs import ResetResult
+from agent.health.repairs import RepairChange, RepairCore, ResetResult
 from agent.health.verification import differences
+from agent.kubelet.podresources import SOCKET
+from agent.mig.node import MigNode
+from agent.mps.node import MpsNode
 from agent.repair.journal_shell import Before
 from agent.repair.openers import openers
-from agent.repair.tool_shell import verify
+from agent.repair.tool_shell import ResetTool, verify
 from agent.repair.units import ResetUnit
 from agent.words import repairs as words
 from inventory.devices import Gpu, GpuUuid
-
-if TYPE_CHECKING:
-    from agent.repair.node_shell import RepairNode
 
 MPS: Final = "nvidia-cuda-mps"
 """The names of MPS daemons and servers begin so: those of a GPU in repair end once no pod has it."""
@@ -36,10 +38,60 @@ VERDICT_WITHIN_S = 30.0
 REBUILD_WITHIN_S = 60.0
 
 
+class RepairServices(Protocol):
+    """The parts of the agent that an attempt uses, and what it tells of its steps."""
+
+    monitor: GpuMonitor
+    mig: MigNode
+    mps: MpsNode
+    settings: Settings
+    tool: ResetTool
+
+    def waits(self, gpu: GpuUuid, who: str) -> bool:
+        """Hear that the GPU cannot be reset now; always False, as ``Attempt.run`` answers then."""
+
+    def unable(self, gpu: GpuUuid, why: str) -> bool:
+        """Hear that the GPU cannot be reset by itself at all; always True."""
+
+    def rest(self, gpu: GpuUuid) -> None:
+        """Leave the GPU alone for a while, longer each time: its reset was refused, for somebody who is not found."""
+
+    def wants_reset(self, gpu: GpuUuid) -> bool:
+        """Whether the faults still want a reset, and the repair is where it was."""
+
+    def acting(self, unit: frozenset[GpuUuid]) -> None:
+        """Withhold these GPUs as well; none: the unit is in action no more."""
+
+    async def remember(self, before: dict[GpuUuid, Before]) -> None:
+        """Keep what the unit is now, before anything of it is changed. It is in the journal when this returns; what an
+        interrupted attempt kept stays. Raises OSError.
+        """
+
+    async def begin(self, gpu: GpuUuid) -> None:
+        """The reset begins. It is in the journal when this returns. Raises OSError."""
+
+    async def unwritten(self, gpu: GpuUuid, why: str) -> None:
+        """Hear that the journal cannot be written: a reset that was begun in it alone is not."""
+
+    async def end(self, change: Callable[[RepairCore, float], RepairChange]) -> None:
+        """Hear that a step of the reset has ended."""
+
+    def before(self, gpu: GpuUuid) -> Before | None:
+        """The GPU as it was before its reset; None where nobody has written that down."""
+
+    async def as_before(self) -> None:
+        """Give the unit its persistence mode back, and forget what it was."""
+
+    async def verdict(self, gpu: GpuUuid, within_s: float) -> str:
+        """Wait until no fault of the GPU wants a repair any more, and it is on probation; empty then, else what it
+        still has.
+        """
+
+
 class Attempt:
     """One attempt at ``gpu``, with the unit that is reset together with it."""
 
-    def __init__(self, node: "RepairNode", gpu: GpuUuid, unit: ResetUnit) -> None:
+    def __init__(self, node: RepairServices, gpu: GpuUuid, unit: ResetUnit) -> None:
         self._node = node
         self._gpu = gpu
         self._unit = unit
@@ -134,7 +186,10 @@ class Attempt:
             return words.mig_changes()
         holders = await self._node.mig.holders()
         if holders is None:
-            return words.holders_unknown()
+            settings = self._node.settings
+            alone = settings.simulate is not None and not (settings.kubelet_dir / "pod-resources" / SOCKET).exists()
+            # Simulated GPUs are held by nobody where there is no kubelet; real ones may have pods that run on.
+            return "" if alone else words.holders_unknown()
         pods = sorted({pod for device in self._unit.devices for pod in holders.get(device, ())})
         return words.held(", ".join(pods)) if pods else ""
 
@@ -180,7 +235,7 @@ class Attempt:
 class Verification:
     """Compares a unit with what it was before its reset, and makes its MIG instances again."""
 
-    def __init__(self, node: "RepairNode", gpu: GpuUuid, unit: ResetUnit) -> None:
+    def __init__(self, node: RepairServices, gpu: GpuUuid, unit: ResetUnit) -> None:
         self._node = node
         self._gpu = gpu
         self._unit = unit
@@ -210,7 +265,7 @@ class Verification:
             why = await self._node.mig.rebuild(gpu.uuid, before.slots, REBUILD_WITHIN_S)
             if why:
                 return words.layout_not_back(why)
-        settings = self._node.remediation
+        settings = self._node.settings.remediation
         if settings.verify_command and (
             wrong := await verify(settings.verify_command, gpu.uuid, settings.verify_timeout_s)
         ):
@@ -218,7 +273,7 @@ class Verification:
         return await self._node.verdict(gpu.uuid, VERDICT_WITHIN_S)
 
 
-async def read_before(node: "RepairNode", gpu: Gpu) -> Before:
+async def read_before(node: RepairServices, gpu: Gpu) -> Before:
     """What NVML says of the GPU now. Raises NvmlError."""
     facts, mig = await node.monitor.on_gpu(gpu.uuid, lambda handle: read_facts(handle, gpu), READ_WITHIN_S)
     return Before(facts=facts, slots=tuple(instance.slot for instance in mig.instances))

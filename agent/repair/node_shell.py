@@ -16,7 +16,7 @@ from typing import Protocol
 from agent.config.settings import Settings
 from agent.hardware.monitor import GpuMonitor
 from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved
-from agent.health.remediation import Action, Remediation, Want, wanted
+from agent.health.remediation import Action, Want, wanted
 from agent.health.repairs import (
     BREAKER_GPUS,
     BREAKER_WINDOW_S,
@@ -57,8 +57,9 @@ class RepairListener(Protocol):
 
 
 class RepairNode:
-    """The repairs of one node. ``serve`` shows the kubelet the present node state, ``warn`` is the reporter's
-    ``warning``.
+    """The repairs of one node, and the ``attempt_shell.RepairServices`` of its attempts.
+
+    ``serve`` shows the kubelet the present node state, ``warn`` is the reporter's ``warning``.
 
     Used on the event loop alone. ``_acting`` are the GPUs of the unit in action, from before NVML lets go of them until
     they are verified: they are withheld, whatever the core says. ``_told`` says of each GPU whether its NVML tells a
@@ -203,25 +204,21 @@ class RepairNode:
             return True
         return await Attempt(self, uuid, unit).run()
 
-    # -- what an attempt uses
+    # -- what an attempt uses: see attempt_shell.RepairServices
 
     def waits(self, gpu: GpuUuid, who: str) -> bool:
-        """The GPU cannot be reset now; always False, as ``Attempt.run`` answers then."""
         self._waits(gpu, who)
         return False
 
     def unable(self, gpu: GpuUuid, why: str) -> bool:
-        """The GPU cannot be reset by itself at all; always True."""
         self._changed((self._core.unable(gpu, why, self._now()),))
         return True
 
     def rest(self, gpu: GpuUuid) -> None:
-        """Leave the GPU alone for a while, longer each time: its reset was refused, for somebody who is not found."""
         refused = self._refused[gpu] = self._refused.get(gpu, 0) + 1
         self._rests_until_s[gpu] = self._now() + min(POLL_S * 2**refused, LONGEST_REST_S)
 
     def wants_reset(self, gpu: GpuUuid) -> bool:
-        """Whether the faults still want a reset, and the repair is where it was."""
         repair = self._core.repair(gpu)
         if repair is None or repair.state is not RepairState.DRAINING or gpu not in self._core.candidates(self._now()):
             return False
@@ -229,19 +226,14 @@ class RepairNode:
         return want.action is Action.RESET or (want.action is Action.NONE and repair.wrong)
 
     def acting(self, unit: frozenset[GpuUuid]) -> None:
-        """Withhold these GPUs as well; none: the unit is in action no more."""
         self._acting = unit
         self._show()
 
     async def remember(self, before: dict[GpuUuid, Before]) -> None:
-        """Keep what the unit is now, before anything of it is changed. It is in the journal when this returns; what an
-        interrupted attempt kept stays. Raises OSError.
-        """
         self._before = {**before, **self._before}
         await self._write()
 
     async def begin(self, gpu: GpuUuid) -> None:
-        """The reset begins. It is in the journal when this returns. Raises OSError."""
         change = self._core.begun(gpu, self._now())
         try:
             await self._write()
@@ -249,31 +241,24 @@ class RepairNode:
             self._changed((change,))
 
     async def unwritten(self, gpu: GpuUuid, why: str) -> None:
-        """The journal cannot be written: a reset that was begun in it alone is not."""
         repair = self._core.repair(gpu)
         if repair is not None and repair.state is RepairState.RESETTING:
             await self.end(lambda core, now_s: core.reset_ended(gpu, ResetResult.BUSY, why, now_s))
 
     async def end(self, change: Callable[[RepairCore, float], RepairChange]) -> None:
-        """A step of the reset has ended."""
         self._changed((change(self._core, self._now()),))
         await self._save()
 
     def before(self, gpu: GpuUuid) -> Before | None:
-        """The GPU as it was before its reset; None where nobody has written that down."""
         return self._before.get(gpu)
 
     async def as_before(self) -> None:
-        """Give the unit its persistence mode back, and forget what it was."""
         if kept := sorted(gpu for gpu, each in self._before.items() if each.facts.persistence):
             await self.tool.persistence(kept, on=True)
         if self._before:
             self._before, self._unsaved = {}, True
 
     async def verdict(self, gpu: GpuUuid, within_s: float) -> str:
-        """Wait until no fault of the GPU wants a repair any more, and it is on probation; empty then, else what it
-        still has.
-        """
         try:
             async with asyncio.timeout(within_s):
                 while (want := self.want(gpu)).action is not Action.NONE or want.due_s or self._out(gpu):
@@ -292,10 +277,6 @@ class RepairNode:
         """The repair that the GPU's open faults call for."""
         faults = self._node_state.health.faults(gpu)
         return wanted(faults, told=self._told.get(gpu), now_s=self._now())
-
-    @property
-    def remediation(self) -> Remediation:
-        return self.settings.remediation
 
     async def _verify(self, gpu: GpuUuid, unit: ResetUnit) -> None:
         """Verify a reset that an agent before this one began."""

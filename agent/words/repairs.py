@@ -39,6 +39,21 @@ def ended(device: str, note: str) -> str:
     return f"{device}: repair ended: {note}"
 
 
+_NEXT = {
+    "Draining": "it is reset once nobody has it",
+    "Resetting": "it is verified after the reset",
+    "Verifying": "probation, if all is as before its fault",
+    "Probation": "back in service after its probation",
+    "RebootWanted": "drain the node and reboot it",
+    "Retired": "have the board looked at; tessera node return gives it back",
+}
+
+
+def next_step(state: str) -> str:
+    """What comes after this state of a repair, or what a person has to do."""
+    return _NEXT[state]
+
+
 @_part
 def withheld(state: str) -> str:
     return f"it is in repair ({state}), until that is over"

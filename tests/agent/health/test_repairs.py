@@ -17,6 +17,7 @@ from agent.health.repairs import (
     ResetResult,
 )
 from agent.health.states import HealthState
+from agent.words.repairs import next_step
 from inventory.devices import GpuUuid
 
 A, B, C = GpuUuid("GPU-a"), GpuUuid("GPU-b"), GpuUuid("GPU-c")
@@ -250,6 +251,10 @@ def test_a_board_that_is_swapped_is_forgotten() -> None:
     repairs.judged(B, RESET, OUT, 1.0)
     repairs.keep([B])
     assert [one.gpu for one in repairs.repairs()] == [B]
+
+
+def test_every_state_says_what_comes_next() -> None:
+    assert all(next_step(each.value) for each in RepairState)
 
 
 class AnyOrder(RuleBasedStateMachine):

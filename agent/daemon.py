@@ -41,6 +41,7 @@ from agent.persistence.files import identity
 from agent.persistence.statefiles import Checkpoint, Known, LayoutState, StateFiles
 from agent.process.spread import spread_of
 from agent.process.tasks import Alarm
+from agent.repair.node_shell import RepairNode
 from agent.report import Answers, GpuFaults, NodeReport, device_reports, held_devices
 from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
@@ -180,6 +181,18 @@ class Agent:
             by_claim=self.dra,
             checkpoint_changes=None if restored is None else restored.mig_changes,
         )
+        self.repair = RepairNode(
+            self.node_state,
+            self.monitor,
+            self.mig,
+            self.mps,
+            settings,
+            boot_id=self._boot_id,
+            now=clock,
+            serve=self._serve,
+            warn=reporter.warning,
+            listener=self.metrics,
+        )
         self.endpoints = Endpoints(
             Answers(
                 self.metrics.exposition,
@@ -188,6 +201,7 @@ class Agent:
                 self._unready,
                 self.monitor.release,
                 self._release_gpu,
+                self.repair.give_back,
             ),
             settings.node_addresses,
         )
@@ -213,6 +227,7 @@ class Agent:
             "checkpoint": self._files.run(),
             "link-scores": self._scores.run(),
             "mig": self.mig.run(),
+            "repair": self.repair.run(),
             "claims": self.dra.run(),
             "telemetry": self.sampler.run(self.monitor),
         }
@@ -293,6 +308,7 @@ class Agent:
         self._reporter.reconfigure(settings)
         self._recorder.transitions(transitions)
         self.mig.reconfigured(settings.mig)
+        self.repair.reconfigured(settings)
         self.monitor.rescan()
         self._serve()
         if self.node_state.awaits_holders:
@@ -313,6 +329,7 @@ class Agent:
                 await self._ask_holders()
             elif self.node_state.awaits_holders:
                 self.holders.nudge()
+        self.repair.discovered()
         if await self.mig.discovered():
             return  # layouts were restored: the GPUs are discovered anew before they are advertised
         self._scores.changed()
@@ -363,6 +380,7 @@ class Agent:
         if transitions:
             self._recorder.transitions(transitions)
             self._serve()
+        self.repair.heard(event)
         self._set_alarm()
 
     def at_ease(self, gpu: GpuUuid) -> bool:
@@ -454,6 +472,7 @@ class Agent:
         self.holders.nudge()
         self.mps.planned()
         self.mig.wishes_changed()
+        self.repair.poke()
         if self._told_holders():
             self._serve()
         else:
@@ -464,6 +483,7 @@ class Agent:
         self.mps.held()
         held = self._told_holders(self.holders.began_s)
         self.mig.wishes_changed()
+        self.repair.poke()
         if held:
             self._serve()
         else:
@@ -517,6 +537,7 @@ class Agent:
             mps=self.mps.states(),
             mig=self.mig.statuses,
             by_claim=tuple(sorted(self.node_state.by_claim)),
+            repairs=self.repair.repairs(),
         )
 
     def _unready(self) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
+from agent.health.repairs import Repair
 from agent.health.states import DeviceHealth, Fault, Transition
 from agent.kubelet.containers import ClaimUse
 from agent.kubelet.holders import Holder
@@ -66,6 +67,7 @@ class NodeReport(Struct, frozen=True):
     mig: tuple[MigStatus, ...] = ()
     by_claim: tuple[GpuUuid, ...] = ()
     """The GPUs that are given out by ResourceClaim."""
+    repairs: tuple[Repair, ...] = ()
 
 
 def held_devices(
@@ -102,7 +104,8 @@ def _device(uuid: str, index: int, mig: str | None, health: DeviceHealth) -> Dev
 class Answers(Struct, frozen=True):
     """The functions that answer requests. ``healthy`` and ``ready`` answer with None, or with why not.
 
-    ``release_gpu`` gets index, seconds and whether it is to be forced; it raises ValueError with why not.
+    ``release_gpu`` gets index, seconds and whether it is to be forced, ``give_back`` the index of a retired GPU; each
+    raises ValueError with why not.
     """
 
     exposition: Callable[[], bytes]
@@ -111,3 +114,4 @@ class Answers(Struct, frozen=True):
     ready: Callable[[], str | None]
     release: Callable[[float], None]
     release_gpu: Callable[[int, float, bool], Awaitable[str]] | None = None
+    give_back: Callable[[int], str] | None = None

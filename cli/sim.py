@@ -114,6 +114,11 @@ def _simple(name: str, kind: str, text: str) -> None:
 for _name, _kind, _text in (
     ("lost", "lost", "The GPU falls off the bus without an XID."),
     ("reset", "reset", "Reset the GPU: faults that a reset clears are gone, old handles are dead."),
+    (
+        "gpu-reset",
+        "gpuReset",
+        "Reset the GPU as nvidia-smi does: refused while anybody has it, and its MIG instances go.",
+    ),
     ("remove", "remove", "Hot-remove the GPU."),
     ("add", "add", "Hot-add the GPU again, as a board without history."),
     ("remap-failure", "remapFailure", "A memory row cannot be remapped: the board is to be replaced."),
@@ -149,6 +154,19 @@ def nvlink_down(ctx: click.Context, gpu: int, links: tuple[int, ...]) -> None:
     _send(ctx, {"gpu": gpu, "nvlinkDown": list(links)})
 
 
+@order_command("returns")
+@gpu_option
+@click.argument("number", type=Whole(0))
+def returns(ctx: click.Context, gpu: int, number: int) -> None:
+    """Let each reset of the GPU leave XID NUMBER; 0 ends it.
+
+    \b
+    Example:
+      tessera sim returns --gpu 3 119
+    """
+    _send(ctx, {"gpu": gpu, "returns": number})
+
+
 @order_command("driver")
 @click.argument("state", type=click.Choice(["up", "down"]))
 @click.option("--version", help="Come up as another driver version.")
@@ -168,7 +186,7 @@ def driver(ctx: click.Context, state: str, version: str | None) -> None:
 @click.argument("call")
 @click.argument("seconds", type=Number(0))
 def slow(ctx: click.Context, gpu: int | None, call: str, seconds: float) -> None:
-    """Let the NVML function CALL (or '*') take SECONDS; 0 ends it.
+    """Let the NVML function CALL (or '*', or reset for nvidia-smi's) take SECONDS; 0 ends it.
 
     \b
     Examples:
@@ -184,7 +202,7 @@ def slow(ctx: click.Context, gpu: int | None, call: str, seconds: float) -> None
 @click.argument("call")
 @click.argument("code", type=Whole(0))
 def fail(ctx: click.Context, gpu: int | None, call: str, code: int) -> None:
-    """Let the NVML function CALL (or '*') end with the error CODE, NVML's own number; 0 ends it.
+    """Let the NVML function CALL (or '*', or reset for nvidia-smi's) end with the error CODE, NVML's own; 0 ends it.
 
     \b
     Examples:

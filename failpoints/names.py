@@ -45,6 +45,9 @@ class Failpoint(StrEnum):
     MPS_MODE = "file.mps-mode"
     """The compute mode of a GPU from before its MPS daemon is kept."""
 
+    REPAIRS = "file.repairs"
+    """The journal of the repairs of GPUs: the step that comes next, or the one that was done."""
+
     # -- the hardware --------------------------------------------------------------------------------------------------
 
     MIG_MODE = "hardware.mig-mode"
@@ -59,6 +62,8 @@ class Failpoint(StrEnum):
     """A compute instance is destroyed."""
     COMPUTE_MODE = "hardware.compute-mode"
     """The compute mode of a GPU is set, for an MPS daemon or after it."""
+    NVIDIA_SMI = "hardware.nvidia-smi"
+    """nvidia-smi resets a GPU, or sets its persistence mode."""
     MPS_STARTED = "mps.started"
     """The process of an MPS daemon is started; it outlives the agent."""
     MPS_ENDED = "mps.ended"

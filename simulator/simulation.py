@@ -26,7 +26,7 @@ from simulator.fleet.orders import Order, Status
 from simulator.hardware import hardware as hw
 from simulator.hardware import trees
 from simulator.hardware.eventsets import EventSet
-from simulator.hardware.hardware import GpuState, Hardware, Notice
+from simulator.hardware.hardware import GpuState, Hardware, Notice, OrderError
 from simulator.hardware.status import describe
 from simulator.hardware.store import Store
 
@@ -41,8 +41,8 @@ class Simulation:
 
     Threads read ``hardware`` without a lock: it is one immutable value. ``hardware``, ``told`` and the store are
     written under ``_changed`` alone, in the order store, ``hardware``, notices, ``told``: the stored state is never
-    behind the visible one, nor that behind ``told``. ``sets``, the event sets that get notices, is replaced whole
-    by calls in ``simulator.nvml``, under their session's lock.
+    behind the visible one, nor that behind ``told``. ``sets``, the event sets that get notices, and ``opened``
+    are replaced whole by calls in ``simulator.nvml``, under their session's lock.
     """
 
     def __init__(
@@ -58,6 +58,8 @@ class Simulation:
         self.fleet = replace(fleet, nodes=(node,))  # a fleet may hold thousands: the others need not stay in memory
         self.node = node
         self.sets: frozenset[EventSet] = frozenset()
+        self.opened: frozenset[int] = frozenset()
+        """The GPUs that NVML has open in this process."""
         self._store = store
         self._proc_root = proc_root
         self._changed = threading.Condition(threading.RLock())
@@ -132,10 +134,15 @@ class Simulation:
         self._ended.wait(seconds)
 
     def order(self, order: Order) -> None:
-        """Carry out an order now. Raises OrderError."""
+        """Carry out an order now. Raises OrderError. A GPU that NVML has open in this process is not reset by the
+        tool.
+        """
         if isinstance(order, orders.Reboot):
             self._reboot()
             return
+        if isinstance(order, orders.GpuReset) and order.gpu in self.opened:
+            uuid = self.hardware.gpus[order.gpu].uuid
+            raise OrderError(f"GPU {uuid} is currently in use by one or more other processes (the agent's own NVML)")
         self.change(lambda hardware, t: hw.apply(hardware, order, t))
 
     def change(self, step: Callable[[Hardware, float], hw.Outcome]) -> None:

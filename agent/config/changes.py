@@ -14,6 +14,7 @@ class Concern(StrEnum):
     LAYOUT = "layout"
     ALLOCATION = "allocation"
     HEALTH = "health"
+    REMEDIATION = "remediation"
     LABELS = "labels"
     EVENTS = "events"
     METRICS = "metrics"
@@ -29,6 +30,7 @@ _CONCERNS = {
     "driver": Concern.ALLOCATION,
     "imex_required": Concern.ALLOCATION,
     "health": Concern.HEALTH,
+    "remediation": Concern.REMEDIATION,
     "labels": Concern.LABELS,
     "events": Concern.EVENTS,
     "metrics": Concern.METRICS,

@@ -13,6 +13,7 @@ from agent.config.reader import read_tree
 from agent.config.sections import SPECIAL
 from agent.config.settings import ConfigFallback, DriverSettings, LabelSettings, MigSettings, MpsSettings, Settings
 from agent.config.table import OPTIONS, Option
+from agent.health.remediation import Remediation
 from agent.health.settings import HealthSettings
 from agent.persistence.files import write_atomically
 from deviceplugin.strategy import AllocationSpec
@@ -185,6 +186,7 @@ def _settings(groups: dict[str, dict[str, Any]]) -> Settings:
         driver=DriverSettings(**driver),
         mig=MigSettings(**groups.get("mig", {})),
         health=_health(groups.get("health", {})),
+        remediation=Remediation(**groups.get("remediation", {})),
         mps=MpsSettings(**groups.get("mps", {})),
         labels=LabelSettings(**labels),
         events=msgspec.structs.replace(defaults.events, **groups.get("events", {})),

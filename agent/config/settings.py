@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from agent.health.remediation import Remediation
 from agent.health.settings import HealthSettings
 from deviceplugin.strategy import AllocationSpec
 from inventory.devices import NodeName
@@ -204,6 +205,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     driver: DriverSettings = DriverSettings()
     mig: MigSettings = MigSettings()
     health: HealthSettings = HealthSettings()
+    remediation: Remediation = Remediation()
     mps: MpsSettings = MpsSettings()
     labels: LabelSettings = LabelSettings()
     events: EventSettings = EventSettings()

@@ -22,6 +22,7 @@ from agent.config.parsers import (
     sifted_xids,
     xids,
 )
+from agent.config.remediationkeys import KEYS as REMEDIATION
 from agent.config.settings import FallbackStrategy, HostnameLabel, LogFormat, LogLevel, XidErrors
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.layout.entries import WhenBusy
@@ -577,6 +578,7 @@ OWN: tuple[Option, ...] = (
         help="the least severe line that is written",
         paths=("logging.level",),
     ),
+    *(_key(*row) for row in REMEDIATION),
     _key("labels.enabled", "labels.enabled", BOOL, "true", "false: write no node labels"),
     _key("events.enabled", "events.enabled", BOOL, "true", "false: write no Kubernetes Events"),
 )
@@ -584,7 +586,7 @@ OWN: tuple[Option, ...] = (
 
 OPTIONS: tuple[Option, ...] = (*PROCESS, *NVIDIA, *OWN)
 BY_PATH: dict[str, Option] = {path: option for option in OPTIONS for path in option.paths}
-OWN_SECTIONS = ("layout", "health", "mig", "mps", "metrics", "logging", "labels", "events")
+OWN_SECTIONS = ("layout", "health", "remediation", "mig", "mps", "metrics", "logging", "labels", "events")
 """An unknown key in one of these is an error; elsewhere NVIDIA's plugin is lenient, and so are we."""
 FLAG_ALIASES = {
     "--config-file": "--config",

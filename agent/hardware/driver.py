@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,6 +78,10 @@ class Driver:
         self._pool: list[Slot] = []
         self._slots: list[Slot] = []
         self._renewals = Renewals()
+        self._levels: dict[tuple[GpuUuid, GpuUuid], int] = {}
+        """The PCIe level of each pair that was read last: a GPU that is set aside keeps its place."""
+        self.aside: frozenset[GpuUuid] = frozenset()
+        """The GPUs that no call may open in the sessions to come: somebody else needs them alone."""
         self._naming: set[asyncio.Task[None]] = set()
         """The tasks that ask NVML for the GPU of an event."""
         self._namer: GpuWorker | None = None
@@ -289,7 +294,13 @@ class Driver:
         self._slots = self._pool[:count]
 
     async def _read(self, slot: Slot, known: Mapping[GpuUuid, Gpu]) -> NvmlError | None:
-        """Fill the slot; return what kept it from being read. A GPU known from before stays, unreadable."""
+        """Fill the slot; return what kept it from being read. A GPU known from before stays, unreadable; one that is
+        set aside stays as it was.
+        """
+        aside = next((gpu for gpu in known.values() if gpu.index == slot.index and gpu.uuid in self.aside), None)
+        if aside is not None:
+            slot.handle, slot.gpu = None, aside
+            return None
         old, before = slot.handle, slot.gpu
 
         def read() -> tuple[Any, Gpu, bool | None]:
@@ -315,7 +326,10 @@ class Driver:
 
         A GPU that could not be read is not asked about either: it would hang the call on its neighbour's thread.
         """
-        readable = {i for i, slot in enumerate(slots) if slot.gpu is not None and slot.gpu.readable}
+        uuids = [slot.gpu.uuid for slot in slots if slot.gpu is not None]
+        readable = {
+            i for i, slot in enumerate(slots) if slot.gpu is not None and slot.gpu.readable and slot.handle is not None
+        }
 
         async def row(i: int) -> dict[tuple[int, int], int]:
             handle = slots[i].handle
@@ -331,7 +345,13 @@ class Driver:
             return {(i, j): level for j, level in levels if level is not None}
 
         rows = await asyncio.gather(*(row(i) for i in range(len(slots))))
-        return {pair: level for found in rows for pair, level in found.items()}
+        levels = {pair: level for found in rows for pair, level in found.items()}
+        for i, j in combinations(range(len(slots)), 2):
+            known = self._levels.get((uuids[i], uuids[j]))
+            if known is not None and not {uuids[i], uuids[j]}.isdisjoint(self.aside):
+                levels.setdefault((i, j), known)
+        self._levels = {(uuids[i], uuids[j]): level for (i, j), level in levels.items()}
+        return levels
 
 
 def _uuids(gpu: Gpu) -> set[str]:

@@ -91,6 +91,9 @@ class GpuMonitor:
         self._changing_until_s = 0.0
         self._kicks: dict[GpuUuid, asyncio.Event] = {}
         self._alone: list[Callable[[Driver], Coroutine[Any, Any, None]]] = []
+        self._aside: frozenset[GpuUuid] = frozenset()
+        self._anew = False
+        """Whether the session is to end, for another one to begin at once."""
         self._driver: Driver | None = None
         self._up = asyncio.Event()
         """The event is set while the GPUs of a session are known."""
@@ -102,11 +105,12 @@ class GpuMonitor:
         """Follow until cancelled."""
         driver = self._driver = self._open_driver(self._xid)
         while True:
+            self._anew, driver.aside = False, self._aside
             try:
                 self._compare(await driver.open())
                 self._said_gone = False
                 await self._session(driver)
-                if not self._alone:
+                if not self._alone and not self._anew:
                     self._listener.released(self._release_s())
             except NvmlError as failed:
                 self._gone(failed)
@@ -183,6 +187,36 @@ class GpuMonitor:
         self._rescan.set()
         return await answer
 
+    @property
+    def aside(self) -> frozenset[GpuUuid]:
+        """The GPUs that are set aside, or about to be."""
+        return self._aside
+
+    async def set_aside(self, gpus: frozenset[GpuUuid], within_s: float) -> None:
+        """Let go of these GPUs and of no others: NVML is opened anew, and does not open them until another call.
+
+        NVML closes a GPU's device file at the end of a session alone, so that the others are not read for a moment.
+        GPUs that are set aside are not probed, and stay in the inventory as they were. None: all are read again. Raises
+        DriverUnavailable where NVML does not come back in time.
+        """
+        self._aside = gpus
+        self._anew = True
+        self.hurry(within_s)
+        self._rescan.set()
+        before = 0 if self._driver is None else self._driver.session
+        try:
+            async with asyncio.timeout(within_s):
+                while self._driver is None or self._driver.session <= before:
+                    # A discovery of the session that ends may set it once more.
+                    self._up.clear()
+                    await self._up.wait()
+        except TimeoutError:
+            raise DriverUnavailable(f"NVML was not opened anew within {within_s:g} s") from None
+
+    def reset_done(self, gpu: GpuUuid) -> None:
+        """Take in that the agent has reset this GPU: its next probe shows it."""
+        self._resets.done(gpu)
+
     def rescan(self) -> None:
         """Look at the whole node again, soon."""
         self._rescan.set()
@@ -209,7 +243,7 @@ class GpuMonitor:
         """
         count = -1
         async with TaskSet() as probes:
-            while not self._release_s() and not self._alone:
+            while not self._release_s() and not self._alone and not self._anew:
                 try:
                     now = await driver.count()
                     if now != count or self._rescan.is_set() or self._unread:
@@ -217,7 +251,11 @@ class GpuMonitor:
                         # Probes go on meanwhile: a GPU that hangs holds a discovery up, not the probes of the others.
                         await self._discover(driver)
                         await probes.replace(
-                            {gpu.uuid: partial(self._probe_for_ever, driver, gpu.uuid) for gpu in self._known}
+                            {
+                                gpu.uuid: partial(self._probe_for_ever, driver, gpu.uuid)
+                                for gpu in self._known
+                                if gpu.uuid not in driver.aside
+                            }
                         )
                         count = now
                 except CallTimedOut as hangs:

@@ -55,6 +55,10 @@ class ResetDetector:
         self._unfinished: set[GpuUuid] = set()
         """GPUs renewed while the driver still asked for a recovery action: a reset is seen once it asks no more."""
 
+    def done(self, gpu: GpuUuid) -> None:
+        """Record that the agent itself has reset the GPU: seen once no recovery action is left."""
+        self._unfinished.add(gpu)
+
     def observe(self, gpu: GpuUuid, probe: Probe, *, renewed: bool) -> bool:
         """Take in a probe (``renewed``: its old handle was dead); True when it shows that a reset took place."""
         before = self.energy_mj.get(gpu)

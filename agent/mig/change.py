@@ -152,13 +152,13 @@ class GpuChange:
         return self._restored(mig, wish) or plan(mig.profiles, existing, wish.profiles or ())
 
     def _restored(self, mig: GpuMig, wish: Wish) -> MigPlan | None:
-        """The plan, after a reboot, of the same instances as before it, so that their UUIDs are the same; None for no
-        such plan.
+        """The plan, after a reboot or a reset, of the same instances as before it, so that their UUIDs are the same;
+        None for no such plan.
         """
         entry = self._journal.read(self._gpu)
         if mig.instances or entry is None or not entry.done or not wish.profiles:
             return None
-        if entry.boot_id == self._services.boot_id or sorted(entry.profiles or ()) != sorted(wish.profiles):
+        if sorted(entry.profiles or ()) != sorted(wish.profiles):
             return None
         known = {profile.name: profile for profile in mig.profiles}
         if any(slot.profile not in known or slot.size != known[slot.profile].size for slot in entry.target):

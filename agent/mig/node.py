@@ -32,6 +32,7 @@ from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance
 from inventory.layout.entries import Dra, Mig, WhenBusy
 from inventory.layout.layout import physical_id
 from inventory.mig.parts import split
+from inventory.mig.plan import Slot
 from kubeletapi import podresources_v1_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,8 @@ class MigNode:
         self._journal = Journal(settings.state_dir)
         self._changing: dict[GpuUuid, frozenset[str]] = {}
         self._going: dict[GpuUuid, frozenset[str]] = {}
+        self._restoring: dict[GpuUuid, Wish] = {}
+        """The instances of each GPU that a reset took, and that nobody else wishes for."""
         self._released: dict[GpuUuid, float] = {}
         """The seconds for which each GPU is released."""
         self._newer_than_checkpoint: frozenset[GpuUuid] = frozenset()
@@ -183,6 +186,25 @@ class MigNode:
         except TimeoutError:
             status = self.reconciler.statuses.get(gpu)
             return (status.sentence if status else "") or f"{gpu}: its MIG instances were not changed in {within_s:g} s"
+
+    async def rebuild(self, gpu: GpuUuid, slots: tuple[Slot, ...], within_s: float) -> str:
+        """Make the instances again that the GPU had before its reset, or those of its layout; empty once they are
+        there, else one line why not. A GPU that is given out by claim has its instances cut on demand.
+        """
+        if not slots or isinstance(self._node_state.modes.get(gpu), Dra):
+            return ""
+        profiles = tuple(slot.profile for slot in slots)
+        self._restoring[gpu] = Wish(profiles, WhenBusy.WAIT, slots)
+
+        def there() -> bool:
+            found = self._node_state.node.gpu(gpu)
+            return found is not None and len({mig.gi_id for mig in found.mig_instances}) == len(slots)
+
+        try:
+            return await self.bring(gpu, there, within_s)
+        finally:
+            del self._restoring[gpu]
+            self.wishes_changed()
 
     def _turn(self) -> None:
         """Wake ``bring``: a change that it may wait for has ended."""
@@ -281,6 +303,8 @@ class MigNode:
                 and (gpu.mig_enabled or gpu.uuid in self.reconciler.statuses)
             ):
                 wishes[gpu.uuid] = Wish(None, self._when_busy(gpu.uuid))
+        for uuid, wish in self._restoring.items():
+            wishes.setdefault(uuid, wish)
         return wishes
 
     def _when_busy(self, gpu: GpuUuid) -> WhenBusy:
@@ -289,7 +313,7 @@ class MigNode:
     # ReconcilerServices
 
     def gpus(self) -> tuple[Gpu, ...]:
-        return self._node_state.node.gpus
+        return tuple(gpu for gpu in self._node_state.node.gpus if gpu.uuid not in self._monitor.aside)
 
     def nvml(self, gpu: Gpu, *, may_close: bool) -> MigHardware:
         return NvmlMig(self._monitor, gpu, self._process_root, may_close=may_close)

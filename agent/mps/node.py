@@ -16,6 +16,8 @@ from inventory.layout.layout import REPLICA_MARK, physical_id
 WHO = "mps"
 MIG = "mig"
 """The name under which MIG withholds devices that are to be cut again or reset."""
+REPAIR = "repair"
+"""The name under which repairs withhold GPUs."""
 
 
 class MpsNode:
@@ -60,7 +62,7 @@ class MpsNode:
         """
         self._planning = True
         # A daemon's server is a process on its device: it keeps an instance from being removed, a GPU from its reset.
-        leaving = self._node_state.withheld_by(MIG)
+        leaving = self._node_state.withheld_by(MIG) | self._node_state.withheld_by(REPAIR)
         by_claim = self._claims()
         self._by_claim = frozenset(device for spec in by_claim for device in spec.devices)
         specs = (*daemon_specs(self._node_state.node, self._node_state.layout, self._node_state.modes), *by_claim)

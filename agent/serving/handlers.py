@@ -56,7 +56,11 @@ class Handlers:
         }
         own = OwnAddresses(given=self._node_addresses)
         self._run(probes, public, Listener(PUBLIC, self._times, group_of_address=own.group_of))
-        people: Paths = {"/v1/node": ("GET", self._node), "/v1/release": ("POST", self._on_release)}
+        people: Paths = {
+            "/v1/node": ("GET", self._node),
+            "/v1/release": ("POST", self._on_release),
+            "/v1/return": ("POST", self._on_return),
+        }
         self._run(people, [] if local is None else [local], Listener(LOCAL, self._times))
 
     async def stop(self) -> None:
@@ -112,6 +116,15 @@ class Handlers:
             return Response(status=400, text="gpu: expected the index of a GPU\n")
         try:
             return Response(text=f"{await release_gpu(int(gpu), seconds, forced)}\n")
+        except ValueError as refused:
+            return Response(status=409, text=f"{refused}\n")
+
+    async def _on_return(self, request: BaseRequest) -> Response:
+        give_back, gpu = self._answers.give_back, request.query.get("gpu", "")
+        if not gpu.isdecimal() or give_back is None:
+            return Response(status=400, text="gpu: expected the index of a GPU\n")
+        try:
+            return Response(text=f"{give_back(int(gpu))}\n")
         except ValueError as refused:
             return Response(status=409, text=f"{refused}\n")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from agent.health.repairs import RepairChange, RepairState
 from agent.health.states import HealthState, Transition
 from agent.mps.core import DaemonState, Phase
 from agent.serving.figures import Figure, Figures, Kind
@@ -22,6 +23,8 @@ MOST_XIDS = 64
 """The most different XIDs of one GPU with a series of their own."""
 MOST_REASONS = 64
 """The most different reasons for a change of health with series of their own: most carry an XID."""
+REPAIR_BUCKETS_S = (5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
+"""The bounds of the buckets in seconds: a GPU that a pod holds is waited for."""
 CLAIM_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 45.0)
 """The bounds of the buckets in seconds, up to the time that the kubelet waits."""
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)
@@ -93,6 +96,20 @@ OURS = (
         "Devices that are given out by claim: published, tainted among them, and held by claims.",
         ("type", "view"),
     ),
+    Figure(
+        Kind.COUNTER,
+        "tessera_gpu_repairs_total",
+        "Steps of the repair of GPUs, and how each ended.",
+        ("step", "result"),
+    ),
+    Figure(
+        Kind.HISTOGRAM,
+        "tessera_gpu_repair_seconds",
+        "Time from a GPU's fault to its return, where it was repaired.",
+        (),
+        REPAIR_BUCKETS_S,
+    ),
+    Figure(Kind.GAUGE, "tessera_gpu_retired", "GPUs that are out for good, until a person gives them back."),
     Figure(Kind.GAUGE, "tessera_agent_driver_up", "1 while an NVML session is open."),
     Figure(Kind.COUNTER, "tessera_agent_config_reloads_total", "Reloads of the config.", ("result",)),
 )
@@ -202,6 +219,17 @@ class AgentMetrics:
             self._figures.set("tessera_agent_mps_daemon_restarts", daemon.device, value=daemon.restarts)
         for name in ("tessera_agent_mps_daemon_ready", "tessera_agent_mps_daemon_restarts"):
             self._figures.keep(name, shown)
+
+    def repaired(self, change: RepairChange) -> None:
+        """Count one step of a repair; a reboot that it makes wanted counts as a step of its own."""
+        self._figures.count("tessera_gpu_repairs_total", change.step, change.result)
+        if change.new is RepairState.REBOOT_WANTED and change.step != "reboot":
+            self._figures.count("tessera_gpu_repairs_total", "reboot", "wanted")
+        if change.repair_s is not None:
+            self._figures.observe("tessera_gpu_repair_seconds", value=change.repair_s)
+
+    def retired(self, number: int) -> None:
+        self._figures.set("tessera_gpu_retired", value=number)
 
     def driver_up(self, *, up: bool) -> None:
         self._figures.set("tessera_agent_driver_up", value=up)

@@ -17,16 +17,16 @@ from cli.printing.output import FOR_PEOPLE, output_option, printed, printed_json
 from cli.words import servers as say
 from inventory.layout.layout import physical_id
 
-SECTIONS: dict[str, Callable[[NodeReport], RenderableType | None]] = {
-    "gpus": tables.gpus,
-    "links": tables.links,
-    "partitions": tables.partitions,
-    "mig": tables.mig_layouts,
-    "resources": tables.resources,
-    "holders": tables.holders,
-    "mps": tables.mps,
-    "health": tables.health,
-    "history": tables.history,
+SECTIONS: dict[str, tuple[Callable[[NodeReport], RenderableType | None], ...]] = {
+    "gpus": (tables.gpus,),
+    "links": (tables.links,),
+    "partitions": (tables.partitions,),
+    "mig": (tables.mig_layouts,),
+    "resources": (tables.resources,),
+    "holders": (tables.holders,),
+    "mps": (tables.mps,),
+    "health": (tables.health, tables.repairs),
+    "history": (tables.history,),
 }
 
 
@@ -78,6 +78,26 @@ def release(gpu: int, seconds: float, force: bool, yes: bool, state_dir: Path, o
     _say({"gpu": gpu, "seconds": seconds, "message": said}, output)
 
 
+@click.command("return")
+@click.option("--gpu", type=Whole(0), required=True, help="Index of the GPU that was retired.")
+@state_dir_option
+@output_option
+def give_back(gpu: int, state_dir: Path, output: str) -> None:
+    """Give a GPU back into service that was retired, because the same fault came too often.
+
+    Its faults are counted anew. Refused where the GPU is not retired.
+
+    \b
+    Example:
+      tessera node return --gpu 3
+    """
+    said = fetch(state_dir / "agent.sock", f"/v1/return?gpu={gpu}", method="POST").decode().strip()
+    _say({"gpu": gpu, "message": said}, output)
+
+
+_ORDERS: Final = {"release": release, "return": give_back}
+
+
 def _holders(raw: bytes, index: int) -> list[str]:
     """The pods on a GPU or on one of its MIG instances. Raises click.ClickException."""
     report = _report(raw)
@@ -103,16 +123,19 @@ def _say(done: dict[str, Any], output: str) -> None:
 
 
 class _Node(click.Command):
-    """The command ``node``, with ``node release`` as a command of its own beside the sections that ``node`` shows."""
+    """The command ``node``, with ``node release`` and ``node return`` as commands of their own beside the sections that
+    ``node`` shows.
+    """
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if "release" in args:
-            # "release" is not a section, and not a value of an option of either command: options may stand on both
-            # sides.
-            words = [word for word in args if word != "release"]
-            return release.make_context(f"{info_name} release", words, parent, **extra)
+        for name, order in _ORDERS.items():
+            if name in args:
+                # The name is not a section, and not a value of an option of either command: options may stand on both
+                # sides.
+                words = [word for word in args if word != name]
+                return order.make_context(f"{info_name} {name}", words, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -132,6 +155,7 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
       tessera node links               the link matrix alone
       tessera node health history      what is wrong, and how it came about
       tessera node release --gpu 3     release a GPU for a reset (see tessera node release --help)
+      tessera node return --gpu 3      give a retired GPU back (see tessera node return --help)
       tessera node -o json             for programs (the whole report)
     """
     body = fetch(state_dir / "agent.sock", "/v1/node")
@@ -140,5 +164,6 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
         return
     report = _report(body)
     shown: list[RenderableType] = [] if sections else [tables.headline(report)]
-    shown += [section for section in (SECTIONS[name](report) for name in sections or SECTIONS) if section is not None]
+    found = (table(report) for name in sections or SECTIONS for table in SECTIONS[name])
+    shown += [section for section in found if section is not None]
     show(*shown, wide=output == "wide")

@@ -7,6 +7,7 @@ from rich.text import Text
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport
+from agent.words.repairs import next_step
 from cli.printing.console import ago, titled
 from cli.printing.table import Table, less, prose
 from inventory.api.gpunode import HANDED_OUT
@@ -150,6 +151,24 @@ def health(report: NodeReport) -> Table | None:
     for gpu, fault in rows:
         table.add_row(
             str(gpu), ago(report.now_s - fault.since_s), str(fault.count), fault.cause, fault.action, fault.source
+        )
+    return table
+
+
+def repairs(report: NodeReport) -> Table | None:
+    """The repairs of GPUs, each with what comes next."""
+    if not report.repairs:
+        return None
+    index = {gpu.uuid: gpu.index for gpu in report.node.gpus}
+    table = titled("Repairs", "GPU", "state", "since", "attempt", prose("why"), prose("next"))
+    for repair in sorted(report.repairs, key=lambda repair: index.get(repair.gpu, -1)):
+        table.add_row(
+            str(index.get(repair.gpu, repair.gpu)),
+            repair.state.value,
+            ago(report.now_s - repair.since_s),
+            str(repair.attempt),
+            repair.note,
+            next_step(repair.state),
         )
     return table
 

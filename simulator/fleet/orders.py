@@ -16,6 +16,9 @@ GREATEST_DELAY_S = 86400.0
 EVERY_CALL = "*"
 """The name of all calls in ``slow`` and ``fail``."""
 
+RESET_CALL = "reset"
+"""The name of nvidia-smi's reset in ``slow`` and ``fail``: NVML has no such call."""
+
 GREATEST_CODE = 999
 
 
@@ -51,6 +54,28 @@ class Reset(Struct, frozen=True, tag=True):
 
     gpu: int
     destroy_mig: bool = False
+
+
+class GpuReset(Struct, frozen=True, tag=True):
+    """The GPU is reset as ``nvidia-smi --gpu-reset`` does it: refused while anybody has it, and its MIG instances
+    go.
+    """
+
+    gpu: int
+
+
+class Returns(Struct, frozen=True, tag=True):
+    """Each reset of the GPU leaves this XID from now on; 0 ends it."""
+
+    gpu: int
+    xid: int
+
+
+class Persistence(Struct, frozen=True, tag=True):
+    """Persistence mode is turned on or off: while it is on, something has the GPU open."""
+
+    gpu: int
+    on: bool
 
 
 class Ecc(Struct, frozen=True, tag=True):
@@ -126,6 +151,9 @@ Order = (
     | Remove
     | Add
     | Reset
+    | GpuReset
+    | Returns
+    | Persistence
     | Ecc
     | RemapFailure
     | NvLinkDown
@@ -141,7 +169,21 @@ Order = (
 NODE_KINDS = ("driver", "slow", "fail", "reboot", "status")
 """The kinds that need no GPU."""
 
-GPU_KINDS = ("xid", "lost", "remove", "add", "reset", "ecc", "remapFailure", "nvlinkDown", "load", "end")
+GPU_KINDS = (
+    "xid",
+    "lost",
+    "remove",
+    "add",
+    "reset",
+    "gpuReset",
+    "returns",
+    "persistence",
+    "ecc",
+    "remapFailure",
+    "nvlinkDown",
+    "load",
+    "end",
+)
 
 KINDS = (*GPU_KINDS, *NODE_KINDS)
 
@@ -149,7 +191,12 @@ DETAILS = ("gpu", "gi", "ci", "version", "destroyMig")
 
 ORDER_KEYS = (*KINDS, *DETAILS)
 
-_SNAKE = {"remap_failure": "remapFailure", "nvlink_down": "nvlinkDown", "destroy_mig": "destroyMig"}
+_SNAKE = {
+    "gpu_reset": "gpuReset",
+    "remap_failure": "remapFailure",
+    "nvlink_down": "nvlinkDown",
+    "destroy_mig": "destroyMig",
+}
 
 
 class TimedOrders(Struct, frozen=True):
@@ -229,18 +276,27 @@ def _read_one(reader: Reader, kind: str, gpus: int) -> Order:
             return _load(reader, gpu)
         case "end":
             return End(gpu=gpu, pid=reader.need("end", "a process id").integer(1, 2**31 - 1))
+        case "returns" | "persistence":
+            return _of_tool(reader, kind, gpu)
         case "reset":
             _yes(reader, kind)
             destroy = reader.get("destroyMig")
             return Reset(gpu=gpu, destroy_mig=destroy.truth() if destroy else False)
     _yes(reader, kind)
-    simple: dict[str, type[Lost | Remove | Add | RemapFailure]] = {
+    simple: dict[str, type[GpuReset | Lost | Remove | Add | RemapFailure]] = {
+        "gpuReset": GpuReset,
         "lost": Lost,
         "remove": Remove,
         "add": Add,
         "remapFailure": RemapFailure,
     }
     return simple[kind](gpu=gpu)
+
+
+def _of_tool(reader: Reader, kind: str, gpu: int) -> Returns | Persistence:
+    if kind == "returns":
+        return Returns(gpu=gpu, xid=reader.need("returns", "an XID, or 0").integer(0, GREATEST_XID))
+    return Persistence(gpu=gpu, on=reader.need("persistence", "true or false").truth())
 
 
 def _slow(reader: Reader, gpus: int) -> Slow:
@@ -256,9 +312,10 @@ def _fail(reader: Reader, gpus: int) -> Fail:
 
 
 def _call(reader: Reader) -> str:
-    call = reader.need("call", "an NVML function's name, or *").text()
-    if call != EVERY_CALL and not call.startswith("nvml"):
-        reader.need("call", "").fail("an NVML function's name, or *")
+    expected = "an NVML function's name, reset, or *"
+    call = reader.need("call", expected).text()
+    if call not in (EVERY_CALL, RESET_CALL) and not call.startswith("nvml"):
+        reader.need("call", "").fail(expected)
     return call
 
 

@@ -72,6 +72,8 @@ class GpuState(Struct, frozen=True, kw_only=True):
     mig: MigState = MigState()
     compute_mode: int = 0
     persistence: bool = True
+    returns: int = 0
+    """The XID that each reset leaves; 0 for none."""
     power_limit_w: int | None = None
     links_down: tuple[int, ...] = ()
     nvlink_errors: int = 0
@@ -232,10 +234,8 @@ def apply(hardware: Hardware, order: Order, t: float) -> Outcome:
 
 def _apply_gpu(gpu: GpuState, order: Order, t: float) -> tuple[GpuState, tuple[Notice, ...]]:
     match order:
-        case orders.Xid():
-            return _xid(gpu, order, t)
-        case orders.Ecc():
-            return _ecc(gpu, order)
+        case orders.Xid() | orders.Ecc():
+            return _xid(gpu, order, t) if isinstance(order, orders.Xid) else _ecc(gpu, order)
         case orders.Lost():
             return replace(gpu, lost=True), ()
         case orders.Remove():
@@ -246,6 +246,8 @@ def _apply_gpu(gpu: GpuState, order: Order, t: float) -> tuple[GpuState, tuple[N
             gpu = _after_reset(gpu, t)
             mig = replace(gpu.mig, instances=()) if order.destroy_mig else gpu.mig
             return replace(gpu, mig=mig), ()
+        case orders.GpuReset() | orders.Returns() | orders.Persistence():
+            return _by_tool(gpu, order, t)
         case orders.RemapFailure():
             return replace(gpu, remap=replace(gpu.remap, failure=True)), ()
         case orders.NvLinkDown():
@@ -258,6 +260,35 @@ def _apply_gpu(gpu: GpuState, order: Order, t: float) -> tuple[GpuState, tuple[N
             left = tuple(load for load in gpu.loads if load.pid != order.pid)
             return replace(gpu, meter=gpu.read_meter(t), loads=left), ()
     raise AssertionError(f"{order} is no order for a GPU")
+
+
+def _by_tool(
+    gpu: GpuState, order: orders.GpuReset | orders.Returns | orders.Persistence, t: float
+) -> tuple[GpuState, tuple[Notice, ...]]:
+    """What nvidia-smi does to the GPU, or will find. Raises OrderError."""
+    match order:
+        case orders.Returns():
+            return replace(gpu, returns=order.xid), ()
+        case orders.Persistence():
+            return replace(gpu, persistence=order.on), ()
+    return _reset_by_tool(gpu, t)
+
+
+def _reset_by_tool(gpu: GpuState, t: float) -> tuple[GpuState, tuple[Notice, ...]]:
+    """The GPU after ``nvidia-smi --gpu-reset``: MIG instances, compute mode and power limit are gone as well. Raises
+    OrderError where the tool refuses, or was ordered to fail.
+    """
+    if gpu.lost:
+        raise OrderError(f"Unable to determine the device handle for GPU {gpu.uuid}: GPU is lost")
+    pids = [load.pid for load in gpu.loads if load.pid is not None]
+    if pids or gpu.persistence:
+        who = ", ".join(f"process {pid}" for pid in pids) or "persistence mode"
+        raise OrderError(f"GPU {gpu.uuid} is currently in use by one or more other processes ({who})")
+    if code := gpu.failing.get(orders.RESET_CALL):
+        raise OrderError(f"GPU {gpu.uuid} could not be reset: error {code}")
+    fresh = _after_reset(gpu, t)
+    fresh = replace(fresh, mig=replace(fresh.mig, instances=()), compute_mode=0, power_limit_w=None)
+    return (fresh, ()) if not gpu.returns else _xid(fresh, orders.Xid(gpu=0, xid=gpu.returns), t)
 
 
 def _disturbed(of: Disturbed, order: orders.Slow | orders.Fail) -> Disturbed:

@@ -28,6 +28,7 @@ def _describe_gpu(index: int, gpu: GpuState) -> dict[str, Any]:
         "lost": gpu.lost,
         "recoveryAction": gpu.recovery,
         "resets": gpu.epoch - 1,
+        "persistence": gpu.persistence,
         "eccVolatileUncorrected": gpu.ecc.volatile_uncorrected,
         "rowRemapPending": gpu.remap.pending > 0,
         "rowRemapFailure": gpu.remap.failure,

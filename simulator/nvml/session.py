@@ -102,6 +102,9 @@ class Session:
         gpu = self.hardware.gpus[index]
         if gpu.lost:
             raise NvmlError(codes.GPU_IS_LOST)
+        with self.lock:
+            # NVML opens the device file with the first handle, and closes it at the last shutdown alone.
+            self.simulation.opened |= {index}
         return Handle(HandleKind.GPU, index, gpu.epoch)
 
 

@@ -39,6 +39,7 @@ def nvmlShutdown(session: Session) -> None:
         session.event_sets.clear()
         session.samples.clear()
         session.simulation.sets = session.simulation.sets - sets
+        session.simulation.opened = frozenset()
     for events in sets:
         events.free()
 

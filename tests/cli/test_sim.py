@@ -19,6 +19,8 @@ ORDERS: dict[str, dict[str, Any]] = {
     "xid --gpu 0 --gi 2 --ci 0 94": {"gpu": 0, "xid": 94, "gi": 2, "ci": 0},
     "lost --gpu 1": {"gpu": 1, "lost": True},
     "reset --gpu 1": {"gpu": 1, "reset": True},
+    "gpu-reset --gpu 1": {"gpu": 1, "gpuReset": True},
+    "returns --gpu 1 119": {"gpu": 1, "returns": 119},
     "remove --gpu 1": {"gpu": 1, "remove": True},
     "add --gpu 1": {"gpu": 1, "add": True},
     "remap-failure --gpu 1": {"gpu": 1, "remapFailure": True},

@@ -10,6 +10,7 @@ from agent.dra.publishing import slices_shell
 from agent.kubelet import podwatch
 from agent.mig import reconciler
 from agent.mps import core
+from agent.repair import node_shell
 from kube.testing import FakeApiServer
 from tests.support.agent.node import Lab, fleet
 from tests.support.failpoints.deaths import Deaths
@@ -22,6 +23,7 @@ from tests.support.failpoints.nodeacts import ACTS, H100, MIG, cut
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciler, "WAIT_POLL_S", 0.02)
     monkeypatch.setattr(core, "FIRST_PAUSE_S", 0.02)
+    monkeypatch.setattr(node_shell, "POLL_S", 0.05)
     monkeypatch.setattr(dra_node, "POLL_S", 0.02)
     monkeypatch.setattr(podwatch, "NEWS_S", 0.02)
     monkeypatch.setattr(slices_shell, "INTERVAL_S", 0.02)

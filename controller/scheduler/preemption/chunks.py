@@ -1,6 +1,6 @@
 """A sorted list in chunks: insertion and removal move at most one chunk, however long the list is. The standard
 library's ``bisect.insort`` by itself moves half of a list of 100,000 entries for one insertion. ``sortedcontainers``
-takes 2 to 10 times as long for ``after`` (decision 145).
+takes 2 to 10 times as long for ``after`` (decision 143).
 """
 
 from bisect import bisect_left, bisect_right, insort

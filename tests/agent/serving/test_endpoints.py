@@ -38,8 +38,14 @@ class Asked:
             lambda: self.unready,
             self.released.append,
             self._release_gpu,
+            self._give_back,
         )
         self.endpoints = Endpoints(answers)
+
+    def _give_back(self, index: int) -> str:
+        if index:
+            raise ValueError(f"gpu: GPU {index} is not retired")
+        return f"GPU {index} is given back"
 
     async def _release_gpu(self, index: int, seconds: float, forced: bool) -> str:
         if index and not forced:
@@ -93,6 +99,14 @@ async def test_a_time_that_is_none_releases_nothing(asked: Asked, short_folder: 
     assert status == 400
     assert b"seconds: expected" in body
     assert asked.released == []
+
+
+async def test_a_retired_gpu_is_given_back_by_post_only(asked: Asked, short_folder: Path) -> None:
+    assert (await local(short_folder, "/v1/return?gpu=0"))[0] == 405
+    assert await local(short_folder, "/v1/return?gpu=0", "POST") == (200, b"GPU 0 is given back\n")
+    assert await local(short_folder, "/v1/return?gpu=1", "POST") == (409, b"gpu: GPU 1 is not retired\n")
+    assert (await local(short_folder, "/v1/return?gpu=x", "POST"))[0] == 400
+    assert (await ask(asked.endpoints.port, "/v1/return?gpu=0"))[0] == 404
 
 
 async def test_nvml_is_released_by_post_only(asked: Asked, short_folder: Path) -> None:

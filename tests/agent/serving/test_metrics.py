@@ -6,6 +6,7 @@ from pathlib import Path
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.health.repairs import RepairChange, RepairState
 from agent.health.states import HealthState, Transition
 from agent.mps.core import DaemonState, Phase
 from agent.serving.metrics import MOST_REASONS, MOST_XIDS, AgentMetrics
@@ -36,6 +37,18 @@ def used() -> AgentMetrics:
     metrics.claim_devices({("gpu", "published"): 2, ("gpu", "held"): 1})
     metrics.states({"GPU-0": HealthState.UNHEALTHY})
     metrics.xid("GPU-0", 79)
+    metrics.repaired(
+        RepairChange(
+            gpu=GpuUuid("GPU-0"),
+            old=RepairState.VERIFYING,
+            new=RepairState.REBOOT_WANTED,
+            step="verify",
+            result="failed",
+            note="a link is down",
+            at_s=2.0,
+        )
+    )
+    metrics.retired(1)
     metrics.driver_up(up=True)
     metrics.reloaded(None)
     metrics.sampled(7, 1, 0.02)

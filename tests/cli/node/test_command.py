@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from agent.health.events import ProbeOk, ResetObserved, XidSeen
+from agent.health.repairs import Repair, RepairState
 from agent.kubelet.containers import ClaimUse
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState, MigStatus
@@ -62,6 +63,17 @@ def report(*gpus: Gpu, driver_up: bool = True) -> NodeReport:
         holders=(HeldDevice(DeviceId(uuid(0)), Holder("team", "trainer", "main", GPU)),),
         mig=(MigStatus(uuid(2), 2, "7g.40gb", MigState.REFUSED, "GPU 2: in use by ml/a: nothing was changed", 1140.0),),
         mps=(DaemonState(uuid(1), "GPU 1", Phase.WAITING, "no CUDA", 1195.0, 7, wanted=True),),
+        repairs=(
+            Repair(
+                gpu=uuid(2),
+                state=RepairState.DRAINING,
+                since_s=1140.0,
+                fault_s=1130.0,
+                reason="Xid48",
+                attempt=1,
+                note="held by ml/a",
+            ),
+        ),
     )
 
 
@@ -278,7 +290,7 @@ def test_a_gpu_is_let_go_and_what_the_agent_says_is_shown(
     assert "in use by ml/train" in refused.stderr
 
 
-@pytest.mark.parametrize("words", [(), ("node",), ("node", "release"), ("release-nvml",), ("sim",)])
+@pytest.mark.parametrize("words", [(), ("node",), ("node", "release"), ("node", "return"), ("release-nvml",), ("sim",)])
 def test_help_has_examples(run: Run, words: tuple[str, ...]) -> None:
     done = run(*words, "--help")
     assert done.exit_code == 0
@@ -300,6 +312,23 @@ def test_a_mig_layout_that_is_refused_says_why(run: Run) -> None:
 def test_an_mps_daemon_that_is_not_ready_says_why(run: Run) -> None:
     (row,) = section(run("node", "mps").output, "MPS daemons")
     assert row == ["GPU 1", uuid(1), "Waiting", "5s", "7", "no CUDA"]
+
+
+@pytest.mark.usefixtures("shown")
+def test_a_gpu_in_repair_shows_its_state_since_when_which_attempt_and_what_comes_next(run: Run) -> None:
+    (row,) = section(run("node", "health").output, "Repairs")
+    assert row == ["2", "Draining", "1m00s", "1", "held by ml/a", "it is reset once nobody has it"]
+
+
+def test_a_retired_gpu_is_given_back(agent: AgentSocket, run: Run) -> None:
+    agent.answer = (200, b"GPU 3 is given back\n")
+    done = run("node", "return", "--gpu", "3")
+    assert (done.exit_code, done.output) == (0, "GPU 3 is given back\n")
+    assert agent.asked == [("POST", "/v1/return?gpu=3")]
+    agent.answer = (409, b"gpu: GPU 3 is not retired\n")
+    refused = run("node", "return", "--gpu", "3")
+    assert refused.exit_code == 1
+    assert "not retired" in refused.stderr
 
 
 def test_a_release_takes_its_options_on_both_sides_and_speaks_json(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pynvml
 
 import simulator
 from agent.cluster.reporter import NoReporter, Reporter
@@ -119,6 +120,13 @@ class Lab:
         self._simulation = simulator.install(
             path, "node-1", self.state_dir, sys_root=trees / "sys", proc_root=trees / "proc"
         )
+        self._simulation.serve(self.state_dir / "sim.sock")
+
+    def nvml_ends(self) -> None:
+        """As the kernel does it at the death of a process: nothing of its NVML has a GPU open any more."""
+        with contextlib.suppress(pynvml.NVMLError):
+            while True:
+                pynvml.nvmlShutdown()
 
     def settings(self, config: str = EAGER) -> Settings:
         """What the agent's own loader makes of that config file."""

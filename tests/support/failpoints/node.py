@@ -150,6 +150,7 @@ class KilledNode:
         self.deaths_so_far += 1
         with contextlib.suppress(DiedError, DeadError, BaseExceptionGroup):
             await self.lab.stop()
+        self.lab.nvml_ends()
         self._lines.append({"pause": True})
         self.deaths.life()
 

@@ -20,6 +20,10 @@ CDI: Final = EAGER + "flags: {plugin: {deviceListStrategy: [cdi-cri]}}\n"
 MIG: Final = "nvidia.com/mig-"
 SHARED: Final = "nvidia.com/gpu.shared"
 CLAIMS: Final = EAGER + "dra: {enabled: true}\nlayout:\n- {gpus: [0, 1], mode: dra, whenBusy: wait}\n"
+REPAIRED: Final = (
+    EAGER + "remediation: {reset: when-free, retireAfter: {faults: 100}}\n"
+    "layout:\n- {gpus: [0], mode: mig, profiles: [3g.40gb, 2g.20gb], whenBusy: wait}\n"
+)
 COUNT: Final = "nvidia.com/gpu.count"
 
 
@@ -223,6 +227,32 @@ def slices_come_and_go(here: KilledNode, n: str) -> list[Stage]:
     ]
 
 
+def a_gpu_is_repaired(here: KilledNode, n: str) -> list[Stage]:
+    """Its driver asks for a reset; it is cut again afterwards."""
+    del n
+    cut_so = {f"{MIG}3g.40gb": 1, f"{MIG}2g.20gb": 1}
+
+    def well() -> bool:
+        gpu = here.lab.simulation.hardware.gpus[0]
+        repairs = here.lab.agent.repair.repairs()
+        return gpu.recovery == 0 and gpu.persistence and not repairs and offered(here) == cut_so and settled(here)
+
+    def faulty() -> None:
+        if not here.lab.simulation.hardware.gpus[0].recovery:
+            here.lab.sim(gpu=0, xid=119)
+
+    return [
+        Stage(lambda: None, well, "the GPU is cut"),
+        Stage(faulty, lambda: well() and reset_since(here), "it was reset, and is back"),
+    ]
+
+
+def reset_since(here: KilledNode) -> bool:
+    """The GPU was reset for its last XID."""
+    gpu = here.lab.simulation.hardware.gpus[0]
+    return len(gpu.xids) <= gpu.epoch - 1
+
+
 def device_files_are_written(here: KilledNode, n: str) -> list[Stage]:
     del n
     file = here.lab.folder / "cdi" / file_name("gpu")
@@ -280,6 +310,13 @@ ACTS: Final = (
         a_gpu_is_shared,
         EAGER,
         fleet(1),
+    ),
+    Act(
+        "a GPU is repaired",
+        (Failpoint.REPAIRS, Failpoint.NVIDIA_SMI),
+        a_gpu_is_repaired,
+        REPAIRED,
+        fleet(1, H100),
     ),
     Act(
         "a claim has a GPU",

@@ -1,0 +1,61 @@
+"""The keys of the section ``remediation``, as rows of the table of settings: path, target, parser, default, meaning."""
+
+import re
+from typing import Final
+
+from agent.config.parsers import INTERVAL
+from agent.health.remediation import ResetMode
+from yamlfile.parsers import NUMBER, STRING, Parser, Unfit, finite, go_duration, integer, one_of, plain
+
+_LONGEST_S: Final = 30 * 86400.0
+
+
+def _within(text: str) -> float:
+    value_s = finite(text) if re.fullmatch(r"[\d.]+", text) else go_duration(text)
+    if not 60 <= value_s <= _LONGEST_S:  # noqa: PLR2004 - a minute
+        raise Unfit
+    return value_s
+
+
+def _command(text: str) -> tuple[str, ...]:
+    words = tuple(plain(text).split(","))
+    if not all(words):
+        raise Unfit
+    return words
+
+
+WITHIN = Parser(expected="1m to 720h, or a number of seconds", convert=_within, kinds=STRING | NUMBER)
+COMMAND = Parser(expected="a program and its arguments, without commas", convert=_command, kinds=STRING, many=True)
+
+KEYS: tuple[tuple[str, str, Parser, str, str], ...] = (
+    (
+        "remediation.reset",
+        "remediation.reset",
+        one_of(ResetMode),
+        "never",
+        "whether a GPU whose driver asks for it is reset: never, or once nobody holds it (when-free)",
+    ),
+    (
+        "remediation.attempts",
+        "remediation.attempts",
+        integer(1, 10),
+        "2",
+        "resets of one GPU for one fault, after which a reboot is wanted",
+    ),
+    (
+        "remediation.retireAfter.faults",
+        "remediation.retire_faults",
+        integer(1, 100),
+        "5",
+        "so often the same fault on one GPU within that time retires it",
+    ),
+    ("remediation.retireAfter.within", "remediation.retire_within_s", WITHIN, "24h", "the time of retireAfter"),
+    (
+        "remediation.verify.command",
+        "remediation.verify_command",
+        COMMAND,
+        "",
+        "a program that is run after a reset with that GPU alone visible; it must end with 0",
+    ),
+    ("remediation.verify.timeout", "remediation.verify_timeout_s", INTERVAL, "30s", "how long that program may take"),
+)

@@ -1,0 +1,108 @@
+"""The repair that a GPU's open faults call for, and the settings of repairs. Pure.
+
+    open faults, whether NVML tells a recovery action -> wanted(...) -> Want
+
+NVML's recovery action decides, and whether the GPU still answers; the XID does not. The fault table's class decides
+only where NVML has no such field.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from agent.health.states import Fault, FaultKind
+from agent.health.xids import FaultClass
+
+UNANSWERED_S = 60.0
+"""The seconds for which a GPU may leave its probes unanswered before a reboot is wanted: a reset needs a GPU that
+answers."""
+
+_SILENT = frozenset({FaultKind.PROBE, FaultKind.UNREADABLE})
+_ABSENT = frozenset({FaultKind.REMOVED})
+_BY_RECOVERY_ACTION = {1: "reset", 2: "reboot", 4: "reset", 6: "reboot", 7: "reboot"}
+"""nvmlDeviceGpuRecoveryAction_t: GPU_RESET, NODE_REBOOT, DRAIN_AND_RESET, the reset of the PCIe bus (which a reboot
+does), NODE_REBOOT. DRAIN_P2P (3) and the recovery of the IMEX domain (5) are no repair of this GPU; a value newer than
+this table is left to a person."""
+
+
+class ResetMode(StrEnum):
+    """Whether a GPU is reset without a person: never, or once nobody holds it."""
+
+    NEVER = "never"
+    WHEN_FREE = "when-free"
+
+
+class Remediation(Struct, frozen=True, kw_only=True):
+    """The settings of repairs. A GPU whose reset failed ``attempts`` times wants a reboot; one that had the same fault
+    ``retire_faults`` times within ``retire_within_s`` seconds is retired.
+
+    ``verify_command`` is run after a reset with that GPU alone visible, for at most ``verify_timeout_s`` seconds; empty
+    for none.
+    """
+
+    reset: ResetMode = ResetMode.NEVER
+    attempts: int = 2
+    retire_faults: int = 5
+    retire_within_s: float = 86400.0
+    verify_command: tuple[str, ...] = ()
+    verify_timeout_s: float = 30.0
+
+
+class Action(StrEnum):
+    """The repair that is wanted."""
+
+    NONE = "none"
+    RESET = "reset"
+    REBOOT = "reboot"
+
+
+class Want(Struct, frozen=True, kw_only=True):
+    """The repair that the faults call for. ``reason`` is one CamelCase word, equal for the same fault; ``cause`` a
+    sentence; ``since_s`` when the oldest fault that blocks began. ``due_s``: when silence alone will want more.
+    """
+
+    action: Action = Action.NONE
+    reason: str = ""
+    cause: str = ""
+    since_s: float = 0.0
+    due_s: float | None = None
+
+
+def wanted(faults: Sequence[Fault], *, told: bool | None, now_s: float) -> Want:
+    """The repair of a GPU with these open faults. ``told``: whether its NVML tells a recovery action; None while that
+    is not known yet.
+
+    A lost GPU wants a reboot at once, a silent one after ``UNANSWERED_S``. A board that is to be replaced, or is gone,
+    wants nothing that could be done here.
+    """
+    blocking = [fault for fault in faults if fault.blocks]
+    if not blocking or any(f.fault_class is FaultClass.REPLACE or f.kind in _ABSENT for f in blocking):
+        return Want()
+    worst = _telling(blocking)
+    since_s = min(fault.since_s for fault in blocking)
+    lost = next((fault for fault in blocking if fault.kind is FaultKind.LOST), None)
+    if lost is not None:
+        return Want(action=Action.REBOOT, reason=worst.reason, cause=worst.cause, since_s=since_s)
+    silent = min((fault.since_s for fault in blocking if fault.kind in _SILENT), default=None)
+    if silent is not None:
+        if now_s - silent < UNANSWERED_S:
+            return Want(due_s=silent + UNANSWERED_S)
+        return Want(action=Action.REBOOT, reason=worst.reason, cause=worst.cause, since_s=since_s)
+    return Want(action=_action(blocking, told=told), reason=worst.reason, cause=worst.cause, since_s=since_s)
+
+
+def _action(blocking: Sequence[Fault], *, told: bool | None) -> Action:
+    asked = next((fault for fault in blocking if fault.kind is FaultKind.RECOVERY_ACTION), None)
+    if asked is not None:
+        return Action(_BY_RECOVERY_ACTION.get(asked.code, "none"))
+    if told is not False:
+        return Action.NONE
+    if any(fault.fault_class is FaultClass.REBOOT for fault in blocking):
+        return Action.REBOOT
+    return Action.RESET
+
+
+def _telling(blocking: Sequence[Fault]) -> Fault:
+    """The fault that names the trouble: an XID says more than what the driver measures after it."""
+    return min(blocking, key=lambda fault: (fault.kind is not FaultKind.XID, fault.since_s, fault.key))

@@ -1,0 +1,363 @@
+"""What is done about the GPUs that the verdict has taken out: the state machine of their repairs. Pure.
+
+    Unhealthy -> Draining -> Resetting -> Verifying -> Probation -> Healthy
+                    |            |            |            |
+                    |            +-- failed: Draining again, and after the last attempt RebootWanted
+                    +-- lost, or NVML wants a reboot: RebootWanted;    the same fault too often: Retired
+
+    judged(gpu, want, state, now_s), begun, reset_ended, verified, held_by, unable, returned -> RepairChange
+
+The verdict (``machine.HealthCore``) stays what it is. What follows from it and from the calls of the shell is here: the
+shell asks ``candidates`` which GPU may be reset, and ``begun`` is called before the first step. ``now_s`` is in seconds
+of a clock that goes on over restarts.
+"""
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agent.health.remediation import Action, Remediation, ResetMode, Want
+from agent.health.states import HealthState
+from agent.words import repairs as words
+from inventory.devices import GpuUuid
+
+BREAKER_GPUS = 2
+BREAKER_WINDOW_S = 600.0
+"""At most so many GPUs of a node are reset within so many seconds, and one at a time."""
+
+
+class RepairState(StrEnum):
+    """The state of one GPU's repair. In each the device stays in the kubelet's list, Unhealthy.
+
+    Draining: no new container gets it, and it is reset once nobody has it. Probation: repaired, and the verdict's
+    probation runs. RebootWanted: only a reboot helps. Retired: nothing is done until a person says so.
+    """
+
+    DRAINING = "Draining"
+    RESETTING = "Resetting"
+    VERIFYING = "Verifying"
+    PROBATION = "Probation"
+    REBOOT_WANTED = "RebootWanted"
+    RETIRED = "Retired"
+
+
+class ResetResult(StrEnum):
+    """The end of a reset: done, refused because somebody has the GPU, failed, or not back in its time."""
+
+    DONE = "done"
+    BUSY = "busy"
+    FAILED = "failed"
+    HUNG = "hung"
+
+
+_WITHHELD = frozenset(RepairState) - {RepairState.PROBATION}
+_TRIED = frozenset({RepairState.RESETTING, RepairState.VERIFYING, RepairState.PROBATION})
+_ACTING = frozenset({RepairState.RESETTING, RepairState.VERIFYING})
+
+
+class Repair(Struct, frozen=True, kw_only=True):
+    """The repair of one GPU. ``fault_s`` is when its fault began, ``since_s`` when its state did; ``attempt`` counts
+    the resets that were begun. ``note`` is one line: the last result, or what is waited for.
+
+    ``interrupted``: the agent died in Resetting or Verifying: whether the reset took place is not known. ``wrong``: it
+    was reset and found wrong, so that a verdict without faults does not end the repair.
+    """
+
+    gpu: GpuUuid
+    state: RepairState
+    since_s: float
+    fault_s: float
+    reason: str
+    cause: str = ""
+    attempt: int = 0
+    note: str = ""
+    interrupted: bool = False
+    wrong: bool = False
+
+
+class RepairChange(Struct, frozen=True, kw_only=True):
+    """One step of a repair. ``step`` and ``result`` are labels of a metric; ``new`` None: the repair is over.
+
+    ``repair_s``: the seconds from fault to return, where the GPU is back.
+    """
+
+    gpu: GpuUuid
+    old: RepairState | None
+    new: RepairState | None
+    step: str
+    result: str
+    note: str
+    at_s: float
+    repair_s: float | None = None
+
+
+class RepairSnapshot(Struct, frozen=True, kw_only=True):
+    """The whole state, for the journal. ``faults`` has the times of each fault that began a repair, by GPU and reason;
+    ``resets`` when each GPU was reset last.
+    """
+
+    repairs: tuple[Repair, ...] = ()
+    faults: dict[GpuUuid, dict[str, tuple[float, ...]]] = {}
+    resets: dict[GpuUuid, float] = {}
+
+
+class RepairCore:
+    """The repairs of one node. Its owner calls it from one place.
+
+    ``_repairs`` has at most one GPU in Resetting or Verifying: it is the breaker's, and its last reset stands in
+    ``_resets``. A GPU without a repair has nothing done about it.
+    """
+
+    def __init__(self, settings: Remediation) -> None:
+        self.settings = settings
+        self._repairs: dict[GpuUuid, Repair] = {}
+        self._faults: dict[GpuUuid, dict[str, tuple[float, ...]]] = {}
+        self._resets: dict[GpuUuid, float] = {}
+
+    # -- what the verdict says -----------------------------------------------------------------------------------
+
+    def judged(self, gpu: GpuUuid, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
+        """Take the verdict on a GPU: the repair that its faults want, and its state. Returns the changes, none or one.
+
+        Whatever took the faults away (a person's reset or reboot, too) ends a repair that has not begun.
+        """
+        repair, off = self._repairs.get(gpu), self.settings.reset is ResetMode.NEVER
+        if repair is None:
+            return () if off else self._opened(gpu, want, now_s)
+        if repair.state in _ACTING:
+            return ()
+        if off:
+            return (self._over(repair, "drain", "cleared", words.switched_off(), now_s),)
+        if repair.state is RepairState.RETIRED:
+            return ()
+        if repair.state is RepairState.REBOOT_WANTED:
+            well = want.action is Action.NONE and want.due_s is None and state is not HealthState.UNHEALTHY
+            gone = well and not repair.wrong
+            return (self._over(repair, "reboot", "over", words.cleared(), now_s),) if gone else ()
+        if want.action is Action.REBOOT:
+            return (self._moved(repair, RepairState.REBOOT_WANTED, "reboot", "wanted", want.cause, now_s),)
+        if repair.state is RepairState.PROBATION:
+            return self._on_probation(repair, want, state, now_s)
+        return self._still_draining(repair, want, state, now_s)
+
+    def _opened(self, gpu: GpuUuid, want: Want, now_s: float) -> tuple[RepairChange, ...]:
+        if want.action is Action.NONE:
+            return ()
+        count = self._counted(gpu, want.reason, now_s)
+        new, step, result = RepairState.DRAINING, "drain", "begun"
+        note = want.cause
+        if count >= self.settings.retire_faults:
+            new, step, result = RepairState.RETIRED, "retire", "retired"
+            note = words.too_often(want.cause, count, f"{self.settings.retire_within_s:g}")
+        elif want.action is Action.REBOOT:
+            new, step, result = RepairState.REBOOT_WANTED, "reboot", "wanted"
+        self._repairs[gpu] = Repair(
+            gpu=gpu, state=new, since_s=now_s, fault_s=want.since_s, reason=want.reason, cause=want.cause, note=note
+        )
+        return (RepairChange(gpu=gpu, old=None, new=new, step=step, result=result, note=note, at_s=now_s),)
+
+    def _counted(self, gpu: GpuUuid, reason: str, now_s: float) -> int:
+        """Count another repair for this fault; how many there were within the time, with this one."""
+        of_gpu = self._faults.setdefault(gpu, {})
+        recent = [at for at in of_gpu.get(reason, ()) if now_s - self.settings.retire_within_s < at <= now_s]
+        of_gpu[reason] = (*recent, now_s)[-self.settings.retire_faults :]
+        return len(of_gpu[reason])
+
+    def _on_probation(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
+        if want.action is Action.RESET:
+            return (self._failed(repair, "return", "again", want.cause, now_s),)
+        if want.action is Action.NONE and state.advertised_healthy:
+            return (self._over(repair, "return", "returned", words.returned(), now_s),)
+        return ()
+
+    def _still_draining(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
+        if want.action is Action.RESET:
+            if repair.interrupted and repair.attempt >= self.settings.attempts:
+                return (self._failed(repair, "reset", "interrupted", words.interrupted(), now_s),)
+            return ()
+        if want.due_s is not None or state is HealthState.UNHEALTHY or repair.wrong:
+            return ()
+        if repair.interrupted and repair.gpu in self.candidates(now_s):
+            # The reset that the agent died in has taken place: it is verified as any other.
+            return (self._moved(repair, RepairState.VERIFYING, "reset", "done", words.interrupted(), now_s),)
+        return () if repair.interrupted else (self._over(repair, "drain", "cleared", words.cleared(), now_s),)
+
+    # -- what the shell does -------------------------------------------------------------------------------------
+
+    def candidates(self, now_s: float) -> tuple[GpuUuid, ...]:
+        """The GPUs that may be reset or verified now, those that wait longest first; the breaker lets no other."""
+        if acting := [repair.gpu for repair in self._repairs.values() if repair.state in _ACTING]:
+            return tuple(acting)
+        if self.settings.reset is ResetMode.NEVER:
+            return ()
+        waiting = [repair for repair in self._repairs.values() if repair.state is RepairState.DRAINING]
+        waiting.sort(key=lambda repair: (repair.since_s, repair.gpu))
+        return tuple(repair.gpu for repair in waiting if self._let(repair.gpu, now_s))
+
+    def breaker_open_s(self, now_s: float) -> float | None:
+        """The time at which the breaker lets another GPU be reset; None while it does."""
+        recent = sorted(at for at in self._resets.values() if now_s - BREAKER_WINDOW_S < at)
+        return recent[-BREAKER_GPUS] + BREAKER_WINDOW_S if len(recent) >= BREAKER_GPUS else None
+
+    def _let(self, gpu: GpuUuid, now_s: float) -> bool:
+        """Whether the breaker lets this GPU be reset; another attempt at one that it let is no other GPU."""
+        at = self._resets.get(gpu)
+        return self.breaker_open_s(now_s) is None or (at is not None and now_s - BREAKER_WINDOW_S < at)
+
+    def begun(self, gpu: GpuUuid, now_s: float) -> RepairChange:
+        """Begin a reset: nobody has the GPU, and no list has it as Healthy. It must be one of ``candidates``."""
+        assert gpu in self.candidates(now_s), f"{gpu} may not be reset now"
+        repair = self._repairs[gpu]
+        repair = replace(repair, attempt=repair.attempt + 1, interrupted=False, wrong=False)
+        self._resets[gpu] = now_s
+        return self._moved(repair, RepairState.RESETTING, "drain", "free", words.resetting(repair.attempt), now_s)
+
+    def reset_ended(self, gpu: GpuUuid, result: ResetResult, detail: str, now_s: float) -> RepairChange:
+        """The reset has ended. One that was refused because somebody has the GPU is no attempt."""
+        repair = self._repairs[gpu]
+        assert repair.state is RepairState.RESETTING, f"{gpu} is {repair.state}"
+        if result is ResetResult.DONE:
+            return self._moved(repair, RepairState.VERIFYING, "reset", result.value, detail or words.reset(), now_s)
+        if result is ResetResult.BUSY:
+            repair = replace(repair, attempt=repair.attempt - 1)
+            return self._moved(repair, RepairState.DRAINING, "reset", result.value, detail, now_s)
+        return self._failed(repair, "reset", result.value, detail, now_s)
+
+    def verified(self, gpu: GpuUuid, wrong: str, now_s: float) -> RepairChange:
+        """The GPU was looked at after its reset; ``wrong`` is empty where all is as it should be."""
+        repair = self._repairs[gpu]
+        assert repair.state is RepairState.VERIFYING, f"{gpu} is {repair.state}"
+        if wrong:
+            return self._failed(replace(repair, wrong=True), "verify", "failed", wrong, now_s)
+        repair = replace(repair, interrupted=False)
+        return self._moved(repair, RepairState.PROBATION, "verify", "passed", words.verified(), now_s)
+
+    def reset_seen(self, gpu: GpuUuid) -> None:
+        """Record that a reset of the GPU was observed. Where none of ours is under way it is a person's, and what was
+        found wrong before it is past.
+        """
+        repair = self._repairs.get(gpu)
+        if repair is not None and repair.state not in _ACTING:
+            self._repairs[gpu] = replace(repair, wrong=False)
+
+    def held_by(self, gpu: GpuUuid, who: str) -> bool:
+        """A GPU in Draining waits, for what ``who`` says in one line. True where that is news."""
+        repair = self._repairs.get(gpu)
+        if repair is None or repair.state is not RepairState.DRAINING or repair.note == who:
+            return False
+        self._repairs[gpu] = replace(repair, note=who)
+        return True
+
+    def unable(self, gpu: GpuUuid, why: str, now_s: float) -> RepairChange:
+        """Record that the GPU cannot be reset by itself, as ``why`` says: it wants a reboot."""
+        return self._moved(self._repairs[gpu], RepairState.REBOOT_WANTED, "reboot", "wanted", why, now_s)
+
+    def returned(self, gpu: GpuUuid, now_s: float) -> RepairChange | None:
+        """A person gives a retired GPU back, and its faults are counted anew. None where it is not retired."""
+        repair = self._repairs.get(gpu)
+        if repair is None or repair.state is not RepairState.RETIRED:
+            return None
+        self._faults.pop(gpu, None)
+        return self._over(repair, "retire", "returned", words.given_back(), now_s)
+
+    # -- settings, discovery, restart ----------------------------------------------------------------------------
+
+    def reconfigured(self, settings: Remediation, now_s: float) -> tuple[RepairChange, ...]:
+        """Take new settings. With ``never`` every repair ends, but for a reset that is under way."""
+        self.settings = settings
+        if settings.reset is not ResetMode.NEVER:
+            return ()
+        ending = [repair for repair in self._repairs.values() if repair.state not in _ACTING]
+        return tuple(self._over(repair, "drain", "cleared", words.switched_off(), now_s) for repair in ending)
+
+    def keep(self, gpus: Iterable[GpuUuid]) -> None:
+        """Drop what is known of boards that are not on this node any more; a reset that is under way ends first."""
+        here = {*gpus, *(repair.gpu for repair in self._repairs.values() if repair.state in _ACTING)}
+        for known in (self._repairs, self._faults, self._resets):
+            for gpu in [gpu for gpu in known if gpu not in here]:
+                del known[gpu]
+
+    def snapshot(self) -> RepairSnapshot:
+        return RepairSnapshot(
+            repairs=tuple(self._repairs.values()),
+            faults={gpu: dict(counts) for gpu, counts in self._faults.items()},
+            resets=dict(self._resets),
+        )
+
+    def restore(self, snapshot: RepairSnapshot, *, same_boot: bool) -> None:
+        """Take what an earlier agent knew. A reset that it died in goes on as ``interrupted``; a reboot has ended every
+        repair but Retired.
+        """
+        self._faults = {gpu: dict(counts) for gpu, counts in snapshot.faults.items()}
+        self._resets = dict(snapshot.resets)
+        self._repairs = {
+            repair.gpu: _resumed(repair)
+            for repair in snapshot.repairs
+            if same_boot or repair.state is RepairState.RETIRED
+        }
+
+    # -- queries -------------------------------------------------------------------------------------------------
+
+    def repairs(self) -> tuple[Repair, ...]:
+        return tuple(self._repairs.values())
+
+    def repair(self, gpu: GpuUuid) -> Repair | None:
+        return self._repairs.get(gpu)
+
+    def withheld(self) -> Mapping[GpuUuid, str]:
+        """The GPUs that no new container gets for their repair, each with one line why."""
+        return {
+            repair.gpu: words.withheld(repair.state.value)
+            for repair in self._repairs.values()
+            if repair.state in _WITHHELD
+        }
+
+    def validate(self) -> None:
+        """Recompute the invariants."""
+        acting = [repair for repair in self._repairs.values() if repair.state in _ACTING]
+        assert len(acting) <= 1, "two GPUs are in action"
+        for gpu, repair in self._repairs.items():
+            assert gpu == repair.gpu, "a repair is filed under another GPU"
+            assert repair.attempt >= 0, f"{gpu} has attempts below none"
+            tried = repair.state in _TRIED
+            assert not tried or repair.attempt > 0, f"{gpu} is {repair.state} without an attempt"
+            assert not tried or gpu in self._resets, f"{gpu} is {repair.state}, and the breaker does not know it"
+            assert not repair.interrupted or repair.attempt > 0, f"{gpu} was interrupted in no reset"
+            assert not repair.wrong or not tried, f"{gpu} is {repair.state}, and was found wrong"
+        for of_gpu in self._faults.values():
+            assert all(tuple(sorted(times)) == times for times in of_gpu.values()), "counts are out of order"
+
+    # -- steps ---------------------------------------------------------------------------------------------------
+
+    def _failed(self, repair: Repair, step: str, result: str, why: str, now_s: float) -> RepairChange:
+        """An attempt did not help: the next one, or a reboot after the last."""
+        last = repair.attempt >= self.settings.attempts
+        new = RepairState.REBOOT_WANTED if last else RepairState.DRAINING
+        note = words.attempts_over(repair.attempt, why) if last else words.attempt_failed(repair.attempt, why)
+        return self._moved(replace(repair, interrupted=False), new, step, result, note, now_s)
+
+    def _moved(self, repair: Repair, new: RepairState, step: str, result: str, note: str, now_s: float) -> RepairChange:
+        self._repairs[repair.gpu] = replace(repair, state=new, since_s=now_s, note=note)
+        return RepairChange(gpu=repair.gpu, old=repair.state, new=new, step=step, result=result, note=note, at_s=now_s)
+
+    def _over(self, repair: Repair, step: str, result: str, note: str, now_s: float) -> RepairChange:
+        del self._repairs[repair.gpu]
+        back = result == "returned" and step == "return"
+        return RepairChange(
+            gpu=repair.gpu,
+            old=repair.state,
+            new=None,
+            step=step,
+            result=result,
+            note=note,
+            at_s=now_s,
+            repair_s=max(0.0, now_s - repair.fault_s) if back else None,
+        )
+
+
+def _resumed(repair: Repair) -> Repair:
+    if repair.state not in _ACTING:
+        return repair
+    return replace(repair, state=RepairState.DRAINING, interrupted=True, note=words.interrupted())

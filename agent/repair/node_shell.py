@@ -1,0 +1,372 @@
+"""The repairs of this node: connects the decisions of ``agent.health.repairs`` with the agent's other parts.
+
+    health events -> judged -> RepairCore -> candidates -> one attempt at a time (``attempt_shell``)
+    RepairCore -> node_state.withhold, journal, log, Events, metrics
+
+The daemon tells it of health events, discoveries, holders and settings. Nothing is done, and nothing is withheld, while
+``remediation.reset`` is ``never``.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from agent.config.settings import Settings
+from agent.hardware.monitor import GpuMonitor
+from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved
+from agent.health.remediation import Action, Want, wanted
+from agent.health.repairs import (
+    BREAKER_GPUS,
+    BREAKER_WINDOW_S,
+    Repair,
+    RepairChange,
+    RepairCore,
+    RepairState,
+    ResetResult,
+)
+from agent.mig.node import MigNode
+from agent.mps.node import REPAIR, MpsNode
+from agent.nodestate import NodeState
+from agent.process.tasks import Alarm
+from agent.repair.attempt_shell import Attempt, Verification
+from agent.repair.journal_shell import Before, JournalEntry, RepairJournal
+from agent.repair.tool_shell import ResetTool
+from agent.repair.units import ResetUnit, reset_unit
+from agent.words import repairs as words
+from inventory.devices import GpuUuid
+
+log = logging.getLogger(__name__)
+
+POLL_S = 5.0
+"""The seconds after which a GPU that waits is looked at again: no signal tells that a process has closed it."""
+LONGEST_REST_S = 300.0
+_TOLD = {
+    RepairState.REBOOT_WANTED: ("GpuRebootWanted", "Reboot", words.reboot_wanted),
+    RepairState.RETIRED: ("GpuRetired", "Replace", words.retired),
+}
+
+
+class RepairListener(Protocol):
+    """The receivers of what is done: metrics, and the node's Events."""
+
+    def repaired(self, change: RepairChange) -> None: ...
+
+    def retired(self, number: int) -> None: ...
+
+
+class RepairNode:
+    """The repairs of one node, and the ``attempt_shell.RepairServices`` of its attempts.
+
+    ``serve`` shows the kubelet the present node state, ``warn`` is the reporter's ``warning``.
+
+    Used on the event loop alone. ``_acting`` are the GPUs of the unit in action, from before NVML lets go of them until
+    they are verified: they are withheld, whatever the core says. ``_told`` says of each GPU whether its NVML tells a
+    recovery action. ``_before`` has GPUs in action as they were, for a verification after a restart.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        node_state: NodeState,
+        monitor: GpuMonitor,
+        mig: MigNode,
+        mps: MpsNode,
+        settings: Settings,
+        *,
+        boot_id: str,
+        now: Callable[[], float],
+        serve: Callable[[], None],
+        warn: Callable[[str, str, str], None],
+        listener: RepairListener,
+    ) -> None:
+        self.monitor = monitor
+        self.mig = mig
+        self.mps = mps
+        self.settings = settings
+        self.tool = ResetTool(settings)
+        self._node_state = node_state
+        self._boot_id = boot_id
+        self._now = now
+        self._serve = serve
+        self._warn = warn
+        self._listener = listener
+        self._journal = RepairJournal(settings.state_dir)
+        self._core = RepairCore(settings.remediation)
+        self._told: dict[GpuUuid, bool] = {}
+        self._acting: frozenset[GpuUuid] = frozenset()
+        self._before: dict[GpuUuid, Before] = {}
+        self._rests_until_s: dict[GpuUuid, float] = {}
+        self._refused: dict[GpuUuid, int] = {}
+        self._unsaved = False
+        self._poked = asyncio.Event()
+        self._news = asyncio.Event()
+        self._alarm = Alarm(self._judge_all)
+        found = self._journal.read()
+        if found is not None:
+            self._core.restore(found.snapshot, same_boot=found.boot_id == boot_id)
+            self._before = dict(found.before) if found.boot_id == boot_id else {}
+        self._show()
+
+    # -- events of the daemon
+
+    def heard(self, event: Event) -> None:
+        """Take a health event that the node state has taken already."""
+        if isinstance(event, RecoveryAction):
+            self._told[event.gpu] = True
+        elif isinstance(event, ProbeOk) and event.mig is None and event.gpu not in self._told:
+            self._told[event.gpu] = False
+            self._poked.set()
+        elif isinstance(event, ResetObserved):
+            self._core.reset_seen(event.gpu)
+        gpu = getattr(event, "gpu", None)
+        if gpu is None:
+            self._judge_all()
+        else:
+            self._judge((gpu,))
+        self._news.set()
+
+    def discovered(self) -> None:
+        """Take in that the node state is of a new discovery: boards that were swapped are forgotten."""
+        self._core.keep(self._node_state.health.gpus())
+        self._judge_all()
+        self._poked.set()
+
+    def reconfigured(self, settings: Settings) -> None:
+        """Take new settings."""
+        if settings.remediation == self.settings.remediation:
+            return
+        self.settings = settings
+        self._changed(self._core.reconfigured(settings.remediation, self._now()))
+        self._judge_all()
+
+    def poke(self) -> None:
+        """Hear that holders may have changed."""
+        self._poked.set()
+
+    def give_back(self, index: int) -> str:
+        """Give a retired GPU back into service, as a person says. Returns the sentence to tell. Raises ValueError where
+        it is not retired.
+        """
+        gpu = next((gpu for gpu in self._node_state.node.gpus if gpu.index == index), None)
+        change = None if gpu is None else self._core.returned(gpu.uuid, self._now())
+        if change is None:
+            raise ValueError(f"gpu: GPU {index} is not retired")
+        self._changed((change,))
+        self._judge_all()
+        return f"GPU {index} is given back"
+
+    def repairs(self) -> tuple[Repair, ...]:
+        return self._core.repairs()
+
+    async def run(self) -> None:
+        """Act on one GPU after another, until cancelled."""
+        try:
+            while True:
+                self._poked.clear()
+                await self._save()
+                if await self._turn():
+                    continue
+                waits = any(repair.state is RepairState.DRAINING for repair in self._core.repairs())
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_S if waits else None):
+                        await self._poked.wait()
+        finally:
+            self._alarm.set(None)
+
+    async def _turn(self) -> bool:
+        """Try the GPUs that may be acted on, in their order. True where one was acted on."""
+        self._core.validate()
+        if not any(repair.interrupted or repair.state is RepairState.VERIFYING for repair in self._core.repairs()):
+            await self.as_before()  # what an agent kept that died before its reset began
+            await self._save()
+        now_s = self._now()
+        may = self._core.candidates(now_s)
+        for gpu in may:
+            if self._rests_until_s.get(gpu, now_s) <= now_s and await self._act(gpu):
+                return True
+        for repair in self._core.repairs():
+            if repair.state is RepairState.DRAINING and repair.gpu not in may:
+                self._waits(repair.gpu, words.breaker(BREAKER_GPUS, round(BREAKER_WINDOW_S / 60)))
+        return False
+
+    async def _act(self, uuid: GpuUuid) -> bool:
+        gpus = self._node_state.node.gpus
+        gpu, repair = self._node_state.node.gpu(uuid), self._core.repair(uuid)
+        if gpu is None or repair is None or self._told.get(uuid) is None:
+            return False
+        unit = reset_unit(gpus, gpu)
+        if repair.state is RepairState.VERIFYING:
+            await self._verify(uuid, unit)
+            return True
+        if unit.refused:
+            self._changed((self._core.unable(uuid, unit.refused, self._now()),))
+            return True
+        return await Attempt(self, uuid, unit).run()
+
+    # -- what an attempt uses: see attempt_shell.RepairServices
+
+    def waits(self, gpu: GpuUuid, who: str) -> bool:
+        self._waits(gpu, who)
+        return False
+
+    def unable(self, gpu: GpuUuid, why: str) -> bool:
+        self._changed((self._core.unable(gpu, why, self._now()),))
+        return True
+
+    def rest(self, gpu: GpuUuid) -> None:
+        refused = self._refused[gpu] = self._refused.get(gpu, 0) + 1
+        self._rests_until_s[gpu] = self._now() + min(POLL_S * 2**refused, LONGEST_REST_S)
+
+    def wants_reset(self, gpu: GpuUuid) -> bool:
+        repair = self._core.repair(gpu)
+        if repair is None or repair.state is not RepairState.DRAINING or gpu not in self._core.candidates(self._now()):
+            return False
+        want = self.want(gpu)
+        return want.action is Action.RESET or (want.action is Action.NONE and repair.wrong)
+
+    def acting(self, unit: frozenset[GpuUuid]) -> None:
+        self._acting = unit
+        self._show()
+
+    async def remember(self, before: dict[GpuUuid, Before]) -> None:
+        self._before = {**before, **self._before}
+        await self._write()
+
+    async def begin(self, gpu: GpuUuid) -> None:
+        change = self._core.begun(gpu, self._now())
+        try:
+            await self._write()
+        finally:
+            self._changed((change,))
+
+    async def unwritten(self, gpu: GpuUuid, why: str) -> None:
+        repair = self._core.repair(gpu)
+        if repair is not None and repair.state is RepairState.RESETTING:
+            await self.end(lambda core, now_s: core.reset_ended(gpu, ResetResult.BUSY, why, now_s))
+
+    async def end(self, change: Callable[[RepairCore, float], RepairChange]) -> None:
+        self._changed((change(self._core, self._now()),))
+        await self._save()
+
+    def before(self, gpu: GpuUuid) -> Before | None:
+        return self._before.get(gpu)
+
+    async def as_before(self) -> None:
+        if kept := sorted(gpu for gpu, each in self._before.items() if each.facts.persistence):
+            await self.tool.persistence(kept, on=True)
+        if self._before:
+            self._before, self._unsaved = {}, True
+
+    async def verdict(self, gpu: GpuUuid, within_s: float) -> str:
+        try:
+            async with asyncio.timeout(within_s):
+                while (want := self.want(gpu)).action is not Action.NONE or want.due_s or self._out(gpu):
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return words.still_wrong(f"{within_s:g}", want.cause or self._node_state.ailment(gpu))
+        return ""
+
+    def _out(self, gpu: GpuUuid) -> bool:
+        """Whether a fault that blocks is open that a reset takes away: it has not been seen yet."""
+        faults = self._node_state.health.faults(gpu)
+        return any(fault.blocks and fault.cleared_by_reset() for fault in faults)
+
+    def want(self, gpu: GpuUuid) -> Want:
+        """The repair that the GPU's open faults call for."""
+        faults = self._node_state.health.faults(gpu)
+        return wanted(faults, told=self._told.get(gpu), now_s=self._now())
+
+    async def _verify(self, gpu: GpuUuid, unit: ResetUnit) -> None:
+        """Verify a reset that an agent before this one began."""
+        self.acting(unit.uuids)
+        try:
+            wrong = await Verification(self, gpu, unit).run()
+            await self.end(lambda core, now_s: core.verified(gpu, wrong, now_s))
+        finally:
+            self.acting(frozenset())
+
+    # -- the core
+
+    def _judge_all(self) -> None:
+        self._judge(self._node_state.health.gpus())
+
+    def _judge(self, gpus: Iterable[GpuUuid]) -> None:
+        due_s: float | None = None
+        for gpu in gpus:
+            want = self.want(gpu)
+            if want.due_s is not None:
+                due_s = want.due_s if due_s is None else min(due_s, want.due_s)
+            # Until a probe has been answered, nobody knows what the driver asks for: a lost GPU alone is clear.
+            if gpu in self._told or want.action is Action.REBOOT:
+                state = self._node_state.health.state(gpu).state
+                self._changed(self._core.judged(gpu, want, state, self._now()))
+        if due_s is not None:
+            self._alarm.set(due_s - self._now())
+
+    def _waits(self, gpu: GpuUuid, who: str) -> None:
+        if self._core.held_by(gpu, who):
+            text = words.not_begun(self._name(gpu), who)
+            log.warning("repair waits", extra={"gpu": gpu, "why": who})
+            self._warn("GpuResetWaits", "Reset", text)
+
+    def _changed(self, changes: Iterable[RepairChange]) -> None:
+        changed = False
+        for change in changes:
+            changed = True
+            new = "over" if change.new is None else change.new.value
+            level = logging.INFO if change.new in (None, RepairState.PROBATION) else logging.WARNING
+            extra = {"gpu": change.gpu, "state": new, "step": change.step, "result": change.result}
+            log.log(level, "repair", extra={**extra, "why": change.note})
+            self._listener.repaired(change)
+            self._tell(change)
+            if change.new not in (RepairState.DRAINING, RepairState.RESETTING):
+                self._refused.pop(change.gpu, None)
+        if changed:
+            self._unsaved = True
+            self._poked.set()
+            self._show()
+
+    def _tell(self, change: RepairChange) -> None:
+        name = self._name(change.gpu)
+        if change.new in _TOLD:
+            reason, action, say = _TOLD[change.new]
+            self._warn(reason, action, say(name, change.note))
+        elif change.repair_s is not None:
+            self._warn("GpuReturned", "Return", words.over(name, f"{change.repair_s:.0f}"))
+        elif change.new is None:
+            self._warn("GpuRepairEnded", "Repair", words.ended(name, change.note))
+        else:
+            self._warn("GpuRepair", "Repair", words.moved(name, change.new.value, change.note))
+
+    def _show(self) -> None:
+        """Withhold the GPUs in repair; the kubelet is served where that changes anything."""
+        reasons = {str(gpu): why for gpu, why in self._core.withheld().items()}
+        for gpu in self._acting:
+            reasons.setdefault(str(gpu), words.withheld(RepairState.RESETTING.value))
+        self._listener.retired(sum(repair.state is RepairState.RETIRED for repair in self._core.repairs()))
+        if self._node_state.withhold(REPAIR, reasons):
+            self._serve()
+
+    async def _save(self) -> None:
+        """Write the journal where it is out of date; a step that needs it on disk uses ``_write``."""
+        while self._unsaved:
+            try:
+                await self._write()
+            except OSError as failed:
+                log.warning("journal of repairs not written", extra={"error": str(failed)})
+                return
+
+    async def _write(self) -> None:
+        self._unsaved = False
+        entry = JournalEntry(boot_id=self._boot_id, snapshot=self._core.snapshot(), before=dict(self._before))
+        try:
+            await asyncio.to_thread(self._journal.write, entry)
+        except OSError:
+            self._unsaved = True
+            raise
+
+    def _name(self, uuid: GpuUuid) -> str:
+        gpu = self._node_state.node.gpu(uuid)
+        return uuid if gpu is None else f"GPU {gpu.index} ({uuid})"

@@ -1,0 +1,243 @@
+"""Sentences about the repair of a GPU: Events of its node, log lines, ``tessera node health``."""
+
+from inventory.words.catalog import Kind, Place, plural, said
+
+_note = said(Place.HEALTH, Kind.NOTE)
+_refusal = said(Place.HEALTH, Kind.REFUSAL)
+_waiting = said(Place.HEALTH, Kind.WAITING)
+_part = said(Place.HEALTH, Kind.PART)
+
+
+@_refusal
+def reboot_wanted(device: str, why: str) -> str:
+    return f"{device}: a reboot is wanted: {why}. Drain the node and reboot it"
+
+
+@_refusal
+def retired(device: str, why: str) -> str:
+    return f"{device}: retired: {why}. Have the board looked at; tessera node return, on the node, gives it back"
+
+
+@_refusal
+def not_begun(device: str, why: str) -> str:
+    return f"{device}: the reset waits: {why}"
+
+
+@_note
+def over(device: str, seconds: str) -> str:
+    return f"{device}: back in service {seconds} s after its fault"
+
+
+@_waiting
+def moved(device: str, state: str, note: str) -> str:
+    return f"{device}: repair: {state}: {note}"
+
+
+@_note
+def ended(device: str, note: str) -> str:
+    return f"{device}: repair ended: {note}"
+
+
+_NEXT = {
+    "Draining": "it is reset once nobody has it",
+    "Resetting": "it is verified after the reset",
+    "Verifying": "probation, if all is as before its fault",
+    "Probation": "back in service after its probation",
+    "RebootWanted": "drain the node and reboot it",
+    "Retired": "have the board looked at; tessera node return gives it back",
+}
+
+
+def next_step(state: str) -> str:
+    """What comes after this state of a repair, or what a person has to do."""
+    return _NEXT[state]
+
+
+@_part
+def withheld(state: str) -> str:
+    return f"it is in repair ({state}), until that is over"
+
+
+@_part
+def resetting(attempt: object) -> str:
+    return f"nobody has it: reset, attempt {attempt}"
+
+
+@_part
+def reset() -> str:
+    return "it was reset"
+
+
+@_part
+def verified() -> str:
+    return "all is as before its fault"
+
+
+@_part
+def returned() -> str:
+    return "it passed its probation"
+
+
+@_part
+def cleared() -> str:
+    return "its faults are gone without us"
+
+
+@_part
+def switched_off() -> str:
+    return "remediation.reset is never now"
+
+
+@_part
+def given_back() -> str:
+    return "a person gave it back"
+
+
+@_part
+def interrupted() -> str:
+    return "the agent ended in the middle of a reset"
+
+
+@_part
+def too_often(cause: str, times: object, seconds: str) -> str:
+    return f"{cause}, {times} times within {seconds} s"
+
+
+@_part
+def attempt_failed(attempt: object, why: str) -> str:
+    return f"attempt {attempt} failed: {why}"
+
+
+@_part
+def attempts_over(attempts: object, why: str) -> str:
+    return f"{plural(attempts, 'reset')} did not help, the last: {why}"
+
+
+@_part
+def breaker(gpus: object, minutes: object) -> str:
+    return f"{plural(gpus, 'GPU')} of this node were reset in the last {minutes} minutes"
+
+
+@_part
+def held(who: str) -> str:
+    return f"held by {who}"
+
+
+@_part
+def open_by(who: str) -> str:
+    return f"its device file is open in {who}"
+
+
+@_part
+def open_by_stewards(who: str) -> str:
+    return f"its device file is open in {who}, which watches GPUs and is not ended: stop it"
+
+
+@_part
+def not_looked_at() -> str:
+    return "the processes of the node may not be looked at: the agent needs SYS_PTRACE and the host's /proc"
+
+
+@_part
+def holders_unknown() -> str:
+    return "the kubelet does not report who holds devices"
+
+
+@_part
+def daemon_runs() -> str:
+    return "its MPS daemon has not ended yet"
+
+
+@_part
+def mig_changes() -> str:
+    return "its MIG instances are being changed"
+
+
+@_part
+def not_read(why: str) -> str:
+    return f"NVML cannot read it: {why}"
+
+
+@_part
+def not_let_go(why: str) -> str:
+    return f"the agent's own NVML session does not let go of it: {why}"
+
+
+@_part
+def no_journal(error: str) -> str:
+    return f"the journal cannot be written: {error}"
+
+
+@_part
+def behind_switch() -> str:
+    return "an A100 behind an NVSwitch is not reset alone: the fabric manager and all GPUs of its partition take part"
+
+
+@_part
+def virtual() -> str:
+    return "it is shared out as virtual GPUs, or is one"
+
+
+@_part
+def not_in_time(seconds: str) -> str:
+    return f"nvidia-smi did not end within {seconds} s"
+
+
+@_part
+def no_tool(error: str) -> str:
+    return f"nvidia-smi cannot be run: {error}"
+
+
+@_part
+def still_wrong(seconds: str, cause: str) -> str:
+    return f"{seconds} s after the reset: {cause}"
+
+
+@_part
+def not_back(seconds: str) -> str:
+    return f"NVML has not read it within {seconds} s of the reset"
+
+
+@_part
+def errors_left(errors: object) -> str:
+    return f"{plural(errors, 'uncorrected memory error')} after the reset"
+
+
+@_part
+def links_left(links: str) -> str:
+    return f"NVLink {links} is down after the reset"
+
+
+@_part
+def memory_differs(found: object, before: object) -> str:
+    return f"{found} MiB of memory after the reset, {before} before"
+
+
+@_part
+def narrower(found: object, before: object) -> str:
+    return f"PCIe x{found} after the reset, x{before} before"
+
+
+@_part
+def too_hot(degrees: object, limit: object) -> str:
+    return f"{degrees} C after the reset, where it slows down at {limit}"
+
+
+@_part
+def action_left(action: object) -> str:
+    return f"the driver still asks for a recovery action ({action})"
+
+
+@_part
+def layout_not_back(why: str) -> str:
+    return f"its MIG instances were not made again: {why}"
+
+
+@_part
+def probe_failed(code: object, line: str) -> str:
+    return f"remediation.verify ended with {code}: {line}"
+
+
+@_part
+def probe_late(seconds: str) -> str:
+    return f"remediation.verify did not end within {seconds} s"

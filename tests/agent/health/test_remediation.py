@@ -1,0 +1,96 @@
+"""Which repair faults call for: NVML's recovery action decides and whether the GPU answers, not the XID."""
+
+import pytest
+
+from agent.health.events import ProbeFailed, ProbeOk, ProbeReason, RecoveryAction, RemapSample, XidSeen
+from agent.health.machine import HealthCore
+from agent.health.remediation import UNANSWERED_S, Action, Want, wanted
+from inventory.devices import Gpu, GpuUuid
+
+GPU = GpuUuid("GPU-a")
+
+
+def core() -> HealthCore:
+    health = HealthCore()
+    health.discovered([Gpu(uuid=GPU, index=0, minor=0, product="x", pci_bus_id="0000:01:00.0", memory_mib=1)], 0.0)
+    return health
+
+
+def want(health: HealthCore, *, told: bool | None = True, now_s: float = 1.0) -> Want:
+    return wanted(health.faults(GPU), told=told, now_s=now_s)
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (1, Action.RESET),
+        (2, Action.REBOOT),
+        (3, Action.NONE),
+        (4, Action.RESET),
+        (5, Action.NONE),
+        (6, Action.REBOOT),
+        (7, Action.REBOOT),
+        (99, Action.NONE),
+    ],
+)
+def test_the_recovery_action_decides(action: int, expected: Action) -> None:
+    health = core()
+    health.apply(XidSeen(GPU, 119), 1.0)
+    health.apply(RecoveryAction(GPU, action), 1.0)
+    assert want(health).action is expected
+
+
+def test_a_driver_that_asks_for_nothing_has_nothing_done() -> None:
+    health = core()
+    health.apply(XidSeen(GPU, 119), 1.0)
+    assert want(health, told=True).action is Action.NONE
+    assert want(health, told=None).action is Action.NONE, "it may be about to tell"
+
+
+@pytest.mark.parametrize(("xid", "expected"), [(119, Action.RESET), (151, Action.REBOOT), (64, Action.NONE)])
+def test_without_the_field_the_class_decides(xid: int, expected: Action) -> None:
+    health = core()
+    health.apply(XidSeen(GPU, xid), 1.0)
+    assert want(health, told=False).action is expected
+
+
+@pytest.mark.parametrize("told", [True, False, None])
+def test_a_lost_gpu_is_never_reset(told: bool | None) -> None:
+    health = core()
+    health.apply(XidSeen(GPU, 79), 1.0)
+    health.apply(RecoveryAction(GPU, 1), 1.0)
+    health.apply(ProbeFailed(GPU, reason=ProbeReason.LOST), 1.0)
+    found = want(health, told=told)
+    assert (found.action, found.reason) == (Action.REBOOT, "Xid79")
+
+
+def test_a_silent_gpu_is_waited_for_and_never_reset() -> None:
+    health = core()
+    health.apply(RecoveryAction(GPU, 1), 1.0)
+    for _ in range(3):
+        health.apply(ProbeFailed(GPU, reason=ProbeReason.TIMEOUT), 2.0)
+    found = want(health, now_s=2.0)
+    assert (found.action, found.due_s) == (Action.NONE, 2.0 + UNANSWERED_S)
+    assert want(health, now_s=2.0 + UNANSWERED_S).action is Action.REBOOT
+    health.apply(ProbeOk(GPU), 3.0)
+    assert want(health, now_s=100.0).action is Action.RESET
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45, 154, 109])
+def test_the_programs_own_faults_want_nothing(xid: int) -> None:
+    health = core()
+    health.apply(XidSeen(GPU, xid), 1.0)
+    assert want(health, told=False).action is Action.NONE
+
+
+def test_a_board_that_is_to_be_replaced_is_not_reset() -> None:
+    health = core()
+    health.apply(RecoveryAction(GPU, 1), 1.0)
+    health.apply(RemapSample(GPU, failure=True), 1.0)
+    assert want(health).action is Action.NONE
+
+
+def test_a_suspect_gpu_wants_nothing() -> None:
+    health = core()
+    health.apply(XidSeen(GPU, 94), 1.0)
+    assert want(health, told=False).action is Action.NONE

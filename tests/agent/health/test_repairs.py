@@ -1,0 +1,388 @@
+"""What is done about a GPU that is out, step by step; and in any order of faults, holders, hangs and deaths."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from agent.health.remediation import Action, Remediation, ResetMode, Want
+from agent.health.repairs import (
+    BREAKER_GPUS,
+    BREAKER_WINDOW_S,
+    RepairCore,
+    RepairSnapshot,
+    RepairState,
+    ResetResult,
+)
+from agent.health.states import HealthState
+from agent.words.repairs import next_step
+from inventory.devices import GpuUuid
+
+A, B, C = GpuUuid("GPU-a"), GpuUuid("GPU-b"), GpuUuid("GPU-c")
+ON = Remediation(reset=ResetMode.WHEN_FREE)
+RESET = Want(action=Action.RESET, reason="Xid119", cause="XID 119", since_s=0.0)
+REBOOT = Want(action=Action.REBOOT, reason="Xid79", cause="XID 79", since_s=0.0)
+NOTHING = Want()
+OUT, WELL, TRIAL = HealthState.UNHEALTHY, HealthState.HEALTHY, HealthState.PROBATION
+
+
+def core(settings: Remediation = ON) -> RepairCore:
+    return RepairCore(settings)
+
+
+def state(repairs: RepairCore, gpu: GpuUuid = A) -> RepairState | None:
+    repair = repairs.repair(gpu)
+    return None if repair is None else repair.state
+
+
+def failing(repairs: RepairCore, now_s: float, result: ResetResult = ResetResult.FAILED) -> None:
+    repairs.begun(A, now_s)
+    repairs.reset_ended(A, result, "why", now_s)
+
+
+def test_the_whole_way_from_fault_to_return() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    assert state(repairs) is RepairState.DRAINING
+    assert A in repairs.withheld()
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    assert state(repairs) is RepairState.VERIFYING
+    repairs.verified(A, "", 4.0)
+    assert state(repairs) is RepairState.PROBATION
+    assert A not in repairs.withheld(), "the verdict's probation keeps it out, nothing else"
+    assert repairs.judged(A, NOTHING, TRIAL, 5.0) == ()
+    (change,) = repairs.judged(A, NOTHING, WELL, 15.0)
+    assert (change.step, change.result, change.repair_s) == ("return", "returned", 15.0)
+    assert repairs.repairs() == ()
+
+
+def test_by_default_nothing_is_done() -> None:
+    repairs = core(Remediation())
+    assert repairs.judged(A, RESET, OUT, 1.0) == ()
+    assert repairs.judged(B, REBOOT, OUT, 1.0) == ()
+    assert (repairs.repairs(), repairs.candidates(2.0), dict(repairs.withheld())) == ((), (), {})
+
+
+def test_a_reboot_is_wanted_at_once_and_never_a_reset() -> None:
+    repairs = core()
+    (change,) = repairs.judged(A, REBOOT, OUT, 1.0)
+    assert (change.new, change.step, change.result) == (RepairState.REBOOT_WANTED, "reboot", "wanted")
+    assert repairs.candidates(2.0) == ()
+
+
+def test_a_gpu_that_is_lost_while_it_drains_wants_a_reboot() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.judged(A, REBOOT, OUT, 2.0)
+    assert state(repairs) is RepairState.REBOOT_WANTED
+    assert repairs.candidates(3.0) == ()
+
+
+def test_the_last_attempt_that_fails_wants_a_reboot() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    failing(repairs, 2.0, ResetResult.HUNG)
+    assert state(repairs) is RepairState.DRAINING
+    repairs.begun(A, 3.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 4.0)
+    repairs.verified(A, "a link is down", 5.0)
+    assert state(repairs) is RepairState.REBOOT_WANTED
+
+
+def test_a_gpu_that_was_found_wrong_does_not_return_because_it_has_no_fault() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    for at_s in (2.0, 12.0):
+        repairs.begun(A, at_s)
+        repairs.reset_ended(A, ResetResult.DONE, "", at_s + 1)
+        repairs.reset_seen(A)
+        repairs.verified(A, "a link is down", at_s + 2)
+        assert repairs.judged(A, NOTHING, TRIAL, at_s + 3) == ()
+        assert repairs.judged(A, NOTHING, WELL, at_s + 4) == ()
+        assert A in repairs.withheld()
+    assert state(repairs) is RepairState.REBOOT_WANTED
+    repairs.reset_seen(A)
+    assert repairs.judged(A, NOTHING, TRIAL, 30.0) != (), "a person has reset it"
+
+
+def test_a_fault_that_returns_in_probation_is_another_attempt() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, attempts=1))
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    repairs.verified(A, "", 4.0)
+    repairs.judged(A, RESET, OUT, 5.0)
+    assert state(repairs) is RepairState.REBOOT_WANTED
+
+
+def test_a_reset_that_somebody_is_in_the_way_of_is_no_attempt() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    for at_s in range(2, 12):
+        failing(repairs, float(at_s), ResetResult.BUSY)
+    repair = repairs.repair(A)
+    assert repair is not None
+    assert (repair.state, repair.attempt) == (RepairState.DRAINING, 0)
+
+
+def test_a_persons_reset_ends_what_had_not_begun() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    (change,) = repairs.judged(A, NOTHING, TRIAL, 2.0)
+    assert (change.new, change.result) == (None, "cleared")
+
+
+def test_a_persons_reset_or_reboot_ends_the_wish_for_one() -> None:
+    repairs = core()
+    repairs.judged(A, REBOOT, OUT, 1.0)
+    assert repairs.judged(A, NOTHING, OUT, 2.0) == (), "another fault keeps it out"
+    repairs.judged(A, NOTHING, TRIAL, 3.0)
+    assert repairs.repairs() == ()
+
+
+def test_the_same_fault_again_and_again_retires_until_a_person_says_otherwise() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, retire_faults=3, retire_within_s=100.0))
+    for at_s in (1.0, 11.0):
+        repairs.judged(A, RESET, OUT, at_s)
+        repairs.judged(A, NOTHING, TRIAL, at_s + 1)
+    (change,) = repairs.judged(A, RESET, OUT, 21.0)
+    assert (change.new, change.step) == (RepairState.RETIRED, "retire")
+    assert repairs.judged(A, NOTHING, WELL, 22.0) == ()
+    assert A in repairs.withheld(), "a healthy verdict does not bring it back"
+    assert repairs.returned(B, 23.0) is None
+    assert repairs.returned(A, 23.0) is not None
+    repairs.judged(A, RESET, OUT, 24.0)
+    assert state(repairs) is RepairState.DRAINING, "it is counted anew"
+
+
+def test_other_faults_and_old_ones_do_not_count() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, retire_faults=2, retire_within_s=100.0))
+    other = Want(action=Action.RESET, reason="Xid95", cause="XID 95", since_s=0.0)
+    for want, at_s in ((RESET, 1.0), (other, 11.0), (RESET, 102.0)):
+        repairs.judged(A, want, OUT, at_s)
+        assert state(repairs) is RepairState.DRAINING
+        repairs.judged(A, NOTHING, TRIAL, at_s + 1)
+
+
+def test_one_gpu_at_a_time() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.judged(B, RESET, OUT, 2.0)
+    assert repairs.candidates(3.0) == (A, B)
+    repairs.begun(B, 3.0)
+    assert repairs.candidates(4.0) == (B,)
+    repairs.reset_ended(B, ResetResult.DONE, "", 5.0)
+    assert repairs.candidates(6.0) == (B,)
+    repairs.verified(B, "", 7.0)
+    assert repairs.candidates(8.0) == (A,)
+
+
+def test_two_gpus_in_ten_minutes() -> None:
+    repairs = core()
+    for number, gpu in enumerate((A, B)):
+        repairs.judged(gpu, RESET, OUT, number)
+        repairs.begun(gpu, 10.0 + number)
+        repairs.reset_ended(gpu, ResetResult.DONE, "", 12.0)
+        repairs.verified(gpu, "", 13.0)
+    repairs.judged(C, RESET, OUT, 20.0)
+    assert repairs.candidates(21.0) == ()
+    assert repairs.breaker_open_s(21.0) == 10.0 + BREAKER_WINDOW_S
+    repairs.judged(A, RESET, OUT, 22.0)
+    assert repairs.candidates(23.0) == (A,), "another attempt is no other GPU"
+    assert set(repairs.candidates(10.0 + BREAKER_WINDOW_S)) == {A, C}
+
+
+def again(repairs: RepairCore, *, same_boot: bool, settings: Remediation = ON) -> RepairCore:
+    after = RepairCore(settings)
+    text = msgspec.json.encode(repairs.snapshot())
+    after.restore(msgspec.json.decode(text, type=RepairSnapshot), same_boot=same_boot)
+    return after
+
+
+def test_an_agent_that_died_in_a_reset_verifies_what_took_place() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    after = again(repairs, same_boot=True)
+    assert state(after) is RepairState.DRAINING
+    assert after.judged(A, RESET, OUT, 3.0) == (), "it did not take place: it is tried again"
+    after.judged(A, NOTHING, TRIAL, 4.0)
+    assert state(after) is RepairState.VERIFYING
+
+
+def test_an_agent_that_dies_in_every_reset_ends_with_a_reboot_wanted() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    for at_s in (2.0, 3.0):
+        repairs.begun(A, at_s)
+        repairs = again(repairs, same_boot=True)
+    repairs.judged(A, RESET, OUT, 4.0)
+    assert state(repairs) is RepairState.REBOOT_WANTED
+
+
+def test_a_reboot_ends_every_repair_but_retired() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, retire_faults=1))
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.settings = ON
+    repairs.judged(B, REBOOT, OUT, 1.0)
+    after = again(repairs, same_boot=False)
+    assert [(one.gpu, one.state) for one in after.repairs()] == [(A, RepairState.RETIRED)]
+
+
+def test_never_ends_all_but_a_reset_that_is_under_way() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.judged(B, REBOOT, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reconfigured(Remediation(), 3.0)
+    assert [one.gpu for one in repairs.repairs()] == [A]
+    repairs.reset_ended(A, ResetResult.FAILED, "why", 4.0)
+    assert repairs.candidates(5.0) == ()
+    repairs.judged(A, RESET, OUT, 5.0)
+    assert repairs.repairs() == ()
+
+
+def test_a_board_that_is_swapped_is_forgotten() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.judged(B, RESET, OUT, 1.0)
+    repairs.keep([B])
+    assert [one.gpu for one in repairs.repairs()] == [B]
+
+
+def test_every_state_says_what_comes_next() -> None:
+    assert all(next_step(each.value) for each in RepairState)
+
+
+class AnyOrder(RuleBasedStateMachine):
+    """A node of three GPUs, as the core comes to see it. ``faulty`` is what each GPU's faults want; ``held`` who has
+    it; ``resets`` are the resets that have begun, with their time.
+    """
+
+    @initialize(attempts=st.integers(1, 3), faults=st.integers(1, 4))
+    def begin(self, attempts: int, faults: int) -> None:
+        self.settings = Remediation(
+            reset=ResetMode.WHEN_FREE, attempts=attempts, retire_faults=faults, retire_within_s=1000.0
+        )
+        self.core = RepairCore(self.settings)
+        self.now_s = 0.0
+        self.faulty: dict[GpuUuid, Action] = dict.fromkeys((A, B, C), Action.NONE)
+        self.verdict = dict.fromkeys((A, B, C), WELL)
+        self.held: set[GpuUuid] = set()
+        self.resets: list[tuple[float, GpuUuid]] = []
+        self.tries = dict.fromkeys((A, B, C), 0)
+        self.retired: set[GpuUuid] = set()
+        self.bad: set[GpuUuid] = set()
+
+    def tell(self, gpu: GpuUuid) -> None:
+        before = self.core.repair(gpu)
+        action = self.faulty[gpu]
+        want = Want(action=action, reason=f"{action}", cause="fault", since_s=self.now_s) if action else Want()
+        for change in self.core.judged(gpu, want, self.verdict[gpu], self.now_s):
+            if change.new is RepairState.RETIRED:
+                self.retired.add(gpu)
+            if change.new is None:
+                self.tries[gpu] = 0
+            if before is None and action is Action.REBOOT:
+                assert change.new in (RepairState.REBOOT_WANTED, RepairState.RETIRED)
+
+    @rule(gpu=st.sampled_from([A, B, C]), action=st.sampled_from([Action.RESET, Action.REBOOT]))
+    def fault(self, gpu: GpuUuid, action: Action) -> None:
+        if self.faulty[gpu] is not Action.REBOOT:
+            self.faulty[gpu] = action
+        self.verdict[gpu] = OUT
+        self.tell(gpu)
+
+    @rule(gpu=st.sampled_from([A, B, C]))
+    def person_resets_or_reboots(self, gpu: GpuUuid) -> None:
+        self.faulty[gpu], self.verdict[gpu] = Action.NONE, TRIAL
+        self.core.reset_seen(gpu)
+        self.bad.discard(gpu)
+        self.tell(gpu)
+
+    @rule(gpu=st.sampled_from([A, B, C]))
+    def probation_passes(self, gpu: GpuUuid) -> None:
+        if self.faulty[gpu] is Action.NONE:
+            self.verdict[gpu] = WELL
+        self.tell(gpu)
+
+    @rule(gpu=st.sampled_from([A, B, C]))
+    def holder_comes_or_goes(self, gpu: GpuUuid) -> None:
+        self.held ^= {gpu}
+
+    @rule(seconds=st.sampled_from([1.0, 100.0, 700.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    @rule(
+        result=st.sampled_from(ResetResult),
+        wrong=st.sampled_from(["", "a link is down"]),
+        dies=st.sampled_from(["", "in reset", "before verifying"]),
+    )
+    @precondition(lambda self: bool(self.core.candidates(self.now_s)))
+    def shell_acts(self, result: ResetResult, wrong: str, dies: str) -> None:
+        gpu = self.core.candidates(self.now_s)[0]
+        repair = self.core.repair(gpu)
+        assert repair is not None
+        if repair.state is RepairState.DRAINING:
+            if gpu in self.held:
+                self.core.held_by(gpu, "a pod")
+                return
+            assert self.faulty[gpu] is not Action.REBOOT, "a lost GPU is reset"
+            self.core.begun(gpu, self.now_s)
+            self.bad.discard(gpu)
+            self.resets.append((self.now_s, gpu))
+            self.tries[gpu] += 1
+            if result is ResetResult.DONE:
+                self.faulty[gpu], self.verdict[gpu] = Action.NONE, TRIAL
+            if dies == "in reset":
+                self.agent_dies()
+                return
+            self.core.reset_ended(gpu, result, "why", self.now_s)
+            self.tries[gpu] -= result is ResetResult.BUSY
+            if result is not ResetResult.DONE or dies:
+                if dies:
+                    self.agent_dies()
+                return
+        self.core.verified(gpu, wrong, self.now_s)
+        if wrong:
+            self.bad.add(gpu)
+        self.tell(gpu)
+
+    @rule()
+    def agent_dies(self) -> None:
+        self.core = again(self.core, same_boot=True, settings=self.settings)
+        for gpu in (A, B, C):
+            self.tell(gpu)
+
+    @rule(gpu=st.sampled_from([A, B, C]))
+    def person_gives_back(self, gpu: GpuUuid) -> None:
+        if self.core.returned(gpu, self.now_s) is not None:
+            self.retired.discard(gpu)
+            self.tries[gpu] = 0
+            self.tell(gpu)
+
+    @invariant()
+    def holds(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        self.core.validate()
+        for gpu, tries in self.tries.items():
+            assert tries <= self.settings.attempts, f"{gpu} is reset more often than it may be"
+        for at_s, _ in self.resets:
+            others = {gpu for then_s, gpu in self.resets if at_s - BREAKER_WINDOW_S < then_s <= at_s}
+            assert len(others) <= BREAKER_GPUS, "the breaker let another GPU"
+        assert self.retired == {one.gpu for one in self.core.repairs() if one.state is RepairState.RETIRED}, (
+            "a retired GPU is back, and nobody said so"
+        )
+        assert self.bad <= self.core.withheld().keys(), "a GPU that was found wrong is given out"
+        for repair in self.core.repairs():
+            if repair.state is not RepairState.PROBATION:
+                assert repair.gpu in self.core.withheld()
+
+
+AnyOrder.TestCase.settings = hypothesis_settings(max_examples=120, stateful_step_count=30, deadline=None)
+TestAnyOrder: Any = AnyOrder.TestCase

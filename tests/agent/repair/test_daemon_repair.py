@@ -1,0 +1,314 @@
+"""From a fault to a returned GPU, by the agent alone, as the kubelet and a person come to see it."""
+
+import msgspec
+import pytest
+
+from agent.health.repairs import Repair, RepairState
+from agent.health.states import HealthState
+from agent.repair import tool_shell
+from inventory.devices import MigInstance
+from tests.support.agent.node import EAGER, GPU, Lab, fleet
+from tests.support.hang import HANG_S
+
+H100 = "NVIDIA H100 80GB HBM3"
+ON = EAGER + "remediation: {reset: when-free}\n"
+MIG = "nvidia.com/mig-3g.40gb"
+CUT = ON + "layout:\n- {gpus: [0], mode: mig, profiles: [3g.40gb, 3g.40gb], whenBusy: wait}\n"
+
+
+def resets(lab: Lab, index: int) -> int:
+    return lab.simulation.hardware.gpus[index].epoch - 1
+
+
+def repair(lab: Lab, index: int) -> Repair | None:
+    return next((one for one in lab.report().repairs if one.gpu == lab.uuid(index)), None)
+
+
+def state(lab: Lab, index: int) -> RepairState | None:
+    found = repair(lab, index)
+    return None if found is None else found.state
+
+
+def count(lab: Lab, step: str, result: str) -> float:
+    figures = lab.agent.metrics._figures.values("tessera_gpu_repairs_total")
+    return figures.get((step, result), 0.0)
+
+
+async def returned(lab: Lab, index: int) -> None:
+    await lab.until(lambda: count(lab, "return", "returned") > 0 and not lab.down(), f"GPU {index} is not back")
+
+
+@pytest.mark.parametrize("xid", [119, 95])
+async def test_a_gpu_whose_driver_asks_for_a_reset_is_reset_and_comes_back(xid: int, lab: Lab) -> None:
+    endpoint = await lab.serve(fleet(4, H100), ON)
+    lab.sim(gpu=3, xid=xid)
+    await lab.until(lambda: bool(lab.down()))
+    await returned(lab, 3)
+    assert [resets(lab, index) for index in range(4)] == [0, 0, 0, 1]
+    assert len(endpoint.healthy) == 4
+    assert lab.state(3) is HealthState.HEALTHY
+    assert lab.report().repairs == ()
+    steps = [(change.old.value, change.new.value) for change in lab.reporter.transitions]
+    assert steps == [("Healthy", "Unhealthy"), ("Unhealthy", "Probation"), ("Probation", "Healthy")]
+    assert {change.gpu for change in lab.reporter.transitions} == {lab.uuid(3)}
+
+
+async def test_the_kubelet_sees_that_gpu_alone_leave_and_return(lab: Lab) -> None:
+    endpoint = await lab.serve(fleet(3, H100), ON)
+    seen: set[frozenset[str]] = set()
+
+    def looked() -> bool:
+        seen.add(frozenset(lab.down()))
+        assert endpoint.devices.keys() == {lab.uuid(index) for index in range(3)}, "it stays in the list"
+        return count(lab, "return", "returned") > 0 and not lab.down()
+
+    lab.sim(gpu=1, xid=119)
+    await lab.until(looked)
+    assert seen == {frozenset(), frozenset({lab.uuid(1)})}
+
+
+async def test_a_lost_gpu_is_never_reset_and_a_reboot_is_wanted(lab: Lab) -> None:
+    await lab.serve(fleet(4, H100), ON)
+    lab.sim(gpu=2, xid=79)
+    await lab.until(lambda: state(lab, 2) is RepairState.REBOOT_WANTED)
+    lab.sim(gpu=0, xid=31)
+    await lab.look_again()
+    assert [resets(lab, index) for index in range(4)] == [0, 0, 0, 0]
+    assert lab.down() == {lab.uuid(2)}
+    assert count(lab, "reboot", "wanted") == 1
+    assert b'tessera_gpu_repairs_total{result="wanted",step="reboot"} 1.0' in lab.agent.metrics.exposition()
+    (warning,) = [text for reason, _, text in lab.reporter.warnings if reason == "GpuRebootWanted"]
+    assert "GPU 2" in warning
+    assert "reboot it" in warning
+    lab.sim(gpu=2, reset=True)
+    await lab.until(lambda: not lab.down() and lab.report().repairs == ())
+
+
+async def test_without_the_section_nothing_is_reset(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100))
+    lab.sim(gpu=0, xid=119)
+    lab.sim(gpu=1, xid=79)
+    await lab.until(lambda: len(lab.down()) == 2)
+    await lab.look_again()
+    assert (resets(lab, 0), lab.report().repairs) == (0, ())
+    assert lab.agent.node_state.withheld == {}
+    assert lab.reporter.warnings == []
+
+
+async def test_a_held_gpu_is_not_reset_until_its_holder_is_gone(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON)
+    await lab.kubelet.allocate(GPU, 1, pod="train")
+    await lab.shown()
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: "train" in (getattr(repair(lab, 0), "note", "")))
+    assert "train" in next(text for reason, _, text in lab.reporter.warnings if reason == "GpuResetWaits")
+    await lab.look_again()
+    assert (resets(lab, 0), state(lab, 0)) == (0, RepairState.DRAINING)
+    lab.kubelet.delete("train")
+    await returned(lab, 0)
+    assert resets(lab, 0) == 1
+
+
+async def test_a_process_on_the_gpu_is_waited_for(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON)
+    lab.sim(gpu=0, load={"pid": 4242})
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: "process 4242" in (getattr(repair(lab, 0), "note", "")))
+    assert resets(lab, 0) == 0
+    lab.sim(gpu=0, end=4242)
+    await returned(lab, 0)
+
+
+async def test_an_opener_is_waited_for_and_named_and_stewards_are_told_apart(lab: Lab) -> None:
+    procfs = lab.folder / "pids"
+    descriptors = procfs / "77" / "fd"
+    descriptors.mkdir(parents=True)
+    (procfs / "77" / "comm").write_text("nvidia-persiste\n")
+    (descriptors / "5").symlink_to("/dev/nvidia0")
+    lab.flags["--pid-root"] = str(procfs)
+    await lab.serve(fleet(2, H100), ON)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: "nvidia-persiste (77)" in (getattr(repair(lab, 0), "note", "")))
+    found = repair(lab, 0)
+    assert found is not None
+    assert "watches GPUs" in found.note
+    assert resets(lab, 0) == 0
+    (descriptors / "5").unlink()
+    await returned(lab, 0)
+
+
+async def test_what_must_not_be_looked_at_is_not_taken_for_nobody(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agent.repair import attempt_shell
+    from agent.repair.openers import Openers
+
+    monkeypatch.setattr(attempt_shell, "openers", lambda *_: Openers(blind=True))
+    lab.flags["--pid-root"] = str(lab.folder)
+    await lab.serve(fleet(1, H100), ON)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: "SYS_PTRACE" in (getattr(repair(lab, 0), "note", "")))
+    assert resets(lab, 0) == 0
+
+
+async def test_a_reset_that_fails_twice_wants_a_reboot(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), ON)
+    lab.sim(gpu=0, fail={"call": "reset", "code": 19})
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
+    assert count(lab, "reset", "failed") == 2
+    found = repair(lab, 0)
+    assert found is not None
+    assert "error 19" in found.note
+    assert lab.down() == {lab.uuid(0)}
+    await lab.until(lambda: lab.simulation.hardware.gpus[0].persistence, "it is as it was")
+
+
+async def test_a_reset_that_hangs_is_ended_and_counts_as_an_attempt(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_shell, "RESET_WITHIN_S", 0.5)
+    await lab.serve(fleet(2, H100), ON)
+    lab.sim(gpu=0, slow={"call": "reset", "seconds": HANG_S})
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: count(lab, "reset", "hung") == 1)
+    lab.sim(gpu=0, slow={"call": "reset", "seconds": 0})
+    await returned(lab, 0)
+
+
+async def test_a_fault_that_returns_after_each_reset_wants_a_reboot(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), ON)
+    lab.sim(gpu=0, returns=119)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
+    assert resets(lab, 0) == 2
+    assert count(lab, "verify", "failed") == 2
+
+
+async def test_the_same_fault_too_often_retires_the_gpu_until_it_is_given_back(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), ON.replace("when-free", "when-free, retireAfter: {faults: 2, within: 1h}"))
+    lab.sim(gpu=0, xid=119)
+    await returned(lab, 0)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.RETIRED)
+    lab.sim(gpu=0, reset=True)
+    await lab.restored(0)
+    assert lab.down() == {lab.uuid(0)}, "well, and still out"
+    assert b"tessera_gpu_retired 1.0" in lab.agent.metrics.exposition()
+    await lab.restart(ON)
+    await lab.listed()
+    await lab.until(lambda: lab.down() == {lab.uuid(0)}, "the next agent knows it")
+    assert lab.state(0) is HealthState.HEALTHY
+    with pytest.raises(ValueError, match="GPU 1 is not retired"):
+        lab.agent.repair.give_back(1)
+    lab.agent.repair.give_back(0)
+    await lab.until(lambda: not lab.down())
+    assert b"tessera_gpu_retired 0.0" in lab.agent.metrics.exposition()
+
+
+async def test_an_a100_behind_a_switch_is_not_reset_alone(lab: Lab) -> None:
+    await lab.serve(fleet(2, "NVIDIA A100-SXM4-40GB"), ON)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
+    found = repair(lab, 0)
+    assert found is not None
+    assert "NVSwitch" in found.note
+    assert resets(lab, 0) == 0
+
+
+async def test_linked_boards_before_ampere_are_reset_together_once_all_are_free(lab: Lab) -> None:
+    await lab.serve(fleet(2, "Quadro RTX 8000"), ON)
+    lab.sim(gpu=0, xid=119)
+    await returned(lab, 0)
+    assert [resets(lab, index) for index in range(2)] == [1, 1]
+
+
+async def test_the_layout_is_cut_anew_at_the_same_places(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), CUT, resource=MIG)
+
+    def instances() -> tuple[MigInstance, ...]:
+        return lab.report().node.gpus[0].mig_instances
+
+    before = {(one.uuid, one.start) for one in instances()}
+    assert len(before) == 2
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: len(lab.down(MIG)) == 2)
+    await lab.until(lambda: count(lab, "return", "returned") > 0 and not lab.down(MIG) and len(instances()) == 2)
+    assert resets(lab, 0) == 1
+    assert {(one.uuid, one.start) for one in instances()} == before
+
+
+async def test_instances_that_no_layout_names_are_made_again(lab: Lab) -> None:
+    cut = "  migEnabled: [0]\n  mig: {0: [3g.40gb, 2g.20gb]}\n"
+    await lab.serve(fleet(2, H100, cut), ON + "flags: {migStrategy: mixed}\n", resource=MIG)
+    before = {(one.profile, one.start) for one in lab.report().node.gpus[0].mig_instances}
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: count(lab, "return", "returned") > 0 and not lab.down(MIG))
+    assert {(one.profile, one.start) for one in lab.report().node.gpus[0].mig_instances} == before
+
+
+@pytest.mark.parametrize(("code", "ends"), [(0, "returned"), (3, "wanted")])
+async def test_the_administrators_program_has_a_say(code: int, ends: str, lab: Lab) -> None:
+    program = lab.folder / "verify"
+    seen = lab.folder / "seen"
+    program.write_text(f"#!/bin/sh\necho $CUDA_VISIBLE_DEVICES >> {seen}\necho three rows are bad\nexit {code}\n")
+    program.chmod(0o755)
+    config = ON.replace("when-free", f"when-free, verify: {{command: [{program}]}}, attempts: 1")
+    await lab.serve(fleet(2, H100), config)
+    lab.sim(gpu=1, xid=119)
+    step = "return" if ends == "returned" else "reboot"
+    await lab.until(lambda: count(lab, step, ends) == 1)
+    assert seen.read_text() == f"{lab.uuid(1)}\n"
+    if code:
+        found = repair(lab, 1)
+        assert found is not None
+        assert "three rows are bad" in found.note
+
+
+async def test_a_persons_reset_is_taken_as_what_it_is(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON)
+    await lab.kubelet.allocate(GPU, 1, pod="train")
+    await lab.shown()
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.DRAINING)
+    lab.sim(gpu=0, reset=True)
+    await lab.until(lambda: count(lab, "drain", "cleared") == 1)
+    await lab.restored(0)
+    assert resets(lab, 0) == 1, "the person's alone"
+
+
+async def test_two_gpus_are_reset_one_after_the_other_and_a_third_waits(lab: Lab) -> None:
+    await lab.serve(fleet(4, H100), ON)
+    for index in range(3):
+        lab.sim(gpu=index, xid=119)
+    await lab.until(lambda: count(lab, "return", "returned") == 2)
+    await lab.until(lambda: any("10 minutes" in one.note for one in lab.report().repairs))
+    assert sum(resets(lab, index) for index in range(3)) == 2
+    assert len(lab.down()) == 1
+
+
+async def test_never_again_ends_repairs_and_gives_back_what_only_they_kept_out(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON)
+    await lab.kubelet.allocate(GPU, 1, pod="train")
+    await lab.shown()
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.DRAINING)
+    await lab.agent.reconfigure(lab.settings(EAGER))
+    assert (lab.report().repairs, lab.agent.node_state.withheld) == ((), {})
+    lab.kubelet.delete("train")
+    await lab.look_again()
+    assert resets(lab, 0) == 0
+
+
+async def test_a_shared_gpus_daemon_ends_before_its_reset_and_comes_back(lab: Lab) -> None:
+    shared = "nvidia.com/gpu.shared"
+    await lab.serve(fleet(1, H100), ON + "layout:\n- {gpus: [0], mode: mps, replicas: 2}\n", resource=shared)
+    await lab.until(lambda: not lab.down(shared))
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: count(lab, "return", "returned") > 0 and not lab.down(shared))
+    assert resets(lab, 0) == 1
+    assert lab.simulation.hardware.gpus[0].compute_mode == 3
+
+
+async def test_the_report_travels_with_its_repairs(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON)
+    lab.sim(gpu=0, xid=79)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
+    report = lab.report()
+    assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report

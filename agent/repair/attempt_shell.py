@@ -181,7 +181,7 @@ class Attempt:
     # -- who is in the way
 
     async def _holders(self) -> str:
-        """Who has the unit, by the kubelet's answer now; empty for nobody."""
+        """The pods that have the unit, by the kubelet's answer now; empty for none."""
         if any(self._node.mig.reconciler.is_running(uuid) for uuid in self._unit.uuids):
             return words.mig_changes()
         holders = await self._node.mig.holders()
@@ -194,8 +194,10 @@ class Attempt:
         return words.held(", ".join(pods)) if pods else ""
 
     async def _open_elsewhere(self, but: tuple[str, ...] = ()) -> str:
-        """Who has a device file of the unit open beside this agent; empty for nobody. Programs whose names begin with
-        one of ``but`` are left out. Once NVML has let go of the unit, this agent counts as well.
+        """The processes that have a device file of the unit open beside this agent; empty for none.
+
+        Programs whose names begin with one of ``but`` are left out. Once NVML has let go of the unit, this agent counts
+        as well.
         """
         settings = self._node.settings
         if settings.simulate is not None and settings.pid_root is None:

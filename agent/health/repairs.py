@@ -1,4 +1,4 @@
-"""What is done about the GPUs that the verdict has taken out: the state machine of their repairs. Pure.
+"""The state machine of the repairs of GPUs that the verdict has taken out. Pure.
 
     Unhealthy -> Draining -> Resetting -> Verifying -> Probation -> Healthy
                     |            |            |            |
@@ -25,7 +25,7 @@ from inventory.devices import GpuUuid
 
 BREAKER_GPUS = 2
 BREAKER_WINDOW_S = 600.0
-"""At most so many GPUs of a node are reset within so many seconds, and one at a time."""
+"""The breaker of a node: at most BREAKER_GPUS are reset within BREAKER_WINDOW_S seconds, and one at a time."""
 
 
 class RepairState(StrEnum):

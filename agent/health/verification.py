@@ -35,7 +35,7 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 
 
 def differences(before: GpuFacts, after: GpuFacts) -> Iterator[str]:
-    """What is wrong after the reset, one clause each; nothing where all is well."""
+    """The faults after the reset, one clause each; none where all is well."""
     if after.recovery_action:
         yield words.action_left(after.recovery_action)
     if after.ecc_uncorrected:

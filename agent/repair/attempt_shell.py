@@ -8,7 +8,7 @@ Anything in the way ends the attempt before its reset, with one line that says w
 
 import asyncio
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
 from agent.config.settings import Settings
@@ -107,6 +107,9 @@ class Attempt:
             return self._node.waits(self._gpu, words.not_read(str(failed)))
         if any(each.facts.virtual for each in before.values()):
             return self._node.unable(self._gpu, words.virtual())
+        if len(before) > 1 and (who := _running(before.values())):
+            # The others of the unit are well: they are withheld only when nothing is in the way.
+            return self._node.waits(self._gpu, who)
         self._node.acting(self._unit.uuids)
         try:
             return await self._prepared(before)
@@ -181,7 +184,7 @@ class Attempt:
     # -- who is in the way
 
     async def _holders(self) -> str:
-        """Who has the unit, by the kubelet's answer now; empty for nobody."""
+        """The pods that have the unit, by the kubelet's answer now; empty for none."""
         if any(self._node.mig.reconciler.is_running(uuid) for uuid in self._unit.uuids):
             return words.mig_changes()
         holders = await self._node.mig.holders()
@@ -194,8 +197,10 @@ class Attempt:
         return words.held(", ".join(pods)) if pods else ""
 
     async def _open_elsewhere(self, but: tuple[str, ...] = ()) -> str:
-        """Who has a device file of the unit open beside this agent; empty for nobody. Programs whose names begin with
-        one of ``but`` are left out. Once NVML has let go of the unit, this agent counts as well.
+        """The processes that have a device file of the unit open beside this agent; empty for none.
+
+        Programs whose names begin with one of ``but`` are left out. Once NVML has let go of the unit, this agent counts
+        as well.
         """
         settings = self._node.settings
         if settings.simulate is not None and settings.pid_root is None:
@@ -213,11 +218,9 @@ class Attempt:
     async def _processes(self) -> str:
         """The processes that NVML has on the unit; empty for none. The daemons' servers are gone by now."""
         try:
-            facts = [(await self._read(gpu)).facts for gpu in self._unit.gpus]
+            return _running([await self._read(gpu) for gpu in self._unit.gpus])
         except NvmlError as failed:
             return words.not_read(str(failed))
-        pids = sorted({pid for each in facts for pid in each.pids})
-        return words.held(", ".join(f"process {pid}" for pid in pids)) if pids else ""
 
     async def _daemons_ended(self) -> bool:
         devices: Collection[str] = self._unit.devices
@@ -271,6 +274,12 @@ class Verification:
         ):
             return wrong
         return await self._node.verdict(gpu.uuid, VERDICT_WITHIN_S)
+
+
+def _running(unit: Iterable[Before]) -> str:
+    """The processes on the unit, in words; empty for none."""
+    pids = sorted({pid for each in unit for pid in each.facts.pids})
+    return words.held(", ".join(f"process {pid}" for pid in pids)) if pids else ""
 
 
 async def read_before(node: RepairServices, gpu: Gpu) -> Before:

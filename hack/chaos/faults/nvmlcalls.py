@@ -80,6 +80,7 @@ NVML_CALLS: Final = (
     "nvmlDeviceGetUUID",
     "nvmlDeviceGetUtilizationRates",
     "nvmlDeviceGetVbiosVersion",
+    "nvmlDeviceGetVirtualizationMode",
     "nvmlDeviceRegisterEvents",
     "nvmlDeviceSetComputeMode",
     "nvmlDeviceSetMigMode",

@@ -219,6 +219,19 @@ async def test_linked_boards_before_ampere_are_reset_together_once_all_are_free(
     assert [resets(lab, index) for index in range(2)] == [1, 1]
 
 
+async def test_a_linked_board_that_is_in_use_stays_in_service_while_the_other_waits(lab: Lab) -> None:
+    endpoint = await lab.serve(fleet(2, "Quadro RTX 8000"), ON)
+    lab.sim(gpu=1, load={"pid": 4242})
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: "process 4242" in (getattr(repair(lab, 0), "note", "")))
+    lists = endpoint.lists
+    await lab.look_again()
+    assert (lab.down(), endpoint.lists) == ({lab.uuid(0)}, lists)
+    assert [resets(lab, index) for index in range(2)] == [0, 0]
+    lab.sim(gpu=1, end=4242)
+    await returned(lab, 0)
+
+
 async def test_the_layout_is_cut_anew_at_the_same_places(lab: Lab) -> None:
     await lab.serve(fleet(2, H100), CUT, resource=MIG)
 

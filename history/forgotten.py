@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from history import objects as api
 from history.objects import Json, Key
@@ -15,7 +14,7 @@ _BOUND_S = 60.0
 _FOR_QUOTA = "WaitingForQuota"
 
 
-class Forgotten(Rule):
+class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Pod", "Job", "JobSet")):
     """``forgotten``: for 60 seconds, which is far above what a decision, a reason or a release takes,
 
     - a job or pod that names a queue has no Workload, or a Workload that waits has no reason;
@@ -23,10 +22,6 @@ class Forgotten(Rule):
     - a Workload has quota that nothing needs: its job is over or gone, or it is evicted and has no pods;
     - the first of its ClusterQueue says that it waits for quota, while all who wait in its tree fit into what is free.
     """
-
-    name: ClassVar[str] = "forgotten"
-    lasts_s: ClassVar[float] = _BOUND_S
-    kinds: ClassVar[tuple[str, ...]] = ("Workload", "Pod", "Job", "JobSet")
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from history import objects as api
 from history.objects import Json, Key
@@ -23,7 +22,7 @@ _FOR_ROOM = (
 """Reasons that are the same for all who ask for the same."""
 
 
-class OutOfOrder(Rule):
+class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
     """``out-of-order``: a Workload got quota while another of its ClusterQueue, which comes before it by priority and
     age, waited, and waits on; counts after 10 seconds, since two decisions of a moment may be written in any order.
 
@@ -32,10 +31,6 @@ class OutOfOrder(Rule):
     place for 5 seconds. Not judged where somebody of the ClusterQueue was evicted within a minute (who may
     be evicted for whom differs), nor between LocalQueues of a queue that goes by their past usage.
     """
-
-    name: ClassVar[str] = "out-of-order"
-    lasts_s: ClassVar[float] = 10.0
-    kinds: ClassVar[tuple[str, ...]] = ("Workload",)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

@@ -1,7 +1,6 @@
 """No more is used than quota, borrowing and lending limits of the tree have room for."""
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from history.objects import Key, queue_of
 from history.podcost import UNIT
@@ -11,7 +10,7 @@ from history.rule import LATE_S, Rule, Scene, Wrong
 _WINDOW_S = 10.0
 
 
-class OverQuota(Rule):
+class OverQuota(Rule, name="over-quota", lasts_s=LATE_S, kinds=("Tree", "Workload")):
     """``over-quota``: in a ClusterQueue or Cohort more is used than its quota and borrowing limit allow, by charges
     that are recomputed (``history.quotas``); or a Workload takes what its ClusterQueue has quota of and is charged
     none. Counts after 5 seconds, since quotas and Workloads come by two watches.
@@ -19,10 +18,6 @@ class OverQuota(Rule):
     What holds quota keeps it where quota is taken away: what is used when a quota changes, or within 10 seconds after
     (a decision was under way), and at the first line, is no wrong until it has fallen.
     """
-
-    name: ClassVar[str] = "over-quota"
-    lasts_s: ClassVar[float] = LATE_S
-    kinds: ClassVar[tuple[str, ...]] = ("Tree", "Workload")
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

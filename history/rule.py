@@ -36,6 +36,9 @@ class Rule:
     lasts_s: ClassVar[float]
     kinds: ClassVar[tuple[str, ...]]
 
+    def __init_subclass__(cls, *, name: str, lasts_s: float, kinds: tuple[str, ...]) -> None:
+        cls.name, cls.lasts_s, cls.kinds = name, lasts_s, kinds
+
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.world = scene.world

@@ -11,7 +11,7 @@ Device = tuple[str, str, str]
 """Driver, pool, name."""
 
 
-class TwoHands(Rule, name="one-device-two-hands", lasts_s=LATE_S, kinds=("NodeDevices", "ResourceClaim")):
+class TwoHands(Rule, name="one-device-two-hands", lasts_s=LATE_S, kinds=(api.DEVICES, "ResourceClaim")):
     """``one-device-two-hands``: a device, a share or an instance that more hold than may; counts after 5 seconds, since
     a kubelet's list, its calls and the end of a pod come by three ways.
 
@@ -88,7 +88,7 @@ class TwoHands(Rule, name="one-device-two-hands", lasts_s=LATE_S, kinds=("NodeDe
         return {(api.text(each, "driver"), api.text(each, "pool"), api.text(each, "device")) for each in own}
 
 
-class Destroyed(Rule, name="destroyed-while-held", lasts_s=LATE_S, kinds=("NodeDevices",)):
+class Destroyed(Rule, name="destroyed-while-held", lasts_s=LATE_S, kinds=(api.DEVICES,)):
     """``destroyed-while-held``: a MIG instance is not there any more and a pod or claim has it; counts after 5 seconds,
     since the hardware may be asked sooner than the kubelet after a pod has ended.
     """

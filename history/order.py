@@ -1,6 +1,7 @@
 """The order in which a queue lets in those who wait."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 
 from history import objects as api
@@ -10,15 +11,11 @@ from history.rule import LATE_S, Rule, Scene, Wrong
 _BELOW_ALL = ("tessera.dev/above-minimum-of", "tessera.dev/above-min-replicas")
 _RUNTIME = "tessera.dev/runtime"
 _BY_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
+_BOOST = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 _QUIET_S = 60.0
-_FOR_ROOM = (
-    "",
-    "Pending",
-    "WaitingForQuota",
-    "TopologyPlacementFailed",
-    "PendingEvaluation",
-    "WaitingForPreemptedWorkloads",
-)
+_KUEUES = ("", "Pending")
+_OURS = ("WaitingForQuota", "TopologyPlacementFailed", "PendingEvaluation", "WaitingForPreemptedWorkloads")
+_FOR_ROOM = (*_KUEUES, *_OURS)
 """Reasons that are the same for all who ask for the same."""
 
 
@@ -138,7 +135,7 @@ class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
 def place_of(workload: Json) -> tuple[int, float]:
     """The smaller comes first: priority, then age."""
     boost = api.note(workload, "kueue.x-k8s.io/priority-boost")
-    raised = int(boost) if boost.lstrip("+-").isdecimal() and len(boost) < 12 else 0  # noqa: PLR2004
+    raised = int(boost) if _BOOST.fullmatch(boost) else 0
     evicted = api.condition(workload, "Evicted")
     requeued = evicted.get("status") == "True" and evicted.get("reason") in _BY_EVICTION
     written = (

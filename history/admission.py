@@ -1,7 +1,6 @@
 """Pods run by admission, and gangs whole."""
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from history import objects as api
 from history.objects import Key
@@ -12,17 +11,13 @@ _PART = "tessera.dev/gang"
 _HALF_S = 120.0
 
 
-class Unadmitted(Rule):
+class Unadmitted(Rule, name="ran-without-admission", lasts_s=LATE_S, kinds=("Pod", "Workload")):
     """``ran-without-admission``: a queued pod has a node, has not ended and is not being deleted, and no Workload of it
     is admitted; counts after 5 seconds, since pods and Workloads come by two watches.
 
     A pod is queued by a queue's label on an owner, by the queue's gates, by a Workload, and by its own label where pods
     are queued.
     """
-
-    name: ClassVar[str] = "ran-without-admission"
-    lasts_s: ClassVar[float] = LATE_S
-    kinds: ClassVar[tuple[str, ...]] = ("Pod", "Workload")
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         times, workloads = self.world.times.get(subject), unadmitted(self.world, subject)
@@ -34,14 +29,10 @@ class Unadmitted(Rule):
             yield Wrong(api.named([subject, *workloads]), f"it runs on {node} and {said}")
 
 
-class Released(Rule):
+class Released(Rule, name="released-early", lasts_s=10.0, kinds=("Pod",)):
     """``released-early``: pods run on after the quota of their Workload went to others; counts after 10 seconds, since
     a job that ends leaves pods that are deleted next.
     """
-
-    name: ClassVar[str] = "released-early"
-    lasts_s: ClassVar[float] = 10.0
-    kinds: ClassVar[tuple[str, ...]] = ("Pod",)
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         workloads = unadmitted(self.world, subject) or ()
@@ -60,17 +51,13 @@ def unadmitted(world: World, key: Key) -> list[Key] | None:
     return None if any(api.is_admitted(world.objects[each]) for each in workloads) else workloads
 
 
-class HalfGang(Rule):
+class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
     """``half-gang``: of a pod set that is admitted some pods have had a node for 120 seconds, and others have none; or
     some wait behind the queue's gates and others do not. That long, since nodes are chosen one by one and controllers
     make lost pods anew. Or it is admitted with fewer pods than its minimum.
 
     Workloads that say which of their pods have to run together (an elastic gang) are not judged.
     """
-
-    name: ClassVar[str] = "half-gang"
-    lasts_s: ClassVar[float] = _HALF_S
-    kinds: ClassVar[tuple[str, ...]] = ("Workload",)
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         workload = self.world.objects.get(subject)

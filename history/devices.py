@@ -1,7 +1,6 @@
 """Devices: each in as many hands as it has shares, and none destroyed under a hand."""
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from history import objects as api
 from history.hands import NodeHands
@@ -12,17 +11,13 @@ Device = tuple[str, str, str]
 """Driver, pool, name."""
 
 
-class TwoHands(Rule):
+class TwoHands(Rule, name="one-device-two-hands", lasts_s=LATE_S, kinds=(api.DEVICES, "ResourceClaim")):
     """``one-device-two-hands``: a device, a share or an instance that more hold than may; counts after 5 seconds, since
     a kubelet's list, its calls and the end of a pod come by three ways.
 
     A GPU with ``replicas`` r takes r hands: replicas that a device plugin gave are counted one by one, a device that it
     gave whole takes all of it, and claims take a share each. A GPU held as a whole leaves nothing for its instances.
     """
-
-    name: ClassVar[str] = "one-device-two-hands"
-    lasts_s: ClassVar[float] = LATE_S
-    kinds: ClassVar[tuple[str, ...]] = ("NodeDevices", "ResourceClaim")
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -93,14 +88,10 @@ class TwoHands(Rule):
         return {(api.text(each, "driver"), api.text(each, "pool"), api.text(each, "device")) for each in own}
 
 
-class Destroyed(Rule):
+class Destroyed(Rule, name="destroyed-while-held", lasts_s=LATE_S, kinds=(api.DEVICES,)):
     """``destroyed-while-held``: a MIG instance is not there any more and a pod or claim has it; counts after 5 seconds,
     since the hardware may be asked sooner than the kubelet after a pod has ended.
     """
-
-    name: ClassVar[str] = "destroyed-while-held"
-    lasts_s: ClassVar[float] = LATE_S
-    kinds: ClassVar[tuple[str, ...]] = ("NodeDevices",)
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         node = self.scene.hands.nodes[subject.name]

@@ -3,7 +3,6 @@
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from history.objects import Json, Key, condition, is_true, note, text
 from history.rule import Rule, Scene, Wrong
@@ -19,16 +18,12 @@ _DURATION = re.compile(r"(?:\d{1,9}(?:\.\d{1,9})?(?:ms|h|m|s))+", re.ASCII)
 _UNITS_S = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
-class TooSoon(Rule):
+class TooSoon(Rule, name="released-early", lasts_s=0.0, kinds=("Workload",)):
     """``released-early``: a Workload is preempted before it was admitted for the minimum runtime of its ClusterQueue's
     annotation, of its priority class, or of all; or it is moved before it may, or after an hour's budget of moves was
     spent, which begins anew where the settings do. Counts at once: admission and eviction come by one watch, in order;
     two seconds are allowed between them, and an annotation counts once it has stood for 10 seconds.
     """
-
-    name: ClassVar[str] = "released-early"
-    lasts_s: ClassVar[float] = 0.0
-    kinds: ClassVar[tuple[str, ...]] = ("Workload",)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)

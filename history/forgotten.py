@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from history import objects as api
 from history.objects import Json, Key
@@ -15,7 +14,7 @@ _BOUND_S = 60.0
 _FOR_QUOTA = "WaitingForQuota"
 
 
-class Forgotten(Rule):
+class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Pod", "Job", "JobSet")):
     """``forgotten``: for 60 seconds, which is far above what a decision, a reason or a release takes,
 
     - a job or pod that names a queue has no Workload, or a Workload that waits has no reason;
@@ -23,10 +22,6 @@ class Forgotten(Rule):
     - a Workload has quota that nothing needs: its job is over or gone, or it is evicted and has no pods;
     - the first of its ClusterQueue says that it waits for quota, while all who wait in its tree fit into what is free.
     """
-
-    name: ClassVar[str] = "forgotten"
-    lasts_s: ClassVar[float] = _BOUND_S
-    kinds: ClassVar[tuple[str, ...]] = ("Workload", "Pod", "Job", "JobSet")
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -39,17 +34,17 @@ class Forgotten(Rule):
 
     def subjects(self, touched: Iterable[Key]) -> Iterator[Key]:
         every = set(touched)
-        if any(each.kind == "TreesChanged" for each in every):
+        if self.scene.quotas.reshaped:
             every |= self._asked.keys()
         for key in every:
             if key.kind == "Workload":
                 self._note(key)
         behind: set[Key] = set()
-        for tree in [each.name for each in every if each.kind == "Tree"]:
-            was, now = tree in self._roomy, self._has_room(tree)
+        for tree in [each.name for each in every if each.kind == api.TREE]:
+            was, now, root = tree in self._roomy, self._has_room(tree), self.scene.quotas.root_of(tree)
             (self._roomy.add if now else self._roomy.discard)(tree)
-            if was or now:
-                behind.update(*(self._in.get(queue, ()) for queue in self._queues(tree)))
+            if (was or now) and root is not None:
+                behind.update(*(self._in.get(queue, ()) for queue in self.scene.quotas.queues(root)))
         return super().subjects(every | behind)
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
@@ -123,16 +118,12 @@ class Forgotten(Rule):
             self._asked[key] = queue, _asked(body)
             self._in.setdefault(queue, set()).add(key)
 
-    def _queues(self, tree: str) -> list[str]:
-        roots = self.scene.quotas.roots()
-        return [queue for queue, root in roots.items() if root is roots.get(tree)]
-
     def _has_room(self, tree: str) -> bool:
         """Whether all who wait fit, in any flavor: nothing is then kept for anybody."""
         root, more = self.scene.quotas.root_of(tree), dict[str, Counter[Cell]]()
         if root is None or root.first != tree or follows_capacity(root):
             return False
-        for queue in self._queues(tree):
+        for queue in self.scene.quotas.queues(root):
             waiting = self._in.get(queue)
             flavors = self.scene.quotas.flavors(queue) if waiting else {}
             for key in waiting or ():
@@ -142,7 +133,7 @@ class Forgotten(Rule):
                 for resource, amount in asked.items():
                     for flavor in flavors.get(resource, ()):
                         more.setdefault(queue, Counter())[Cell(flavor, resource)] += amount
-        return bool(more) and next(self.scene.quotas.overruns(root, more), None) is None
+        return bool(more) and all(each.used <= each.limit for each in self.scene.quotas.uses(root, more))
 
     def _is_next(self, subject: Key) -> bool:
         queue = self._asked.get(subject, ("", None))[0]

@@ -12,7 +12,7 @@ from history.devices import Destroyed, TwoHands
 from history.evictions import TooSoon
 from history.forgotten import Forgotten
 from history.hands import Hands
-from history.objects import Key, text
+from history.objects import TREE, Key, key_of, uid
 from history.order import OutOfOrder
 from history.overquota import OverQuota
 from history.quotas import Quotas, follows_capacity
@@ -21,7 +21,6 @@ from history.rule import Rule, Scene, Wrong
 from history.world import World
 
 _RULES: Final = (TwoHands, Destroyed, Unadmitted, OverQuota, HalfGang, OutOfOrder, Forgotten, Released, TooSoon)
-_TREES: Final = ("ClusterQueue", "Cohort")
 
 
 class Finding(Struct, frozen=True):
@@ -68,7 +67,7 @@ class Judge:
         self._facts = 0
         self._sighted_s = self._blind_s = 0.0
         self._last_s: float | None = None
-        self._blind, self._never = set[str](), set[str]()
+        self._blind = set[str]()
 
     def take(self, fact: Fact) -> None:
         """Raises nothing, whatever the objects are."""
@@ -86,43 +85,37 @@ class Judge:
 
     def verdict(self) -> Verdict:
         found = sorted(self._findings, key=lambda each: (each.t, each.rule, each.objects))
-        return Verdict(tuple(found), self._facts, tuple(sorted(self._never | self._not_shown())))
+        return Verdict(tuple(found), self._facts, tuple(sorted(self._scene.unseen | self._not_shown())))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _touched(self, fact: Fact) -> set[Key]:
         """Takes the fact in."""
         self._world.now_s = fact.t
+        self._world.first_s = fact.t if self._world.first_s is None else self._world.first_s
         if isinstance(fact, Note):
             self._note(fact)
             return set()
+        quotas, hands, queues = self._scene.quotas, self._scene.hands, set[str]()
+        quotas.reshaped = False
         if not isinstance(fact, ApiFact):
-            return {self._scene.hands.take(fact)}
+            return {hands.take(fact)}
+        fact_key = key_of(fact.object)
+        old = self._world.objects.get(fact_key)
         touched = self._world.apply(fact)
-        quotas, queues = self._scene.quotas, set[str]()
-        if any(each.kind in _TREES and quotas.reshape(each) for each in touched):
-            touched.add(Key("TreesChanged", "", ""))
-        gone = {Key("Tree", "", each.name) for each in touched if each.kind == "ClusterQueue"}
+        if fact_key.kind == "Pod":
+            new = self._world.objects.get(fact_key)
+            touched |= hands.changed(fact_key, is_gone=old is not None and (new is None or uid(old) != uid(new)))
         touched = touched.union(*(quotas.concerned(each) for each in touched if each.kind.startswith("ResourceClaim")))
-        if any(each.kind in _TREES for each in touched):
-            queues.update(each.name for each in self._world.all("ClusterQueue"))
-            gone.update(Key("Tree", "", each) for each in queues)  # a tree may have another first queue now
+        if fact_key.kind in ("ClusterQueue", "Cohort") and quotas.reshape(fact_key):
+            # A tree may have another first queue now, or none.
+            touched |= {Key(TREE, "", name) for name in quotas.roots().keys() | {fact_key.name}}
         for key in [each for each in touched if each.kind == "Workload"]:
             queues |= quotas.update(key)
             body = self._world.objects.get(key)
             queues.add(self._world.cluster_queue(body) if body is not None else "")
-        pods = [each for each in touched if each.kind == "Pod"]
-        places = {text(self._world.objects.get(pod), "spec", "nodeName") for pod in pods}
-        touched |= {Key("NodeDevices", "", each) for each in places if each in self._scene.hands.nodes}
-        touched |= self._gone_from(pods)
         roots = [root for name in queues if (root := quotas.root_of(name)) is not None]
-        return touched | gone | {Key("Tree", "", root.first) for root in roots}
-
-    def _gone_from(self, pods: list[Key]) -> set[Key]:
-        """Nodes whose devices a pod had that is deleted."""
-        gone = {f"{each.namespace}/{each.name}" for each in pods if each not in self._world.objects}
-        nodes = self._scene.hands.nodes.items() if gone else ()
-        return {Key("NodeDevices", "", name) for name, node in nodes if not gone.isdisjoint(node.listed)}
+        return touched | {Key(TREE, "", root.first) for root in roots}
 
     def _note(self, fact: Note) -> None:
         match fact.type:
@@ -131,7 +124,7 @@ class Judge:
             case "SIGHT":
                 self._blind.discard(fact.what)
             case "UNSEEN":
-                self._never.add(fact.what)
+                self._scene.unseen.add(fact.what)
             case "SETTINGS":
                 self._world.settings = fact.settings or self._world.settings
                 self._world.promised_s = fact.t
@@ -142,7 +135,7 @@ class Judge:
         for wrong in rule.wrongs(subject):
             known = now.get(wrong.objects) or old.get(wrong.objects)  # several of the same objects are one
             if known is None:
-                known = _Lasting(wrong, t, self._sighted_s + rule.lasts_s)
+                known = _Lasting(wrong, t, self._sighted_s + rule.lasts_s + wrong.later_s)
                 heapq.heappush(self._due, (known.due_s, next(self._numbers), known, rule.name))
             known.wrong = wrong  # its words may be others by now
             now[wrong.objects] = known
@@ -164,6 +157,8 @@ class Judge:
         found = {f"{self._blind_s:.0f} s in which a watch was cut"} if self._blind_s else set[str]()
         if "kubelet" not in self._scene.hands.heard:
             found.add("kubelets: which pod has which device is not in the record")
+        if "claims without devices" in self._scene.hands.heard:
+            found.add("devices of claims: a kubelet's call did not say which a claim has")
         if "hardware" not in self._scene.hands.heard:
             found.add("hardware: GPUs, MIG instances and shares that exist are not in the record")
         for key in self._world.all("ClusterQueue"):

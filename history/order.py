@@ -1,8 +1,8 @@
 """The order in which a queue lets in those who wait."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 from history import objects as api
 from history.objects import Json, Key
@@ -11,19 +11,15 @@ from history.rule import LATE_S, Rule, Scene, Wrong
 _BELOW_ALL = ("tessera.dev/above-minimum-of", "tessera.dev/above-min-replicas")
 _RUNTIME = "tessera.dev/runtime"
 _BY_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
+_BOOST = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 _QUIET_S = 60.0
-_FOR_ROOM = (
-    "",
-    "Pending",
-    "WaitingForQuota",
-    "TopologyPlacementFailed",
-    "PendingEvaluation",
-    "WaitingForPreemptedWorkloads",
-)
+_KUEUES = ("", "Pending")
+_OURS = ("WaitingForQuota", "TopologyPlacementFailed", "PendingEvaluation", "WaitingForPreemptedWorkloads")
+_FOR_ROOM = (*_KUEUES, *_OURS)
 """Reasons that are the same for all who ask for the same."""
 
 
-class OutOfOrder(Rule):
+class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
     """``out-of-order``: a Workload got quota while another of its ClusterQueue, which comes before it by priority and
     age, waited, and waits on; counts after 10 seconds, since two decisions of a moment may be written in any order.
 
@@ -32,10 +28,6 @@ class OutOfOrder(Rule):
     place for 5 seconds. Not judged where somebody of the ClusterQueue was evicted within a minute (who may
     be evicted for whom differs), nor between LocalQueues of a queue that goes by their past usage.
     """
-
-    name: ClassVar[str] = "out-of-order"
-    lasts_s: ClassVar[float] = 10.0
-    kinds: ClassVar[tuple[str, ...]] = ("Workload",)
 
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
@@ -143,7 +135,7 @@ class OutOfOrder(Rule):
 def place_of(workload: Json) -> tuple[int, float]:
     """The smaller comes first: priority, then age."""
     boost = api.note(workload, "kueue.x-k8s.io/priority-boost")
-    raised = int(boost) if boost.lstrip("+-").isdecimal() and len(boost) < 12 else 0  # noqa: PLR2004
+    raised = int(boost) if _BOOST.fullmatch(boost) else 0
     evicted = api.condition(workload, "Evicted")
     requeued = evicted.get("status") == "True" and evicted.get("reason") in _BY_EVICTION
     written = (

@@ -2,7 +2,8 @@
 
 A limit without a request is one. Init containers run one after another beside the sidecars that were started before
 them (KEP 753), so the pod needs the larger of that peak and of what keeps running. Resources of the pod as a whole
-stand in place of its containers' for cpu, memory and huge pages (KEP 2837). Overhead comes on top.
+stand in place of its containers' for cpu, memory and huge pages; its limit alone does where no container requests any
+(KEP 2837). Overhead comes on top.
 """
 
 import re
@@ -19,13 +20,14 @@ _QUANTITY: Final = re.compile(
 )
 _BINARY: Final = {f"{letter}i": 1024 ** (power + 1) for power, letter in enumerate("KMGTPE")}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_LARGEST: Final = 10**30
 _POD_LEVEL: Final = ("cpu", "memory")
 
 
 def quantity(found: object) -> int | None:
     """A quantity in 10**-9 units, rounded up; None where ``found`` is none."""
     if isinstance(found, int) and not isinstance(found, bool):
-        return found * UNIT
+        return found * UNIT if abs(found) < _LARGEST else None
     matched = _QUANTITY.fullmatch(str(found)) if isinstance(found, str | float) else None
     if matched is None or not (matched[2] or matched[3]):
         return None
@@ -60,8 +62,9 @@ def pod_cost(spec: Json) -> Cost:
             add(needed, asked)
             _most(peak, needed)
     _most(running, peak)
+    requests = api.inner(spec, "resources", "requests")
     for name, amount in _asked(spec).items():
-        if name in _POD_LEVEL or name.startswith("hugepages-"):
+        if name.startswith("hugepages-") or (name in _POD_LEVEL and (name in requests or name not in running)):
             running[name] = amount
     add(running, amounts(api.inner(spec, "overhead")))
     return {name: amount for name, amount in running.items() if amount > 0}

@@ -52,11 +52,13 @@ class Node(Struct):
     first: str = ""
 
 
-class Overrun(NamedTuple):
+class Use(NamedTuple):
+    """``limit``: what may be used."""
+
     node: Node
     cell: Cell
     used: int
-    limit: int
+    limit: float
 
 
 class Quotas:
@@ -74,6 +76,8 @@ class Quotas:
         """The slice whose place another takes, by that other one, which has quota."""
         self._shapes: dict[Key, object] = {}
         self._trees: dict[str, Node] | None = None
+        self.reshaped = False
+        """Whether the last fact did so (``reshape``); ``Judge`` clears it."""
 
     # -- charges -------------------------------------------------------------------------------------------------------
 
@@ -193,15 +197,13 @@ class Quotas:
     # -- the tree ------------------------------------------------------------------------------------------------------
 
     def reshape(self, queue: Key) -> bool:
-        """Takes in a ClusterQueue or Cohort. Whether one that was there has other quotas now, or is gone."""
+        """Takes in a ClusterQueue or Cohort. Whether its spec is another now, or it is new or gone."""
         body = self._world.objects.get(queue)
         shape = None if body is None else (api.inner(body, "spec"), api.note(body, _SHARES))
-        old = self._shapes.get(queue)
-        if shape == old:
-            return False
-        self._shapes[queue] = shape
-        self._trees = None
-        return old is not None
+        self.reshaped = shape != self._shapes.get(queue)
+        if self.reshaped:
+            self._shapes[queue], self._trees = shape, None
+        return self.reshaped
 
     def flavors(self, queue: str) -> dict[str, list[str]]:
         """The flavors in which the ClusterQueue has quota, by resource."""
@@ -213,6 +215,10 @@ class Quotas:
     def root_of(self, queue: str) -> Node | None:
         """The root of its tree; None where the queue is not there, or its Cohorts name each other in a circle."""
         return self.roots().get(queue)
+
+    def queues(self, node: Node) -> list[str]:
+        """The ClusterQueues in the tree below it."""
+        return [node.name] if node.is_queue else [name for each in node.children for name in self.queues(each)]
 
     def roots(self) -> dict[str, Node]:
         if self._trees is None:
@@ -241,24 +247,24 @@ class Quotas:
                 roots[key.name], root.first = root, root.first or key.name
         return roots
 
-    def overruns(self, root: Node, more: "dict[str, Counter[Cell]] | None" = None) -> Iterator[Overrun]:
-        """Where more is used than may be. ``more``: by ClusterQueue, what would be used on top."""
+    def uses(self, root: Node, more: "dict[str, Counter[Cell]] | None" = None) -> Iterator[Use]:
+        """The use of each cell in the tree. ``more``: by ClusterQueue, what would be used on top."""
         for cell in sorted(self._cells(root, more or {})):
-            _, _, found = self._walk(root, cell, more or {}, is_root=True)
-            yield from found
+            yield from self._walk(root, cell, more or {}, is_root=True)[2]
 
     def _cells(self, node: Node, more: "dict[str, Counter[Cell]]") -> set[Cell]:
         if node.is_queue:
             used = self.used.get(node.name, Counter())
-            return {cell for cell, amount in used.items() if amount > 0 and cell.flavor} | set(more.get(node.name, ()))
-        return set().union(*(self._cells(each, more) for each in node.children))
+            found = {cell for cell, amount in used.items() if amount > 0 and cell.flavor}
+            return found.union(node.limits, more.get(node.name, ()))
+        return set(node.limits).union(*(self._cells(each, more) for each in node.children))
 
     def _walk(
         self, node: Node, cell: Cell, more: "dict[str, Counter[Cell]]", *, is_root: bool
-    ) -> tuple[int, int, list[Overrun]]:
-        """The amount that the parent has to bear, the quota that it is lent, and the overruns below."""
-        limits = node.limits.get(cell, Limits())
-        quota, used, found = limits.nominal, 0, list[Overrun]()
+    ) -> tuple[int, int, list[Use]]:
+        """The amount that the parent has to bear, the quota that it is lent, and the uses below."""
+        limits = node.limits.get(cell, Limits(borrowing=0 if node.is_queue else None))
+        quota, used, found = limits.nominal, 0, list[Use]()
         if node.is_queue:
             used = self.used.get(node.name, Counter())[cell] + more.get(node.name, Counter())[cell]
         for child in node.children:
@@ -266,8 +272,7 @@ class Quotas:
             quota, used = quota + lent, used + borne
             found += below
         most = quota if is_root else None if limits.borrowing is None else quota + limits.borrowing
-        if most is not None and used > most:
-            found.append(Overrun(node, cell, used, most))
+        found.append(Use(node, cell, used, float("inf") if most is None else most))
         lent = quota if limits.lending is None or is_root else min(quota, limits.lending)
         return max(0, used - (quota - lent)), lent, found
 

@@ -27,6 +27,8 @@ _CALLS: Final = ("Allocate", "PodResources", "NodePrepareResources", "NodeUnprep
 _TYPES: Final = ("ADDED", "MODIFIED", "DELETED")
 _NOTES: Final = ("BLIND", "SIGHT", "UNSEEN", "SETTINGS", "END")
 _SHOWN: Final = 60
+_DEPTH: Final = 200
+"""The levels of a line: comparing deeper ones is beyond Python's stack. Kubernetes' own objects have about 20."""
 
 Json = dict[str, Any]
 
@@ -115,9 +117,18 @@ def _json(found: object) -> str:
 
 def _decoded(raw: bytes) -> object:
     try:
-        return msgspec.json.decode(raw)
+        found: object = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _Wrong("", raw[:_SHOWN].decode(errors="replace").strip(), f"a JSON object ({error})") from None
+    if raw.count(b"{") + raw.count(b"[") > _DEPTH:
+        level: list[Any] = [found]
+        for _ in range(_DEPTH):
+            level = [each for body in level for each in (body.values() if isinstance(body, dict) else body)]
+            level = [each for each in level if isinstance(each, dict | list)]
+        if level:
+            shown = raw[:_SHOWN].decode(errors="replace")
+            raise _Wrong("", shown, f"a JSON object of at most {_DEPTH} levels")
+    return found
 
 
 class _Fields:
@@ -128,48 +139,48 @@ class _Fields:
             raise _Wrong(path.removesuffix("."), found, "a JSON object")
         self._path, self.given = path, found
 
-    def _wrong(self, name: str, expected: str) -> _Wrong:
+    def wrong(self, name: str, expected: str) -> _Wrong:
         return _Wrong(self._path + name, self.given.get(name, _ABSENT), expected)
 
     def text(self, name: str, *, empty: bool = False) -> str:
         found = self.given.get(name)
         if not isinstance(found, str) or not (found or empty):
-            raise self._wrong(name, "a text")
+            raise self.wrong(name, "a text")
         return found
 
     def word(self, name: str, words: tuple[str, ...]) -> str:
         found = self.given.get(name)
         if not isinstance(found, str) or found not in words:
-            raise self._wrong(name, f"one of {', '.join(words)}")
+            raise self.wrong(name, f"one of {', '.join(words)}")
         return found
 
     def number(self, name: str) -> float:
         found = self.given.get(name)
         if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) <= 1e12:  # noqa: PLR2004
-            raise self._wrong(name, "a number of seconds")
+            raise self.wrong(name, "a number of seconds")
         return float(found)
 
     def count(self, name: str, default: int) -> int:
         found = self.given.get(name, default)
         if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise self._wrong(name, "a whole number from 1")
+            raise self.wrong(name, "a whole number from 1")
         return found
 
     def texts(self, name: str) -> tuple[str, ...]:
         found = self.given.get(name)
         if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-            raise self._wrong(name, "a list of texts")
+            raise self.wrong(name, "a list of texts")
         return tuple(found)
 
     def inner(self, name: str) -> "_Fields":
         if name not in self.given:
-            raise self._wrong(name, "a JSON object")
+            raise self.wrong(name, "a JSON object")
         return _Fields(f"{self._path}{name}.", self.given[name])
 
     def rows(self, name: str, *, may_lack: bool = False) -> "list[_Fields]":
         found = self.given.get(name, [] if may_lack else None)
         if not isinstance(found, list):
-            raise self._wrong(name, "a list")
+            raise self.wrong(name, "a list")
         return [_Fields(f"{self._path}{name}[{at}].", each) for at, each in enumerate(found)]
 
 
@@ -180,7 +191,8 @@ def _fact(line: _Fields, last_s: float) -> Fact:
     match line.word("source", ("api", "kubelet", "hardware", "recorder")):
         case "api":
             body = line.inner("object")
-            body.text("kind")
+            if not body.text("kind").isidentifier():
+                raise body.wrong("kind", "the kind of an object")
             meta = body.inner("metadata")
             meta.text("name")
             for name in ("namespace", "uid"):

@@ -15,10 +15,13 @@ LATE_S = 5.0
 
 
 class Wrong(NamedTuple):
-    """``objects``: those concerned, which are also what makes it the same wrong as a moment ago."""
+    """``objects``: those concerned, which are also what makes it the same wrong as a moment ago.
+    ``later_s``: it counts so much later than its rule says.
+    """
 
     objects: tuple[str, ...]
     message: str
+    later_s: float = 0.0
 
 
 class Scene(Struct):
@@ -27,6 +30,8 @@ class Scene(Struct):
     world: World
     quotas: Quotas
     hands: Hands
+    unseen: set[str] = set()
+    """What the record does not show."""
 
 
 class Rule:
@@ -35,6 +40,9 @@ class Rule:
     name: ClassVar[str]
     lasts_s: ClassVar[float]
     kinds: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, *, name: str, lasts_s: float, kinds: tuple[str, ...]) -> None:
+        cls.name, cls.lasts_s, cls.kinds = name, lasts_s, kinds
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene

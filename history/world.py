@@ -67,8 +67,6 @@ class World:
     def apply(self, fact: ApiFact) -> set[Key]:
         """The objects to be looked at again: this one, and those that belong to it now or did so before."""
         key = api.key_of(fact.object)
-        self.now_s = fact.t
-        self.first_s = fact.t if self.first_s is None else self.first_s
         touched = {key} | self._near(key)
         old = self.objects.get(key)
         if old is not None and api.uid(old) != api.uid(fact.object):

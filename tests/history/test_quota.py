@@ -185,6 +185,92 @@ def test_a_decision_that_was_under_way_when_quota_was_taken_away_is_no_wrong() -
     assert found(told, 60) == []
 
 
+def beyond(told: Told, count: int) -> list[str]:
+    """What is found once ``count`` have got quota, a second after."""
+    told.later(1)
+    holders(told, count)
+    return found(told, 60)
+
+
+def test_a_change_that_takes_no_quota_away_excuses_nothing() -> None:
+    told = begin(cluster_queue(quota=1), cluster_queue("other"))
+    told.put(cluster_queue("other", stopPolicy="Hold"))
+    assert beyond(told, 2) == used(2, 1)
+    told = begin(cluster_queue(quota=1))
+    told.put(cluster_queue(quota=1, preemption={"withinClusterQueue": "LowerPriority"}))
+    assert beyond(told, 2) == used(2, 1)
+    told = begin(cluster_queue(quota=1))
+    told.put(cluster_queue(quota=2))
+    assert beyond(told, 3) == used(3, 2)
+
+
+def test_a_change_after_the_admission_excuses_nothing() -> None:
+    told = begin(cluster_queue(quota=1))
+    holders(told, 2)
+    told.later(4)
+    told.put(cluster_queue(quota=1, stopPolicy="Hold"))
+    assert found(told) == used(2, 1)
+
+
+def test_quota_that_is_taken_away_excuses_no_more_than_was_taken() -> None:
+    told = begin(cluster_queue(quota=3))
+    told.put(cluster_queue(quota=1))
+    assert beyond(told, 3) == []
+    told = begin(cluster_queue(quota=3))
+    told.put(cluster_queue(quota=1))
+    assert beyond(told, 4) == used(4, 1)
+    told = begin(cluster_queue(quota=3))
+    told.put(cluster_queue(quota=1))
+    told.later(60)
+    one = job("late", count=2)
+    told.put(one, admitted(workload(one, count=2)))
+    assert found(told) == used(2, 1)
+
+
+def test_a_queue_that_leaves_with_its_quota_excuses_what_others_borrowed_of_it() -> None:
+    told = begin(*tree())
+    holders(told, 3, "a")
+    told.later(30)
+    told.put(cluster_queue("b", 2))
+    assert found(told, 60) == []
+    holders(told, 4, "a")
+    assert found(told) == used(4, 1)
+
+
+def test_a_flavor_that_a_queue_does_not_list_is_not_lent_to_it() -> None:
+    sibling = cluster_queue("b", 5, cohortName="top")
+    sibling["spec"]["resourceGroups"][0]["flavors"][0]["name"] = "g"
+    told = begin(cluster_queue("a", 1, cohortName="top"), sibling)
+    one = job("j")
+    held = admitted(workload(one), queue="a")
+    held["status"]["admission"]["podSetAssignments"][0]["flavors"] = {GPU: "g"}
+    told.put(one, held)
+    assert found(told) == [f"1 {GPU} in flavor g are used, 0 may be"]
+
+
+def test_a_flavor_that_a_queue_listed_when_it_gave_it_stays_with_the_workload() -> None:
+    both = cluster_queue("a", 1, cohortName="top")
+    flavors = both["spec"]["resourceGroups"][0]["flavors"]
+    flavors.append({**flavors[0], "name": "g"})
+    told = begin(both)
+    one = job("j")
+    held = admitted(workload(one), queue="a")
+    held["status"]["admission"]["podSetAssignments"][0]["flavors"] = {GPU: "g"}
+    told.put(one, held)
+    told.later(30)
+    told.put(cluster_queue("a", 1, cohortName="top"))
+    assert found(told, 60) == []
+
+
+def test_what_comes_after_the_first_line_is_no_first_line() -> None:
+    told = Told()
+    told.hardware("n1", {"uuid": "GPU-1"})
+    told.later(3)
+    told.put(cluster_queue(quota=1), local_queue())
+    holders(told, 2)
+    assert found(told) == used(2, 1)
+
+
 def test_a_status_of_a_queue_is_no_change_of_quota() -> None:
     told = begin(cluster_queue(quota=1))
     told.later(30)
@@ -283,7 +369,13 @@ def test_resources_of_the_pod_as_a_whole_stand_in_for_cpu_and_memory_alone() -> 
     one = {"resources": {"requests": {"cpu": "1", "memory": "1Gi", GPU: "1"}}}
     whole = {"requests": {"cpu": "500m", "hugepages-2Mi": "4Mi"}, "limits": {"memory": "2Gi", GPU: "7"}}
     cost = pod_cost({"containers": [one], "resources": whole})
-    assert cost == {"cpu": UNIT // 2, "memory": 2 * 2**30 * UNIT, GPU: UNIT, "hugepages-2Mi": 4 * 2**20 * UNIT}
+    assert cost == {"cpu": UNIT // 2, "memory": 2**30 * UNIT, GPU: UNIT, "hugepages-2Mi": 4 * 2**20 * UNIT}
+
+
+def test_a_limit_of_the_pod_as_a_whole_stands_in_only_where_no_container_requests_any() -> None:
+    limit = {"resources": {"limits": {"cpu": "4"}}}
+    assert pod_cost({"containers": [{"resources": {"requests": {"cpu": "1"}}}], **limit}) == {"cpu": UNIT}
+    assert pod_cost({"containers": [{}], **limit}) == {"cpu": 4 * UNIT}
 
 
 @pytest.mark.parametrize(

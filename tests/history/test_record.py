@@ -78,6 +78,33 @@ def test_fields_that_nobody_knows_are_passed_over() -> None:
     assert len(list(read(io.BytesIO(raw)))) == 1
 
 
+def test_a_line_that_is_too_deep_or_of_no_kind_is_refused() -> None:
+    deep = b'{"a":' * 201 + b"1" + b"}" * 201
+    assert refused(deep).endswith("expected a JSON object of at most 200 levels")
+    wide = json.dumps(of(seen=[[] for _ in range(500)])).encode()
+    assert len(list(read(io.BytesIO(wide)))) == 1
+    body = {"kind": "a tree of queues", "metadata": {"name": "x"}}
+    wrong = refused(of(source="api", type="ADDED", object=body))
+    assert wrong == "line 1: object.kind: found 'a tree of queues', expected the kind of an object"
+
+
+def test_kinds_of_the_judges_own_names_and_numbers_of_any_size_do_no_harm() -> None:
+    told = Told()
+    for kind in ("NodeDevices", "TreesChanged", "Tree"):
+        told.put({"kind": kind, "metadata": {"name": "n1"}})
+    queue = cluster_queue()
+    queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = 10**400
+    told.put(queue, local_queue())
+    told.later(10)
+    for name, boost in (("j", "+-5"), ("k", "--5")):
+        waiting = workload(job(name))
+        waiting["metadata"]["annotations"] = {"kueue.x-k8s.io/priority-boost": boost}
+        told.put(job(name), waiting)
+    told.later(10)
+    told.put(admitted(workload(job("k"), priority=10**400)))
+    assert [each.rule for each in told.found()] == []
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4) | st.just("True"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),

@@ -14,7 +14,7 @@ import click
 from cli.access.cluster import Where, api_options, named_config, told
 from cli.access.kubeapi import opened
 from cli.access.local import reason
-from cli.audit.files import UnreadableError, judged, written
+from cli.audit.files import UnreadableError, flushed, judged, written
 from cli.audit.promises import promises
 from cli.audit.recorder import Recorder
 from cli.audit.watching_shell import First, first, record
@@ -47,7 +47,9 @@ class UnrecordedError(click.ClickException):
 
 @click.command(short_help="Whether what the cluster did keeps the rules, recorded and judged.")
 @click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--for", "for_s", type=Duration(), help="So long it watches; without it 10m. Ctrl-C ends it sooner.")
+@click.option(
+    "--for", "for_s", type=Duration(), help="So long it watches; without it 10m. Ctrl-C or SIGTERM ends it sooner."
+)
 @click.option(
     "--record", "kept", type=click.Path(path_type=Path, dir_okay=False), help="Keep the record; .gz packs it."
 )
@@ -57,8 +59,8 @@ def audit(where: Where, file: Path | None, for_s: float | None, kept: Path | Non
     """Watch the cluster for a while and say what broke the rules: quota, order, gangs, pods without admission, devices.
 
     Nothing is asked of the controller and nothing is believed that it wrote where it can be counted from pods. With
-    FILE a record is judged that was made before. The exit code is 0 without findings, 1 with some, 2 where the record
-    cannot be made or read.
+    FILE a record is judged that was made before; - is the standard input. The exit code is 0 without findings, 1 with
+    some, 2 where the record cannot be made or read.
 
     \b
     Examples:
@@ -91,7 +93,8 @@ def _live(where: Where, for_s: float, kept: Path | None) -> Verdict:
 def _record(where: Where, for_s: float, path: Path) -> None:
     async def work() -> None:
         time, end = clock(), asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, end.set) if _is_main() else None
+        for number in (signal.SIGINT, signal.SIGTERM) if _is_main() else ():
+            asyncio.get_running_loop().add_signal_handler(number, end.set)
         async with opened(where) as client:
             found = await first(client)
             settings, unknown = await _promised(client, where)
@@ -100,7 +103,8 @@ def _record(where: Where, for_s: float, path: Path) -> None:
                 aside(f"{plural(len(found.listed), 'kind')} are watched for {for_s:g} s; Ctrl-C ends it sooner")
                 recorder = Recorder(file.write, time.monotonic())
                 try:
-                    await record(client, found, recorder, settings, _backoffs(found), time, end, for_s)
+                    async with flushed(file):
+                        await record(client, found, recorder, settings, _backoffs(found), time, end, for_s)
                 except KubeError:
                     path.unlink(missing_ok=True)  # it would be in the way of the next try, and has nothing
                     raise

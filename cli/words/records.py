@@ -3,6 +3,7 @@
 from inventory.words.catalog import Kind, Place, said
 
 _refusal = said(Place.COMMANDS, Kind.REFUSAL)
+_note = said(Place.COMMANDS, Kind.NOTE)
 
 
 @_refusal
@@ -12,7 +13,7 @@ def wrong_line(path: object, wrong: str) -> str:
 
 @_refusal
 def broken_gzip(path: object, why: str) -> str:
-    return f"{path}: found gzip that is cut or broken ({why}), expected a whole record"
+    return f"{path}: found gzip that is cut or broken ({why}), expected a record"
 
 
 @_refusal
@@ -33,3 +34,8 @@ def file_and_live() -> str:
 @_refusal
 def no_time() -> str:
     return "--for: found 0s, expected a duration above 0"
+
+
+@_note
+def cut(last_s: float) -> str:
+    return f"the end: the record is cut after {last_s:.1f} s, it is judged up to there"

@@ -6,6 +6,9 @@ import json
 import os
 import signal
 import sys
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ import click.testing
 import pytest
 
 import cli.audit.command
+from cli.audit.recorder import Recorder
 from cli.main import tessera
 from controller.cluster.watching.kinds import JOBS, PODS, WORKLOADS
-from kube.testing import VirtualClock
+from history.settings import Settings
+from kube.testing import VirtualClock, eventually
 from tests.support.cli.shell import Shell
 from tests.support.e2e.lab import ROOT
 from tests.support.hang import HANG_S
@@ -98,7 +103,10 @@ def test_without_findings_the_exit_code_is_0(tmp_path: Path) -> None:
     [
         (b'{"t": 0}\n', "line 1: source: found nothing, expected one of api, kubelet, hardware, recorder"),
         (b"", "found no line, expected a record"),
-        (gzip.compress(GOOD, mtime=0)[:-4], "found gzip that is cut or broken"),
+        (GOOD[:20], "line 1: found '{"),
+        (GOOD + b"\n" + GOOD, "line 2: found '', expected a JSON object"),
+        (gzip.compress(GOOD, mtime=0)[:12], "found gzip that is cut or broken (no line is whole), expected a record"),
+        (gzip.compress(GOOD, mtime=0)[:-8] + bytes(8), "found gzip that is cut or broken"),
         (b"\x1f\x8bnothing of the kind", "found gzip that is cut or broken"),
     ],
 )
@@ -110,6 +118,73 @@ def test_what_is_no_record_is_told_in_a_line(tmp_path: Path, body: bytes, told: 
     assert found.stderr.startswith(f"Error: {file}: ")
     assert told in found.stderr
     assert len(found.stderr.splitlines()) == 1
+
+
+CUT = "the end: the record is cut after 6.0 s, it is judged up to there"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("bytes_", [1, 30])
+def test_a_record_that_is_cut_is_judged_up_to_there_and_that_is_said(
+    tmp_path: Path, *, packed: bool, bytes_: int
+) -> None:
+    whole = wrong(Told()).text()
+    written = whole + b'{"t": 7, "source": "recorder", "type": "END"}\n'[:bytes_]
+    packer = zlib.compressobj(wbits=31)
+    file = tmp_path / "record"
+    # As a process leaves it that is killed: flushed, without gzip's end.
+    file.write_bytes(packer.compress(written) + packer.flush(zlib.Z_SYNC_FLUSH) if packed else written)
+    found = run(str(file), "-o", "json")
+    assert found.exit_code == 1
+    assert json.loads(found.stdout)["facts"] == 6
+    assert json.loads(found.stdout)["unseen"][-1] == CUT
+
+
+def test_a_record_of_ours_that_ends_without_its_end_is_cut(tmp_path: Path) -> None:
+    file, lines = tmp_path / "record", list[bytes]()
+    recorder = Recorder(lines.append, 0.0)
+    recorder.begin({}, Settings(), ())
+    recorder.changed(PODS, "ADDED", pod("p", job("j")), 6.0)
+    file.write_bytes(b"".join(lines))
+    assert json.loads(run(str(file), "-o", "json").stdout)["unseen"][-1] == CUT
+    recorder.end(7.0)
+    file.write_bytes(b"".join(lines))
+    assert CUT not in run(str(file)).stdout
+
+
+def test_blank_lines_at_the_end_of_a_record_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "record"
+    file.write_bytes(GOOD + b"\n \n")
+    assert run(str(file)).exit_code == 0
+    file.write_bytes(GOOD.rstrip())
+    assert run(str(file)).exit_code == 0
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_standard_input_and_pipes_are_read(tmp_path: Path, *, packed: bool) -> None:
+    text = wrong(Told()).text()
+    text = gzip.compress(text) if packed else text
+    file = tmp_path / "record"
+    file.write_bytes(text)
+    told = run(str(file)).stdout
+    assert click.testing.CliRunner().invoke(tessera, ["audit", "-"], input=text).stdout == told
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb") as pipe:
+        pipe.write(text)  # less than a pipe holds
+    try:
+        assert run(f"/dev/fd/{reading}").stdout == told
+    finally:
+        os.close(reading)
+    found = click.testing.CliRunner().invoke(tessera, ["audit", "-"], input=b"")
+    assert (found.exit_code, found.stderr) == (2, "Error: standard input: found no line, expected a record\n")
+
+
+def test_the_times_of_findings_are_since_the_record_began(tmp_path: Path) -> None:
+    told = Told()
+    told.later(1.7e9)
+    (tmp_path / "record").write_bytes(wrong(told).text())
+    (finding,) = json.loads(run(str(tmp_path / "record"), "-o", "json").stdout)["findings"]
+    assert finding["t"] == 0.0
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -187,23 +262,43 @@ async def test_namespaces_that_cannot_be_listed_for_now_are_no_missing_right(she
     assert "namespaces" in found.stderr
 
 
-async def test_ctrl_c_ends_it_sooner_and_what_was_seen_is_judged(shell: Shell) -> None:
-    shell.scene.queue()
-    words = [sys.executable, "-c", "from cli.main import main; main()", "audit", "--for", "1h"]
+@asynccontextmanager
+async def watching(shell: Shell, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """``tessera audit`` as a process of its own, which has begun to watch."""
+    begun = [sys.executable, "-c", "from cli.main import main; main()", "audit", "--for", "1h", *words]
     environment = {**os.environ, "KUBECONFIG": str(shell.kubeconfig)}
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*words, env=environment, cwd=ROOT, stdout=pipe, stderr=pipe)
+    process = await asyncio.create_subprocess_exec(*begun, env=environment, cwd=ROOT, stdout=pipe, stderr=pipe)
     try:
         async with asyncio.timeout(HANG_S):
             assert process.stderr is not None
             assert b"kinds are watched for 3600 s" in await process.stderr.readline()
-            process.send_signal(signal.SIGINT)
-            told, wrong = await process.communicate()
+            yield process
     finally:
         if process.returncode is None:
             process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_it_sooner_and_what_was_seen_is_judged(shell: Shell, number: signal.Signals) -> None:
+    shell.scene.queue()
+    async with watching(shell) as process:
+        process.send_signal(number)
+        told, wrong = await process.communicate()
     assert (process.returncode, wrong) == (0, b"")
     assert told.startswith(b"0 findings in ")
+
+
+@pytest.mark.parametrize("name", ["record.jsonl", "record.jsonl.gz"])
+async def test_what_was_seen_until_it_is_killed_can_be_judged(shell: Shell, tmp_path: Path, name: str) -> None:
+    shell.scene.queue()
+    kept = tmp_path / name
+    async with watching(shell, "--record", str(kept)) as process:
+        await eventually(lambda: kept.stat().st_size > 100, within_s=HANG_S)
+        process.kill()
+        await process.wait()
+    found = await shell.run("audit", str(kept), code=0)
+    assert "not seen: the end: the record is cut after " in found.stdout
 
 
 @pytest.mark.usefixtures("hurried")

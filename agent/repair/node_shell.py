@@ -16,7 +16,7 @@ from typing import Protocol
 from agent.config.settings import Settings
 from agent.hardware.monitor import GpuMonitor
 from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved
-from agent.health.remediation import Action, Want, wanted
+from agent.health.remediation import Action, ResetMode, Want, wanted
 from agent.health.repairs import (
     BREAKER_GPUS,
     BREAKER_WINDOW_S,
@@ -104,7 +104,8 @@ class RepairNode:
         self._alarm = Alarm(self._judge_all)
         found = self._journal.read()
         if found is not None:
-            self._core.restore(found.snapshot, same_boot=found.boot_id == boot_id)
+            if settings.remediation.reset is not ResetMode.NEVER:
+                self._core.restore(found.snapshot, same_boot=found.boot_id == boot_id)
             self._before = dict(found.before) if found.boot_id == boot_id else {}
         self._show()
 
@@ -293,6 +294,8 @@ class RepairNode:
         self._judge(self._node_state.health.gpus())
 
     def _judge(self, gpus: Iterable[GpuUuid]) -> None:
+        if self.settings.remediation.reset is ResetMode.NEVER and not self._core.repairs():
+            return
         due_s: float | None = None
         for gpu in gpus:
             want = self.want(gpu)

@@ -309,6 +309,34 @@ async def test_never_again_ends_repairs_and_gives_back_what_only_they_kept_out(l
     assert resets(lab, 0) == 0
 
 
+async def test_an_agent_that_may_not_reset_keeps_out_nothing_that_an_earlier_one_kept_out(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON.replace("when-free", "when-free, retireAfter: {faults: 1}"))
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.RETIRED)
+    lab.sim(gpu=0, reset=True)
+    await lab.restored(0)
+    await lab.restart(EAGER)
+    assert lab.agent.node_state.withheld == {}
+    await lab.listed()
+    await lab.until(lambda: not lab.down())
+
+
+async def test_an_earlier_agents_repair_goes_on_at_the_next_start(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON)
+    await lab.kubelet.allocate(GPU, 1, pod="train")
+    await lab.shown()
+    lab.sim(gpu=0, xid=119)
+    await lab.until((lab.state_dir / "repairs.json").exists)
+    await lab.stop()
+    lab.nvml_ends()
+    await lab.start(ON)
+    assert state(lab, 0) is RepairState.DRAINING, "before anything was probed"
+    await lab.listed()
+    lab.kubelet.delete("train")
+    await returned(lab, 0)
+    assert resets(lab, 0) == 1
+
+
 async def test_a_shared_gpus_daemon_ends_before_its_reset_and_comes_back(lab: Lab) -> None:
     shared = "nvidia.com/gpu.shared"
     await lab.serve(fleet(1, H100), ON + "layout:\n- {gpus: [0], mode: mps, replicas: 2}\n", resource=shared)

@@ -1,8 +1,11 @@
 """Each rule speaks where something is wrong for long enough, and is silent one step before."""
 
+from typing import Any
+
 from history.judge import Finding
 from tests.support.history.told import (
     GPU,
+    Json,
     Told,
     admitted,
     cluster_queue,
@@ -544,3 +547,134 @@ def test_a_claim_whose_devices_no_call_says_is_not_seen() -> None:
     told = Told()
     told.line("kubelet", node="n1", call="NodePrepareResources", claim="team/c")
     assert "devices of claims: a kubelet's call did not say which a claim has" in told.verdict().unseen
+
+
+# -- pod sets, slices, and what is forgotten ---------------------------------------------------------------------------
+
+
+def two_sets(kind: str = "JobSet", **spec: Any) -> tuple[Told, Json]:
+    """A job of a leader and two workers, admitted."""
+    told = queues()
+    labels = {"kueue.x-k8s.io/queue-name": "lq"}
+    one = {"kind": kind, "metadata": meta("j", labels=labels), "spec": {"template": {"spec": spec_of()}, **spec}}
+    waiting = workload(one)
+    row = waiting["spec"]["podSets"][0]
+    waiting["spec"]["podSets"] = [{**row, "name": "leader"}, {**row, "name": "workers", "count": 2}]
+    told.put(one, admitted(waiting))
+    return told, one
+
+
+def member(name: str, of: Json, part: str, node: str = "n1") -> Json:
+    return pod(name, of, node=node, labels={"kueue.x-k8s.io/podset": part})
+
+
+def test_all_pod_sets_of_a_gang_run_or_none() -> None:
+    told, one = two_sets()
+    told.put(member("l", one, "leader"), member("a", one, "workers", ""), member("b", one, "workers", ""))
+    assert end(told, 119) == []
+    assert end(told, 2) == [("half-gang", "0 of 2 pods of pod set workers have a node")]
+    told, one = two_sets()
+    told.put(member("l", one, "leader", ""), member("a", one, "workers"), member("b", one, "workers"))
+    assert end(told, 121) == [("half-gang", "0 of 1 pods of pod set leader have a node")]
+    told, one = two_sets()
+    told.put(member("l", one, "leader"), member("a", one, "workers"), member("b", one, "workers"))
+    assert end(told) == []
+
+
+def test_a_pod_set_without_pods_is_missed_only_where_all_are_made_at_once() -> None:
+    told, one = two_sets()
+    told.put(member("l", one, "leader"))
+    assert end(told, 121) == [("half-gang", "0 of 2 pods of pod set workers have a node")]
+    later: dict[str, dict[str, Any]] = {
+        "in order": {"startupPolicy": {"startupPolicyOrder": "InOrder"}},
+        "depends": {"replicatedJobs": [{"name": "workers", "dependsOn": [{"name": "leader"}]}]},
+    }
+    for spec in later.values():
+        told, one = two_sets(**spec)
+        told.put(member("l", one, "leader"))
+        assert end(told) == []
+    told, one = two_sets("RayJob")
+    told.put(member("l", one, "leader"))
+    assert end(told) == []
+
+
+def test_a_pod_that_has_lost_the_queues_gate_without_a_workload_may_not_run() -> None:
+    told = queues()
+    told.put(pod("p", node="", spec=spec_of(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])))
+    told.later(1)
+    told.put(pod("p"))
+    assert end(told, 6) == [("ran-without-admission", "it runs on n1 and has no Workload")]
+
+
+def test_a_workload_that_is_finished_at_the_first_line_was_admitted() -> None:
+    told = Told()
+    one = job("j")
+    told.put(cluster_queue(), local_queue(), one, having(admitted(workload(one)), "Finished"), pod("p", one))
+    assert end(told, 11) == [("released-early", "its Workload is finished, and it runs on")]
+
+
+def test_a_suspended_job_of_any_kind_gets_a_workload() -> None:
+    told = queues()
+    for kind, spec in (("PyTorchJob", {"runPolicy": {"suspend": True}}), ("RayJob", {"suspend": True})):
+        about = meta(kind.lower(), labels={"kueue.x-k8s.io/queue-name": "lq"})
+        told.put({"kind": kind, "metadata": about, "spec": spec})
+        told.put({"kind": kind, "metadata": {**about, "name": f"free-{kind}"}, "spec": {}})
+    assert end(told, 59) == []
+    assert end(told, 2) == [("forgotten", "it names a queue and has no Workload")] * 2
+
+
+def test_a_gated_pod_of_a_deployment_gets_a_workload_and_one_of_a_group_waits_for_the_others() -> None:
+    gate = spec_of(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    replicas = {"kind": "ReplicaSet", "metadata": meta("rs"), "spec": {}}
+    told = queues()
+    told.put(replicas, pod("g", replicas, node="", spec=gate, labels={"kueue.x-k8s.io/pod-group-name": "group"}))
+    assert end(told) == []
+    told.put(pod("p", replicas, node="", spec=gate))
+    assert end(told, 61) == [("forgotten", "it waits behind the queue's gate and has no Workload")]
+
+
+def test_a_workload_whose_checks_are_ready_is_admitted() -> None:
+    said = [("forgotten", "it has quota, no check of it is open, and it is not admitted")]
+    for state, expected in (("Ready", said), ("Pending", [])):
+        told = queues()
+        one = job("j", suspend=True)
+        body = admitted(workload(one), checks=True)
+        body["status"]["admissionChecks"] = [{"name": "c", "state": state}]
+        told.put(one, body)
+        assert end(told, 59) == []
+        assert end(told, 2) == expected
+
+
+def test_a_workload_that_is_held_back_comes_back_at_its_time() -> None:
+    told = queues()
+    one = job("j", suspend=True)
+    body = having(workload(one), "Requeued", "PodsReadyTimeout", "False")
+    body["status"]["conditions"][-1]["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    body["status"]["requeueState"] = {"count": 1, "requeueAt": "2026-01-01T00:05:00Z"}
+    told.put(one, body)
+    assert end(told, 359) == []
+    assert end(told, 2) == [("forgotten", "the time at which it comes back is over")]
+    told = queues()
+    told.put(one, having(workload(one), "Requeued", "EvictedByDeactivation", "False"))
+    assert end(told) == []
+
+
+def pending(message: str) -> Told:
+    told = queues(quota=2)
+    one = job("j", suspend=True)
+    body = workload(one)
+    body["status"]["conditions"][0] |= {"reason": "Pending", "message": message}
+    told.put(one, body)
+    told.later(400)
+    told.put({"kind": "Node", "metadata": {"name": "n1"}})
+    return told
+
+
+def test_kueues_words_for_missing_quota_are_read_and_others_are_not_seen() -> None:
+    unseen = "room for workloads that wait as Pending and do not say that quota is missing"
+    told = pending("couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor f")
+    assert [each.rule for each in told.found()] == ["forgotten"]
+    assert unseen not in told.verdict().unseen
+    told = pending("topology forbids it")
+    assert told.found() == []
+    assert unseen in told.verdict().unseen

@@ -81,7 +81,7 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
             if count < least:
                 yield Wrong((str(subject),), f"pod set {name} is admitted with {count} of at least {least} pods")
             mine = [pod for pod in there if len(given) == 1 or api.label(pod, api.POD_SET) == name]
-            placed = {api.uid(pod) for pod in mine if api.is_bound(pod) or api.is_over(pod)}
+            placed = [pod for pod in mine if api.is_bound(pod) or api.is_over(pod)]
             is_due = any(map(api.is_bound, mine)) or (is_begun and (bool(mine) or not is_ordered))
             if is_due and len(placed) < count - ended.get(name, 0):
                 waiting = sum(map(api.is_gated, mine))
@@ -91,8 +91,6 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
     def _is_ordered(self, workload: Key) -> bool:
         """Whether its job may make some pods after others have started or ended; so it may where it is not known."""
         jobs = [self.world.objects[each] for each in self.world.owners_of(workload)]
-        depend = [
-            row for each in jobs for row in api.rows(each, "spec", "replicatedJobs") if api.rows(row, "dependsOn")
-        ]
+        waits = [api.rows(row, "dependsOn") for each in jobs for row in api.rows(each, "spec", "replicatedJobs")]
         orders = [api.text(each, "spec", "startupPolicy", "startupPolicyOrder") for each in jobs]
-        return bool(depend) or "InOrder" in orders or not any(each.get("kind") in _AT_ONCE for each in jobs)
+        return any(waits) or "InOrder" in orders or not any(each.get("kind") in _AT_ONCE for each in jobs)

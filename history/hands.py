@@ -10,7 +10,7 @@ from history.objects import DEVICES, Key, is_over, text
 from history.record import Gpu, HardwareFact, KubeletFact
 from history.world import World
 
-_LISTED_S = 60.0
+_LISTED_S = 30.0
 
 
 class NodeHands(Struct):
@@ -92,7 +92,7 @@ class Hands:
         return found
 
     def _is_there(self, pod: str, node: NodeHands) -> bool:
-        """A kubelet may list a pod for a while after its end, but not for a minute after it was deleted. In a record
+        """A kubelet may list a pod for a while after its end, but not for 30 seconds after it was deleted. In a record
         without pods it is there.
         """
         space, _, name = pod.partition("/")

@@ -52,8 +52,8 @@ class World:
         self.by_uid: dict[str, Key] = {}
         self.gone: set[str] = set()
         """Uids of what was deleted."""
-        self.was_gated: set[str] = set()
-        """Uids of pods that have waited behind the queue's gate."""
+        self.was_gated: set[tuple[Key, str]] = set()
+        """Pods, with their uids, that have waited behind the queue's gate."""
         self.times: dict[Key, Times] = {}
         self.handles: dict[Key, tuple[Handle, ...]] = {}
         self._by_handle: dict[tuple[str, Handle], set[Key]] = {}
@@ -92,7 +92,7 @@ class World:
             if key.kind == "Workload":
                 self._time(key, fact.object)
             elif key.kind == "Pod" and api.is_gated(fact.object):
-                self.was_gated.add(api.uid(fact.object))
+                self.was_gated.add((key, api.uid(fact.object)))
         self._hold(key)
         for pod in [each for each in touched if each.kind == "Pod"]:
             self._hold(pod)  # its owners' owners may be others
@@ -207,7 +207,7 @@ class World:
         if api.text(pod, "metadata", "namespace") in self.settings.unmanaged:
             return False
         chain = self.chain(pod)
-        is_marked = api.label(pod, api.MANAGED) == "true" or api.uid(pod) in self.was_gated
+        is_marked = api.label(pod, api.MANAGED) == "true" or (api.key_of(pod), api.uid(pod)) in self.was_gated
         if is_marked or any(api.label(each, api.QUEUE) for each in chain) or self.workloads_of(api.key_of(pod)):
             return True
         grouped = any(each.get("kind") in _GROUPED for each in api.owners(pod))

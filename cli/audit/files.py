@@ -23,6 +23,10 @@ class UnreadableError(Exception):
     """
 
 
+class UnjudgedError(UnreadableError):
+    """The judge itself fails at a record; one line with the file, the line and the exception."""
+
+
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
     """A new file that no other user may read: a record has the environment of pods. It is compressed where its name
@@ -38,20 +42,23 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
 def judged(path: Path) -> Verdict:
     """The verdict on the record at ``path``. Raises UnreadableError."""
-    judge = Judge()
+    judge, taken = Judge(), 0
     try:
         with path.open("rb") as file:
             is_packed = file.read(2) == _GZIP
             file.seek(0)
             for fact in read(cast("BinaryIO", gzip.GzipFile(fileobj=file)) if is_packed else file):
+                taken += 1
                 judge.take(fact)
+        verdict = judge.verdict()
     except RecordError as wrong:
         raise UnreadableError(say.wrong_line(path, str(wrong))) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as broken:
         raise UnreadableError(say.broken_gzip(path, str(broken))) from None
     except OSError as failed:
         raise UnreadableError(say.no_record(path, os.strerror(failed.errno or 0).lower())) from None
-    verdict = judge.verdict()
+    except Exception as failed:  # a fault of the judge's is no finding
+        raise UnjudgedError(say.not_judged(path, taken, f"{type(failed).__name__}: {failed}")) from failed
     if not verdict.facts:
         raise UnreadableError(say.empty_record(path))
     return verdict

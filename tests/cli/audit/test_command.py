@@ -15,6 +15,7 @@ import pytest
 import cli.audit.command
 from cli.main import tessera
 from controller.cluster.watching.kinds import JOBS, PODS, WORKLOADS
+from history.judge import Judge
 from kube.testing import VirtualClock
 from tests.support.cli.shell import Shell
 from tests.support.e2e.lab import ROOT
@@ -110,6 +111,35 @@ def test_what_is_no_record_is_told_in_a_line(tmp_path: Path, body: bytes, told: 
     assert found.stderr.startswith(f"Error: {file}: ")
     assert told in found.stderr
     assert len(found.stderr.splitlines()) == 1
+
+
+def fail(_judge: Judge, _fact: object) -> None:
+    raise KeyError("no such thing")
+
+
+def test_a_fault_of_the_judge_is_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "history.jsonl"
+    file.write_bytes(GOOD)
+    monkeypatch.setattr(Judge, "take", fail)
+    found = run(str(file))
+    assert found.exit_code == 2
+    assert found.stderr == (
+        f"Error: {file}: found line 1, which the judge fails at (KeyError: 'no such thing'), expected any record;"
+        " please report it\n"
+    )
+
+
+async def test_a_live_record_at_which_the_judge_fails_is_kept(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli.audit.command, "clock", Hurried)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(Judge, "take", fail)
+    found = await shell.run("audit", "--for", "10s", code=2)
+    (record,) = tmp_path.glob("tessera-audit-*/history.jsonl.gz")
+    assert found.exit_code == 2
+    assert str(record) in found.stderr
+    assert gzip.decompress(record.read_bytes()).count(b"\n") > 1
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

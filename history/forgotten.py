@@ -17,7 +17,7 @@ _SUSPENDED = (*_KUBEFLOW, "RayJob", "RayCluster", "AppWrapper")
 """Kinds of jobs that may be nobody's, unless they are suspended."""
 _FOR_QUOTA = "WaitingForQuota"
 _NO_ROOM = "insufficient unused quota"
-"""In Kueue's message; its reason is Pending whatever is missing."""
+"""Part of Kueue's message for missing quota: its reason is Pending whatever is missing."""
 
 
 class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Pod", *_JOBS, *_SUSPENDED)):
@@ -105,7 +105,9 @@ class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Po
             if not api.text(reason, "reason") or not api.text(reason, "message"):
                 yield Wrong((str(subject),), "it waits and no reason is told")
             elif reason["reason"] == "Pending" and _NO_ROOM not in reason["message"]:
-                self.scene.unseen.add("room for workloads that wait as Pending and do not say that quota is missing")
+                self.scene.unseen.add(
+                    "free quota for workloads that wait as Pending and do not say that quota is missing"
+                )
             elif reason["reason"] in (_FOR_QUOTA, "Pending") and self._is_next(subject):
                 queue = f"ClusterQueue {self.world.cluster_queue(workload)}"
                 yield Wrong((str(subject), queue), "it waits for quota, and what is free is enough for all who wait")

@@ -155,7 +155,7 @@ def unready_checks(workload: Json) -> tuple[str, ...]:
 
 
 def local_queue(workload: Json) -> tuple[str, str]:
-    """Its namespace and name."""
+    """The namespace and name of its LocalQueue."""
     return text(workload, "metadata", "namespace"), text(workload, "spec", "queueName")
 
 

@@ -496,7 +496,7 @@ def pending(message: str) -> Told:
 
 
 def test_kueues_words_for_missing_quota_are_read_and_others_are_not_seen() -> None:
-    unseen = "room for workloads that wait as Pending and do not say that quota is missing"
+    unseen = "free quota for workloads that wait as Pending and do not say that quota is missing"
     told = pending("couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor f")
     assert [each.rule for each in told.found()] == ["forgotten"]
     assert unseen not in told.verdict().unseen

@@ -9,6 +9,7 @@ from history.world import World
 
 _PART = "tessera.dev/gang"
 _HALF_S = 120.0
+_AT_ONCE = ("JobSet", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
 
 
 class Unadmitted(Rule, name="ran-without-admission", lasts_s=LATE_S, kinds=("Pod", "Workload")):
@@ -53,10 +54,12 @@ def unadmitted(world: World, key: Key) -> list[Key] | None:
 
 class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
     """``half-gang``: of a pod set that is admitted some pods have had a node for 120 seconds, and others have none; or
-    some wait behind the queue's gates and others do not. That long, since nodes are chosen one by one and controllers
-    make lost pods anew. Or it is admitted with fewer pods than its minimum.
+    some wait behind the queue's gates and others do not; or of one of its pod sets none has, while another's have. That
+    long, since nodes are chosen one by one and controllers make lost pods anew. Or it is admitted with fewer pods than
+    its minimum.
 
-    Workloads that say which of their pods have to run together (an elastic gang) are not judged.
+    Pod sets of which there is no pod yet are waited for, unless the job is of a kind that makes all at once. Workloads
+    that say which of their pods have to run together (an elastic gang) are not judged.
     """
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
@@ -69,6 +72,7 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
         there = [pod for pod in pods if not api.is_leaving(pod)]
         ended, given = api.reclaimable(workload), api.assignments(workload)
         wanted = {api.text(each, "name"): each for each in api.rows(workload, "spec", "podSets")}
+        is_begun, is_ordered = any(map(api.is_bound, there)), self._is_ordered(subject)
         for each in given:
             name = api.text(each, "name")
             count = api.whole(each, "count", default=1)
@@ -77,8 +81,16 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
             if count < least:
                 yield Wrong((str(subject),), f"pod set {name} is admitted with {count} of at least {least} pods")
             mine = [pod for pod in there if len(given) == 1 or api.label(pod, api.POD_SET) == name]
-            placed = {api.uid(pod) for pod in mine if api.is_bound(pod) or api.is_over(pod)}
-            if any(map(api.is_bound, mine)) and len(placed) < count - ended.get(name, 0):
+            placed = [pod for pod in mine if api.is_bound(pod) or api.is_over(pod)]
+            is_due = any(map(api.is_bound, mine)) or (is_begun and (bool(mine) or not is_ordered))
+            if is_due and len(placed) < count - ended.get(name, 0):
                 waiting = sum(map(api.is_gated, mine))
                 said = f", {waiting} wait behind a gate" if waiting else ""
                 yield Wrong((str(subject),), f"{len(placed)} of {count} pods of pod set {name} have a node{said}")
+
+    def _is_ordered(self, workload: Key) -> bool:
+        """Whether its job may make some pods after others have started or ended; so it may where it is not known."""
+        jobs = [self.world.objects[each] for each in self.world.owners_of(workload)]
+        waits = [api.rows(row, "dependsOn") for each in jobs for row in api.rows(each, "spec", "replicatedJobs")]
+        orders = [api.text(each, "spec", "startupPolicy", "startupPolicyOrder") for each in jobs]
+        return any(waits) or "InOrder" in orders or not any(each.get("kind") in _AT_ONCE for each in jobs)

@@ -7,6 +7,7 @@ from history.hands import NodeHands
 from history.objects import Key
 from history.rule import LATE_S, Rule, Scene, Wrong
 
+Held = dict[str, list[str]]
 Device = tuple[str, str, str]
 """Driver, pool, name."""
 
@@ -39,9 +40,7 @@ class TwoHands(Rule, name="one-device-two-hands", lasts_s=LATE_S, kinds=(api.DEV
         for device in sorted({id_.partition("::")[0] for id_ in held}):
             yield from self._overfull(node, device, held, place)
 
-    def _overfull(
-        self, node: NodeHands, device: str, held: dict[str, list[str]], place: tuple[str, ...]
-    ) -> Iterator[Wrong]:
+    def _overfull(self, node: NodeHands, device: str, held: Held, place: tuple[str, ...]) -> Iterator[Wrong]:
         ids = {id_: hands for id_, hands in held.items() if id_.partition("::")[0] == device}
         hands = tuple(sorted({hand for each in ids.values() for hand in each}))
         gpu = node.known.get(node.parents.get(device, device))
@@ -74,9 +73,8 @@ class TwoHands(Rule, name="one-device-two-hands", lasts_s=LATE_S, kinds=(api.DEV
         for driver, pool, device in sorted(self._own.get(subject, ())):
             claims = sorted(self._having[driver, pool, device])
             if len(claims) > 1 and subject == claims[0]:
-                yield Wrong(
-                    api.named(claims), f"{device} of pool {pool} of {driver} is allocated to {len(claims)} claims"
-                )
+                said = f"{device} of pool {pool} of {driver} is allocated to {len(claims)} claims"
+                yield Wrong(api.named(claims), said)
 
     def _devices(self, claim: Key) -> set[Device]:
         """Those that are its own: neither a share nor for an administrator. None of a claim that goes."""

@@ -11,15 +11,24 @@ from history.quotas import Cell, follows_capacity
 from history.rule import Rule, Scene, Wrong
 
 _BOUND_S = 60.0
+_JOBS = ("Job", "JobSet")
+_KUBEFLOW = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob", "MPIJob", "TrainJob")
+_SUSPENDED = (*_KUBEFLOW, "RayJob", "RayCluster", "AppWrapper")
+"""Kinds of jobs that may be nobody's, unless they are suspended."""
 _FOR_QUOTA = "WaitingForQuota"
+_NO_ROOM = "insufficient unused quota"
+"""Part of Kueue's message for missing quota: its reason is Pending whatever is missing."""
 
 
-class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Pod", "Job", "JobSet")):
+class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Pod", *_JOBS, *_SUSPENDED)):
     """``forgotten``: for 60 seconds, which is far above what a decision, a reason or a release takes,
 
-    - a job or pod that names a queue has no Workload, or a Workload that waits has no reason;
-    - a Workload is admitted, and its job is suspended or its pods wait behind the queue's gates;
-    - a Workload has quota that nothing needs: its job is over or gone, or it is evicted and has no pods;
+    - a job or pod that names a queue has no Workload, or a Workload that waits has no reason, or is held back for
+      longer than it was to be;
+    - a Workload is admitted, and its job is suspended or its pods wait behind the queue's gates; or it has quota, its
+      checks are ready, and it is not admitted;
+    - a Workload has quota that nothing needs: its job is over or gone, another slice took its place, or it is
+      evicted and has no pods;
     - the first of its ClusterQueue says that it waits for quota, while all who wait in its tree fit into what is free.
     """
 
@@ -56,6 +65,8 @@ class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Po
         elif subject.kind == "Pod":
             yield from self._pod(subject, body)
         elif api.label(body, api.QUEUE) and not self._is_unmanaged(subject) and not is_finished(body):
+            if subject.kind not in _JOBS and not is_suspended(body):
+                return
             above = any(api.label(each, api.QUEUE) for each in self.world.chain(body))
             if not above and not self.world.workloads_for(body):
                 yield Wrong((str(subject),), "it names a queue and has no Workload")
@@ -67,8 +78,11 @@ class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Po
         if not api.is_gated(pod) or api.is_over(pod) or self._is_unmanaged(subject):
             return
         workloads = self.world.workloads_of(subject)
-        alone = not api.owners(pod) and not api.label(pod, api.GROUP)
-        if not workloads and alone:
+        if (
+            not workloads
+            and not api.label(pod, api.GROUP)
+            and (not api.owners(pod) or api.is_gated(pod, api.GATES[:1]))
+        ):
             yield Wrong((str(subject),), "it waits behind the queue's gate and has no Workload")
         found = [self.world.objects[each] for each in workloads]
         if any(api.is_admitted(each) and not api.is_true(each, "Evicted") for each in found):
@@ -78,13 +92,23 @@ class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Po
     def _workload(self, subject: Key, workload: Json) -> Iterator[Wrong]:
         if api.is_true(workload, "Finished"):
             return
-        if api.holds(workload):
+        back_s = api.stamp_s(api.text(workload, "status", "requeueState", "requeueAt"))
+        held_back = api.condition(workload, "Requeued")
+        if held_back.get("status") == "False" and back_s is not None:
+            made = api.text(workload, "metadata", "creationTimestamp")
+            from_s = api.stamp_s(api.text(held_back, "lastTransitionTime") or made) or back_s
+            yield Wrong((str(subject),), "the time at which it comes back is over", max(0.0, back_s - from_s))
+        elif api.holds(workload):
             yield from self._holder(subject, workload)
         elif api.waits(workload):
             reason = api.condition(workload, "QuotaReserved")
             if not api.text(reason, "reason") or not api.text(reason, "message"):
                 yield Wrong((str(subject),), "it waits and no reason is told")
-            elif reason["reason"] == _FOR_QUOTA and self._is_next(subject):
+            elif reason["reason"] == "Pending" and _NO_ROOM not in reason["message"]:
+                self.scene.unseen.add(
+                    "free quota for workloads that wait as Pending and do not say that quota is missing"
+                )
+            elif reason["reason"] in (_FOR_QUOTA, "Pending") and self._is_next(subject):
                 queue = f"ClusterQueue {self.world.cluster_queue(workload)}"
                 yield Wrong((str(subject), queue), "it waits for quota, and what is free is enough for all who wait")
 
@@ -103,6 +127,11 @@ class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Po
             stopped = is_suspended(body) and not runs_away(body) and api.label(body, api.QUEUE)
             if api.is_admitted(workload) and stopped:
                 yield Wrong(api.named([subject, job]), "it is admitted, and its job is suspended")
+        later = [each.get("delayedTopologyRequest") == "Pending" for each in api.assignments(workload)]
+        if not api.is_admitted(workload) and not api.unready_checks(workload) and not any(later):
+            yield Wrong((str(subject),), "it has quota, no check of it is open, and it is not admitted")
+        if subject in self.scene.quotas.replaced.values():
+            yield Wrong((str(subject),), "another slice has its place, and it has quota")
         uids = [api.text(each, "uid") for each in api.owners(workload)]
         if uids and all(each in self.world.gone for each in uids):
             yield Wrong((str(subject),), "its owners are deleted, and it has quota")

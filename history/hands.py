@@ -10,7 +10,7 @@ from history.objects import DEVICES, Key, is_over, text
 from history.record import Gpu, HardwareFact, KubeletFact
 from history.world import World
 
-_LISTED_S = 60.0
+_LISTED_S = 30.0
 
 
 class NodeHands(Struct):
@@ -57,15 +57,13 @@ class Hands:
                 node.listed_s = fact.t
                 for pod in node.listed:
                     self._on.setdefault(pod, set()).add(fact.node)
-            case "Allocate" if fact.pod:
+            case "Allocate" if fact.pod:  # for others the next list says whose they are
                 node.granted[fact.pod] = (*node.granted.get(fact.pod, ()), *fact.devices)
                 self._on.setdefault(fact.pod, set()).add(fact.node)
-            case "Allocate":
-                pass  # its list will say whose they are
             case "NodePrepareResources":
                 node.claims[fact.claim] = fact.devices
                 self.heard |= set() if fact.devices else {"claims without devices"}
-            case _:
+            case "NodeUnprepareResources":
                 node.claims.pop(fact.claim, None)
         return Key(DEVICES, "", fact.node)
 
@@ -74,12 +72,12 @@ class Hands:
         hands. The nodes to be looked at again.
         """
         pod = f"{key.namespace}/{key.name}"
+        nodes = self._on.get(pod, set())
         if is_gone:
             self._gone_s[pod] = self._world.now_s
-            for node in [self.nodes[each] for each in self._on.get(pod, ())]:
-                node.listed.pop(pod, None)
-                node.granted.pop(pod, None)
-        nodes = self._on.pop(pod, set()) if is_gone else self._on.get(pod, set())
+            for each in nodes:
+                self.nodes[each].listed.pop(pod, None)
+                self.nodes[each].granted.pop(pod, None)
         return {Key(DEVICES, "", each) for each in nodes}
 
     def held(self, node: NodeHands) -> dict[str, list[str]]:
@@ -94,7 +92,7 @@ class Hands:
         return found
 
     def _is_there(self, pod: str, node: NodeHands) -> bool:
-        """A kubelet may list a pod for a while after its end, but not for a minute after it was deleted. In a record
+        """A kubelet may list a pod for a while after its end, but not for 30 seconds after it was deleted. In a record
         without pods it is there.
         """
         space, _, name = pod.partition("/")

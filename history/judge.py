@@ -111,7 +111,9 @@ class Judge:
             # A tree may have another first queue now, or none.
             touched |= {Key(TREE, "", name) for name in quotas.roots().keys() | {fact_key.name}}
         for key in [each for each in touched if each.kind == "Workload"]:
+            before = quotas.replaced.get(key, key)
             queues |= quotas.update(key)
+            touched |= {before, quotas.replaced.get(key, key)}
             body = self._world.objects.get(key)
             queues.add(self._world.cluster_queue(body) if body is not None else "")
         roots = [root for name in queues if (root := quotas.root_of(name)) is not None]

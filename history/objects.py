@@ -115,9 +115,9 @@ def is_leaving(body: Json) -> bool:
     return bool(text(body, "metadata", "deletionTimestamp"))
 
 
-def is_gated(pod: Json) -> bool:
+def is_gated(pod: Json, gates: tuple[str, ...] = GATES) -> bool:
     """Whether the pod waits behind a gate of the queue, not behind another's."""
-    return any(each.get("name") in GATES for each in rows(pod, "spec", "schedulingGates"))
+    return any(each.get("name") in gates for each in rows(pod, "spec", "schedulingGates"))
 
 
 # -- Workloads -------------------------------------------------------------------------------------------------------
@@ -150,9 +150,13 @@ def queue_of(workload: Json) -> str:
 
 
 def unready_checks(workload: Json) -> tuple[str, ...]:
-    return tuple(
-        text(each, "name") for each in rows(workload, "status", "admissionChecks") if each.get("state") != "Ready"
-    )
+    open_ = [each for each in rows(workload, "status", "admissionChecks") if each.get("state") != "Ready"]
+    return tuple(text(each, "name") for each in open_)
+
+
+def local_queue(workload: Json) -> tuple[str, str]:
+    """The namespace and name of its LocalQueue."""
+    return text(workload, "metadata", "namespace"), text(workload, "spec", "queueName")
 
 
 def reclaimable(workload: Json) -> dict[str, int]:

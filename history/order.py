@@ -13,6 +13,8 @@ _RUNTIME = "tessera.dev/runtime"
 _BY_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
 _BOOST = re.compile(r"[+-]?\d{1,10}", re.ASCII)
 _QUIET_S = 60.0
+_OF_POD = (("template", "spec"), ("template", "metadata", "annotations"))
+_SHAPE = (("name",), ("count",), ("minCount",), ("topologyRequest",), *_OF_POD)
 _KUEUES = ("", "Pending")
 _OURS = ("WaitingForQuota", "TopologyPlacementFailed", "PendingEvaluation", "WaitingForPreemptedWorkloads")
 _FOR_ROOM = (*_KUEUES, *_OURS)
@@ -33,7 +35,7 @@ class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
         super().__init__(scene)
         self._place: dict[Key, tuple[str, str]] = {}
         self._in: dict[tuple[str, str], set[Key]] = {}
-        """Workloads by ClusterQueue and shape; ``_place`` is the inverse."""
+        """Workloads that wait, by ClusterQueue and shape; ``_place`` has those of all."""
         self._seen: dict[Key, float] = {}
         """The reservation that was compared last."""
         self._passed: dict[Key, set[Key]] = {}
@@ -55,12 +57,8 @@ class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
             return
         if self._seen.get(subject) != times.reserved_s:
             self._seen[subject] = times.reserved_s
-            found = {
-                other
-                for other in self._others(subject, workload)
-                if self._comes_first(other, workload, times.reserved_s)
-            }
-            if found:
+            others, at_s = self._others(subject, workload), times.reserved_s
+            if found := {each for each in others if self._comes_first(each, workload, at_s)}:
                 self._passed[subject] = found
         for other in sorted(self._passed.get(subject, ())):
             body, its = self.world.objects.get(other), self.world.times.get(other)
@@ -81,12 +79,12 @@ class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
         if api.text(queue, "spec", "queueingStrategy") == "StrictFIFO" and not self.world.settings.backfill:
             same = set().union(*(keys for at, keys in self._in.items() if at[0] == place[0]))
         if api.text(queue, "spec", "admissionScope", "admissionMode") == "UsageBasedAdmissionFairSharing":
-            return {each for each in same if _local(self.world.objects[each]) == _local(workload)}
+            return {each for each in same if api.local_queue(self.world.objects[each]) == api.local_queue(workload)}
         return same - {subject}
 
     def _comes_first(self, other: Key, workload: Json, at_s: float) -> bool:
         body, times = self.world.objects[other], self.world.times[other]
-        local = self.world.get("LocalQueue", *_local(body))
+        local = self.world.get("LocalQueue", *api.local_queue(body))
         stopped = api.text(local, "spec", "stopPolicy") not in ("", "None")
         able = api.waits(body) and api.text(api.condition(body, "QuotaReserved"), "reason") in _FOR_ROOM and not stopped
         if not able or times.waits_s is None or times.waits_s > at_s - LATE_S or _is_below_all(body):
@@ -97,7 +95,9 @@ class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
     def _note(self, key: Key) -> None:
         old = self._place.pop(key, None)
         if old is not None:
-            self._in[old].discard(key)
+            self._in.get(old, set()).discard(key)
+            if not self._in.get(old):
+                self._in.pop(old, None)
         body = self.world.objects.get(key)
         if body is None:
             self._seen.pop(key, None)
@@ -109,23 +109,14 @@ class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
             if key not in self._shapes or self._shapes[key][0] != sets:
                 self._shapes[key] = sets, self._shape(key, body)
             self._place[key] = queue, self._shapes[key][1]
-            self._in.setdefault(self._place[key], set()).add(key)
+            if api.waits(body):
+                self._in.setdefault(self._place[key], set()).add(key)
             if self.world.times[key].evicted_s == self.world.now_s:
                 self._evicted_s[queue] = self.world.now_s
 
     def _shape(self, key: Key, workload: Json) -> str:
         """The requests of a Workload, and all else that may decide whether it fits, as text."""
-        sets = [
-            [
-                api.text(each, "name"),
-                api.value(each, "count"),
-                api.value(each, "minCount"),
-                api.value(each, "topologyRequest"),
-                api.value(each, "template", "spec"),
-                api.value(each, "template", "metadata", "annotations"),
-            ]
-            for each in api.rows(workload, "spec", "podSets")
-        ]
+        sets = [[api.value(each, *path) for path in _SHAPE] for each in api.rows(workload, "spec", "podSets")]
         owners = [self.world.objects[each] for each in self.world.owners_of(key)]
         runtime = [api.note(each, _RUNTIME) for each in (workload, *owners)]
         most = api.value(workload, "spec", "maximumExecutionTimeSeconds")
@@ -138,15 +129,10 @@ def place_of(workload: Json) -> tuple[int, float]:
     raised = int(boost) if _BOOST.fullmatch(boost) else 0
     evicted = api.condition(workload, "Evicted")
     requeued = evicted.get("status") == "True" and evicted.get("reason") in _BY_EVICTION
-    written = (
-        api.text(evicted, "lastTransitionTime") if requeued else api.text(workload, "metadata", "creationTimestamp")
-    )
-    return -api.whole(workload, "spec", "priority") - raised, api.stamp_s(written) or 0.0
+    made = api.text(workload, "metadata", "creationTimestamp")
+    since_s = api.stamp_s(api.text(evicted, "lastTransitionTime") if requeued else made)
+    return -api.whole(workload, "spec", "priority") - raised, since_s or 0.0
 
 
 def _is_below_all(workload: Json) -> bool:
     return any(api.note(workload, each) for each in _BELOW_ALL)
-
-
-def _local(workload: Json) -> tuple[str, str]:
-    return api.text(workload, "metadata", "namespace"), api.text(workload, "spec", "queueName")

@@ -55,8 +55,7 @@ class OverQuota(Rule, name="over-quota", lasts_s=LATE_S, kinds=(TREE, "Workload"
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         if subject.kind == "Workload":
             for resource, amount in self.scene.quotas.uncharged(subject):
-                body = self.world.objects[subject]
-                objects = (str(subject), f"ClusterQueue {queue_of(body)}")
+                objects = (str(subject), f"ClusterQueue {queue_of(self.world.objects[subject])}")
                 yield Wrong(objects, f"it takes {_shown(amount)} {resource} and is charged none")
             return
         root = self.scene.quotas.root_of(subject.name)

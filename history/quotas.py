@@ -31,6 +31,7 @@ class Cell(NamedTuple):
 
 
 Charge = dict[Cell, int]
+More = dict[str, Counter[Cell]]
 
 
 class Limits(NamedTuple):
@@ -72,8 +73,8 @@ class Quotas:
         self.used: dict[str, Counter[Cell]] = {}
         self._claims: dict[Key, set[Key]] = {}
         self._claimed: dict[Key, set[Key]] = {}
-        self._replaced: dict[Key, Key] = {}
-        """The slice whose place another takes, by that other one, which has quota."""
+        self.replaced: dict[Key, Key] = {}
+        """The slice whose place another of the same job takes, by that other one, which has quota."""
         self._shapes: dict[Key, object] = {}
         self._trees: dict[str, Node] | None = None
         self.reshaped = False
@@ -99,7 +100,7 @@ class Quotas:
     def _charge(self, workload: Key) -> set[str]:
         body = self._world.objects.get(workload)
         old = self.charges.pop(workload, None)
-        counts = body is not None and api.holds(body) and workload not in self._replaced.values()
+        counts = body is not None and api.holds(body) and workload not in self.replaced.values()
         new = (api.queue_of(body), self._cost(workload, body)) if body is not None and counts else None
         if new is not None:
             self.charges[workload] = new
@@ -114,11 +115,12 @@ class Quotas:
 
     def _note_replaced(self, workload: Key) -> set[Key]:
         body = self._world.objects.get(workload)
-        before = {self._replaced.pop(workload, workload)}
+        before = {self.replaced.pop(workload, workload)}
         space, _, name = api.note(body or {}, _REPLACES).rpartition("/")
-        if body is not None and name and api.holds(body):
-            self._replaced[workload] = Key("Workload", space or workload.namespace, name)
-        return before | {self._replaced.get(workload, workload)}
+        other = Key("Workload", space or workload.namespace, name)
+        if body is not None and api.holds(body) and self._world.is_of_same_job(body, other):
+            self.replaced[workload] = other
+        return before | {self.replaced.get(workload, workload)}
 
     def _note_claims(self, workload: Key) -> None:
         for claim in self._claimed.pop(workload, ()):
@@ -138,14 +140,12 @@ class Quotas:
         pods = [self._world.objects[each] for each in self._world.pods_of(workload)]
         live = [pod for pod in pods if api.is_bound(pod) and not api.is_leaving(pod)]
         ended, sets = api.reclaimable(body), api.assignments(body)
-        templates = {
-            api.text(each, "name"): api.inner(each, "template", "spec") for each in api.rows(body, "spec", "podSets")
-        }
+        wanted_sets = {api.text(each, "name"): each for each in api.rows(body, "spec", "podSets")}
         total: Charge = {}
         for given in sets:
             name = api.text(given, "name")
             count = max(0, api.whole(given, "count", default=1) - ended.get(name, 0))
-            planned = self._each(workload.namespace, templates.get(name, {}))
+            planned = self._each(workload.namespace, api.inner(wanted_sets.get(name), "template", "spec"))
             run: Cost = {}
             for pod in live:
                 if api.label(pod, api.POD_SET) == name or len(sets) == 1:
@@ -247,21 +247,19 @@ class Quotas:
                 roots[key.name], root.first = root, root.first or key.name
         return roots
 
-    def uses(self, root: Node, more: "dict[str, Counter[Cell]] | None" = None) -> Iterator[Use]:
+    def uses(self, root: Node, more: More | None = None) -> Iterator[Use]:
         """The use of each cell in the tree. ``more``: by ClusterQueue, what would be used on top."""
         for cell in sorted(self._cells(root, more or {})):
             yield from self._walk(root, cell, more or {}, is_root=True)[2]
 
-    def _cells(self, node: Node, more: "dict[str, Counter[Cell]]") -> set[Cell]:
+    def _cells(self, node: Node, more: More) -> set[Cell]:
         if node.is_queue:
             used = self.used.get(node.name, Counter())
             found = {cell for cell, amount in used.items() if amount > 0 and cell.flavor}
             return found.union(node.limits, more.get(node.name, ()))
         return set(node.limits).union(*(self._cells(each, more) for each in node.children))
 
-    def _walk(
-        self, node: Node, cell: Cell, more: "dict[str, Counter[Cell]]", *, is_root: bool
-    ) -> tuple[int, int, list[Use]]:
+    def _walk(self, node: Node, cell: Cell, more: More, *, is_root: bool) -> tuple[int, int, list[Use]]:
         """The amount that the parent has to bear, the quota that it is lent, and the uses below."""
         limits = node.limits.get(cell, Limits(borrowing=0 if node.is_queue else None))
         quota, used, found = limits.nominal, 0, list[Use]()

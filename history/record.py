@@ -102,7 +102,7 @@ class _Wrong(Exception):  # noqa: N818 - becomes a RecordError
     def __init__(self, field: str, found: object, expected: str) -> None:
         shown = repr(found) if isinstance(found, str) else "nothing" if found is _ABSENT else _json(found)
         cut = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-        super().__init__(f"{field}: found {cut}, expected {expected}" if field else f"found {cut}, expected {expected}")
+        super().__init__(f"{field and f'{field}: '}found {cut}, expected {expected}")
 
 
 _ABSENT: Final = object()
@@ -120,14 +120,12 @@ def _decoded(raw: bytes) -> object:
         found: object = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _Wrong("", raw[:_SHOWN].decode(errors="replace").strip(), f"a JSON object ({error})") from None
-    if raw.count(b"{") + raw.count(b"[") > _DEPTH:
-        level: list[Any] = [found]
-        for _ in range(_DEPTH):
-            level = [each for body in level for each in (body.values() if isinstance(body, dict) else body)]
-            level = [each for each in level if isinstance(each, dict | list)]
-        if level:
-            shown = raw[:_SHOWN].decode(errors="replace")
-            raise _Wrong("", shown, f"a JSON object of at most {_DEPTH} levels")
+    level: list[Any] = [found] if raw.count(b"{") + raw.count(b"[") > _DEPTH else []
+    for _ in range(_DEPTH if level else 0):
+        inner = [each for body in level for each in (body.values() if isinstance(body, dict) else body)]
+        level = [each for each in inner if isinstance(each, dict | list)]
+    if level:
+        raise _Wrong("", raw[:_SHOWN].decode(errors="replace"), f"a JSON object of at most {_DEPTH} levels")
     return found
 
 
@@ -142,16 +140,11 @@ class _Fields:
     def wrong(self, name: str, expected: str) -> _Wrong:
         return _Wrong(self._path + name, self.given.get(name, _ABSENT), expected)
 
-    def text(self, name: str, *, empty: bool = False) -> str:
+    def text(self, name: str, words: tuple[str, ...] = (), *, empty: bool = False) -> str:
+        """``words``: it has to be one of them."""
         found = self.given.get(name)
-        if not isinstance(found, str) or not (found or empty):
-            raise self.wrong(name, "a text")
-        return found
-
-    def word(self, name: str, words: tuple[str, ...]) -> str:
-        found = self.given.get(name)
-        if not isinstance(found, str) or found not in words:
-            raise self.wrong(name, f"one of {', '.join(words)}")
+        if not isinstance(found, str) or not (found or empty) or (words and found not in words):
+            raise self.wrong(name, f"one of {', '.join(words)}" if words else "a text")
         return found
 
     def number(self, name: str) -> float:
@@ -188,7 +181,7 @@ def _fact(line: _Fields, last_s: float) -> Fact:
     t = line.number("t")
     if t < last_s:
         raise _Wrong("t", t, f"a number not below {last_s:g}, the time of the line before")
-    match line.word("source", ("api", "kubelet", "hardware", "recorder")):
+    match line.text("source", ("api", "kubelet", "hardware", "recorder")):
         case "api":
             body = line.inner("object")
             if not body.text("kind").isidentifier():
@@ -198,7 +191,7 @@ def _fact(line: _Fields, last_s: float) -> Fact:
             for name in ("namespace", "uid"):
                 if name in meta.given:
                     meta.text(name, empty=True)
-            return ApiFact(t, line.word("type", _TYPES), body.given)
+            return ApiFact(t, line.text("type", _TYPES), body.given)
         case "kubelet":
             return _kubelet(t, line)
         case "hardware":
@@ -208,7 +201,7 @@ def _fact(line: _Fields, last_s: float) -> Fact:
 
 
 def _kubelet(t: float, line: _Fields) -> KubeletFact:
-    node, call = line.text("node"), line.word("call", _CALLS)
+    node, call = line.text("node"), line.text("call", _CALLS)
     if call == "PodResources":
         return KubeletFact(t, node, call, hands=tuple(map(_hand, line.rows("pods"))))
     if call == "Allocate":
@@ -232,7 +225,7 @@ def _gpu(gpu: _Fields) -> Gpu:
 
 
 def _note(t: float, line: _Fields) -> Note:
-    type_ = line.word("type", _NOTES)
+    type_ = line.text("type", _NOTES)
     if type_ != "SETTINGS":
         return Note(t, type_, "" if type_ == "END" else line.text("what"))
     given = line.inner("settings").given

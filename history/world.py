@@ -52,12 +52,17 @@ class World:
         self.by_uid: dict[str, Key] = {}
         self.gone: set[str] = set()
         """Uids of what was deleted."""
+        self.was_gated: set[tuple[Key, str]] = set()
+        """Pods, with their uids, that have waited behind the queue's gate."""
         self.times: dict[Key, Times] = {}
         self.handles: dict[Key, tuple[Handle, ...]] = {}
         self._by_handle: dict[tuple[str, Handle], set[Key]] = {}
 
     def all(self, kind: str) -> dict[Key, Json]:
         return self.of_kind.get(kind, {})
+
+    def _having(self, kind: str, *handle: str) -> set[Key]:
+        return self._by_handle.get((kind, handle), set())
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
         return self.objects.get(Key(kind, namespace, name))
@@ -74,7 +79,11 @@ class World:
             self.by_uid.pop(api.uid(old), None)
             self.times.pop(key, None)
         if fact.type == "DELETED":
-            self._forget(key, api.uid(fact.object))
+            self.objects.pop(key, None)
+            self.of_kind.get(key.kind, {}).pop(key, None)
+            self.by_uid.pop(api.uid(fact.object), None)
+            self.gone.add(api.uid(fact.object))
+            self.times.pop(key, None)
         else:
             self.objects[key] = fact.object
             self.of_kind.setdefault(key.kind, {})[key] = fact.object
@@ -82,17 +91,12 @@ class World:
                 self.by_uid[api.uid(fact.object)] = key
             if key.kind == "Workload":
                 self._time(key, fact.object)
+            elif key.kind == "Pod" and api.is_gated(fact.object):
+                self.was_gated.add((key, api.uid(fact.object)))
         self._hold(key)
         for pod in [each for each in touched if each.kind == "Pod"]:
             self._hold(pod)  # its owners' owners may be others
         return touched | self._near(key)
-
-    def _forget(self, key: Key, uid_: str) -> None:
-        self.objects.pop(key, None)
-        self.of_kind.get(key.kind, {}).pop(key, None)
-        self.by_uid.pop(uid_, None)
-        self.gone.add(uid_)
-        self.times.pop(key, None)
 
     def _hold(self, key: Key) -> None:
         """Brings the handles of a pod or Workload up to date."""
@@ -119,28 +123,20 @@ class World:
             found.update(self.pods_of(key))
             found.update(self.owners_of(key))
         elif body is not None and api.uid(body):
-            handle = ("uid", api.uid(body))
-            found.update(self._by_handle.get(("Pod", handle), ()), self._by_handle.get(("Workload", handle), ()))
+            found |= self._having("Pod", "uid", api.uid(body)) | self._having("Workload", "uid", api.uid(body))
         return found
 
     def _time(self, key: Key, workload: Json) -> None:
         """Keeps since when a Workload is what it is."""
         was_there = self.now_s == self.first_s
         times = self.times.setdefault(key, Times())
-        now_s = None if was_there else self.now_s
-        if not api.holds(workload):
-            times.reserved_s = None
-        elif times.reserved_s is None:
-            times.reserved_s = now_s if now_s is not None else float("-inf")
-        if not api.is_admitted(workload):
-            times.admitted_s, times.unready = None, ()
-        elif times.admitted_s is None:
-            times.unready = () if was_there else api.unready_checks(workload)
-            times.admitted_s, times.was_admitted = now_s if now_s is not None else float("-inf"), True
-        if not api.is_true(workload, "Evicted"):
-            times.evicted_s = None
-        elif times.evicted_s is None:
-            times.evicted_s = now_s if now_s is not None else float("-inf")
+        now_s = float("-inf") if was_there else self.now_s
+        if not api.is_admitted(workload) or times.admitted_s is None:
+            times.unready = api.unready_checks(workload) if api.is_admitted(workload) and not was_there else ()
+        times.was_admitted |= api.is_true(workload, "Admitted")
+        times.reserved_s = _since_s(times.reserved_s, now_s, is_so=api.holds(workload))
+        times.admitted_s = _since_s(times.admitted_s, now_s, is_so=api.is_admitted(workload))
+        times.evicted_s = _since_s(times.evicted_s, now_s, is_so=api.is_true(workload, "Evicted"))
         placed = rank(workload)
         if not api.waits(workload):
             times.waits_s = None
@@ -176,15 +172,13 @@ class World:
     def workloads_of(self, pod: Key) -> list[Key]:
         """The Workloads of the nearest handle that has any."""
         for handle in self.handles.get(pod, ()):
-            if found := self._by_handle.get(("Workload", handle)):
+            if found := self._having("Workload", *handle):
                 return sorted(found)
         return []
 
     def pods_of(self, workload: Key) -> list[Key]:
         """Those for which no other Workload is nearer."""
-        near: set[Key] = set()
-        for handle in self.handles.get(workload, ()):
-            near |= self._by_handle.get(("Pod", handle), set())
+        near = set[Key]().union(*(self._having("Pod", *each) for each in self.handles.get(workload, ())))
         return sorted(pod for pod in near if workload in self.workloads_of(pod))
 
     def owners_of(self, workload: Key) -> list[Key]:
@@ -192,26 +186,29 @@ class World:
         uids = [handle[1] for handle in self.handles.get(workload, ()) if handle[0] == "uid"]
         return [self.by_uid[each] for each in uids if each in self.by_uid]
 
+    def is_of_same_job(self, workload: Json, other: Key) -> bool:
+        """Whether the two have an owner in common."""
+        uids = {api.text(each, "uid") for each in api.owners(workload)}
+        return any(api.text(each, "uid") in uids for each in api.owners(self.objects.get(other, {})))
+
     def workloads_for(self, body: Json) -> set[Key]:
         """The Workloads of a job, or of one of its owners."""
         found: set[Key] = set()
         for each in (body, *self.chain(body)):
-            found |= self._by_handle.get(("Workload", ("uid", api.uid(each))), set())
-            found |= self._by_handle.get(
-                ("Workload", ("name", api.text(each, "metadata", "namespace"), api.label(each, api.PREBUILT))), set()
-            )
+            space = api.text(each, "metadata", "namespace")
+            found |= self._having("Workload", "uid", api.uid(each))
+            found |= self._having("Workload", "name", space, api.label(each, api.PREBUILT))
         return found
 
     def is_queued(self, pod: Json) -> bool:
         """Whether the pod may not run before a Workload of it is admitted: by a queue's label on one of its owners; by
-        its own, where pods are queued and no owner queues it; by a gate of the queue.
+        its own, where pods are queued and no owner queues it; by a gate of the queue, also one that it has had.
         """
         if api.text(pod, "metadata", "namespace") in self.settings.unmanaged:
             return False
         chain = self.chain(pod)
-        if any(api.label(each, api.QUEUE) for each in chain) or api.is_gated(pod) or self.workloads_of(api.key_of(pod)):
-            return True
-        if api.label(pod, api.MANAGED) == "true":
+        is_marked = api.label(pod, api.MANAGED) == "true" or (api.key_of(pod), api.uid(pod)) in self.was_gated
+        if is_marked or any(api.label(each, api.QUEUE) for each in chain) or self.workloads_of(api.key_of(pod)):
             return True
         grouped = any(each.get("kind") in _GROUPED for each in api.owners(pod))
         return self.settings.queues_pods and bool(api.label(pod, api.QUEUE)) and (grouped or not api.owners(pod))
@@ -220,10 +217,7 @@ class World:
         """The ClusterQueue that it has quota of, or in which it waits; empty where there is none."""
         if api.queue_of(workload):
             return api.queue_of(workload)
-        local = self.get(
-            "LocalQueue", api.text(workload, "metadata", "namespace"), api.text(workload, "spec", "queueName")
-        )
-        return api.text(local, "spec", "clusterQueue")
+        return api.text(self.get("LocalQueue", *api.local_queue(workload)), "spec", "clusterQueue")
 
 
 def _workload_handles(workload: Json) -> tuple[Handle, ...]:
@@ -232,6 +226,10 @@ def _workload_handles(workload: Json) -> tuple[Handle, ...]:
     found += [("uid", api.text(each, "uid")) for each in api.owners(workload)]
     found.append(("uid", api.label(workload, api.JOB_UID)))
     return tuple(dict.fromkeys(each for each in found if each[-1]))
+
+
+def _since_s(known_s: float | None, now_s: float, *, is_so: bool) -> float | None:
+    return None if not is_so else now_s if known_s is None else known_s
 
 
 def rank(workload: Json) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ Tessera shares.
 
 import asyncio
 import random
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import click
 from cli.access.cluster import Where, api_options, named_config, told
 from cli.access.kubeapi import opened
 from cli.access.local import reason
-from cli.audit.files import UnreadableError, flushed, judged, written
+from cli.audit.files import UnjudgedError, UnreadableError, flushed, judged, written
 from cli.audit.promises import promises
 from cli.audit.recorder import Recorder
 from cli.audit.watching_shell import First, first, record
@@ -81,13 +82,23 @@ def audit(where: Where, file: Path | None, for_s: float | None, kept: Path | Non
 
 
 def _live(where: Where, for_s: float, kept: Path | None) -> Verdict:
-    """Record the cluster and judge the record. Raises UnreadableError."""
+    """Record the cluster and judge the record, which stays where it is if the judge fails at it. Raises
+    UnreadableError.
+    """
     if kept is not None:
         _record(where, for_s, kept)
         return judged(kept)
-    with tempfile.TemporaryDirectory(prefix="tessera-audit-") as folder:
-        _record(where, for_s, Path(folder) / "history.jsonl.gz")
-        return judged(Path(folder) / "history.jsonl.gz")
+    folder = Path(tempfile.mkdtemp(prefix="tessera-audit-"))
+    is_needed = False
+    try:
+        _record(where, for_s, folder / "history.jsonl.gz")
+        return judged(folder / "history.jsonl.gz")
+    except UnjudgedError:
+        is_needed = True  # to find out why: what the cluster did does not come again
+        raise
+    finally:
+        if not is_needed:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _record(where: Where, for_s: float, path: Path) -> None:

@@ -33,6 +33,10 @@ class UnreadableError(Exception):
     """
 
 
+class UnjudgedError(UnreadableError):
+    """The judge itself fails at a record; one line with the file, the line and the exception."""
+
+
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
     """A new file that no other user may read: a record has the environment of pods. It is compressed where its name
@@ -71,20 +75,23 @@ def judged(path: Path) -> Verdict:
     that is cut is judged up to there. Raises UnreadableError.
     """
     name = "standard input" if path == STANDARD_INPUT else path
-    judge, last, promised = Judge(), None, False
+    judge, last, promised, taken = Judge(), None, False, 0
     try:
         with _opened(path) as file:
             lines = _Lines(_unpacked(file))
             for last in _since_the_first(read(cast("BinaryIO", lines))):
+                taken += 1
                 promised = promised or (isinstance(last, Note) and last.type == "SETTINGS")
                 judge.take(last)
+        verdict = judge.verdict()
     except RecordError as wrong:
         raise UnreadableError(say.wrong_line(name, str(wrong))) from None
     except (zlib.error, gzip.BadGzipFile) as broken:
         raise UnreadableError(say.broken_gzip(name, str(broken))) from None
     except OSError as failed:
         raise UnreadableError(say.no_record(name, reason(failed))) from None
-    verdict = judge.verdict()
+    except Exception as failed:  # a fault of the judge's is no finding
+        raise UnjudgedError(say.not_judged(name, taken, f"{type(failed).__name__}: {failed}")) from failed
     if last is None:
         raise UnreadableError(say.broken_gzip(name, "no line is whole") if lines.is_cut else say.empty_record(name))
     has_end = isinstance(last, Note) and last.type == "END"

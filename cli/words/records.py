@@ -22,6 +22,11 @@ def no_record(path: object, why: str) -> str:
 
 
 @_refusal
+def not_judged(path: object, line: int, failed: str) -> str:
+    return f"{path}: found line {line}, which the judge fails at ({failed}), expected any record; please report it"
+
+
+@_refusal
 def empty_record(path: object) -> str:
     return f"{path}: found no line, expected a record"
 

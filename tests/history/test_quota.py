@@ -20,6 +20,8 @@ from tests.support.history.told import (
     workload,
 )
 
+REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
+
 
 def found(told: Told, seconds: float = 6) -> list[str]:
     told.later(seconds)
@@ -289,13 +291,33 @@ def test_what_is_covered_and_was_given_no_flavor_is_taken_for_nothing() -> None:
     assert found(told) == [f"it takes 1 {GPU} and is charged none"]
 
 
-def test_a_slice_takes_the_place_of_the_one_before() -> None:
+def sliced(other: str, *, is_over: bool) -> Told:
+    """A slice of ``other`` with 3 pods says that it takes the place of job-j, which has 2."""
     told = begin(cluster_queue(quota=3))
-    one, more = job("j", count=2), job("k", count=3)
+    one, more = job("j", count=2), job(other, count=3)
     bigger = admitted(workload(more, count=3))
-    bigger["metadata"]["annotations"] = {"kueue.x-k8s.io/workload-slice-replacement-for": "team/job-j"}
+    bigger["metadata"] |= {"name": "bigger", "annotations": {REPLACES: "team/job-j"}}
     told.put(one, admitted(workload(one, count=2)), more, bigger)
+    if is_over:
+        told.later(2)
+        told.put(having(admitted(workload(one, count=2)), "Finished"))
+    return told
+
+
+def test_a_slice_takes_the_place_of_the_one_before() -> None:
+    told = sliced("j", is_over=True)
     assert found(told) == []
+    assert [each.message for each in told.found()] == []
+
+
+def test_a_slice_of_another_job_takes_nobodys_place() -> None:
+    assert found(sliced("k", is_over=False)) == used(5, 3)
+
+
+def test_a_slice_whose_place_was_taken_gives_its_quota_back() -> None:
+    told = sliced("j", is_over=False)
+    assert found(told, 61) == []
+    assert [each.message for each in told.found()] == ["another slice has its place, and it has quota"]
 
 
 def test_quota_that_follows_capacity_is_not_judged_and_that_is_said() -> None:

@@ -1,8 +1,10 @@
 """Each rule speaks where something is wrong for long enough, and is silent one step before."""
 
+from typing import Any
+
 from history.judge import Finding
 from tests.support.history.told import (
-    GPU,
+    Json,
     Told,
     admitted,
     cluster_queue,
@@ -372,175 +374,132 @@ def test_quota_that_nothing_needs_goes_back() -> None:
     ]
 
 
-# -- devices -----------------------------------------------------------------------------------------------------------
+# -- pod sets, slices, and what is forgotten ---------------------------------------------------------------------------
 
 
-def test_a_device_is_in_one_hand() -> None:
-    told = Told()
-    told.put(pod("a"), pod("b"))
-    told.pods("n1", a=["GPU-1"], b=["GPU-1"])
-    assert end(told, 4) == []
-    assert end(told, 2) == [("one-device-two-hands", "GPU-1 is in 2 hands")]
+def two_sets(kind: str = "JobSet", **spec: Any) -> tuple[Told, Json]:
+    """A job of a leader and two workers, admitted."""
+    told = queues()
+    labels = {"kueue.x-k8s.io/queue-name": "lq"}
+    one = {"kind": kind, "metadata": meta("j", labels=labels), "spec": {"template": {"spec": spec_of()}, **spec}}
+    waiting = workload(one)
+    row = waiting["spec"]["podSets"][0]
+    waiting["spec"]["podSets"] = [{**row, "name": "leader"}, {**row, "name": "workers", "count": 2}]
+    told.put(one, admitted(waiting))
+    return told, one
 
 
-def test_what_is_allocated_counts_before_the_next_list() -> None:
-    told = Told()
-    told.put(pod("a"), pod("b"))
-    told.pods("n1", a=["GPU-1"])
-    told.line("kubelet", node="n1", call="Allocate", pod="team/b", resource=GPU, devices=["GPU-1"])
-    assert end(told, 6) == [("one-device-two-hands", "GPU-1 is in 2 hands")]
+def member(name: str, of: Json, part: str, node: str = "n1") -> Json:
+    return pod(name, of, node=node, labels={"kueue.x-k8s.io/podset": part})
 
 
-def test_a_pod_that_has_ended_has_nothing_whatever_the_kubelet_lists() -> None:
-    told = Told()
-    told.put(ended(pod("a")), pod("b"))
-    told.pods("n1", a=["GPU-1"], b=["GPU-1"])
+def test_all_pod_sets_of_a_gang_run_or_none() -> None:
+    told, one = two_sets()
+    told.put(member("l", one, "leader"), member("a", one, "workers", ""), member("b", one, "workers", ""))
+    assert end(told, 119) == []
+    assert end(told, 2) == [("half-gang", "0 of 2 pods of pod set workers have a node")]
+    told, one = two_sets()
+    told.put(member("l", one, "leader", ""), member("a", one, "workers"), member("b", one, "workers"))
+    assert end(told, 121) == [("half-gang", "0 of 1 pods of pod set leader have a node")]
+    told, one = two_sets()
+    told.put(member("l", one, "leader"), member("a", one, "workers"), member("b", one, "workers"))
     assert end(told) == []
 
 
-def test_shares_are_counted_by_the_hardware() -> None:
-    told = Told()
-    told.put(pod("a"), pod("b"), pod("c"))
-    told.hardware("n1", {"uuid": "GPU-1", "replicas": 3})
-    told.pods("n1", a=["GPU-1::0"], b=["GPU-1::1"], c=["GPU-1::2"])
+def test_a_pod_set_without_pods_is_missed_only_where_all_are_made_at_once() -> None:
+    told, one = two_sets()
+    told.put(member("l", one, "leader"))
+    assert end(told, 121) == [("half-gang", "0 of 2 pods of pod set workers have a node")]
+    later: dict[str, dict[str, Any]] = {
+        "in order": {"startupPolicy": {"startupPolicyOrder": "InOrder"}},
+        "depends": {"replicatedJobs": [{"name": "workers", "dependsOn": [{"name": "leader"}]}]},
+    }
+    for spec in later.values():
+        told, one = two_sets(**spec)
+        told.put(member("l", one, "leader"))
+        assert end(told) == []
+    told, one = two_sets("RayJob")
+    told.put(member("l", one, "leader"))
     assert end(told) == []
-    told.hardware("n1", {"uuid": "GPU-1", "replicas": 2})
-    assert end(told, 6) == [("one-device-two-hands", "3 shares of GPU-1 are held, it has 2")]
 
 
-def test_a_whole_gpu_leaves_nothing_for_shares_or_instances() -> None:
-    told = Told()
-    told.put(pod("a"), pod("b"))
-    told.put(pod("c", node="n2"), pod("d", node="n2"))
-    told.pods("n1", a=["GPU-1"], b=["GPU-1::1"])
-    told.hardware("n2", {"uuid": "GPU-2", "mig": [{"uuid": "MIG-1", "profile": "1g.10gb"}]})
-    told.pods("n2", c=["GPU-2"], d=["MIG-1"])
-    assert end(told, 6) == [
-        ("one-device-two-hands", "GPU-1 is held as a whole and in shares"),
-        ("one-device-two-hands", "GPU-2 is held as a whole, and its instance MIG-1"),
-    ]
-
-
-def test_claims_have_a_share_each_and_end_when_they_are_unprepared() -> None:
-    told = Told()
-    told.hardware("n1", {"uuid": "GPU-1", "replicas": 2})
-    for name in ("a", "b"):
-        told.line("kubelet", node="n1", call="NodePrepareResources", claim=f"team/{name}", devices=["GPU-1"])
-    assert end(told) == []
-    told.line("kubelet", node="n1", call="NodePrepareResources", claim="team/c", devices=["GPU-1"])
-    told.later(6)
-    told.line("kubelet", node="n1", call="NodeUnprepareResources", claim="team/c")
-    assert words(told.found()) == [("one-device-two-hands", "3 shares of GPU-1 are held, it has 2")]
-
-
-def test_two_claims_are_not_allocated_the_same_device() -> None:
-    told = Told()
-    result = {"driver": "gpu.nvidia.com", "pool": "n1", "device": "gpu-0"}
-    shared = {**result, "device": "gpu-1", "shareID": "s"}
-    for name in ("a", "b"):
-        status = {"allocation": {"devices": {"results": [result, shared]}}}
-        told.put({"kind": "ResourceClaim", "metadata": meta(name), "status": status})
-    assert end(told, 6) == [
-        ("one-device-two-hands", "gpu-0 of pool n1 of gpu.nvidia.com is allocated to 2 claims"),
-    ]
-
-
-def test_an_instance_stays_while_it_is_held() -> None:
-    told = Told()
-    told.put(pod("a"))
-    told.hardware("n1", {"uuid": "GPU-1", "mig": [{"uuid": "MIG-1", "profile": "1g.10gb"}]})
-    told.pods("n1", a=["MIG-1"])
+def test_a_pod_that_has_lost_the_queues_gate_without_a_workload_may_not_run() -> None:
+    told = queues()
+    told.put(pod("p", node="", spec=spec_of(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])))
     told.later(1)
-    told.hardware("n1", {"uuid": "GPU-1", "mig": [{"uuid": "MIG-2", "profile": "1g.10gb"}]})
-    assert end(told, 4) == []
-    assert end(told, 2) == [("destroyed-while-held", "the instance MIG-1 of GPU-1 is destroyed, and held")]
+    told.put(pod("p"))
+    assert end(told, 6) == [("ran-without-admission", "it runs on n1 and has no Workload")]
 
 
-def test_an_instance_goes_once_its_pod_is_gone_and_with_a_gpu_that_falls_off() -> None:
+def test_a_workload_that_is_finished_at_the_first_line_was_admitted() -> None:
     told = Told()
-    told.put(pod("a"), pod("b", node="n2"))
-    cut = {"uuid": "GPU-1", "mig": [{"uuid": "MIG-1", "profile": "1g.10gb"}]}
-    told.hardware("n1", cut)
-    told.hardware("n2", {**cut, "uuid": "GPU-2", "mig": [{"uuid": "MIG-3", "profile": "1g.10gb"}]})
-    told.pods("n1", a=["MIG-1"])
-    told.pods("n2", b=["MIG-3"])
-    told.later(1)
-    told.hardware("n1", {"uuid": "GPU-1"})
-    told.hardware("n2")
-    told.later(2)
-    told.drop(pod("a"))
+    one = job("j")
+    told.put(cluster_queue(), local_queue(), one, having(admitted(workload(one)), "Finished"), pod("p", one))
+    assert end(told, 11) == [("released-early", "its Workload is finished, and it runs on")]
+
+
+def test_a_suspended_job_of_any_kind_gets_a_workload() -> None:
+    told = queues()
+    for kind, spec in (("PyTorchJob", {"runPolicy": {"suspend": True}}), ("RayJob", {"suspend": True})):
+        about = meta(kind.lower(), labels={"kueue.x-k8s.io/queue-name": "lq"})
+        told.put({"kind": kind, "metadata": about, "spec": spec})
+        told.put({"kind": kind, "metadata": {**about, "name": f"free-{kind}"}, "spec": {}})
+    assert end(told, 59) == []
+    assert end(told, 2) == [("forgotten", "it names a queue and has no Workload")] * 2
+
+
+def test_a_gated_pod_of_a_deployment_gets_a_workload_and_one_of_a_group_waits_for_the_others() -> None:
+    gate = spec_of(schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    replicas = {"kind": "ReplicaSet", "metadata": meta("rs"), "spec": {}}
+    told = queues()
+    told.put(replicas, pod("g", replicas, node="", spec=gate, labels={"kueue.x-k8s.io/pod-group-name": "group"}))
+    assert end(told) == []
+    told.put(pod("p", replicas, node="", spec=gate))
+    assert end(told, 61) == [("forgotten", "it waits behind the queue's gate and has no Workload")]
+
+
+def test_a_workload_whose_checks_are_ready_is_admitted() -> None:
+    said = [("forgotten", "it has quota, no check of it is open, and it is not admitted")]
+    for state, expected in (("Ready", said), ("Pending", [])):
+        told = queues()
+        one = job("j", suspend=True)
+        body = admitted(workload(one), checks=True)
+        body["status"]["admissionChecks"] = [{"name": "c", "state": state}]
+        told.put(one, body)
+        assert end(told, 59) == []
+        assert end(told, 2) == expected
+
+
+def test_a_workload_that_is_held_back_comes_back_at_its_time() -> None:
+    told = queues()
+    one = job("j", suspend=True)
+    body = having(workload(one), "Requeued", "PodsReadyTimeout", "False")
+    body["status"]["conditions"][-1]["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    body["status"]["requeueState"] = {"count": 1, "requeueAt": "2026-01-01T00:05:00Z"}
+    told.put(one, body)
+    assert end(told, 359) == []
+    assert end(told, 2) == [("forgotten", "the time at which it comes back is over")]
+    told = queues()
+    told.put(one, having(workload(one), "Requeued", "EvictedByDeactivation", "False"))
     assert end(told) == []
 
 
-def given(told: Told, name: str, device: str, node: str = "n1") -> None:
-    told.line("kubelet", node=node, call="Allocate", pod=f"team/{name}", resource=GPU, devices=[device])
-
-
-def test_a_pod_that_is_deleted_before_any_list_has_nothing() -> None:
-    told = Told()
-    told.put(pod("a"), pod("b"))
-    given(told, "a", "GPU-1")
-    told.later(8)
-    given(told, "b", "GPU-1")
-    told.later(0.2)
-    told.drop(pod("a"))
-    assert end(told, 20) == []
-
-
-def test_the_last_pod_of_a_record_ends_like_any() -> None:
-    told = Told()
-    told.put(pod("a"))
-    told.hardware("n1", {"uuid": "GPU-1", "mig": [{"uuid": "MIG-1", "profile": "1g.10gb"}]})
-    told.pods("n1", a=["MIG-1"])
-    told.later(4)
-    told.drop(pod("a"))
-    told.later(3)
-    told.hardware("n1", {"uuid": "GPU-1"})
-    assert end(told) == []
-
-
-def reborn(node: str) -> Told:
-    """``a`` is deleted and another pod of its name runs on ``node``; ``b`` gets what the first had."""
-    told = Told()
-    told.put(pod("a"), pod("b"))
-    told.pods("n1", a=["GPU-1"])
-    told.later(2)
-    told.drop(pod("a"))
-    second = pod("a", node=node)
-    second["metadata"]["uid"] = "second"
-    told.put(second)
-    given(told, "a", "GPU-2", node)
-    given(told, "b", "GPU-1")
+def pending(message: str) -> Told:
+    told = queues(quota=2)
+    one = job("j", suspend=True)
+    body = workload(one)
+    body["status"]["conditions"][0] |= {"reason": "Pending", "message": message}
+    told.put(one, body)
+    told.later(400)
+    told.put({"kind": "Node", "metadata": {"name": "n1"}})
     return told
 
 
-def test_a_pod_of_the_same_name_does_not_have_what_the_one_before_had() -> None:
-    assert end(reborn("n1")) == []
-    assert end(reborn("n2")) == []
-    told = reborn("n1")
-    given(told, "b", "GPU-2")
-    assert end(told) == [("one-device-two-hands", "GPU-2 is in 2 hands")]
-
-
-def test_a_pod_has_nothing_on_another_node_than_its_own() -> None:
-    told = Told()
-    told.put(pod("a", node="n2"), pod("b"))
-    told.pods("n1", a=["GPU-1"], b=["GPU-1"])
-    assert end(told) == []
-
-
-def test_a_pod_that_a_kubelet_lists_for_a_minute_after_it_was_deleted_still_runs() -> None:
-    told = Told()
-    told.put(pod("a"), pod("b"))
-    told.drop(pod("a"))
-    for _ in range(6):
-        told.later(10)
-        told.pods("n1", a=["GPU-1"], b=["GPU-1"])
-    assert end(told, 4) == []
-    assert end(told, 2) == [("one-device-two-hands", "GPU-1 is in 2 hands")]
-
-
-def test_a_claim_whose_devices_no_call_says_is_not_seen() -> None:
-    told = Told()
-    told.line("kubelet", node="n1", call="NodePrepareResources", claim="team/c")
-    assert "devices of claims: a kubelet's call did not say which a claim has" in told.verdict().unseen
+def test_kueues_words_for_missing_quota_are_read_and_others_are_not_seen() -> None:
+    unseen = "free quota for workloads that wait as Pending and do not say that quota is missing"
+    told = pending("couldn't assign flavors to pod set main: insufficient unused quota for nvidia.com/gpu in flavor f")
+    assert [each.rule for each in told.found()] == ["forgotten"]
+    assert unseen not in told.verdict().unseen
+    told = pending("topology forbids it")
+    assert told.found() == []
+    assert unseen in told.verdict().unseen

@@ -19,6 +19,7 @@ import cli.audit.command
 from cli.audit.recorder import Recorder
 from cli.main import tessera
 from controller.cluster.watching.kinds import JOBS, PODS, WORKLOADS
+from history.judge import Judge
 from history.settings import Settings
 from kube.testing import VirtualClock, eventually
 from tests.support.cli.shell import Shell
@@ -185,6 +186,35 @@ def test_the_times_of_findings_are_since_the_record_began(tmp_path: Path) -> Non
     (tmp_path / "record").write_bytes(wrong(told).text())
     (finding,) = json.loads(run(str(tmp_path / "record"), "-o", "json").stdout)["findings"]
     assert finding["t"] == 0.0
+
+
+def fail(_judge: Judge, _fact: object) -> None:
+    raise KeyError("no such thing")
+
+
+def test_a_fault_of_the_judge_is_no_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "history.jsonl"
+    file.write_bytes(GOOD)
+    monkeypatch.setattr(Judge, "take", fail)
+    found = run(str(file))
+    assert found.exit_code == 2
+    assert found.stderr == (
+        f"Error: {file}: found line 1, which the judge fails at (KeyError: 'no such thing'), expected any record;"
+        " please report it\n"
+    )
+
+
+async def test_a_live_record_at_which_the_judge_fails_is_kept(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli.audit.command, "clock", Hurried)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(Judge, "take", fail)
+    found = await shell.run("audit", "--for", "10s", code=2)
+    (record,) = tmp_path.glob("tessera-audit-*/history.jsonl.gz")
+    assert found.exit_code == 2
+    assert str(record) in found.stderr
+    assert gzip.decompress(record.read_bytes()).count(b"\n") > 1
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:

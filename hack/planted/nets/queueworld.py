@@ -2,9 +2,9 @@
 and what Kubernetes does beside its API server. What the API server said is written down as a record for the judge.
 
 The record's clock goes ``FASTER`` times as fast as the wall clock, at most. The judge's bounds are for clusters, where
-one source is seconds late; here all that is late is milliseconds late. On a busy machine it is not, so the clock follows
-what this process gets done: a step counts for ``STEP_S`` at most, however long it took, and ends when the event loop has
-gone around ``ROUNDS`` times and a thread has answered.
+one source is seconds late; here all that is late is milliseconds late. On a busy machine it is not, so the clock
+follows what this process gets done: a step counts for ``STEP_S`` at most, however long it took, and ends when the event
+loop has gone around ``ROUNDS`` times and a thread has answered.
 """
 
 import asyncio

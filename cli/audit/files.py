@@ -103,7 +103,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _since_the_first(facts: Iterator[Fact]) -> Iterator[Fact]:
-    """Their times begin with 0."""
+    """The facts, with times that begin with 0."""
     began_s: float | None = None
     for fact in facts:
         began_s = fact.t if began_s is None else began_s

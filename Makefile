@@ -66,8 +66,7 @@ fast: setup
 	@test -d $(VENV)/bytecode || $(FAST) --collect-only > /dev/null || true  # compiled once, not by each worker
 	@$(if $(HERE),$(if $(word 2,$(HERE)),$(FAST) -n 4 --dist worksteal $(word 2,$(HERE)),echo "check: no tests mirror $(HERE)"),$(FAST) -n 4 --dist worksteal)
 
-explore: setup ## the properties with fresh seeds for TIME (10m), and histories judged from outside (ONLY=outside: these alone)
-	@echo "explore: properties with fresh seeds, $(or $(TIME),10m)"
+explore: setup ## the properties with fresh seeds for TIME (10m), then histories judged from outside; ONLY=outside, ONLY=tests/kube: these alone
 	@$(BIN)/python -m hack.explore $(or $(TIME),10m) $(ONLY)
 
 mutants: setup ## plants COUNT (100) mistakes drawn by SEED (1), ROOM=engine, IN=folder: only there; do the tests notice?

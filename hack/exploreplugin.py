@@ -17,6 +17,9 @@ UNTIL: Final = "TESSERA_EXPLORE_UNTIL"
 FOUND: Final = "TESSERA_EXPLORE_FOUND"
 """A file that gets a line of JSON for each test that fails: ``{"node": ..., "error": ..., "pins": [...]}``."""
 
+DONE: Final = "TESSERA_EXPLORE_DONE"
+"""A file that gets a byte for each test that ran."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Every worker of a round shuffles alike.
@@ -35,6 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 class _Notes:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            with Path(os.environ[DONE]).open("ab") as done:
+                done.write(b".")
         if not report.failed:
             return
         text = report.longreprtext

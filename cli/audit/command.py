@@ -15,10 +15,10 @@ import click
 from cli.access.cluster import Where, api_options, named_config, told
 from cli.access.kubeapi import opened
 from cli.access.local import reason
-from cli.audit.files import UnjudgedError, UnreadableError, flushed, judged, written
+from cli.audit.files import UnjudgedError, UnreadableError, judged, written
 from cli.audit.promises import promises
 from cli.audit.recorder import Recorder
-from cli.audit.watching_shell import First, first, record
+from cli.audit.watching_shell import First, first, flushed, record
 from cli.options import Duration
 from cli.printing.console import Json, aside, show, titled
 from cli.printing.output import one_line, output_option, printed

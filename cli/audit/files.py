@@ -1,14 +1,12 @@
 """Files of records: JSON lines, plain or compressed with gzip."""
 
-import asyncio
-import contextlib
 import gzip
 import io
 import os
 import sys
 import zlib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, cast
 
@@ -20,8 +18,6 @@ from history.judge import Judge, Verdict
 from history.record import Fact, Note, RecordError, read
 
 STANDARD_INPUT: Final = Path("-")
-FLUSHED_S: Final = 1.0
-"""What a recorder has heard is in its file after so long: a recorder that is killed leaves a record of that."""
 _OWN_ALONE: Final = 0o600
 _GZIP: Final = b"\x1f\x8b"
 _FAST: Final = 1
@@ -48,26 +44,6 @@ def written(path: Path) -> Iterator[IO[bytes]]:
                 yield cast("IO[bytes]", packed)
         else:
             yield file
-
-
-@asynccontextmanager
-async def flushed(file: IO[bytes], every_s: float = FLUSHED_S) -> AsyncIterator[None]:
-    """Meanwhile what is written to ``file`` is handed to the kernel every ``every_s``. gzip ends a block then, so that
-    what was written can be unpacked. Raises OSError at the end.
-    """
-
-    async def flush() -> None:
-        while True:
-            await asyncio.sleep(every_s)
-            file.flush()
-
-    task = asyncio.create_task(flush())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def judged(path: Path) -> Verdict:
@@ -110,7 +86,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _since_the_first(facts: Iterator[Fact]) -> Iterator[Fact]:
-    """Their times begin with 0."""
+    """The facts, with times that begin with 0."""
     began_s: float | None = None
     for fact in facts:
         began_s = fact.t if began_s is None else began_s

@@ -3,9 +3,10 @@ the end.
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import aclosing
-from typing import Any, Final
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import IO, Any, Final
 
 from msgspec import Struct
 
@@ -38,6 +39,8 @@ OWNERS: Final = (
 )
 ALSO: Final = (COHORTS, *JOBS, *OWNERS, DEVICE_CLAIMS, CLAIM_TEMPLATES)
 """Further kinds. One that is not served is not missed; one that may not be read is reported."""
+FLUSHED_S: Final = 1.0
+"""What a recorder has heard is in its file after so long: a recorder that is killed leaves a record of that."""
 _SHORT_S: Final = 1.0
 _JSON: Final = decoder(Json)
 
@@ -135,3 +138,23 @@ async def record(
             each.cancel()
         await asyncio.gather(*every, return_exceptions=True)
     recorder.end(clock.monotonic())
+
+
+@asynccontextmanager
+async def flushed(file: IO[bytes], every_s: float = FLUSHED_S) -> AsyncIterator[None]:
+    """Meanwhile what is written to ``file`` is handed to the kernel every ``every_s``. gzip ends a block then, so that
+    what was written can be unpacked. Raises OSError at the end.
+    """
+
+    async def flush() -> None:
+        while True:
+            await asyncio.sleep(every_s)
+            file.flush()
+
+    task = asyncio.create_task(flush())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -42,13 +42,18 @@ class Told(Struct, frozen=True):
     evicted: int = 0
 
 
+def lasts_s(story: Story) -> float:
+    """On a quiet machine, without what starts before it."""
+    return max((act.at_s for act in story.acts), default=0.0) + QUIET_S
+
+
 async def judged(story: Story) -> Told:
     """Raises what ends the controller."""
     async with FakeApiServer() as server:
         world = world_of(server, _nodes())
         todo = first(world, ((act.at_s, partial(carry_out, act=act)) for act in story.acts))
         async with controller(server, config(more="fairSharing: {}\n" if story.fair else "")):
-            verdict = await play(world, todo, (todo[-1][0] if todo else 0.0) + QUIET_S)
+            verdict = await play(world, todo, lasts_s(story))
         return Told(verdict, _times(server, "Admitted"), _times(server, "Evicted"))
 
 

@@ -1,5 +1,6 @@
 """What exploring finds is told in the words that pin it; what it looks at is new in each round."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -99,18 +100,27 @@ def test_no_property() -> None:
 """
 
 
+@pytest.fixture
+def by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pytest that it starts is told nothing by the run that this test is in."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("by_itself")
 def test_it_tells_what_it_found_and_how_to_pin_it_and_ends_when_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "test_x.py").write_text(PROPERTIES)
-    monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    # What pytest is told by the run that this test is in.
-    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(explore, "TOLD_EVERY_S", 0.01)
     code = explore.main(["10m", f"{tmp_path}/test_x.py"], workers=0)
     told = capsys.readouterr().out
     assert code == 1, told
+    assert told.startswith(f"explore: properties of {tmp_path}/test_x.py with fresh seeds for 600 s\n")
+    assert "explore: 0 s: 0 properties tried\n" in told
+    assert re.search("explore: [0-9]+ s: [12] propert(y|ies) tried", told)
     assert "@example(\n    n=100,\n)" in told
     assert "@histories(..., " in told
     assert "test_no_property" not in told
@@ -120,6 +130,33 @@ def test_it_tells_what_it_found_and_how_to_pin_it_and_ends_when_nothing_is_left(
 def test_a_time_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert explore.main(["soon"]) == 2
     assert capsys.readouterr().err == 'explore: TIME: found \'soon\', expected a duration such as "10m" or "1h30m"\n'
+
+
+@pytest.mark.parametrize("word", ["nonsense", "tests/nonsense", "tests/nonsense.py::test_x"])
+def test_what_is_to_be_explored_and_is_not_there_is_one_line(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explore.main(["1s", word]) == 2
+    expected = "expected outside, or a folder or file with properties, such as tests/controller"
+    assert capsys.readouterr().err == f"explore: ONLY: found {word!r}, {expected}\n"
+
+
+@pytest.mark.usefixtures("by_itself")
+@pytest.mark.parametrize("name", ["", "::test_nowhere"])
+def test_where_no_property_is_there_is_nothing_to_explore(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "test_x.py"
+    file.write_text("def test_no_property() -> None:\n    raise AssertionError\n")
+    assert explore.main(["10m", f"{file}{name}"], workers=0) == 2
+    assert capsys.readouterr().err.startswith("explore: ONLY: found ")
+
+
+@pytest.mark.usefixtures("by_itself")
+def test_a_time_in_which_no_history_ends_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert explore.main(["1s", "outside"], workers=1) == 2
+    out, err = capsys.readouterr()
+    assert out.startswith("explore: random histories judged from outside for 1 s\n")
+    assert "no story is begun" in out
+    assert err == "explore: TIME: found 1 s, in which no story ended, expected more\n"
 
 
 def test_the_tests_draw_the_same_histories_and_each_round_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,43 @@ def test_a_story_with_findings_is_told_kept_and_ends_with_1(capsys: pytest.Captu
     assert kept == told(seed, outside.SECONDS)
 
 
+def test_a_story_that_cannot_end_in_time_is_not_begun(capsys: pytest.CaptureFixture[str]) -> None:
+    assert outside.main(["--for", "1"]) == 2
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("outside: no story is begun: 1 s are left, one takes ")
+    assert last.startswith("outside: 0 of 0 stories with findings")
+
+
+def test_stories_are_begun_as_long_as_they_can_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lengths = [1.0, 1.0, 1.0, float("inf")]
+    monkeypatch.setattr(outside, "lasts_s", lambda _: lengths.pop(0))
+    monkeypatch.setattr(running, "judged", lambda _: ending(Told(Verdict((), 1, ()))))
+    assert outside.main(["--for", "600", "--at-once", "1"]) == 0
+    assert "outside: 0 of 3 stories with findings" in capsys.readouterr().out
+
+
+async def ending(told_: Told) -> Told:
+    return told_
+
+
+def test_a_story_that_takes_longer_than_the_time_is_cut_off_and_meanwhile_it_is_said_what_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def never(_: Story) -> Told:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(outside, "lasts_s", lambda _: 0.0)
+    monkeypatch.setattr(outside, "TOLD_EVERY_S", 0.01)
+    monkeypatch.setattr(running, "judged", never)
+    assert outside.main(["--for", "0.2", "--at-once", "3"]) == 2
+    printed = capsys.readouterr().out
+    assert "outside: 0 s: 0 stories ended, 3 under way" in printed
+    assert "outside: 3 cut off: the time is up" in printed
+
+
 def test_a_replayed_story_is_made_as_small_as_it_still_fails(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

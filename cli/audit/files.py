@@ -12,7 +12,6 @@ from typing import IO, Any, BinaryIO, Final, cast
 
 import msgspec
 
-from cli.access.local import reason
 from cli.words import records as say
 from history.judge import Judge, Verdict
 from history.record import Fact, Note, RecordError, read
@@ -65,7 +64,7 @@ def judged(path: Path) -> Verdict:
     except (zlib.error, gzip.BadGzipFile) as broken:
         raise UnreadableError(say.broken_gzip(name, str(broken))) from None
     except OSError as failed:
-        raise UnreadableError(say.no_record(name, reason(failed))) from None
+        raise UnreadableError(say.no_record(name, (failed.strerror or str(failed)).lower())) from None
     except Exception as failed:  # a fault of the judge's is no finding
         raise UnjudgedError(say.not_judged(name, taken, f"{type(failed).__name__}: {failed}")) from failed
     if last is None:

@@ -31,7 +31,9 @@ class Scene(Struct):
     quotas: Quotas
     hands: Hands
     unseen: set[str] = set()
-    """What the record does not show."""
+    """What the record does not show: ``Judge`` adds what the recorder says of itself, ``Forgotten`` what a rule could
+    not ask.
+    """
 
 
 class Rule:

@@ -46,6 +46,7 @@ class World:
         self.promised_s = float("-inf")
         """When the settings were told last."""
         self.first_s: float | None = None
+        """The time of the record's first line, whatever it is about; ``Judge`` writes it, once."""
         self.now_s = 0.0
         self.objects: dict[Key, Json] = {}
         self.of_kind: dict[str, dict[Key, Json]] = {}

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import os
 import resource
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -334,17 +336,30 @@ async def test_peers_that_are_silent_in_tls_hold_no_place() -> None:
         await settled(listener, 1)
 
 
+@contextlib.contextmanager
+def files_in_a_row() -> Iterator[int]:
+    """The number of the next file. All below it are open meanwhile: those that come are numbered one after another."""
+    highest = max(int(each.name) for each in Path("/proc/self/fd").iterdir())
+    fillers: list[int] = []
+    while not fillers or fillers[-1] <= highest:
+        fillers.append(os.open(os.devnull, os.O_RDONLY))
+    os.close(fillers[-1])
+    try:
+        yield fillers.pop()
+    finally:
+        for each in fillers:
+            os.close(each)
+
+
 async def test_connections_leave_files_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe = socket.socket()
-    lowest = probe.fileno()
-    probe.close()
     listener = Listener(msgspec.structs.replace(FEW, common=64, per_address=64), LONG)
     async with served(listener) as clients:
-        limit = lowest + RESERVED_FILES + 12
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
-        refused = [asyncio.create_task(ended((await clients.open())[0])) for _ in range(20)]
-        await asyncio.wait(refused, return_when=asyncio.FIRST_COMPLETED)
-        assert 0 < len(listener.places) < 12
+        with files_in_a_row() as lowest:
+            limit = lowest + RESERVED_FILES + 12
+            monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, limit))
+            refused = [asyncio.create_task(ended((await clients.open())[0])) for _ in range(20)]
+            await asyncio.wait(refused, return_when=asyncio.FIRST_COMPLETED)
+            assert 0 < len(listener.places) < 12
         for task in refused:
             task.cancel()
 

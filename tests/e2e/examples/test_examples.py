@@ -94,7 +94,7 @@ def test_whoever_audits_may_list_and_watch_and_write_nothing(lab: Lab) -> None:
     assert not may("get", "configmaps")
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case.fleet}-{case.config}")
+@pytest.fixture(params=CASES, ids=lambda case: f"{case.fleet}-{case.config}")
 def case(request: pytest.FixtureRequest, lab: Lab) -> Iterator[tuple[Case, Agent]]:
     case: Case = request.param
     config = (EXAMPLES / "configs" / case.config).read_text() if case.config else None

@@ -1,10 +1,9 @@
 """A cluster without hardware for the nets of the controller: an API server in this process, the controller before it,
 and what Kubernetes does beside its API server. What the API server said is written down as a record for the judge.
 
-The record's clock goes ``FASTER`` times as fast as the wall clock, at most. The judge's bounds are for clusters, where
-one source is seconds late; here all that is late is milliseconds late. On a busy machine it is not, so the clock
-follows what this process gets done: a step counts for ``STEP_S`` at most, however long it took, and ends when the event
-loop has gone around ``ROUNDS`` times and a thread has answered.
+The record's clock goes ``FASTER`` times as fast as the wall clock. The judge's bounds are for clusters, where one
+source is seconds late; here all that is late is milliseconds late. Where this process gets no processor for a while,
+its controller gets none either, so a step counts for ``_LONGEST_STEP_S`` at most.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ integrations: {{frameworks: [{frameworks}]}}
 """
 FASTER: Final = 6.0
 STEP_S: Final = 0.1
-ROUNDS: Final = 20
+_LONGEST_STEP_S: Final = 0.2
 GPU: Final = "nvidia.com/gpu"
 _QUEUES: Final = "kueue.x-k8s.io"
 FLAVORS: Final = Resource(_QUEUES, "v1beta2", "resourceflavors", "ResourceFlavor")
@@ -55,7 +54,7 @@ Timed = tuple[float, Callable[["QueueWorld"], None]]
 
 
 class QueueWorld:
-    """``begin`` once all is there that scenes need, then ``step`` after each ``passed``. Written by one task."""
+    """``begin`` once all is there that scenes need, then ``step`` every ``STEP_S``. Written by one task."""
 
     def __init__(self, server: FakeApiServer, machines: Mapping[str, PlaygroundNode]) -> None:
         self.server = server
@@ -66,7 +65,7 @@ class QueueWorld:
         self._told = server.store.version
         """The version of the last change that is in the record."""
         self.now_s = 0.0
-        """Seconds since the beginning, of which each was enough for what a quiet machine does in one."""
+        """Seconds since the beginning, in which this process had a processor."""
 
     def begin(self) -> None:
         self._stepped_s = time.monotonic()
@@ -75,7 +74,7 @@ class QueueWorld:
 
     def step(self) -> None:
         now_s, stepped_s = time.time(), time.monotonic()
-        self.now_s += min(stepped_s - self._stepped_s, STEP_S)
+        self.now_s += min(stepped_s - self._stepped_s, _LONGEST_STEP_S)
         self._stepped_s = stepped_s
         seen = Seen(self.all(JOBS), self.all(PODS), self.all(WORKLOADS), self._machines)
         for write in self._cluster.step(seen, now_s):
@@ -147,18 +146,6 @@ def first(world: QueueWorld, acts: Iterable[Timed]) -> list[Timed]:
     return todo
 
 
-async def passed() -> None:
-    """A step's time is over, and whatever runs in this process has got on by as much as it does in such a time."""
-    await asyncio.sleep(STEP_S)
-    for _ in range(ROUNDS):
-        await asyncio.sleep(0)
-    await asyncio.to_thread(_nothing)
-
-
-def _nothing() -> None:
-    pass
-
-
 async def play(world: QueueWorld, todo: Iterable[Timed], lasts_s: float) -> Verdict:
     """Begin the record, carry out each act at its time, and judge after ``lasts_s``."""
     waiting = list(todo)
@@ -167,7 +154,7 @@ async def play(world: QueueWorld, todo: Iterable[Timed], lasts_s: float) -> Verd
         while waiting and waiting[0][0] <= world.now_s:
             waiting.pop(0)[1](world)
         world.step()
-        await passed()
+        await asyncio.sleep(STEP_S)
     return world.verdict()
 
 

@@ -112,7 +112,7 @@ class _Deck:
         self._back: list[Kind] = []
 
     def __iter__(self) -> Iterator[Kind]:
-        """Without an end, where there are kinds. What was laid back until now comes first."""
+        """Yield kinds without an end, where there are any. Kinds that were laid back until now come first."""
         self._next, self._back = self._back + self._next, []
         while self._kinds:
             self._next = self._next or self._chance.sample(self._kinds, len(self._kinds))

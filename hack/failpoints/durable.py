@@ -239,9 +239,9 @@ class _Called(NamedTuple):
 
 
 class _Steps:
-    """Of one source. ``_imports``: local names and what they stand for, ``os.replace``; ``_clients``: the last words of
-    what is declared or made as a Client; ``_passed``: nodes that ``of`` their call looks at; ``_types``: those of
-    annotations, which call nothing.
+    """The durable steps of one source. ``_imports``: local names and what they stand for, ``os.replace``; ``_clients``:
+    the last words of what is declared or made as a Client; ``_passed``: nodes that ``of`` their call looks at;
+    ``_types``: those of annotations, which call nothing.
     """
 
     def __init__(self, tree: ast.AST) -> None:

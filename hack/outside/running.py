@@ -114,7 +114,7 @@ def _workloads_of(world: QueueWorld, act: Act) -> Iterator[Json]:
 
 
 def _answer(world: QueueWorld, act: Act) -> None:
-    """As the controller of an AdmissionCheck does."""
+    """Set the state of a pending AdmissionCheck, as its controller does."""
     for each in world.all(WORKLOADS):
         meta, status = each["metadata"], each.get("status") or {}
         states = status.get("admissionChecks") or []

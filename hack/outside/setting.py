@@ -71,7 +71,7 @@ def drawn(rng: random.Random) -> Setting:
 
 
 def beginning(setting: Setting) -> Iterator[Act]:
-    """What is there before the controller is."""
+    """Create the objects that exist before the controller starts."""
     for space in SPACES:
         yield Act(0.0, "create", "Namespace", space, body={"metadata": {"labels": {}}})
     for name in setting.flavors:

@@ -89,7 +89,7 @@ def _as_a_whole(rng: random.Random, cpus: bool) -> Shape:
 
 
 def _overhead(rng: random.Random, cpus: bool) -> Shape:
-    """As a pod is once its RuntimeClass has been looked up."""
+    """A job of pods with an overhead, which the API server copies from their RuntimeClass."""
     pod = {**_pod([_main(rng, cpus, (1,))]), "runtimeClassName": RUNTIME_CLASS, "overhead": OVERHEAD}
     return Shape(rng.choice([1, 2, 3]), _lasting(rng), pod)
 

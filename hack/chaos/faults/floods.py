@@ -23,7 +23,7 @@ from hack.chaos.world import World
 CONNECTIONS: Final = 60
 """At a time, of each port or socket."""
 PAUSE_S: Final = 0.2
-"""Between two connections of one flooder: the flood leaves the machine some time for what it floods."""
+"""The pause of one flooder between two connections: the machine keeps some time for what is flooded."""
 HALF_S: Final = 3.0
 _ROOT: Final = Path(__file__).parents[3]
 _WHOLE: Final = tuple(
@@ -58,7 +58,7 @@ def listening(pid: int) -> list[str]:
 
 
 def flood_ports(world: World, _: Act) -> Heal:
-    """Of the agent and of both controllers, as they listen now."""
+    """Flood what the agent and both controllers listen on now."""
     processes = [world.agent.process, *(each.process for each in world.replicas)]
     targets = [target for process in processes if process is not None for target in listening(process.pid)]
     command = [sys.executable, "-m", "hack.chaos.faults.floods", *targets]

@@ -1,4 +1,4 @@
-"""What is done about a GPU that is out, step by step; and in any order of faults, holders, hangs and deaths."""
+"""The repair of a GPU goes step by step, in any order of faults, holders, hanging resets and deaths of the agent."""
 
 from typing import Any
 

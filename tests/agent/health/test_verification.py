@@ -1,4 +1,4 @@
-"""What is wrong with a GPU after its reset."""
+"""A GPU is verified after its reset: each thing that is wrong with it is told."""
 
 import pytest
 from msgspec.structs import replace

@@ -54,7 +54,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing_else(
 
 
 def killed_in_the_middle(path: Path) -> None:
-    """By a process of its own, between the new content and its place."""
+    """A child process writes ``path`` and is killed when the content is on disk and not yet in its place."""
 
     def before(failpoint: Failpoint | None) -> None:  # noqa: ARG001 - the failpoint's
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""From a fault to a returned GPU, by the agent alone, as the kubelet and a person come to see it."""
+"""The agent alone repairs a GPU, from its fault to its return, as the kubelet and a person come to see it."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Who has a GPU's device file open."""
+"""Processes that have a GPU's device file open are found, and told apart from the host's stewards."""
 
 from pathlib import Path
 

@@ -133,7 +133,7 @@ def test_a_record_that_is_cut_is_judged_up_to_there_and_that_is_said(
     written = whole + b'{"t": 7, "source": "recorder", "type": "END"}\n'[:bytes_]
     packer = zlib.compressobj(wbits=31)
     file = tmp_path / "record"
-    # As a process leaves it that is killed: flushed, without gzip's end.
+    # A process that is killed leaves the file flushed, without gzip's end.
     file.write_bytes(packer.compress(written) + packer.flush(zlib.Z_SYNC_FLUSH) if packed else written)
     found = run(str(file), "-o", "json")
     assert found.exit_code == 1

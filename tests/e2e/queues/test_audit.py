@@ -34,7 +34,7 @@ TEAM: Final = "team"
 ALL_S: Final = 60.0
 RIGHTS: Final = ROOT / "examples/audit-rights.yaml"
 NEEDED: Final = ("clusterqueues", "localqueues", "workloads", "pods")
-"""Without one of these, says the page, it ends."""
+"""Kinds that an audit must be able to list and watch, by its page: it ends where it may not."""
 _API: Final = {"apiVersion": "rbac.authorization.k8s.io/v1"}
 _LATER_S: Final = LATE_S + 2.0
 _QUOTA: Final = {

@@ -1,4 +1,4 @@
-"""Nobody hears of a late admission before a cycle has left it standing."""
+"""A late admission is told to nobody before a cycle has left it standing."""
 
 from controller.reconcile.lifecycle.lateadmissions import LateAdmissions
 from controller.scheduler.decisions.decisions import Evicted

@@ -292,6 +292,7 @@ async def test_two_gpus_are_reset_one_after_the_other_and_a_third_waits(lab: Lab
         lab.sim(gpu=index, xid=119)
     await lab.until(lambda: count(lab, "return", "returned") == 2)
     await lab.until(lambda: any("10 minutes" in one.note for one in lab.report().repairs))
+    await lab.until(lambda: len(lab.down()) == 1, "the kubelet has not heard of the second one's return")
     assert sum(resets(lab, index) for index in range(3)) == 2
     assert len(lab.down()) == 1
 

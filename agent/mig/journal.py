@@ -6,14 +6,13 @@ that says so: a checkpoint that was written before it is out of date.
 """
 
 import logging
-import os
 import secrets
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, structs
 
-from agent.persistence.files import write_atomically
+from agent.persistence.files import write_synced
 from failpoints.names import Failpoint
 from inventory.devices import GpuUuid
 from inventory.mig.plan import Slot
@@ -93,12 +92,7 @@ class Journal:
         """Write the entry, with a new id: it is on disk when this returns. Raises OSError."""
         kept = structs.replace(entry, id=secrets.token_hex(8))
         self._ids[entry.gpu] = kept.id
-        write_atomically(self._path(entry.gpu), msgspec.json.encode(kept), Failpoint.MIG_JOURNAL)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_synced(self._path(entry.gpu), msgspec.json.encode(kept), Failpoint.MIG_JOURNAL)
 
     def forget(self, gpu: GpuUuid, boot_id: str) -> None:
         """Write that no change is under way, and that nothing is to be restored. Raises OSError."""

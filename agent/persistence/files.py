@@ -37,6 +37,16 @@ def write_atomically(path: Path, content: bytes, failpoint: Failpoint, *, mode: 
         raise
 
 
+def write_synced(path: Path, content: bytes, failpoint: Failpoint) -> None:
+    """Like ``write_atomically``, and the new name is on disk when this returns. Raises OSError."""
+    write_atomically(path, content, failpoint)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def remove_half_written(folder: Path, *prefixes: str) -> None:
     """Remove the temporary files that a kill in ``write_atomically`` left in ``folder``: where others write there too,
     those whose file's name begins with one of ``prefixes``.

@@ -4,7 +4,6 @@ One file below the state folder, replaced in one step. ``before`` has what GPUs 
 """
 
 import logging
-import os
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ from msgspec import Struct
 
 from agent.health.repairs import RepairSnapshot
 from agent.health.verification import GpuFacts
-from agent.persistence.files import write_atomically
+from agent.persistence.files import write_synced
 from failpoints.names import Failpoint
 from inventory.devices import GpuUuid
 from inventory.mig.plan import Slot
@@ -60,9 +59,4 @@ class RepairJournal:
 
     def write(self, entry: JournalEntry) -> None:
         """Write the entry: it is on disk when this returns. Raises OSError."""
-        write_atomically(self._path, msgspec.json.encode(entry), Failpoint.REPAIRS)
-        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_synced(self._path, msgspec.json.encode(entry), Failpoint.REPAIRS)

@@ -287,6 +287,14 @@ def key_of(pod: SeenPod) -> tuple[str, str]:
     return namespace, pod.group if theirs is None else theirs.name
 
 
+def started_by(pod: Pod) -> str:
+    """The name of the workload by which the pod's job was started, of an elastic job that of its first slice; empty for
+    a pod of no job.
+    """
+    notes = pod.metadata.annotations
+    return notes.get(names.SLICE_NAME) or notes.get(names.WORKLOAD, "")
+
+
 def workload_of(pod: Pod) -> WorkloadKey | None:
     """The key of the pod's workload; None if it has none. Pods of an elastic job name its first slice, whichever of its
     slices holds quota (``Ledger.current``).
@@ -294,7 +302,7 @@ def workload_of(pod: Pod) -> WorkloadKey | None:
     A job's pod names it in an annotation. A plain queued pod belongs to its group's Workload, or to its own.
     """
     meta = pod.metadata
-    name = meta.annotations.get(names.SLICE_NAME) or meta.annotations.get(names.WORKLOAD, "")
+    name = started_by(pod)
     if not name and meta.labels.get(MANAGED) == "true":
         group = meta.annotations.get(GROUP_NAME) or meta.labels.get(GROUP_NAME, "")
         theirs = foreign_group(meta.labels, meta.annotations, pod.spec.scheduler_name)

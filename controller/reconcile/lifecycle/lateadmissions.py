@@ -19,7 +19,7 @@ class LateAdmissions:
         state = self._engine.state
         if key in state.notes.undecided:
             self._waiting.add(key)
-        if key in self._waiting and key not in state.notes.undecided and key not in state.unwritten.evictions:
+        elif key not in state.unwritten.evictions:
             self._waiting.discard(key)
         return key in self._waiting
 

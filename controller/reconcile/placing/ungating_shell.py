@@ -25,7 +25,7 @@ from controller.cluster.watching.ledger import Ledger
 from controller.cluster.writing.workloadwrites import Stamped
 from controller.jobs.framework import names
 from controller.jobs.framework.podsets import first_slice
-from controller.jobs.framework.podview import INDEX_OFFSET, MANAGED, workload_of
+from controller.jobs.framework.podview import INDEX_OFFSET, MANAGED, started_by, workload_of
 from controller.jobs.framework.raw import JobError, parsed_integer
 from controller.jobs.framework.settings import DevicePlan, no_plan
 from controller.objects.core import Pod
@@ -394,8 +394,7 @@ def _workload_of(pod: Pod) -> WorkloadKey | None:
     that grows count while they wait; a pod that was taken back is of the minimum, even while the queue still holds it.
     """
     meta = pod.metadata
-    above = meta.annotations.get(ABOVE_MINIMUM_OF)
-    name = meta.annotations.get(names.SLICE_NAME) or meta.annotations.get(names.WORKLOAD)
+    above, name = meta.annotations.get(ABOVE_MINIMUM_OF), started_by(pod) or None
     ended = pod.status.phase in ("Succeeded", "Failed") or (meta.deletion_timestamp and not pod.spec.node_name)
     if _is_above(pod):
         name = above if _waits(pod) else None

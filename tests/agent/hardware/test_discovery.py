@@ -454,6 +454,7 @@ async def test_an_xid_without_a_uuid_counts_for_the_gpu_that_was_listened_to(
     simulation, node = await lost_handles(simulate, driver, monkeypatch)
     simulation.order(orders.Xid(gpu=1, xid=31))
     await eventually(lambda: all(slot.worker.listens for slot in driver._slots))
+    await eventually(lambda: heard.xids == [(node.gpus[1].uuid, 31)])
     without_uuids(monkeypatch)
     simulation.order(orders.Xid(gpu=1, xid=48))
     await eventually(lambda: heard.xids == [(node.gpus[1].uuid, 31), (node.gpus[0].uuid, 48)])

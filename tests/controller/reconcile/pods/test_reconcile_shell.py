@@ -321,6 +321,8 @@ async def test_pods_above_a_minimum_join_and_leave_by_themselves_and_go_with_it(
             for name in names_:
                 pod(scene, name, notes={"scheduling.k8s.io/group-name": "v"})
             await eventually(lambda: free_now() == 4)
+            # A pod without a node would be gone as soon as it is deleted.
+            runs(scene, *(name for name in names_ if free(scene, name)))
         # Another leader reads from the pods which are above the minimum.
         async with scene.controller(WITH_PODS, core_only=False):
             pod(scene, "other")

@@ -26,6 +26,8 @@ MAX_INSTANCES: Final = 16
 MAX_HOLDERS: Final = 4096
 MAX_PROBLEMS: Final = 64
 MAX_WITHHELD: Final = 256
+GRANT_LASTS_S: Final = 600.0
+"""The seconds for which a grant of a repair holds; a GPU that was not acted on by then asks anew."""
 MAX_TEXT: Final = 512
 HANDED_OUT: Final = ("Healthy", "Suspect")
 """States of health in which the agent gives a device to containers; a device without a state is healthy."""
@@ -210,6 +212,54 @@ class WithheldEntry(Struct, frozen=True, kw_only=True):
     why: Annotated[Text, Meta(description="The reason, and what ends it.")]
 
 
+class RepairEntry(Struct, frozen=True, kw_only=True):
+    """The repair of one GPU, as its agent sees it. The agent asks the controller by ``asks``, and by a ``generation``
+    that it has not used for this GPU before: a grant holds for that generation alone.
+    """
+
+    gpu: Word
+    state: Annotated[
+        str,
+        Meta(max_length=32, description="Draining, Resetting, Verifying, Probation, RebootWanted or Retired."),
+    ]
+    generation: Annotated[Count, Meta(description="Number of what is asked for; it grows with each new ask.")] = 0
+    asks: Annotated[
+        str,
+        Meta(
+            max_length=16,
+            description="drain: the pods that hold the GPU should leave. reset: nobody holds it, and it may be reset. "
+            "reboot: the node should be rebooted. Absent: nothing is asked for.",
+        ),
+    ] = ""
+    since: Annotated[Time | None, Meta(description="When the state began.")] = None
+    fault_since: Annotated[Time | None, Meta(description="When the fault began.")] = None
+    reason: Annotated[Word, Meta(description="The fault in one word.")] = ""
+    cause: Annotated[Text, Meta(description="The fault in a sentence.")] = ""
+    attempt: Annotated[Number, Meta(description="Resets that were begun for this fault.")] = 0
+    note: Annotated[Text, Meta(description="The last result, or what is waited for.")] = ""
+    next: Annotated[Text, Meta(description="The next step.")] = ""
+
+
+class GrantEntry(Struct, frozen=True, kw_only=True):
+    """The controller's permission for one step of one repair. It holds for GRANT_LASTS_S seconds from ``granted``, and
+    for the repair of this generation alone.
+    """
+
+    gpu: Word
+    generation: Count
+    action: Annotated[str, Meta(max_length=16, description="drain or reset.")]
+    granted: Time
+
+
+class OrderAnswer(Struct, frozen=True, kw_only=True):
+    """The agent's answer to an order of a person: an annotation of the GpuNode that it has taken off."""
+
+    gpu: Word
+    order: Annotated[str, Meta(max_length=16, description="start, stop, retire or return.")]
+    answer: Text
+    at: Time
+
+
 class Driver(Struct, frozen=True, kw_only=True):
     """Versions of the driver and of the newest CUDA it supports."""
 
@@ -226,7 +276,7 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 class GpuNodeStatus(Struct, frozen=True, kw_only=True):
-    """The agent's findings on one node."""
+    """The agent's findings on one node; only ``remediation_grants`` are the controller's."""
 
     summary: Summary
     observed_at: Annotated[Time | None, Meta(description="When any of this last changed.")] = None
@@ -243,6 +293,16 @@ class GpuNodeStatus(Struct, frozen=True, kw_only=True):
     problems: Annotated[
         tuple[Text, ...],
         Meta(max_length=MAX_PROBLEMS, description="What was asked for and could not be, one line each."),
+    ] = ()
+    repairs: Annotated[
+        tuple[RepairEntry, ...], Meta(max_length=MAX_GPUS, description="GPUs that are repaired, or wait for it.")
+    ] = ()
+    order_answers: Annotated[
+        tuple[OrderAnswer, ...], Meta(max_length=MAX_GPUS, description="The last order of each GPU, and its answer.")
+    ] = ()
+    remediation_grants: Annotated[
+        tuple[GrantEntry, ...],
+        Meta(max_length=MAX_GPUS, description="Repairs that may go on; written by the controller alone."),
     ] = ()
 
 

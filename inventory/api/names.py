@@ -104,6 +104,24 @@ ALL_NODES: Final = "all-nodes.tessera.dev"
 QUOTA_ALONE: Final = "quota-alone.tessera.dev"
 """The flavor of mirrored queues in place of ALL_NODES where another scheduler chooses the nodes: it has no topology."""
 
+# -- repairs of GPUs ---------------------------------------------------------------------------------------------------
+REMEDIATION_ORDER: Final = "tessera.dev/remediation-"
+"""The beginning of annotations of a GpuNode, followed by a GPU's UUID: a person's order, ``start``, ``stop``,
+``retire`` or ``return``. The agent takes it off when it has obeyed or refused.
+"""
+REMEDIATION_BREAKER: Final = "tessera.dev/remediation-breaker"
+"""An annotation of a ResourceFlavor: with ``resume`` a person lets the repairs of its GPUs go on. The controller takes
+it off.
+"""
+REPAIR_TAINT: Final = "tessera.dev/repair"
+"""The key of the taint on a node whose repair concerns the whole node; the controller sets and removes it."""
+GPU_READY: Final = "nvidia.com/GPUReady"
+"""A condition of a Node, by its agent: all wanted devices are registered and probed."""
+GPUS_HEALTHY: Final = "tessera.dev/GPUsHealthy"
+"""A condition of a Node, by its agent: all of its GPUs are handed out."""
+MAINTENANCE_PLANNED: Final = "MaintenancePlanned"
+"""A condition of a Node (KEP-5683), by the controller: a repair wants a reboot."""
+
 # -- annotations of the controller's own objects -----------------------------------------------------------------------
 GPU_FAILURE_ACTIONS: Final = "tessera.dev/gpu-failure-actions"
 """An annotation of a Lease: the leader's recent actions about failed GPUs."""

@@ -43,7 +43,7 @@ class Told(Struct, frozen=True):
 
 
 def lasts_s(story: Story) -> float:
-    """On a quiet machine, without what starts before it."""
+    """The story's own seconds, without what starts before it."""
     return max((act.at_s for act in story.acts), default=0.0) + QUIET_S
 
 

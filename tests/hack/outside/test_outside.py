@@ -1,15 +1,16 @@
 """The driver: a story on the controller, what is kept of one with findings, and how it is made smaller."""
 
-import asyncio
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from hack.outside import __main__ as outside
-from hack.outside import running
+from hack.outside import running, warp
 from hack.outside.acts import Story
-from hack.outside.running import Told
+from hack.outside.running import Outcome, Told
 from hack.outside.story import told
 from history.judge import Finding, Verdict
 
@@ -53,34 +54,29 @@ def test_a_story_that_cannot_end_in_time_is_not_begun(capsys: pytest.CaptureFixt
     assert last.startswith("outside: 0 of 0 stories with findings")
 
 
-def test_stories_are_begun_as_long_as_they_can_end(
+def test_stories_are_begun_as_long_as_another_one_can_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lengths = [1.0, 1.0, 1.0, float("inf")]
-    monkeypatch.setattr(outside, "lasts_s", lambda _: lengths.pop(0))
-    monkeypatch.setattr(running, "judged", lambda _: ending(Told(Verdict((), 1, ()))))
-    assert outside.main(["--for", "600", "--at-once", "1"]) == 0
-    assert "outside: 0 of 3 stories with findings" in capsys.readouterr().out
+    class Clock:
+        now_s = 0.0
 
+        @staticmethod
+        def monotonic() -> float:
+            return Clock.now_s
 
-async def ending(told_: Told) -> Told:
-    return told_
+        process_time = monotonic
 
+    def takes_20_s(work: Coroutine[Any, Any, Outcome]) -> Outcome:
+        work.close()
+        Clock.now_s += 20.0
+        return Outcome(())
 
-def test_a_story_that_takes_longer_than_the_time_is_cut_off_and_meanwhile_it_is_said_what_runs(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def never(_: Story) -> Told:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    monkeypatch.setattr(outside, "lasts_s", lambda _: 0.0)
-    monkeypatch.setattr(outside, "TOLD_EVERY_S", 0.01)
-    monkeypatch.setattr(running, "judged", never)
-    assert outside.main(["--for", "0.2", "--at-once", "3"]) == 2
+    monkeypatch.setattr(outside, "time", Clock)
+    monkeypatch.setattr(warp, "run", takes_20_s)
+    assert outside.main(["--for", "70"]) == 0
     printed = capsys.readouterr().out
-    assert "outside: 0 s: 0 stories ended, 3 under way" in printed
-    assert "outside: 3 cut off: the time is up" in printed
+    assert "outside: 40 s: 2 stories ended" in printed
+    assert "outside: 0 of 3 stories with findings" in printed
 
 
 def test_a_replayed_story_is_made_as_small_as_it_still_fails(
@@ -110,7 +106,7 @@ def test_the_real_controller_runs_a_story_and_the_judge_has_nothing_to_say(monke
     again = next(each for each in story.acts if each.kind == "Job")
     again = msgspec.structs.replace(again, at_s=3.0)  # it is there already: passed over
     story = msgspec.structs.replace(story, acts=(*story.acts, again))
-    ran = asyncio.run(REALLY(story))
+    ran = warp.run(REALLY(story))
     assert ran.verdict.findings == ()
     assert ran.verdict.facts > 20
     assert ran.admitted > 0

@@ -10,7 +10,7 @@ from history.settings import Settings
 from inventory.api.names import GPU_COMPUTE_SLICES, GPU_MEMORY_GIB
 from yamlfile import ConfigError
 
-UNKNOWN: Final = "the controller's configuration: may not be read, what it promises is not asked of it"
+UNKNOWN: Final = "the controller's configuration: is not there or may not be read, what it promises is not asked of it"
 UNREAD: Final = "the controller's configuration: cannot be understood, what it promises is not asked of it"
 
 

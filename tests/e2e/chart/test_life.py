@@ -121,6 +121,7 @@ def test_an_uninstall_after_a_life_leaves_what_the_page_names(life: Life, before
     assert life.suspended("late")
 
 
+@pytest.mark.history(allow={"ran-without-admission"}, why="Workloads go with their CRD, and what runs goes on")
 @pytest.mark.usefixtures("running")
 def test_without_the_crds_no_queue_is_left_and_what_runs_goes_on(life: Life) -> None:
     """After the uninstall: nobody converts between versions any more."""

@@ -24,7 +24,10 @@ from hack.cluster.waiting import until
 from tests.support.controller.jobmodel import ConflictError, InvalidError
 from tests.support.controller.podworld import PodWorld, member, pod
 
-pytestmark = pytest.mark.e2e
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.history(allow={"ran-without-admission", "forgotten"}, why="the workload is held in memory"),
+]
 
 NODES = 3
 

@@ -1,0 +1,141 @@
+"""The agent alone repairs GPUs of a real kubelet: only the faulty one leaves, nobody who holds it is disturbed."""
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.cluster.errors import ClusterError
+from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet, held_by, until
+
+pytestmark = pytest.mark.e2e
+
+WHOLE, CUT = 4, 4
+"""The number of whole GPUs, and the index of the one that is cut."""
+MIG = "nvidia.com/mig-3g.40gb"
+ALL_WELL = {GPU: WHOLE, MIG: 2}
+CONFIG = f"""
+version: v1
+flags: {{migStrategy: mixed}}
+health: {FAST}
+remediation: {{reset: when-free}}
+layout:
+- {{gpus: [{CUT}], mode: mig, profiles: [3g.40gb, 3g.40gb], whenBusy: wait}}
+"""
+FAULT, LOST = 119, 79
+"""The driver asks for a reset after the first; the GPU is off the bus after the second."""
+
+
+@pytest.fixture
+def agent(lab: Lab, tmp_path: Path) -> Iterator[Agent]:
+    """One for each test: its breaker lets two GPUs be reset in ten minutes."""
+    node = fleet(tmp_path / "fleet.yaml", gpus=WHOLE + 1, product="NVIDIA H100 80GB HBM3")
+    with lab.agent(node, CONFIG, api=False) as agent:
+        lab.await_amounts(ALL_WELL)
+        yield agent
+
+
+@contextlib.contextmanager
+def least(lab: Lab) -> Iterator[Counter[str]]:
+    """The smallest allocatable amounts that the API server tells until the block ends."""
+    found, ended = Counter(lab.amounts()), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.1):
+            with contextlib.suppress(ClusterError, OSError):
+                for name, amount in lab.amounts().items():
+                    found[name] = min(found[name], amount)
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
+
+
+def resets(agent: Agent) -> list[int]:
+    gpus = agent.sim(status=True)["status"]["gpus"]
+    return [gpu["resets"] for gpu in gpus]
+
+
+def repairs(agent: Agent) -> dict[str, str]:
+    return {str(one.gpu): one.state.value for one in agent.report().repairs}
+
+
+def index_of(agent: Agent, uuid: str) -> int:
+    return next(gpu.index for gpu in agent.report().node.gpus if gpu.uuid == uuid)
+
+
+def test_a_held_gpu_is_reset_when_its_pod_has_gone_and_no_other_gpu_leaves(lab: Lab, agent: Agent) -> None:
+    pod = lab.run("train", {GPU: 1})
+    agent.until(lambda found: len(held_by(found, "train")) == 1, "its holder")
+    (uuid,) = pod.visible
+    ran, index = pod.container, index_of(agent, uuid)
+    with least(lab) as seen:
+        agent.sim(gpu=index, xid=FAULT)
+        lab.await_amounts({**ALL_WELL, GPU: WHOLE - 1})
+        agent.until(lambda found: any("default/train" in one.note for one in found.repairs), "the repair waits for it")
+        assert (pod.container, sum(resets(agent))) == (ran, 0)
+        lab.delete_pods("train")
+        agent.until(lambda found: not found.repairs, "the repair is over")
+        lab.await_amounts(ALL_WELL)
+    assert [resets(agent)[each] for each in range(WHOLE + 1)] == [int(each == index) for each in range(WHOLE + 1)]
+    assert {name: seen[name] for name in ALL_WELL} == {GPU: WHOLE - 1, MIG: 2}
+    assert uuid in lab.run("all", {GPU: WHOLE}).visible
+
+
+def test_a_cut_gpu_is_cut_anew_and_its_instances_are_given_again(lab: Lab, agent: Agent) -> None:
+    before = {mig.uuid for mig in agent.report().node.gpus[CUT].mig_instances}
+    with least(lab) as seen:
+        agent.sim(gpu=CUT, xid=FAULT)
+        lab.await_amounts({**ALL_WELL, MIG: 0})
+        agent.until(lambda found: not found.repairs, "the repair is over")
+        lab.await_amounts(ALL_WELL)
+    assert seen[GPU] == WHOLE, "a whole GPU has left"
+    assert resets(agent)[CUT] == 1
+    assert {mig.uuid for mig in agent.report().node.gpus[CUT].mig_instances} == before
+    assert set(lab.run("parts", {MIG: 2}).visible) == before
+
+
+def test_an_agent_that_is_killed_while_a_reset_runs_brings_the_gpu_back_at_its_next_start(
+    lab: Lab, agent: Agent
+) -> None:
+    agent.sim(gpu=0, slow={"call": "reset", "seconds": 20})
+    agent.sim(gpu=0, xid=FAULT)
+    agent.until(lambda found: any(one.state.value == "Resetting" for one in found.repairs), "the reset runs")
+    agent.kill()
+    agent.start()
+    until(agent.serves, "serving again")
+    assert repairs(agent) or resets(agent)[0], "the next agent knows nothing of it"
+    agent.sim(gpu=0, slow={"call": "reset", "seconds": 0})
+    agent.until(lambda found: not found.repairs, "the repair is over")
+    lab.await_amounts(ALL_WELL)
+    assert resets(agent)[1:] == [0] * WHOLE
+
+
+def test_a_lost_gpu_is_never_reset_and_a_reboot_is_said_to_be_wanted(lab: Lab, agent: Agent) -> None:
+    uuid = agent.report().node.gpus[2].uuid
+    agent.sim(gpu=2, xid=LOST)
+    agent.until(lambda found: [one.state.value for one in found.repairs] == ["RebootWanted"], "a reboot is wanted")
+    lab.await_amounts({**ALL_WELL, GPU: WHOLE - 1})
+    assert resets(agent) == [0] * (WHOLE + 1)
+    assert repairs(agent) == {uuid: "RebootWanted"}
+    assert agent.metric('tessera_gpu_repairs_total{step="reboot",result="wanted"}') == 1
+    agent.sim(gpu=2, reset=True)
+    lab.await_amounts(ALL_WELL)
+
+
+def test_without_the_section_a_fault_waits_for_a_person(lab: Lab, agent: Agent) -> None:
+    agent.take_up(CONFIG.replace("remediation: {reset: when-free}\n", ""))
+    agent.sim(gpu=1, xid=FAULT)
+    lab.await_amounts({**ALL_WELL, GPU: WHOLE - 1})
+    lab.run("others", {GPU: WHOLE - 1})
+    assert repairs(agent) == {}
+    agent.sim(gpu=1, reset=True)
+    lab.await_amounts(ALL_WELL)
+    assert resets(agent) == [0, 1, 0, 0, 0], "the person's alone"

@@ -8,7 +8,7 @@ from hack.bench.agents import main as agents
 from hack.bench.commandline import main as commandline
 from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology
 from hack.bench.fleet import main as fleet
-from hack.bench.node import agent, beside, claimedpods, claims, label, metrics, migplan, preferred, soak
+from hack.bench.node import agent, beside, claimedpods, claims, label, metrics, migplan, preferred, repairs, soak
 from hack.bench.podjobs import volcanojobs
 from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runner, runningjobs, writes
 from hack.bench.web import viewers
@@ -22,6 +22,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "claims": lambda _: asyncio.run(claims.main()),
     "claimed-pods": claimedpods.main,
     "label": lambda _: asyncio.run(label.main()),
+    "repairs": lambda _: asyncio.run(repairs.main()),
     "metrics": metrics.main,
     "soak": soak.main,
     "writes": writes.main,

@@ -13,6 +13,7 @@ from functools import partial
 import grpc
 import grpc.aio
 
+from agent.cluster.gpunodewatch_shell import GpuNodeWatch
 from agent.cluster.nodewatch import CONFIG_LABEL, NodeWatch
 from agent.cluster.recorder import Recorder
 from agent.cluster.reporter import Reporter
@@ -206,7 +207,8 @@ class Agent:
             settings.node_addresses,
         )
         self._scores = LinkScores(lambda: self.node_state.links, clock)
-        for follower in (self.pods, self.watch, self.mig.evictor, self.dra):
+        self.own = GpuNodeWatch(self.repair.granted, self.repair.obey, lambda: self.repair.wanted, spread=spread)
+        for follower in (self.pods, self.watch, self.mig.evictor, self.dra, self.own):
             reporter.follow(follower)
 
     # Life
@@ -309,6 +311,7 @@ class Agent:
         self._recorder.transitions(transitions)
         self.mig.reconfigured(settings.mig)
         self.repair.reconfigured(settings)
+        self.own.reconfigured()
         self.monitor.rescan()
         self._serve()
         if self.node_state.awaits_holders:

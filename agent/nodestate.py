@@ -9,7 +9,9 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct, structs
 
 from agent.health.events import Event
+from agent.health.grants import Ask
 from agent.health.machine import HealthCore
+from agent.health.repairs import Answered, Repair
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
 from agent.kubelet.grants import Grants
@@ -101,6 +103,9 @@ class NodeState:
         self._reports: dict[str, tuple[str, ...]] = {}
         self.answers: dict[str, str] = {}
         """Labels of the Node that answer other labels; ``MigNode`` replaces them whole."""
+        self.repairs: tuple[tuple[Repair, Ask | None], ...] = ()
+        """The repairs of GPUs, each with what is asked for; ``RepairNode`` replaces both fields whole."""
+        self.order_answers: tuple[Answered, ...] = ()
         self._choosers: dict[ResourceName, Chooser] = {}
 
     def discovered(self, node: NodeInventory, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:

@@ -88,6 +88,8 @@ class Failpoint(StrEnum):
     """A label of the Node that no longer holds, and that another manager owns too, is removed."""
     GPU_NODE = "api.gpunode"
     """The GpuNode is applied."""
+    ORDER_TAKEN_OFF = "api.order-taken-off"
+    """A person's order for a repair is removed from the GpuNode, being obeyed or refused."""
     SLICE = "api.slice"
     """A ResourceSlice is created."""
     SLICE_CHANGED = "api.slice-changed"

@@ -2,8 +2,9 @@
 
     NodeInventory, Layout, health, holders -> build() -> GpuNode -> owned_by(), observed() -> publisher
 
-One object for each node, cluster-scoped, named as the node, owned by it. The agent writes all of it; ``status`` says
-what is, a GpuLayout what should be. The status is declared in ``inventory.api.gpunode``.
+One object for each node, cluster-scoped, named as the node, owned by it. The agent writes all of it but the grants of
+repairs, which are the controller's; ``status`` says what is, a GpuLayout what should be. The status is declared in
+``inventory.api.gpunode``.
 """
 
 import datetime as dt
@@ -33,7 +34,9 @@ from inventory.api.gpunode import (
     LinkEntry,
     Mig,
     Offer,
+    OrderAnswer,
     Placement,
+    RepairEntry,
     ResourceEntry,
     Summary,
     WithheldEntry,
@@ -82,7 +85,7 @@ class GpuNode(Struct, frozen=True, rename="camel"):
     kind: str = GPU_NODES.kind
 
 
-def build(
+def build(  # noqa: PLR0913
     *,
     node: NodeInventory,
     layout: Layout,
@@ -91,6 +94,8 @@ def build(
     problems: Sequence[str] | None = None,
     by_claim: Collection[GpuUuid] = (),
     withheld: Mapping[str, str] | None = None,
+    repairs: Sequence[RepairEntry] = (),
+    order_answers: Sequence[OrderAnswer] = (),
 ) -> GpuNode:
     """The object for ``node``: equal inputs give equal objects. ``problems`` None: the layout's.
 
@@ -128,6 +133,8 @@ def build(
         problems=tuple(
             problem[:MAX_TEXT] for problem in (layout.problems if problems is None else problems)[:MAX_PROBLEMS]
         ),
+        repairs=tuple(repairs[:MAX_GPUS]),
+        order_answers=tuple(order_answers[:MAX_GPUS]),
     )
     return GpuNode(metadata=ObjectMeta(name=node.name), status=status)
 

@@ -11,7 +11,7 @@ who else writes it, and we leave it alone.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -176,10 +176,14 @@ class _FoundGpuNode(Struct):
     status: dict[str, Any] = {}
 
 
+_NOT_COMPARED: Final = frozenset({"observedAt", "remediationGrants"})
+"""The time of a change is none itself, and the grants are the controller's: the agent applies none."""
+
+
 def _content(status: object) -> dict[str, Any]:
-    """The status as plain JSON values, without ``observedAt``."""
+    """The status as plain JSON values, as far as the agent answers for it."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(status))
-    return {key: value for key, value in plain.items() if key != "observedAt"}
+    return {key: value for key, value in plain.items() if key not in _NOT_COMPARED}
 
 
 class _NodeLabels(Struct, rename="camel"):

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from agent.config.parsers import INTERVAL
-from agent.health.remediation import ResetMode
+from agent.health.remediation import RebootMode, ResetMode
 from yamlfile.parsers import NUMBER, STRING, Parser, Unfit, finite, go_duration, integer, one_of, plain
 
 _LONGEST_S: Final = 30 * 86400.0
@@ -33,7 +33,14 @@ KEYS: tuple[tuple[str, str, Parser, str, str], ...] = (
         "remediation.reset",
         one_of(ResetMode),
         "never",
-        "whether a GPU whose driver asks for it is reset: never, or once nobody holds it (when-free)",
+        "whether a GPU whose driver asks for it is reset: never; once nobody holds it; or its pods leave first (drain)",
+    ),
+    (
+        "remediation.reboot",
+        "remediation.reboot",
+        one_of(RebootMode),
+        "never",
+        "whether the controller is asked for a reboot of the node where a repair wants one",
     ),
     (
         "remediation.attempts",

@@ -27,10 +27,20 @@ this table is left to a person."""
 
 
 class ResetMode(StrEnum):
-    """Whether a GPU is reset without a person: never, or once nobody holds it."""
+    """Whether a GPU is reset without a person: never; once nobody holds it; or so that the controller is asked to let
+    the pods leave that hold it. Without an API server nobody is asked, and ``drain`` is ``when-free``.
+    """
 
     NEVER = "never"
     WHEN_FREE = "when-free"
+    DRAIN = "drain"
+
+
+class RebootMode(StrEnum):
+    """Whether the controller is asked for a reboot of the node where a repair wants one."""
+
+    NEVER = "never"
+    ASK = "ask"
 
 
 class Remediation(Struct, frozen=True, kw_only=True):
@@ -42,6 +52,7 @@ class Remediation(Struct, frozen=True, kw_only=True):
     """
 
     reset: ResetMode = ResetMode.NEVER
+    reboot: RebootMode = RebootMode.NEVER
     attempts: int = 2
     retire_faults: int = 5
     retire_within_s: float = 86400.0

@@ -5,7 +5,8 @@
                     |            +-- failed: Draining again, and after the last attempt RebootWanted
                     +-- lost, or NVML wants a reboot: RebootWanted;    the same fault too often: Retired
 
-    judged(gpu, want, state, now_s), begun, reset_ended, verified, held_by, unable, returned -> RepairChange
+    judged(gpu, want, state, now_s), begun, reset_ended, verified, held_by, unable, ordered, returned -> RepairChange
+    held_by, free -> asks -> the controller -> granted -> candidates
 
 The verdict (``machine.HealthCore``) stays what it is. What follows from it and from the calls of the shell is here: the
 shell asks ``candidates`` which GPU may be reset, and ``begun`` is called before the first step. ``now_s`` is in seconds
@@ -18,14 +19,17 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agent.health.remediation import Action, Remediation, ResetMode, Want
+from agent.health.grants import Ask, AskFor, Asks, Grant
+from agent.health.remediation import Action, RebootMode, Remediation, ResetMode, Want
 from agent.health.states import HealthState
 from agent.words import repairs as words
 from inventory.devices import GpuUuid
 
 BREAKER_GPUS = 2
 BREAKER_WINDOW_S = 600.0
-"""The breaker of a node: at most BREAKER_GPUS are reset within BREAKER_WINDOW_S seconds, and one at a time."""
+"""The breaker of a node without an API server: at most BREAKER_GPUS are reset within BREAKER_WINDOW_S seconds, and one
+at a time.
+"""
 
 
 class RepairState(StrEnum):
@@ -41,6 +45,15 @@ class RepairState(StrEnum):
     PROBATION = "Probation"
     REBOOT_WANTED = "RebootWanted"
     RETIRED = "Retired"
+
+
+class Order(StrEnum):
+    """What a person orders for one GPU: its reset, the end of its repair, that it stays out, that it comes back."""
+
+    START = "start"
+    STOP = "stop"
+    RETIRE = "retire"
+    RETURN = "return"
 
 
 class ResetResult(StrEnum):
@@ -62,7 +75,8 @@ class Repair(Struct, frozen=True, kw_only=True):
     the resets that were begun. ``note`` is one line: the last result, or what is waited for.
 
     ``interrupted``: the agent died in Resetting or Verifying: whether the reset took place is not known. ``wrong``: it
-    was reset and found wrong, so that a verdict without faults does not end the repair.
+    was reset and found wrong, so that a verdict without faults does not end the repair; a reset that is done ends that.
+    ``ordered``: a person wants the reset, whatever the faults say, until one is done.
     """
 
     gpu: GpuUuid
@@ -75,6 +89,18 @@ class Repair(Struct, frozen=True, kw_only=True):
     note: str = ""
     interrupted: bool = False
     wrong: bool = False
+    ordered: bool = False
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """The answer to the last order of one GPU. ``gpu`` is its UUID as the person wrote it; ``at_s`` is in seconds since
+    the epoch.
+    """
+
+    gpu: str
+    order: str
+    answer: str
+    at_s: float
 
 
 class RepairChange(Struct, frozen=True, kw_only=True):
@@ -95,23 +121,32 @@ class RepairChange(Struct, frozen=True, kw_only=True):
 
 class RepairSnapshot(Struct, frozen=True, kw_only=True):
     """The whole state, for the journal. ``faults`` has the times of each fault that began a repair, by GPU and reason;
-    ``resets`` when each GPU was reset last.
+    ``resets`` when each GPU was reset last; ``asks`` and ``generations`` are those of ``grants.Asks``; ``stopped`` are
+    GPUs whose repair a person has ended.
     """
 
     repairs: tuple[Repair, ...] = ()
     faults: dict[GpuUuid, dict[str, tuple[float, ...]]] = {}
     resets: dict[GpuUuid, float] = {}
+    asks: dict[GpuUuid, Ask] = {}
+    generations: dict[GpuUuid, int] = {}
+    stopped: tuple[GpuUuid, ...] = ()
 
 
 class RepairCore:
     """The repairs of one node. Its owner calls it from one place.
 
     ``_repairs`` has at most one GPU in Resetting or Verifying: it is the breaker's, and its last reset stands in
-    ``_resets``. A GPU without a repair has nothing done about it.
+    ``_resets``. A GPU without a repair has nothing done about it, and asks for nothing. One in ``_stopped`` has no
+    repair until its faults are gone: a person has ended it.
     """
 
-    def __init__(self, settings: Remediation) -> None:
+    def __init__(self, settings: Remediation, *, by_grant: bool = False) -> None:
+        """``by_grant``: a reset takes a grant of the controller, in place of the breaker of this node."""
         self.settings = settings
+        self.by_grant = by_grant
+        self._asks = Asks()
+        self._stopped: set[GpuUuid] = set()
         self._repairs: dict[GpuUuid, Repair] = {}
         self._faults: dict[GpuUuid, dict[str, tuple[float, ...]]] = {}
         self._resets: dict[GpuUuid, float] = {}
@@ -125,7 +160,9 @@ class RepairCore:
         """
         repair, off = self._repairs.get(gpu), self.settings.reset is ResetMode.NEVER
         if repair is None:
-            return () if off else self._opened(gpu, want, now_s)
+            if want.action is Action.NONE and want.due_s is None:
+                self._stopped.discard(gpu)
+            return () if off or gpu in self._stopped else self._opened(gpu, want, now_s)
         if repair.state in _ACTING:
             return ()
         if off:
@@ -153,10 +190,7 @@ class RepairCore:
             note = words.too_often(want.cause, count, f"{self.settings.retire_within_s:g}")
         elif want.action is Action.REBOOT:
             new, step, result = RepairState.REBOOT_WANTED, "reboot", "wanted"
-        self._repairs[gpu] = Repair(
-            gpu=gpu, state=new, since_s=now_s, fault_s=want.since_s, reason=want.reason, cause=want.cause, note=note
-        )
-        return (RepairChange(gpu=gpu, old=None, new=new, step=step, result=result, note=note, at_s=now_s),)
+        return (self._made(gpu, new, want, step, result, note, now_s),)
 
     def _counted(self, gpu: GpuUuid, reason: str, now_s: float) -> int:
         """Count another repair for this fault; how many there were within the time, with this one."""
@@ -173,13 +207,14 @@ class RepairCore:
         return ()
 
     def _still_draining(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
-        if want.action is Action.RESET:
+        if want.action is Action.RESET or (want.due_s is None and (repair.wrong or repair.ordered)):
+            # Without a fault nothing tells whether an interrupted reset took place, but that one is observed.
             if repair.interrupted and repair.attempt >= self.settings.attempts:
                 return (self._failed(repair, "reset", "interrupted", words.interrupted(), now_s),)
             return ()
-        if want.due_s is not None or state is HealthState.UNHEALTHY or repair.wrong:
+        if want.due_s is not None or state is HealthState.UNHEALTHY:
             return ()
-        if repair.interrupted and repair.gpu in self.candidates(now_s):
+        if repair.interrupted and self._may_verify(repair.gpu, now_s):
             # The reset that the agent died in has taken place: it is verified as any other.
             return (self._moved(repair, RepairState.VERIFYING, "reset", "done", words.interrupted(), now_s),)
         return () if repair.interrupted else (self._over(repair, "drain", "cleared", words.cleared(), now_s),)
@@ -187,7 +222,9 @@ class RepairCore:
     # -- what the shell does -------------------------------------------------------------------------------------
 
     def candidates(self, now_s: float) -> tuple[GpuUuid, ...]:
-        """The GPUs that may be reset or verified now, those that wait longest first; the breaker lets no other."""
+        """The GPUs that may be reset or verified now, those that wait longest first; the breaker, or the controller,
+        lets no other.
+        """
         if acting := [repair.gpu for repair in self._repairs.values() if repair.state in _ACTING]:
             return tuple(acting)
         if self.settings.reset is ResetMode.NEVER:
@@ -203,14 +240,23 @@ class RepairCore:
 
     def _let(self, gpu: GpuUuid, now_s: float) -> bool:
         """Whether the breaker lets this GPU be reset; another attempt at one that it let is no other GPU."""
+        if self.by_grant:
+            ask = self._asks.get(gpu)
+            return ask is not None and ask.lets(AskFor.RESET, now_s)
         at = self._resets.get(gpu)
         return self.breaker_open_s(now_s) is None or (at is not None and now_s - BREAKER_WINDOW_S < at)
+
+    def _may_verify(self, gpu: GpuUuid, now_s: float) -> bool:
+        """Whether a reset that took place may be verified: that disturbs nobody, and takes no grant."""
+        if self.by_grant:
+            return not any(repair.state in _ACTING for repair in self._repairs.values())
+        return gpu in self.candidates(now_s)
 
     def begun(self, gpu: GpuUuid, now_s: float) -> RepairChange:
         """Begin a reset: nobody has the GPU, and no list has it as Healthy. It must be one of ``candidates``."""
         assert gpu in self.candidates(now_s), f"{gpu} may not be reset now"
         repair = self._repairs[gpu]
-        repair = replace(repair, attempt=repair.attempt + 1, interrupted=False, wrong=False)
+        repair = replace(repair, attempt=repair.attempt + 1, interrupted=False)
         self._resets[gpu] = now_s
         return self._moved(repair, RepairState.RESETTING, "drain", "free", words.resetting(repair.attempt), now_s)
 
@@ -219,6 +265,7 @@ class RepairCore:
         repair = self._repairs[gpu]
         assert repair.state is RepairState.RESETTING, f"{gpu} is {repair.state}"
         if result is ResetResult.DONE:
+            repair = replace(repair, wrong=False, ordered=False)
             return self._moved(repair, RepairState.VERIFYING, "reset", result.value, detail or words.reset(), now_s)
         if result is ResetResult.BUSY:
             repair = replace(repair, attempt=repair.attempt - 1)
@@ -236,19 +283,44 @@ class RepairCore:
 
     def reset_seen(self, gpu: GpuUuid) -> None:
         """Record that a reset of the GPU was observed. Where none of ours is under way it is a person's, and what was
-        found wrong before it is past.
+        found wrong or ordered before it is past.
         """
         repair = self._repairs.get(gpu)
         if repair is not None and repair.state not in _ACTING:
-            self._repairs[gpu] = replace(repair, wrong=False)
+            self._repairs[gpu] = replace(repair, wrong=False, ordered=False)
 
-    def held_by(self, gpu: GpuUuid, who: str) -> bool:
-        """A GPU in Draining waits, for what ``who`` says in one line. True where that is news."""
+    def held_by(self, gpu: GpuUuid, who: str, now_s: float, *, by_pods: bool = False) -> bool:
+        """A GPU in Draining waits, for what ``who`` says in one line. True where that is news. ``by_pods``: pods have
+        it, and with ``drain`` the controller is asked to let them leave.
+        """
         repair = self._repairs.get(gpu)
-        if repair is None or repair.state is not RepairState.DRAINING or repair.note == who:
+        if repair is None or repair.state is not RepairState.DRAINING:
             return False
-        self._repairs[gpu] = replace(repair, note=who)
-        return True
+        if self.by_grant and by_pods and self.settings.reset is ResetMode.DRAIN:
+            self._asks.ask(gpu, AskFor.DRAIN, now_s)
+        else:
+            self._asks.withdraw(gpu)
+        return self._noted(repair, who)
+
+    def free(self, gpu: GpuUuid, now_s: float) -> bool:
+        """Nobody has a GPU in Draining: the controller is asked for its reset. True where that is news."""
+        repair = self._repairs.get(gpu)
+        if repair is None or repair.state is not RepairState.DRAINING or not self.by_grant:
+            return False
+        news = self._asks.ask(gpu, AskFor.RESET, now_s)
+        return self._noted(repair, words.reset_asked()) or news
+
+    def _noted(self, repair: Repair, note: str) -> bool:
+        self._repairs[repair.gpu] = replace(repair, note=note)
+        return repair.note != note
+
+    def granted(self, grants: Iterable[Grant], now_s: float) -> bool:
+        """Take the controller's grants as they are now. True where one lets a step happen."""
+        return self._asks.granted(grants, now_s)
+
+    def lapse(self, now_s: float) -> bool:
+        """Ask anew where a grant has lapsed. True where one has."""
+        return self._asks.lapse(now_s)
 
     def unable(self, gpu: GpuUuid, why: str, now_s: float) -> RepairChange:
         """Record that the GPU cannot be reset by itself, as ``why`` says: it wants a reboot."""
@@ -262,12 +334,65 @@ class RepairCore:
         self._faults.pop(gpu, None)
         return self._over(repair, "retire", "returned", words.given_back(), now_s)
 
+    # -- what a person orders ------------------------------------------------------------------------------------
+
+    def ordered(self, gpu: GpuUuid, order: str, now_s: float) -> tuple[tuple[RepairChange, ...], str]:
+        """Obey a person's order, or refuse it. Returns the changes, none or one, and the answer in one line."""
+        repair = self._repairs.get(gpu)
+        if order not in frozenset(Order):
+            return (), words.order_unknown(repr(order[:40]))
+        if repair is not None and repair.state in _ACTING:
+            return (), words.order_too_late(repair.state.value)
+        match Order(order):
+            case Order.START:
+                return self._start(gpu, repair, now_s)
+            case Order.STOP:
+                return self._stop(repair, now_s)
+            case Order.RETIRE:
+                return self._retire(gpu, repair, now_s)
+            case Order.RETURN:
+                back = self.returned(gpu, now_s)
+                return ((), words.order_not_retired()) if back is None else ((back,), words.order_returned())
+
+    def _start(self, gpu: GpuUuid, repair: Repair | None, now_s: float) -> tuple[tuple[RepairChange, ...], str]:
+        if self.settings.reset is ResetMode.NEVER:
+            return (), words.order_never()
+        if repair is not None:
+            return (), words.order_in_repair(repair.state.value)
+        self._stopped.discard(gpu)
+        want = Want(reason="Ordered", cause=words.by_order(), since_s=now_s)
+        change = self._made(gpu, RepairState.DRAINING, want, "drain", "begun", want.cause, now_s, ordered=True)
+        return (change,), words.order_started()
+
+    def _stop(self, repair: Repair | None, now_s: float) -> tuple[tuple[RepairChange, ...], str]:
+        if repair is None:
+            return (), words.order_no_repair()
+        if repair.state is RepairState.RETIRED:
+            return (), words.order_retired()
+        self._stopped.add(repair.gpu)
+        return (self._over(repair, "drain", "stopped", words.stopped(), now_s),), words.order_stopped()
+
+    def _retire(self, gpu: GpuUuid, repair: Repair | None, now_s: float) -> tuple[tuple[RepairChange, ...], str]:
+        if self.settings.reset is ResetMode.NEVER:
+            return (), words.order_never()
+        note = words.retired_by_order()
+        self._stopped.discard(gpu)
+        if repair is None:
+            want = Want(reason="Ordered", cause=note, since_s=now_s)
+            return (self._made(gpu, RepairState.RETIRED, want, "retire", "retired", note, now_s),), words.order_out()
+        if repair.state is RepairState.RETIRED:
+            return (), words.order_in_repair(repair.state.value)
+        return (self._moved(repair, RepairState.RETIRED, "retire", "retired", note, now_s),), words.order_out()
+
     # -- settings, discovery, restart ----------------------------------------------------------------------------
 
     def reconfigured(self, settings: Remediation, now_s: float) -> tuple[RepairChange, ...]:
         """Take new settings. With ``never`` every repair ends, but for a reset that is under way."""
         self.settings = settings
         if settings.reset is not ResetMode.NEVER:
+            for repair in self._repairs.values():
+                if repair.state is RepairState.REBOOT_WANTED:
+                    self._ask_for_reboot(repair.gpu, now_s)
             return ()
         ending = [repair for repair in self._repairs.values() if repair.state not in _ACTING]
         return tuple(self._over(repair, "drain", "cleared", words.switched_off(), now_s) for repair in ending)
@@ -278,12 +403,18 @@ class RepairCore:
         for known in (self._repairs, self._faults, self._resets):
             for gpu in [gpu for gpu in known if gpu not in here]:
                 del known[gpu]
+        self._asks.keep(here)
+        self._stopped &= here
 
     def snapshot(self) -> RepairSnapshot:
+        asks, generations = self._asks.snapshot()
         return RepairSnapshot(
             repairs=tuple(self._repairs.values()),
             faults={gpu: dict(counts) for gpu, counts in self._faults.items()},
             resets=dict(self._resets),
+            asks=asks,
+            generations=generations,
+            stopped=tuple(sorted(self._stopped)),
         )
 
     def restore(self, snapshot: RepairSnapshot, *, same_boot: bool) -> None:
@@ -297,6 +428,9 @@ class RepairCore:
             for repair in snapshot.repairs
             if same_boot or repair.state is RepairState.RETIRED
         }
+        asking = {gpu: ask for gpu, ask in snapshot.asks.items() if gpu in self._repairs}
+        self._asks.restore(asking if same_boot else {}, snapshot.generations)
+        self._stopped = set(snapshot.stopped) if same_boot else set()
 
     # -- queries -------------------------------------------------------------------------------------------------
 
@@ -305,6 +439,11 @@ class RepairCore:
 
     def repair(self, gpu: GpuUuid) -> Repair | None:
         return self._repairs.get(gpu)
+
+    def ask(self, gpu: GpuUuid) -> Ask | None:
+        """What is asked for the GPU; None where nothing is."""
+        ask = self._asks.get(gpu)
+        return ask if ask is not None and ask.stands else None
 
     def withheld(self) -> Mapping[GpuUuid, str]:
         """The GPUs that no new container gets for their repair, each with one line why."""
@@ -325,9 +464,20 @@ class RepairCore:
             assert not tried or repair.attempt > 0, f"{gpu} is {repair.state} without an attempt"
             assert not tried or gpu in self._resets, f"{gpu} is {repair.state}, and the breaker does not know it"
             assert not repair.interrupted or repair.attempt > 0, f"{gpu} was interrupted in no reset"
-            assert not repair.wrong or not tried, f"{gpu} is {repair.state}, and was found wrong"
+            told = repair.wrong or repair.ordered
+            assert not told or not tried or repair.state is RepairState.RESETTING, (
+                f"{gpu} is {repair.state}, and is not"
+            )
         for of_gpu in self._faults.values():
             assert all(tuple(sorted(times)) == times for times in of_gpu.values()), "counts are out of order"
+        self._asks.validate()
+        asks, _ = self._asks.snapshot()
+        for gpu, ask in asks.items():
+            asking = self._repairs.get(gpu)
+            assert asking is not None, f"{gpu} asks, and has no repair"
+            waits = RepairState.REBOOT_WANTED if ask.action is AskFor.REBOOT else RepairState.DRAINING
+            assert asking.state is waits, f"{gpu} is {asking.state}, and asks for {ask.action}"
+        assert self._stopped.isdisjoint(self._repairs), "a repair that was stopped goes on"
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
@@ -338,12 +488,49 @@ class RepairCore:
         note = words.attempts_over(repair.attempt, why) if last else words.attempt_failed(repair.attempt, why)
         return self._moved(replace(repair, interrupted=False), new, step, result, note, now_s)
 
+    def _made(
+        self,
+        gpu: GpuUuid,
+        new: RepairState,
+        want: Want,
+        step: str,
+        result: str,
+        note: str,
+        now_s: float,
+        *,
+        ordered: bool = False,
+    ) -> RepairChange:
+        """A repair begins."""
+        self._repairs[gpu] = Repair(
+            gpu=gpu,
+            state=new,
+            since_s=now_s,
+            fault_s=want.since_s,
+            reason=want.reason,
+            cause=want.cause,
+            note=note,
+            ordered=ordered,
+        )
+        if new is RepairState.REBOOT_WANTED:
+            self._ask_for_reboot(gpu, now_s)
+        return RepairChange(gpu=gpu, old=None, new=new, step=step, result=result, note=note, at_s=now_s)
+
+    def _ask_for_reboot(self, gpu: GpuUuid, now_s: float) -> None:
+        if self.by_grant and self.settings.reboot is RebootMode.ASK:
+            self._asks.ask(gpu, AskFor.REBOOT, now_s)
+        else:
+            self._asks.used(gpu)
+
     def _moved(self, repair: Repair, new: RepairState, step: str, result: str, note: str, now_s: float) -> RepairChange:
         self._repairs[repair.gpu] = replace(repair, state=new, since_s=now_s, note=note)
+        self._asks.used(repair.gpu)
+        if new is RepairState.REBOOT_WANTED:
+            self._ask_for_reboot(repair.gpu, now_s)
         return RepairChange(gpu=repair.gpu, old=repair.state, new=new, step=step, result=result, note=note, at_s=now_s)
 
     def _over(self, repair: Repair, step: str, result: str, note: str, now_s: float) -> RepairChange:
         del self._repairs[repair.gpu]
+        self._asks.used(repair.gpu)
         back = result == "returned" and step == "return"
         return RepairChange(
             gpu=repair.gpu,

@@ -47,8 +47,10 @@ class RepairServices(Protocol):
     settings: Settings
     tool: ResetTool
 
-    def waits(self, gpu: GpuUuid, who: str) -> bool:
-        """Hear that the GPU cannot be reset now; always False, as ``Attempt.run`` answers then."""
+    def waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False) -> bool:
+        """Hear that the GPU cannot be reset now, because of pods that hold it where ``by_pods``; always False, as
+        ``Attempt.run`` answers then.
+        """
 
     def unable(self, gpu: GpuUuid, why: str) -> bool:
         """Hear that the GPU cannot be reset by itself at all; always True."""
@@ -95,12 +97,24 @@ class Attempt:
         self._node = node
         self._gpu = gpu
         self._unit = unit
+        self.by_pods = False
+        """Whether the kubelet said at the last look that pods hold the unit."""
+
+    async def in_the_way(self) -> str:
+        """Who is in the way of a reset, as far as can be known while the agent has the unit open; empty for nobody."""
+        who = await self._holders() or await self._open_elsewhere(but=(MPS, PERSISTENCED))
+        if who:
+            return who
+        # Daemons of the others of a unit run on: these are well, and withheld only when the reset begins.
+        if len(self._unit.gpus) == 1 and not await self._daemons_ended():
+            return words.daemon_runs()
+        return await self._processes()
 
     async def run(self) -> bool:
         """Reset and verify the GPU. False where somebody is in the way: nothing was done then."""
         who = await self._holders() or await self._open_elsewhere(but=(MPS, PERSISTENCED))
         if who:
-            return self._node.waits(self._gpu, who)
+            return self._node.waits(self._gpu, who, by_pods=self.by_pods)
         try:
             before = {gpu.uuid: await self._read(gpu) for gpu in self._unit.gpus}
         except NvmlError as failed:
@@ -125,7 +139,7 @@ class Attempt:
         result, who = await self._reset(before)
         await self._take_back()
         if result is None:
-            return self._node.waits(self._gpu, who)
+            return self._node.waits(self._gpu, who, by_pods=self.by_pods)
         if result is ResetResult.BUSY:
             self._node.rest(self._gpu)
         if result is ResetResult.DONE:
@@ -185,6 +199,7 @@ class Attempt:
 
     async def _holders(self) -> str:
         """The pods that have the unit, by the kubelet's answer now; empty for none."""
+        self.by_pods = False
         if any(self._node.mig.reconciler.is_running(uuid) for uuid in self._unit.uuids):
             return words.mig_changes()
         holders = await self._node.mig.holders()
@@ -194,6 +209,7 @@ class Attempt:
             # Simulated GPUs are held by nobody where there is no kubelet; real ones may have pods that run on.
             return "" if alone else words.holders_unknown()
         pods = sorted({pod for device in self._unit.devices for pod in holders.get(device, ())})
+        self.by_pods = bool(pods)
         return words.held(", ".join(pods)) if pods else ""
 
     async def _open_elsewhere(self, but: tuple[str, ...] = ()) -> str:

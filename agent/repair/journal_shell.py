@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from agent.health.repairs import RepairSnapshot
+from agent.health.repairs import Answered, RepairSnapshot
 from agent.health.verification import GpuFacts
 from agent.persistence.files import write_synced
 from failpoints.names import Failpoint
@@ -37,6 +37,7 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
     boot_id: str
     snapshot: RepairSnapshot
     before: dict[GpuUuid, Before] = {}
+    answers: tuple[Answered, ...] = ()
 
 
 class RepairJournal:

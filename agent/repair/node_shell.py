@@ -2,24 +2,27 @@
 
     health events -> judged -> RepairCore -> candidates -> one attempt at a time (``attempt_shell``)
     RepairCore -> node_state.withhold, journal, log, Events, metrics
+    RepairCore asks -> node_state.repairs -> GpuNode; its own GpuNode -> requested -> granted, ordered
 
 The daemon tells it of health events, discoveries, holders and settings. Nothing is done, and nothing is withheld, while
-``remediation.reset`` is ``never``.
+``remediation.reset`` is ``never``. With an API server each reset takes a grant of the controller.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
 
 from agent.config.settings import Settings
 from agent.hardware.monitor import GpuMonitor
 from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved
+from agent.health.grants import Grant
 from agent.health.remediation import Action, ResetMode, Want, wanted
 from agent.health.repairs import (
     BREAKER_GPUS,
     BREAKER_WINDOW_S,
+    Answered,
     Repair,
     RepairChange,
     RepairCore,
@@ -42,6 +45,7 @@ log = logging.getLogger(__name__)
 POLL_S = 5.0
 """The seconds after which a GPU that waits is looked at again: no signal tells that a process has closed it."""
 LONGEST_REST_S = 300.0
+MOST_ANSWERS: Final = 64
 _TOLD = {
     RepairState.REBOOT_WANTED: ("GpuRebootWanted", "Reboot", words.reboot_wanted),
     RepairState.RETIRED: ("GpuRetired", "Replace", words.retired),
@@ -63,7 +67,9 @@ class RepairNode:
 
     Used on the event loop alone. ``_acting`` are the GPUs of the unit in action, from before NVML lets go of them until
     they are verified: they are withheld, whatever the core says. ``_told`` says of each GPU whether its NVML tells a
-    recovery action. ``_before`` has GPUs in action as they were, for a verification after a restart.
+    recovery action. ``_before`` has GPUs in action as they were, for a verification after a restart. ``_grants`` are
+    those that the GpuNode had last; None before it was read: nothing is asked for until then, since a grant for what
+    is asked could be an old one.
     """
 
     def __init__(  # noqa: PLR0913
@@ -92,13 +98,19 @@ class RepairNode:
         self._warn = warn
         self._listener = listener
         self._journal = RepairJournal(settings.state_dir)
-        self._core = RepairCore(settings.remediation)
+        self._core = RepairCore(settings.remediation, by_grant=settings.use_api_server)
+        self._grants: tuple[Grant, ...] | None = None
+        self._answers: tuple[Answered, ...] = ()
+        self._writing = asyncio.Lock()
         self._told: dict[GpuUuid, bool] = {}
         self._acting: frozenset[GpuUuid] = frozenset()
         self._before: dict[GpuUuid, Before] = {}
         self._rests_until_s: dict[GpuUuid, float] = {}
         self._refused: dict[GpuUuid, int] = {}
+        self.turns = 0
+        """How often the GPUs that wait have been looked at."""
         self._unsaved = False
+        self._shown: object = ((), ())
         self._poked = asyncio.Event()
         self._news = asyncio.Event()
         self._alarm = Alarm(self._judge_all)
@@ -106,7 +118,9 @@ class RepairNode:
         if found is not None:
             if settings.remediation.reset is not ResetMode.NEVER:
                 self._core.restore(found.snapshot, same_boot=found.boot_id == boot_id)
+                self._answers = found.answers
             self._before = dict(found.before) if found.boot_id == boot_id else {}
+        self._alone()
         self._show()
 
     # -- events of the daemon
@@ -139,7 +153,9 @@ class RepairNode:
             return
         self.settings = settings
         self._changed(self._core.reconfigured(settings.remediation, self._now()))
+        self._alone()
         self._judge_all()
+        self._show()
 
     def poke(self) -> None:
         """Hear that holders may have changed."""
@@ -156,6 +172,44 @@ class RepairNode:
         self._changed((change,))
         self._judge_all()
         return f"GPU {index} is given back"
+
+    # -- what the API server says: see ``cluster.gpunodewatch_shell``
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the node's own GpuNode is to be watched."""
+        return self.settings.remediation.reset is not ResetMode.NEVER
+
+    def granted(self, grants: tuple[Grant, ...]) -> None:
+        """Take the grants that the GpuNode has now."""
+        self._grants = grants
+        self._take_grants()
+        self._poked.set()
+
+    async def obey(self, orders: Mapping[str, str]) -> None:
+        """Obey the orders of people, by the UUID of the GPU, or refuse them. What they changed, and the answers, are in
+        the journal when this returns, if it can be written.
+        """
+        known = set(self._node_state.health.gpus())
+        for text, order in sorted(orders.items()):
+            now_s = self._now()
+            gpu = GpuUuid(text)
+            changes, answer = self._core.ordered(gpu, order, now_s) if gpu in known else ((), words.order_no_gpu())
+            answered = Answered(gpu=text, order=order, answer=answer, at_s=now_s)
+            self._answers = (*(each for each in self._answers if each.gpu != text), answered)[-MOST_ANSWERS:]
+            log.warning("order", extra={"gpu": text, "order": order[:40], "answer": answer})
+            self._changed(changes)
+        self._unsaved = True
+        self._judge_all()
+        self._show()
+        await self._save()
+
+    def _take_grants(self) -> None:
+        known = set(self._node_state.health.gpus())
+        grants = [grant for grant in self._grants or () if grant.gpu in known]
+        self._unsaved |= self._core.granted(grants, self._now())
+        self._unsaved |= self._core.lapse(self._now())
+        self._show()
 
     def repairs(self) -> tuple[Repair, ...]:
         return self._core.repairs()
@@ -178,41 +232,72 @@ class RepairNode:
     async def _turn(self) -> bool:
         """Try the GPUs that may be acted on, in their order. True where one was acted on."""
         self._core.validate()
+        self.turns += 1
         if not any(repair.interrupted or repair.state is RepairState.VERIFYING for repair in self._core.repairs()):
             await self.as_before()  # what an agent kept that died before its reset began
             await self._save()
+        if self._core.by_grant:
+            self._take_grants()
         now_s = self._now()
         may = self._core.candidates(now_s)
         for gpu in may:
             if self._rests_until_s.get(gpu, now_s) <= now_s and await self._act(gpu):
                 return True
-        for repair in self._core.repairs():
-            if repair.state is RepairState.DRAINING and repair.gpu not in may:
-                self._waits(repair.gpu, words.breaker(BREAKER_GPUS, round(BREAKER_WINDOW_S / 60)))
+        waiting = [repair.gpu for repair in self._core.repairs() if repair.state is RepairState.DRAINING]
+        if self._core.by_grant:
+            return any([await self._ask(gpu) for gpu in waiting if gpu not in may])
+        for gpu in waiting:
+            if gpu not in may:
+                self._waits(gpu, words.breaker(BREAKER_GPUS, round(BREAKER_WINDOW_S / 60)))
         return False
 
+    def _unit(self, uuid: GpuUuid) -> ResetUnit | None:
+        """The unit of a GPU that is known well enough to act on it."""
+        gpu = self._node_state.node.gpu(uuid)
+        if gpu is None or self._core.repair(uuid) is None or self._told.get(uuid) is None:
+            return None
+        return reset_unit(self._node_state.node.gpus, gpu)
+
     async def _act(self, uuid: GpuUuid) -> bool:
-        gpus = self._node_state.node.gpus
-        gpu, repair = self._node_state.node.gpu(uuid), self._core.repair(uuid)
-        if gpu is None or repair is None or self._told.get(uuid) is None:
+        unit, repair = self._unit(uuid), self._core.repair(uuid)
+        if unit is None or repair is None:
             return False
-        unit = reset_unit(gpus, gpu)
         if repair.state is RepairState.VERIFYING:
             await self._verify(uuid, unit)
             return True
         if unit.refused:
-            self._changed((self._core.unable(uuid, unit.refused, self._now()),))
-            return True
+            return self.unable(uuid, unit.refused)
         return await Attempt(self, uuid, unit).run()
+
+    async def _ask(self, uuid: GpuUuid) -> bool:
+        """Look whether anybody has a GPU that nobody lets be reset, and ask the controller. True where it may be reset
+        at once.
+        """
+        unit = self._unit(uuid)
+        if unit is None:
+            return False
+        if unit.refused:
+            return self.unable(uuid, unit.refused)
+        attempt = Attempt(self, uuid, unit)
+        if who := await attempt.in_the_way():
+            return self.waits(uuid, who, by_pods=attempt.by_pods)
+        if self._grants is None:
+            return self.waits(uuid, words.not_heard())
+        if self._wants_reset(uuid) and self._core.free(uuid, self._now()):
+            log.info("reset asked for", extra={"gpu": uuid})
+            self._unsaved = True
+            self._show()
+        return uuid in self._core.candidates(self._now())
 
     # -- what an attempt uses: see attempt_shell.RepairServices
 
-    def waits(self, gpu: GpuUuid, who: str) -> bool:
-        self._waits(gpu, who)
+    def waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False) -> bool:
+        self._waits(gpu, who, by_pods=by_pods and self._grants is not None)
         return False
 
     def unable(self, gpu: GpuUuid, why: str) -> bool:
-        self._changed((self._core.unable(gpu, why, self._now()),))
+        if self._core.repair(gpu) is not None:  # a person may have ended the repair meanwhile
+            self._changed((self._core.unable(gpu, why, self._now()),))
         return True
 
     def rest(self, gpu: GpuUuid) -> None:
@@ -220,11 +305,14 @@ class RepairNode:
         self._rests_until_s[gpu] = self._now() + min(POLL_S * 2**refused, LONGEST_REST_S)
 
     def wants_reset(self, gpu: GpuUuid) -> bool:
+        return gpu in self._core.candidates(self._now()) and self._wants_reset(gpu)
+
+    def _wants_reset(self, gpu: GpuUuid) -> bool:
         repair = self._core.repair(gpu)
-        if repair is None or repair.state is not RepairState.DRAINING or gpu not in self._core.candidates(self._now()):
+        if repair is None or repair.state is not RepairState.DRAINING:
             return False
         want = self.want(gpu)
-        return want.action is Action.RESET or (want.action is Action.NONE and repair.wrong)
+        return want.action is Action.RESET or (want.action is Action.NONE and (repair.wrong or repair.ordered))
 
     def acting(self, unit: frozenset[GpuUuid]) -> None:
         self._acting = unit
@@ -308,8 +396,10 @@ class RepairNode:
         if due_s is not None:
             self._alarm.set(due_s - self._now())
 
-    def _waits(self, gpu: GpuUuid, who: str) -> None:
-        if self._core.held_by(gpu, who):
+    def _waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False) -> None:
+        news = self._core.held_by(gpu, who, self._now(), by_pods=by_pods)
+        self._show()
+        if news:
             text = words.not_begun(self._name(gpu), who)
             log.warning("repair waits", extra={"gpu": gpu, "why": who})
             self._warn("GpuResetWaits", "Reset", text)
@@ -348,9 +438,19 @@ class RepairNode:
         reasons = {str(gpu): why for gpu, why in self._core.withheld().items()}
         for gpu in self._acting:
             reasons.setdefault(str(gpu), words.withheld(RepairState.RESETTING.value))
+        self._node_state.repairs = tuple((repair, self._core.ask(repair.gpu)) for repair in self._core.repairs())
+        self._node_state.order_answers = self._answers
         self._listener.retired(sum(repair.state is RepairState.RETIRED for repair in self._core.repairs()))
-        if self._node_state.withhold(REPAIR, reasons):
+        shown = self._node_state.repairs, self._answers
+        differs = shown != self._shown
+        self._shown = shown
+        if self._node_state.withhold(REPAIR, reasons) or differs:
             self._serve()
+
+    def _alone(self) -> None:
+        """Say that ``drain`` asks nobody where there is no API server."""
+        alone = self.settings.remediation.reset is ResetMode.DRAIN and not self.settings.use_api_server
+        self._node_state.report(REPAIR, (words.drain_alone(),) if alone else ())
 
     async def _save(self) -> None:
         """Write the journal where it is out of date; a step that needs it on disk uses ``_write``."""
@@ -362,13 +462,19 @@ class RepairNode:
                 return
 
     async def _write(self) -> None:
-        self._unsaved = False
-        entry = JournalEntry(boot_id=self._boot_id, snapshot=self._core.snapshot(), before=dict(self._before))
-        try:
-            await asyncio.to_thread(self._journal.write, entry)
-        except OSError:
-            self._unsaved = True
-            raise
+        async with self._writing:  # one after the other: the last one has the newest
+            self._unsaved = False
+            entry = JournalEntry(
+                boot_id=self._boot_id,
+                snapshot=self._core.snapshot(),
+                before=dict(self._before),
+                answers=self._answers,
+            )
+            try:
+                await asyncio.to_thread(self._journal.write, entry)
+            except OSError:
+                self._unsaved = True
+                raise
 
     def _name(self, uuid: GpuUuid) -> str:
         gpu = self._node_state.node.gpu(uuid)

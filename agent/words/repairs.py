@@ -48,9 +48,16 @@ _NEXT = {
 }
 
 
-def next_step(state: str) -> str:
-    """What comes after this state of a repair, or what a person has to do."""
-    return _NEXT[state]
+_ASKED = {
+    "drain": "the controller lets the pods leave that hold it, then it is reset",
+    "reset": "it is reset once the controller lets it",
+    "reboot": "the controller is asked for a reboot; or drain the node and reboot it",
+}
+
+
+def next_step(state: str, asks: str = "") -> str:
+    """What comes after this state of a repair, or what a person has to do; ``asks`` is what the agent asks for."""
+    return _ASKED[asks] if asks else _NEXT[state]
 
 
 @_part
@@ -86,6 +93,96 @@ def cleared() -> str:
 @_part
 def switched_off() -> str:
     return "remediation.reset is never now"
+
+
+@_part
+def reset_asked() -> str:
+    return "nobody has it: the controller is asked for its reset"
+
+
+@_part
+def not_heard() -> str:
+    return "nobody has it: this node's GpuNode has not been read yet, and its reset takes a grant that stands there"
+
+
+@_note
+def drain_alone() -> str:
+    return "remediation.reset: drain without an API server: nobody is asked to leave, a GPU is reset when it is free"
+
+
+@_part
+def by_order() -> str:
+    return "a person ordered its reset"
+
+
+@_part
+def retired_by_order() -> str:
+    return "a person ordered that it stays out"
+
+
+@_part
+def stopped() -> str:
+    return "a person ended the repair"
+
+
+@_note
+def order_started() -> str:
+    return "it is reset once nobody has it"
+
+
+@_note
+def order_stopped() -> str:
+    return "the repair is ended, until its faults are gone and come again"
+
+
+@_note
+def order_out() -> str:
+    return "it is retired, until it is returned"
+
+
+@_note
+def order_returned() -> str:
+    return "it is given back"
+
+
+@_refusal
+def order_unknown(found: str) -> str:
+    return f"found {found}, expected start, stop, retire or return: correct the order"
+
+
+@_refusal
+def order_no_gpu() -> str:
+    return "no GPU of this node has that UUID: correct the order"
+
+
+@_refusal
+def order_never() -> str:
+    return "remediation.reset is never on this node: set it before a repair is ordered"
+
+
+@_refusal
+def order_in_repair(state: str) -> str:
+    return f"it is in repair already ({state}): stop or return ends that"
+
+
+@_refusal
+def order_too_late(state: str) -> str:
+    return f"it is in {state}: order again when that has ended"
+
+
+@_refusal
+def order_no_repair() -> str:
+    return "it is not in repair: there is nothing to stop"
+
+
+@_refusal
+def order_retired() -> str:
+    return "it is retired: return gives it back"
+
+
+@_refusal
+def order_not_retired() -> str:
+    return "it is not retired: there is nothing to return"
 
 
 @_part

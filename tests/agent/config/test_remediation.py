@@ -40,7 +40,7 @@ def test_every_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "field", "found", "expected"),
     [
-        ("{reset: always}", "remediation.reset", "always", "never or when-free"),
+        ("{reset: always}", "remediation.reset", "always", "never, when-free or drain"),
         ("{attempts: 0}", "remediation.attempts", "0", "an integer from 1 to 10"),
         ("{retireAfter: {within: 5}}", "remediation.retireAfter.within", "5", "1m to 720h"),
         ("{retireAfter: 5}", "remediation.retireAfter", "5", "a section"),

@@ -7,10 +7,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from agent.health.grants import AskFor, Grant
 from agent.health.remediation import Action, Remediation, ResetMode, Want
 from agent.health.repairs import (
     BREAKER_GPUS,
     BREAKER_WINDOW_S,
+    Order,
     RepairCore,
     RepairSnapshot,
     RepairState,
@@ -196,7 +198,7 @@ def test_two_gpus_in_ten_minutes() -> None:
 
 
 def again(repairs: RepairCore, *, same_boot: bool, settings: Remediation = ON) -> RepairCore:
-    after = RepairCore(settings)
+    after = RepairCore(settings, by_grant=repairs.by_grant)
     text = msgspec.json.encode(repairs.snapshot())
     after.restore(msgspec.json.decode(text, type=RepairSnapshot), same_boot=same_boot)
     return after
@@ -262,12 +264,16 @@ class AnyOrder(RuleBasedStateMachine):
     it; ``resets`` are the resets that have begun, with their time.
     """
 
-    @initialize(attempts=st.integers(1, 3), faults=st.integers(1, 4))
-    def begin(self, attempts: int, faults: int) -> None:
-        self.settings = Remediation(
-            reset=ResetMode.WHEN_FREE, attempts=attempts, retire_faults=faults, retire_within_s=1000.0
-        )
-        self.core = RepairCore(self.settings)
+    @initialize(
+        attempts=st.integers(1, 3),
+        faults=st.integers(1, 4),
+        by_grant=st.booleans(),
+        reset=st.sampled_from([ResetMode.WHEN_FREE, ResetMode.DRAIN]),
+    )
+    def begin(self, attempts: int, faults: int, by_grant: bool, reset: ResetMode) -> None:
+        self.settings = Remediation(reset=reset, attempts=attempts, retire_faults=faults, retire_within_s=1000.0)
+        self.core = RepairCore(self.settings, by_grant=by_grant)
+        self.given: set[tuple[GpuUuid, int]] = set()
         self.now_s = 0.0
         self.faulty: dict[GpuUuid, Action] = dict.fromkeys((A, B, C), Action.NONE)
         self.verdict = dict.fromkeys((A, B, C), WELL)
@@ -329,15 +335,20 @@ class AnyOrder(RuleBasedStateMachine):
         assert repair is not None
         if repair.state is RepairState.DRAINING:
             if gpu in self.held:
-                self.core.held_by(gpu, "a pod")
+                self.core.held_by(gpu, "a pod", self.now_s)
                 return
             assert self.faulty[gpu] is not Action.REBOOT, "a lost GPU is reset"
+            if self.core.by_grant:
+                ask = self.core.ask(gpu)
+                assert ask is not None
+                assert (gpu, ask.generation) in self.given, "a GPU is reset without a grant"
+                self.given.discard((gpu, ask.generation))
             self.core.begun(gpu, self.now_s)
-            self.bad.discard(gpu)
             self.resets.append((self.now_s, gpu))
             self.tries[gpu] += 1
             if result is ResetResult.DONE:
                 self.faulty[gpu], self.verdict[gpu] = Action.NONE, TRIAL
+                self.bad.discard(gpu)
             if dies == "in reset":
                 self.agent_dies()
                 return
@@ -365,6 +376,42 @@ class AnyOrder(RuleBasedStateMachine):
             self.tries[gpu] = 0
             self.tell(gpu)
 
+    @rule(gpu=st.sampled_from([A, B, C]))
+    def shell_looks(self, gpu: GpuUuid) -> None:
+        if gpu in self.held:
+            self.core.held_by(gpu, "a pod", self.now_s, by_pods=True)
+        else:
+            self.core.free(gpu, self.now_s)
+        self.core.lapse(self.now_s)
+        ask = self.core.ask(gpu)
+        assert ask is None or ask.action is not AskFor.DRAIN or self.settings.reset is ResetMode.DRAIN
+
+    @rule(gpu=st.sampled_from([A, B, C]), age_s=st.sampled_from([0.0, 300.0, 700.0]), ahead=st.integers(-1, 1))
+    @precondition(lambda self: self.core.by_grant)
+    def controller_grants(self, gpu: GpuUuid, age_s: float, ahead: int) -> None:
+        ask = self.core.ask(gpu)
+        if ask is not None:
+            generation = ask.generation + ahead
+            grant = Grant(gpu=gpu, generation=generation, action=ask.action.value, granted_s=self.now_s - age_s)
+            if self.core.granted([grant], self.now_s):
+                assert (age_s < 600, ahead) == (True, 0)
+                self.given.add((gpu, generation))
+
+    @rule(gpu=st.sampled_from([A, B, C]), order=st.sampled_from([Order.START, Order.STOP, Order.RETIRE]))
+    def person_orders(self, gpu: GpuUuid, order: Order) -> None:
+        changes, answer = self.core.ordered(gpu, order, self.now_s)
+        assert answer
+        for change in changes:
+            if order is Order.RETIRE:
+                self.retired.add(gpu)
+                self.tries[gpu] = 0
+            if order is Order.STOP:
+                assert self.core.repair(gpu) is None
+                self.tries[gpu] = 0
+                self.bad.discard(gpu)
+            assert change.gpu == gpu
+        self.tell(gpu)
+
     @invariant()
     def holds(self) -> None:
         if not hasattr(self, "core"):
@@ -372,7 +419,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.core.validate()
         for gpu, tries in self.tries.items():
             assert tries <= self.settings.attempts, f"{gpu} is reset more often than it may be"
-        for at_s, _ in self.resets:
+        for at_s, _ in () if self.core.by_grant else self.resets:
             others = {gpu for then_s, gpu in self.resets if at_s - BREAKER_WINDOW_S < then_s <= at_s}
             assert len(others) <= BREAKER_GPUS, "the breaker let another GPU"
         assert self.retired == {one.gpu for one in self.core.repairs() if one.state is RepairState.RETIRED}, (

@@ -1,5 +1,6 @@
 """What happens on a node while its agent is killed: pods, layouts, MPS daemons, claims, labels."""
 
+import datetime as dt
 from typing import Any, Final
 
 from agent.cluster.gpunode import GPU_NODES
@@ -11,6 +12,7 @@ from agent.mps.core import Phase
 from agent.persistence.files import identity
 from deviceplugin.cdi import file_name
 from failpoints.names import Failpoint
+from inventory.api.names import REMEDIATION_ORDER
 from kube.resources import NODES
 from tests.support.agent.node import EAGER, GPU, fleet
 from tests.support.failpoints.node import NODE, Act, KilledNode, Stage
@@ -233,6 +235,7 @@ def a_gpu_is_repaired(here: KilledNode, n: str) -> list[Stage]:
     cut_so = {f"{MIG}3g.40gb": 1, f"{MIG}2g.20gb": 1}
 
     def well() -> bool:
+        granted(here)
         gpu = here.lab.simulation.hardware.gpus[0]
         repairs = here.lab.agent.repair.repairs()
         return gpu.recovery == 0 and gpu.persistence and not repairs and offered(here) == cut_so and settled(here)
@@ -244,6 +247,40 @@ def a_gpu_is_repaired(here: KilledNode, n: str) -> list[Stage]:
     return [
         Stage(lambda: None, well, "the GPU is cut"),
         Stage(faulty, lambda: well() and reset_since(here), "it was reset, and is back"),
+    ]
+
+
+def granted(here: KilledNode) -> None:
+    """The controller grants each reset that is asked for."""
+    status = here.server.get(GPU_NODES, NODE)["status"] if here.server.list_all(GPU_NODES) else {}
+    asked = [repair for repair in status.get("repairs", ()) if repair.get("asks") == "reset"]
+    had = {(each["gpu"], each["generation"]) for each in status.get("remediationGrants", ())}
+    if asked and not had >= {(each["gpu"], each["generation"]) for each in asked}:
+        now = dt.datetime.now(dt.UTC).isoformat()
+        grants = [
+            {"gpu": each["gpu"], "generation": each["generation"], "action": "reset", "granted": now} for each in asked
+        ]
+        here.server.apply(GPU_NODES, NODE, {"status": {"remediationGrants": grants}}, manager="tessera-controller")
+
+
+def a_person_orders(here: KilledNode, n: str) -> list[Stage]:
+    """A GPU is retired and returned by annotations of the GpuNode."""
+    del n
+    uuid = here.lab.uuid(0)
+
+    def ordered(order: str) -> None:
+        annotations = {f"{REMEDIATION_ORDER}{uuid}": order}
+        here.server.merge(GPU_NODES, NODE, {"metadata": {"annotations": annotations}})
+
+    def obeyed(*states: str) -> bool:
+        found = here.server.get(GPU_NODES, NODE)
+        repairs = tuple(each["state"] for each in found["status"].get("repairs", ()))
+        return repairs == states and not found["metadata"].get("annotations")
+
+    return [
+        Stage(lambda: None, lambda: bool(here.server.list_all(GPU_NODES)) and obeyed(), "there is a GpuNode"),
+        Stage(lambda: ordered("retire"), lambda: obeyed("Retired") and offered(here) == {GPU: 1}, "it is retired"),
+        Stage(lambda: ordered("return"), lambda: obeyed() and offered(here) == {GPU: 2}, "it is back"),
     ]
 
 
@@ -317,6 +354,13 @@ ACTS: Final = (
         a_gpu_is_repaired,
         REPAIRED,
         fleet(1, H100),
+    ),
+    Act(
+        "a person orders",
+        (Failpoint.ORDER_TAKEN_OFF,),
+        a_person_orders,
+        EAGER + "remediation: {reset: when-free}\n",
+        fleet(2),
     ),
     Act(
         "a claim has a GPU",

@@ -1,0 +1,183 @@
+"""Watches this node's own GpuNode: the controller's grants of repairs, and the orders of people.
+
+    watch of one GpuNode -> grants -> ``granted``; annotations -> ``obey`` -> taken off
+
+It watches only while it is wanted: a fleet whose agents reset nothing has no such watches. What stands in the object is
+anybody's until it is read: a grant that is none is ignored.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from msgspec import Struct, field
+
+from agent.cluster.gpunode import GPU_NODES
+from agent.config.settings import FIELD_MANAGER
+from agent.health.grants import Grant
+from agent.process.spread import Spread, fleet_backoff
+from failpoints import points
+from failpoints.names import Failpoint
+from inventory.api.gpunode import MAX_GPUS, GrantEntry
+from inventory.api.names import REMEDIATION_ORDER
+from inventory.devices import GpuUuid
+from kube import depth
+from kube.client import Client, Selection
+from kube.clock import Clock, SystemClock, sleep
+from kube.errors import InvalidError, KubeError, NotFoundError
+from kube.objects import Metadata
+from kube.reading.reflector import Added, Change, Changed, Reflector, Synced, Undecodable
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 5.0
+"""The seconds after which an order is taken off again where the API server did not answer."""
+
+
+class _Meta(Struct, frozen=True):
+    annotations: dict[str, str] = field(default_factory=dict)
+
+
+class _Status(Struct, frozen=True):
+    grants: list[msgspec.Raw] = field(name="remediationGrants", default_factory=list)
+
+
+class OwnGpuNode(Struct, frozen=True):
+    """What an agent reads of its own GpuNode: the grants, and the orders by the UUID of their GPU."""
+
+    grants: tuple[Grant, ...]
+    orders: Mapping[str, str]
+
+
+class _Object(Struct, frozen=True):
+    metadata: _Meta = _Meta()
+    status: _Status = _Status()
+
+
+def read(raw: bytes) -> OwnGpuNode:
+    """One object off the wire. Raises msgspec.MsgspecError where it is no GpuNode at all."""
+    found = depth.decode(raw, _Object)
+    orders = {
+        key.removeprefix(REMEDIATION_ORDER): value
+        for key, value in found.metadata.annotations.items()
+        if key.startswith(REMEDIATION_ORDER) and key != REMEDIATION_ORDER
+    }
+    grants = (_grant(bytes(one)) for one in found.status.grants[:MAX_GPUS])
+    return OwnGpuNode(tuple(grant for grant in grants if grant is not None), orders)
+
+
+def _grant(raw: bytes) -> Grant | None:
+    try:
+        entry = msgspec.json.decode(raw, type=GrantEntry)
+        granted_s = entry.granted.timestamp()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as wrong:
+        log.warning("grant ignored", extra={"error": str(wrong)})
+        return None
+    return Grant(gpu=GpuUuid(entry.gpu), generation=entry.generation, action=entry.action, granted_s=granted_s)
+
+
+class GpuNodeWatch:
+    """Follows the GpuNode of this node. ``granted`` is called with the grants of each version, with none where there is
+    no GpuNode; ``obey`` with orders that nobody has answered yet, which are taken off when it returns.
+
+    ``_obeyed`` has the orders that were answered and still stand in the object: each is taken for the same order until
+    another value stands there, or none.
+    """
+
+    def __init__(
+        self,
+        granted: Callable[[tuple[Grant, ...]], None],
+        obey: Callable[[Mapping[str, str]], Awaitable[None]],
+        wanted: Callable[[], bool],
+        clock: Clock | None = None,
+        spread: Spread | None = None,
+    ) -> None:
+        self._granted = granted
+        self._obey = obey
+        self._wanted = wanted
+        self._clock = clock or SystemClock()
+        self._spread = spread or Spread()
+        self._there = False
+        """Whether the server has a GpuNode, one that cannot be read included."""
+        self._orders: Mapping[str, str] = {}
+        self._obeyed: dict[str, str] = {}
+        self._changed = asyncio.Event()
+        self._settings = asyncio.Event()
+
+    def reconfigured(self) -> None:
+        """Hear that ``wanted`` may answer otherwise now."""
+        self._settings.set()
+
+    async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
+        """Follow the GpuNode while it is wanted, until cancelled."""
+        while True:
+            await self._until(wanted=True)
+            self._there = False
+            own: Reflector[OwnGpuNode] = Reflector(
+                client,
+                GPU_NODES,
+                read,
+                self._hear,
+                clock=self._clock,
+                backoff=fleet_backoff(random),
+                pace=self._spread.pace("own GpuNode"),
+                selection=Selection(field_selector=f"metadata.name={node_name}"),
+            )
+            async with asyncio.TaskGroup() as tasks:
+                works = (tasks.create_task(own.run()), tasks.create_task(self._obey_all(client, node_name)))
+                await self._until(wanted=False)
+                for work in works:
+                    work.cancel()
+
+    async def _until(self, *, wanted: bool) -> None:
+        while self._wanted() is not wanted:
+            self._settings.clear()
+            await self._settings.wait()
+
+    def _hear(self, change: Change[OwnGpuNode]) -> None:
+        match change:
+            case Added(new=entry) | Changed(new=entry):
+                self._there = True
+                self._granted(entry.object.grants)
+                self._orders = entry.object.orders
+                self._obeyed = {gpu: order for gpu, order in self._obeyed.items() if gpu in self._orders}
+                self._changed.set()
+            case Undecodable():
+                self._there = True
+            case Synced():
+                if not self._there:
+                    self._granted(())
+            case _:
+                pass  # one that is gone is written anew by this agent
+
+    async def _obey_all(self, client: Client, node_name: str) -> None:
+        while True:
+            self._changed.clear()
+            orders = dict(self._orders)
+            fresh = {gpu: order for gpu, order in orders.items() if self._obeyed.get(gpu) != order}
+            if fresh:
+                await self._obey(fresh)
+                self._obeyed |= fresh
+            left = [
+                gpu for gpu, order in sorted(orders.items()) if not await self._take_off(client, node_name, gpu, order)
+            ]
+            if left:
+                await sleep(self._clock, AGAIN_S)
+            else:
+                await self._changed.wait()
+
+    async def _take_off(self, client: Client, node_name: str, gpu: str, order: str) -> bool:
+        """Remove the annotation if it has still this value: a newer order stays. False where nobody knows."""
+        pointer = f"/metadata/annotations/{f'{REMEDIATION_ORDER}{gpu}'.replace('~', '~0').replace('/', '~1')}"
+        steps = [{"op": "test", "path": pointer, "value": order}, {"op": "remove", "path": pointer}]
+        try:
+            points.before(Failpoint.ORDER_TAKEN_OFF)
+            await client.json_patch(GPU_NODES, node_name, steps, Metadata, field_manager=FIELD_MANAGER)
+            points.after(Failpoint.ORDER_TAKEN_OFF)
+        except (InvalidError, NotFoundError):
+            return True  # somebody else has changed it, or it is gone: the watch tells of what stands there now
+        except KubeError as failed:
+            log.warning("order not taken off", extra={"gpu": gpu, "error": str(failed)})
+            return False
+        return True

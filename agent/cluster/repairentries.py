@@ -1,0 +1,49 @@
+"""The repairs of GPUs, and the answers to people's orders, as the GpuNode has them. Pure.
+
+Repair, Ask -> repair_entries() -> RepairEntry; Answered -> order_answers() -> OrderAnswer
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from agent.cluster.gpunode import moment
+from agent.health.grants import Ask
+from agent.health.repairs import Answered, Repair
+from agent.words.repairs import next_step
+from inventory.api.gpunode import MAX_TEXT, OrderAnswer, RepairEntry
+
+_WORD: Final = 253
+_ORDER: Final = 16
+_ATTEMPTS: Final = 4096
+
+
+def repair_entries(repairs: Iterable[tuple[Repair, Ask | None]]) -> tuple[RepairEntry, ...]:
+    """One entry for each repair, ordered by the GPU."""
+    return tuple(_entry(repair, ask) for repair, ask in sorted(repairs, key=lambda each: each[0].gpu))
+
+
+def _entry(repair: Repair, ask: Ask | None) -> RepairEntry:
+    asks = "" if ask is None else ask.action.value
+    return RepairEntry(
+        gpu=repair.gpu,
+        state=repair.state.value,
+        generation=0 if ask is None else ask.generation,
+        asks=asks,
+        since=moment(repair.since_s),
+        fault_since=moment(repair.fault_s),
+        reason=repair.reason[:_WORD],
+        cause=repair.cause[:MAX_TEXT],
+        attempt=min(repair.attempt, _ATTEMPTS),
+        note=repair.note[:MAX_TEXT],
+        next=next_step(repair.state.value, asks),
+    )
+
+
+def order_answers(answers: Iterable[Answered]) -> tuple[OrderAnswer, ...]:
+    """The answers, ordered by the GPU."""
+    return tuple(
+        OrderAnswer(
+            gpu=each.gpu[:_WORD], order=each.order[:_ORDER], answer=each.answer[:MAX_TEXT], at=moment(each.at_s)
+        )
+        for each in sorted(answers, key=lambda each: each.gpu)
+    )

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.cluster.config.settings import RemediationRules
-from controller.reconcile.repairs.grants import REBOOT, Ask, Grant, NodeRepairs, newest
+from controller.reconcile.repairs.grants import REBOOT, Ask, Grant, NodeRepairs, moment_s, newest
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS
 
 NO_FLAVOR: Final = ""
@@ -104,6 +104,8 @@ class RepairBreaker:
         self._groups: dict[str, tuple[str, ...]] = {}
         self._totals: dict[str, int] | None = None
         self._due_s: float | None = None
+        self._now_s = 0.0
+        """The time of the decision under way."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -165,6 +167,7 @@ class RepairBreaker:
 
     def decide(self, now_s: float) -> Decisions:
         """Grants what may go on now, and counts it from now on."""
+        self._now_s = now_s
         self._prune(now_s)
         in_action = self._in_action(now_s)
         granted: list[tuple[str, Grant]] = []
@@ -174,7 +177,7 @@ class RepairBreaker:
             if refused is not None:
                 held.append(refused)
                 continue
-            grant = Grant(ask.gpu, ask.generation, ask.action, float(int(now_s)))
+            grant = Grant(ask.gpu, ask.generation, ask.action, moment_s(now_s))
             self._ours.setdefault(ask.node, {})[ask.gpu] = grant
             in_action[ask.node, ask.gpu] = now_s
             granted.append((ask.node, grant))
@@ -231,7 +234,7 @@ class RepairBreaker:
     def _due_list(self, node: str, now_s: float) -> tuple[Grant, ...]:
         """The list that the GpuNode should have. A time after ``now_s``, by another leader's clock, becomes now."""
         return tuple(
-            grant if grant.granted_s <= now_s else Grant(grant.gpu, grant.generation, grant.action, float(int(now_s)))
+            grant if grant.granted_s <= now_s else Grant(grant.gpu, grant.generation, grant.action, moment_s(now_s))
             for grant in self._known(node).values()
             if now_s < grant.granted_s + self._kept_s
         )
@@ -331,8 +334,9 @@ class RepairBreaker:
         return found
 
     def _resumed_s(self, group: str) -> float:
+        """When the breaker was last lifted. A time to come says nothing: nothing would count until then."""
         flavor = self._flavors.get(group)
-        return flavor.resumed_s if flavor is not None else 0.0
+        return flavor.resumed_s if flavor is not None and flavor.resumed_s <= self._now_s else 0.0
 
     def _groups_of(self, node: str) -> tuple[str, ...]:
         found = self._groups.get(node)

@@ -4,6 +4,7 @@ A GPU has one entry in its node's list of grants, the newest: an older one is of
 the breaker's record (decision 144).
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -83,6 +84,15 @@ def _since_s(repair: RepairEntry) -> float:
 
 def _grant(entry: GrantEntry) -> Grant:
     return Grant(entry.gpu, entry.generation, entry.action, entry.granted.timestamp())
+
+
+def moment_s(now_s: float) -> float:
+    """``now_s`` as it is written: whole milliseconds, which are read back as the same number."""
+    return math.floor(now_s * 1000) / 1000
+
+
+def rfc3339(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def newest(grants: Iterable[Grant]) -> dict[str, Grant]:

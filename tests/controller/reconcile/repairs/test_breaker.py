@@ -17,7 +17,7 @@ from controller.reconcile.repairs.breaker import (
     RepairNode,
     Why,
 )
-from controller.reconcile.repairs.grants import Ask, Grant, entries, node_repairs
+from controller.reconcile.repairs.grants import Ask, Grant, entries, moment_s, node_repairs
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS, GpuNodeStatus, RepairEntry
 from tests.support.controller.gpunodes import full_status
 
@@ -133,6 +133,14 @@ def test_a_tenth_of_the_flavor_is_the_budget_and_at_least_one_gpu() -> None:
             for gpu in range(gpus):
                 fleet.asks(node, gpu)
         assert len(fleet.step()) == expected
+
+
+@given(st.floats(1e9, 4e9))
+def test_a_time_is_read_back_as_it_was_written(now_s: float) -> None:
+    grant = Grant("g", 1, "reset", moment_s(now_s))
+    status = full_status({"remediationGrants": msgspec.to_builtins(entries([grant]))})
+    assert node_repairs("n", msgspec.convert(status, GpuNodeStatus)).grants == {"g": grant}
+    assert now_s - 0.002 < grant.granted_s <= now_s
 
 
 def test_the_oldest_ask_comes_first() -> None:
@@ -254,6 +262,15 @@ def test_a_person_lifts_it_and_the_window_counts_anew() -> None:
     assert fleet.step() == ["n2-0"], "the budget again, and no more than that"
     fleet.take_over()
     assert fleet.decide().granted == (), "a new leader reads it from the flavor"
+
+
+def test_a_breaker_that_is_lifted_in_the_future_counts_as_before() -> None:
+    fleet = Fleet(one())
+    fleet.flavors["a"] = RepairFlavor(node_labels={"pool": "a"}, resumed_s=BEGIN_S + 1e9)
+    fleet.take_over()
+    fleet.asks("n1", 0)
+    fleet.asks("n2", 0)
+    assert fleet.step() == ["n1-0"]
 
 
 def test_a_budget_of_none_repairs_nothing() -> None:

@@ -28,6 +28,10 @@ COMMANDS: Final = {
     "page": ("cli.page.command:page", "Open the page in a browser, with the rights of the kubeconfig."),
     "patch": ("cli.kueuectl.passthrough:patch", "Patch objects, as kubectl does."),
     "queue": ("cli.queue.command:queue", "What queues have and who waits; stop and resume them."),
+    "remediation": (
+        "cli.remediation.command:remediation",
+        "Repairs of GPUs: what is done and why not; orders of people.",
+    ),
     "release-nvml": ("cli.node.command:release_nvml", "Let the agent close its NVML session for a while."),
     "resume": ("cli.kueuectl.verbs:resume", "Resume a ClusterQueue, a LocalQueue or a workload."),
     "sim": ("cli.sim:sim", "Let simulated GPUs fail, recover, come and go."),
@@ -103,6 +107,7 @@ def tessera() -> None:
     Examples:
       tessera node                       what this node's agent knows
       tessera node -o json | jq .health  the same for programs
+      tessera remediation list           GPUs in repair over all nodes; plan, start, stop, retire, return
       tessera doctor                     what keeps this node from serving its GPUs
       tessera sim xid --gpu 3 79         let a simulated GPU fail
       tessera layout plan -f f.yaml      what a layout would change, and whom it would disturb

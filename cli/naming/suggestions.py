@@ -1,4 +1,4 @@
-"""Names that a shell completes: namespaces, queues, workloads and other objects that a command takes.
+"""Names that a shell completes: namespaces, queues, workloads, GPUs and other objects that a command takes.
 
 They are read from the API server with the caller's rights, within a short time. Where that fails there are no names,
 and no message: a shell would print it into the line that is typed.
@@ -34,7 +34,7 @@ def _resource(plural: str) -> "Resource":
     from kube.resources import NODES, PODS
 
     queues = (kinds.CLUSTER_QUEUES, kinds.LOCAL_QUEUES, kinds.COHORTS, kinds.FLAVORS)
-    others = (kinds.NAMESPACES, kinds.WORKLOADS, kinds.WORKLOAD_CLASSES, NODES, PODS)
+    others = (kinds.NAMESPACES, kinds.WORKLOADS, kinds.WORKLOAD_CLASSES, kinds.GPU_NODES, NODES, PODS)
     return next(each for each in (*queues, *others) if each.plural == plural)
 
 
@@ -87,6 +87,17 @@ def workloads_and_pods(ctx: click.Context, param: click.Parameter, incomplete: s
         if slash:
             return _matching(found, incomplete)
     return _matching([*found, *workloads(ctx, param, incomplete)], incomplete)
+
+
+def gpus_of_node(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The GPUs of the node that the line names already: indexes, and UUIDs once one is begun."""
+    named = ctx.params.get("node") or next(iter(ctx.args or ()), "")
+    try:
+        found = asyncio.run(_one(_cluster(ctx), _resource("gpunodes"), str(named)))
+        devices = found["status"]["devices"]
+        return _matching((str(each["uuid" if incomplete[:1] == "G" else "index"]) for each in devices), incomplete)
+    except Exception:  # noqa: BLE001 - see the module: a shell is not told
+        return []
 
 
 def _jobs(ctx: click.Context, namespace: str | None) -> set[str]:
@@ -200,3 +211,10 @@ async def _asked(cluster: "ClusterConfig", resource: "Resource", namespace: str 
 
     async with asyncio.timeout(TIMEOUT_S), Client(cluster, timeout_s=TIMEOUT_S, user_agent="tessera-cli") as client:
         return await listed(client, resource, namespace)
+
+
+async def _one(cluster: "ClusterConfig", resource: "Resource", name: str) -> Json:
+    from kube.client import Client
+
+    async with asyncio.timeout(TIMEOUT_S), Client(cluster, timeout_s=TIMEOUT_S, user_agent="tessera-cli") as client:
+        return await client.get(resource, name, Json)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.words import claims, health, mig, node
-from cli.words import doctor, given, servers
+from cli.words import doctor, given, remediation, servers
 from cli.words import queues as named
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.table import FOREIGN_KINDS
@@ -37,6 +37,7 @@ MODULES: Final = (
     given,
     named,
     servers,
+    remediation,
     doctor,
 )
 """Importing one puts its sentences into the catalog."""

@@ -29,6 +29,7 @@ LISTS = {"queue list", "queue pending", "workload list"}
 LISTS |= {f"list {kind}" for kind in ("clusterqueue", "localqueue", "pods", "resourceflavor", "workload")}
 """Commands that list objects."""
 TABLES = {"advise", "explain", "node", "simulate", "top", "workload show", "workload story"}
+TABLES |= {"remediation list", "remediation plan"}
 """Others that show tables."""
 
 
@@ -102,6 +103,7 @@ def test_an_unknown_word_is_a_line_and_exit_2() -> None:
         ("list wll", "'workload'"),
         ("sim xd", "'xid'"),
         ("layout aply", "'apply'"),
+        ("remediation pln", "'plan'"),
         ("workload stopp x", "'stop' or 'story'"),
     ],
 )

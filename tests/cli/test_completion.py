@@ -11,7 +11,7 @@ import pytest
 
 from cli.completion import candidates
 from cli.main import COMPLETE_VAR, tessera
-from controller.cluster.watching.kinds import WORKLOADS
+from controller.cluster.watching.kinds import GPU_NODES, WORKLOADS
 from kube.resources import NODES, PODS
 from tests.support.cli.shell import Shell
 
@@ -66,6 +66,8 @@ async def cluster(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     shell.scene.server.merge(WORKLOADS, "job-bert-4f1c2", {"metadata": {"ownerReferences": [owner]}}, namespace="team")
     shell.scene.workload("hers", queue="lq-training", namespace="other")
     shell.scene.server.create(NODES, "node-1", {})
+    devices = [{"uuid": f"GPU-{at}", "index": at} for at in (0, 1, 11)]
+    shell.scene.server.create(GPU_NODES, "gpu-7", {"status": {"devices": devices}})
     shell.scene.server.create(PODS, "bert-0", {}, namespace="team")
     shell.scene.server.create(PODS, "theirs-0", {}, namespace="other")
     return shell
@@ -115,6 +117,13 @@ async def completed(line: str) -> list[str]:
         ("create lq jobs -c ", ["research", "training"]),
         ("layout plan -f x.yaml --node ", ["node-1"]),
         ("top --context ", ["x"]),
+        ("remediation retire gp", ["gpu-7"]),
+        ("remediation retire gpu-7 ", ["0", "1", "11"]),
+        ("remediation retire gpu-7 1", ["1", "11"]),
+        ("remediation retire gpu-7 G", ["GPU-0", "GPU-1", "GPU-11"]),
+        ("remediation start gpu-8 ", []),
+        ("remediation list --node ", ["gpu-7"]),
+        ("remediation resume def", ["default"]),
     ],
 )
 @pytest.mark.usefixtures("cluster")

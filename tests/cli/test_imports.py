@@ -60,6 +60,8 @@ ROWS: Final = {
     "queue list": PLAIN,
     "queue pending": PLAIN,
     "queue stop q": PLAIN,
+    "remediation list": PLAIN,
+    "remediation start n 0": PLAIN,
     "stop clusterqueue q": KINDS,
     "support-bundle": PLAIN,
     "top": PLAIN,

@@ -43,6 +43,8 @@ OF_CLUSTER = (
     "list pods --for workload/job-bert-large-uncased-4f1c2",
     "top --once",
     "top --once --by node",
+    "remediation list",
+    "remediation plan",
 )
 OTHERS = {"node", "simulate", "advise"}
 """Tested one by one below."""
@@ -88,7 +90,8 @@ async def test_tables_of_the_cluster(shell: Shell) -> None:
         device = {"uuid": "GPU-0", "index": 0, "product": "NVIDIA H100 80GB HBM3", "memoryMiB": 81559}
         device["health"] = {"state": "Unhealthy", "reasons": ["XID 79: the GPU has fallen off the bus"], "since": None}
         holders = [{"device": "GPU-0", "namespace": "team", "pod": f"bert-large-uncased-{at}-xk2p9"} for at in range(5)]
-        status = full_status({"devices": [device], "holders": holders})
+        repair = {"gpu": "GPU-0", "state": "Draining", "asks": "drain", "note": "held by five pods of this node"}
+        status = full_status({"devices": [device], "holders": holders, "repairs": [repair]})
         server.create(GPU_NODES, "gpu-node-17.rack-4.example.com", {"status": status})
         for command in OF_CLUSTER:
             await check(shell, *command.split())

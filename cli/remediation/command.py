@@ -1,0 +1,254 @@
+"""``tessera remediation``: shows the repairs of GPUs and what would be done now, and gives a person's orders."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+
+from cli.access.cluster import Where, awaited, is_kind_missing, run
+from cli.access.kubeapi import MANAGER, kube_options, opened
+from cli.naming.meant import meant
+from cli.naming.nearest import NearestGroup
+from cli.naming.suggestions import gpus_of_node, names
+from cli.options import Duration
+from cli.printing.console import Json, aside, patience
+from cli.printing.output import FOR_PEOPLE, output_option, printed, table_option
+from cli.remediation import order_shell, tables
+from cli.remediation.repairs import plans, rows
+from cli.words import remediation as say
+from controller.cluster.watching.kinds import FLAVORS, GPU_NODES
+from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
+from inventory.api.names import REMEDIATION_BREAKER
+from kube.client import Client
+from kube.errors import NotFoundError
+
+_ANSWER_S: Final = 60.0
+
+nodes_option = click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    help="Only this node; may be given more than once.",
+    shell_complete=names("gpunodes"),
+)
+
+
+@click.group(cls=NearestGroup, short_help="Repairs of GPUs: what is done and why not; orders of people.")
+def remediation() -> None:
+    """Repairs of GPUs over all nodes: what is done, what would be done now and why not; and a person's orders.
+
+    \b
+    Examples:
+      tessera remediation list                   every GPU in repair, with what it waits for
+      tessera remediation plan                   what would be done now about each GPU that is not well
+      tessera remediation start gpu-7 3          repair GPU 3 of node gpu-7 now
+      tessera remediation return gpu-7 3         give a retired GPU back
+      tessera remediation resume h100            let the repairs of a flavor go on after its breaker tripped
+    """
+
+
+@remediation.command("list", short_help="Every GPU in repair, with what it waits for.")
+@nodes_option
+@kube_options
+@table_option
+def list_(where: Where, nodes: tuple[str, ...], output: str) -> None:
+    """Every GPU in repair over all nodes: state, since when, which attempt, what is waited for, and what comes next.
+
+    \b
+    Examples:
+      tessera remediation list
+      tessera remediation list --node gpu-7 -o wide
+      tessera remediation list -o json | jq '.repairs[] | select(.state == "RebootWanted") | .node'
+    """
+
+    async def work() -> None:
+        found, notes = await _read(where, nodes)
+        now = datetime.now(UTC)
+        repairs = [row for node in found for row in rows(node, now)]
+        if output in FOR_PEOPLE:
+            tables.show_repairs(repairs, now, wide=output == "wide")
+        else:
+            printed({"repairs": repairs, "notes": notes}, output)
+
+    run(work())
+
+
+@remediation.command("plan", short_help="What would be done now about each GPU that is not well, and why not.")
+@nodes_option
+@kube_options
+@table_option
+def plan(where: Where, nodes: tuple[str, ...], output: str) -> None:
+    """What would be done now about each GPU that has failed, is suspect or in repair; or why nothing is.
+
+    Nothing is written. The answer is from GpuNodes alone: an agent also asks its kubelet and looks for processes that
+    have the GPU open, immediately before a reset.
+
+    \b
+    Examples:
+      tessera remediation plan
+      tessera remediation plan --node gpu-7 -o json | jq '.gpus[] | select(.isDue | not) | .says'
+    """
+
+    async def work() -> None:
+        found, notes = await _read(where, nodes)
+        planned = [row for node in found for row in plans(node, datetime.now(UTC))]
+        if output in FOR_PEOPLE:
+            tables.show_plans(planned, wide=output == "wide")
+        else:
+            printed({"gpus": planned, "notes": notes}, output)
+
+    run(work())
+
+
+async def _read(where: Where, nodes: tuple[str, ...]) -> tuple[list[GpuNode], list[str]]:
+    """The GpuNodes by name, and a note for each that cannot be read. Raises click.ClickException for a node that has
+    none.
+    """
+    notes: list[str] = []
+
+    def read_one(raw: bytes) -> GpuNode | None:
+        try:
+            return read_gpu_node(raw)
+        except DecodeError as wrong:
+            notes.append(f"passed over: {wrong}")
+            return None
+
+    async with opened(where) as client:
+        every = [each for each in (await client.list_decoded(GPU_NODES, read_one)).items if each is not None]
+        known = {each.metadata.name for each in every}
+        for name in nodes:
+            if name not in known:
+                raise click.ClickException(say.no_gpu_node(name) + await meant(client, GPU_NODES, name))
+    for note in notes:
+        aside(note)
+    wanted = [each for each in every if not nodes or each.metadata.name in nodes]
+    return sorted(wanted, key=lambda each: each.metadata.name), notes
+
+
+# -- orders
+
+
+def _order(name: str, line: str, text: str) -> click.Command:
+    """A command that gives the order ``name``."""
+
+    @click.argument("node", shell_complete=names("gpunodes"))
+    @click.argument("gpu", shell_complete=gpus_of_node)
+    @click.option("--no-wait", is_flag=True, help="Do not wait for the agent's answer.")
+    @click.option(
+        "--timeout", type=Duration(), default=_ANSWER_S, help="Wait for the answer so long (30s, 5m); else 1m."
+    )
+    @click.option("--replace", is_flag=True, help="Though somebody's other order waits for its answer.")
+    @kube_options
+    @output_option
+    def command(where: Where, node: str, gpu: str, no_wait: bool, timeout: float, replace: bool, output: str) -> None:
+        timeout_s = None if no_wait else timeout
+        run(_give(where, node, gpu, name, output, timeout_s=timeout_s, replace=replace), patiently=False)
+
+    return click.command(name, short_help=line, help=text)(command)
+
+
+_HOW: Final = "GPU is an index or a UUID. The order is an annotation of the GpuNode, and the node's agent answers it."
+
+for _command in (
+    _order(
+        "start",
+        "Repair a GPU now.",
+        f"""Repair GPU of NODE now, though no fault asks for it. It is reset once nobody has it.
+
+        {_HOW}
+
+        \b
+        Examples:
+          tessera remediation start gpu-7 3
+          tessera remediation start gpu-7 3 --no-wait
+        """,
+    ),
+    _order(
+        "stop",
+        "End the repair of a GPU.",
+        f"""End the repair of GPU of NODE. A reset that has begun is carried through.
+
+        {_HOW}
+
+        \b
+        Example:
+          tessera remediation stop gpu-7 3
+        """,
+    ),
+    _order(
+        "retire",
+        "Take a GPU out of service until a person gives it back.",
+        f"""Take GPU of NODE out of service: no new container gets it until tessera remediation return.
+
+        {_HOW}
+
+        \b
+        Example:
+          tessera remediation retire gpu-7 GPU-8d5a1c52-6f0c-4a57-9b0b-0d2d5a7c1f10
+        """,
+    ),
+    _order(
+        "return",
+        "Give a retired GPU back.",
+        f"""Give GPU of NODE, which is retired, back into service. Its faults are counted anew.
+
+        {_HOW}
+
+        \b
+        Example:
+          tessera remediation return gpu-7 3
+        """,
+    ),
+):
+    remediation.add_command(_command)
+
+
+async def _give(
+    where: Where, node: str, gpu: str, order: str, output: str, *, timeout_s: float | None, replace: bool
+) -> None:
+    async with opened(where) as client:
+        async with patience(awaited):
+            made = await order_shell.write(client, node, gpu, order, replace=replace)
+        told = None if timeout_s is None else await order_shell.answered(client, made, timeout_s)
+    said = say.ordered(made.name, order) if told is None else say.answered(made.name, order, told.answer)
+    if output == "text":
+        click.echo(said)
+        return
+    done = {"node": node, "index": made.device.index, "uuid": made.device.uuid, "order": order}
+    printed({**done, "answer": None if told is None else told.answer, "message": said}, output)
+
+
+@remediation.command(short_help="Let the repairs of a flavor go on after its breaker tripped.")
+@click.argument("flavor", shell_complete=names("resourceflavors"))
+@kube_options
+@output_option
+def resume(where: Where, flavor: str, output: str) -> None:
+    """Let the repairs of FLAVOR's GPUs go on, whose breaker has tripped: too many of them were in repair at a time.
+
+    The order is an annotation of the ResourceFlavor, which the controller takes off.
+
+    \b
+    Example:
+      tessera remediation resume h100
+    """
+    run(_resume(where, flavor, output))
+
+
+async def _resume(where: Where, flavor: str, output: str) -> None:
+    async with opened(where) as client:
+        await _annotate(client, flavor)
+    said = say.resumed(flavor)
+    if output == "text":
+        click.echo(said)
+    else:
+        printed({"flavor": flavor, "message": said}, output)
+
+
+async def _annotate(client: Client, flavor: str) -> None:
+    body = {"metadata": {"annotations": {REMEDIATION_BREAKER: "resume"}}}
+    try:
+        await client.merge_patch(FLAVORS, flavor, body, Json, field_manager=MANAGER)
+    except NotFoundError as failed:
+        if is_kind_missing(failed):
+            raise
+        raise click.ClickException(say.no_flavor(flavor) + await meant(client, FLAVORS, flavor)) from None

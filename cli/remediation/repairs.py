@@ -1,0 +1,159 @@
+"""The repairs of GPUs as their GpuNodes tell of them: a row for each, and what would be done about each now. Pure.
+
+GpuNode -> rows() -> RepairRow (in repair)
+GpuNode -> plans() -> PlanRow (failed, suspect, or in repair)
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from cli.words import remediation as say
+from controller.objects.decode import GpuNode
+from inventory.api.gpunode import GRANT_LASTS_S, Device, GrantEntry, OrderAnswer, RepairEntry
+
+ORDERS: Final = ("start", "stop", "retire", "return")
+DRAINING, REBOOT_WANTED, RETIRED, PROBATION = "Draining", "RebootWanted", "Retired", "Probation"
+_NAMED: Final = 8
+"""The pods that a sentence names."""
+
+
+class RepairRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One GPU in repair. ``index`` is None for a GPU that its node does not have any more. ``granted`` is the time of
+    the grant that holds now.
+    """
+
+    node: str
+    index: int | None
+    uuid: str
+    state: str
+    since: datetime | None
+    fault_since: datetime | None
+    attempt: int
+    reason: str
+    cause: str
+    asks: str
+    granted: datetime | None
+    note: str
+    next: str
+
+
+class PlanRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What would be done now about one GPU. ``action`` is reset, drain or nothing; ``is_due`` says whether it is done
+    without waiting for anything; ``says`` is the sentence with what is waited for.
+    """
+
+    node: str
+    index: int | None
+    uuid: str
+    health: str
+    reasons: tuple[str, ...]
+    state: str
+    action: str
+    is_due: bool
+    says: str
+    holders: tuple[str, ...]
+
+
+def find(node: GpuNode, gpu: str) -> Device | None:
+    """The GPU of that index or UUID; a UUID in any case."""
+    wanted = gpu.lower()
+    return next((each for each in node.status.devices if wanted in (str(each.index), each.uuid.lower())), None)
+
+
+def answer(node: GpuNode, uuid: str) -> OrderAnswer | None:
+    """The agent's answer to the last order about the GPU."""
+    return next((each for each in node.status.order_answers if each.gpu == uuid), None)
+
+
+def holders(node: GpuNode, device: Device) -> tuple[str, ...]:
+    """The pods that hold the GPU or one of its MIG instances, NAMESPACE/NAME."""
+    mine = {*device.uuids}
+    return tuple(sorted({each.pod_key for each in node.status.holders if each.physical in mine}))
+
+
+def grant(node: GpuNode, repair: RepairEntry, now: datetime) -> GrantEntry | None:
+    """The grant for what the repair asks now, if it has not lapsed."""
+    lasts = timedelta(seconds=GRANT_LASTS_S)
+    for each in node.status.remediation_grants:
+        of = (each.gpu, each.generation, each.action) == (repair.gpu, repair.generation, repair.asks)
+        if of and now - each.granted < lasts:
+            return each
+    return None
+
+
+def rows(node: GpuNode, now: datetime) -> Iterator[RepairRow]:
+    """The repairs of one node, by index."""
+    indexes = {each.uuid: each.index for each in node.status.devices}
+    for repair in sorted(node.status.repairs, key=lambda each: (indexes.get(each.gpu, len(indexes)), each.gpu)):
+        held = grant(node, repair, now)
+        yield RepairRow(
+            node=node.metadata.name,
+            index=indexes.get(repair.gpu),
+            uuid=repair.gpu,
+            state=repair.state,
+            since=repair.since,
+            fault_since=repair.fault_since,
+            attempt=repair.attempt,
+            reason=repair.reason,
+            cause=repair.cause,
+            asks=repair.asks,
+            granted=held.granted if held is not None else None,
+            note=repair.note,
+            next=repair.next,
+        )
+
+
+def plans(node: GpuNode, now: datetime) -> Iterator[PlanRow]:
+    """The GPUs of one node that are not Healthy or are in repair, by index."""
+    repairs = {each.gpu: each for each in node.status.repairs}
+    for device in sorted(node.status.devices, key=lambda each: each.index):
+        repair = repairs.get(device.uuid)
+        if repair is None and device.health_state == "Healthy":
+            continue
+        action, is_due, says = _planned(node, device, repair, now)
+        yield PlanRow(
+            node=node.metadata.name,
+            index=device.index,
+            uuid=device.uuid,
+            health=device.health_state,
+            reasons=device.health.reasons if device.health is not None else (),
+            state=repair.state if repair is not None else "",
+            action=action,
+            is_due=is_due,
+            says=says,
+            holders=holders(node, device),
+        )
+
+
+def _planned(node: GpuNode, device: Device, repair: RepairEntry | None, now: datetime) -> tuple[str, bool, str]:
+    if repair is None:
+        if device.health_state == PROBATION:
+            return "nothing", False, say.verdict()
+        return "nothing", False, say.serves() if device.healthy else say.no_repair()
+    if repair.state == REBOOT_WANTED:
+        return "nothing", False, say.wants_reboot()
+    if repair.state == RETIRED:
+        return "nothing", False, say.is_retired(node.metadata.name, device.index)
+    if repair.state != DRAINING:
+        return "nothing", True, say.goes_on(repair.state)
+    return _drained(node, device, repair, now)
+
+
+def _drained(node: GpuNode, device: Device, repair: RepairEntry, now: datetime) -> tuple[str, bool, str]:
+    """The plan for a GPU that waits for its reset."""
+    pods = holders(node, device)
+    named = ", ".join(pods[:_NAMED]) + (f" and {len(pods) - _NAMED} more" if len(pods) > _NAMED else "")
+    is_granted = grant(node, repair, now) is not None
+    if pods and repair.asks == "drain":
+        return "drain", is_granted, say.evicted(named) if is_granted else say.drain_waits_for_grant(named)
+    if pods:
+        return "reset", False, say.waits_for_holders(named)
+    if repair.asks and not is_granted:
+        return "reset", False, say.waits_for_grant()
+    # Nobody has it by the GpuNode; the agent also asks the kubelet and the processes, and says whom it found.
+    if repair.note and not is_granted:
+        return "reset", False, say.waits_as_told(repair.note)
+    return "reset", True, say.reset_now()

@@ -1,0 +1,142 @@
+"""Sentences of ``tessera remediation``: what would be done about a GPU, and what became of an order."""
+
+from cli.words.quoting import quoted
+from inventory.words.catalog import Kind, Place, said
+
+_refusal = said(Place.COMMANDS, Kind.REFUSAL)
+_waiting = said(Place.COMMANDS, Kind.WAITING)
+_note = said(Place.COMMANDS, Kind.NOTE)
+
+# -- what would be done now
+
+
+@_refusal
+def no_repair() -> str:
+    return (
+        "nothing is done: its agent repairs no GPU (remediation.reset is never), or the driver asks for no reset. "
+        "See docs/remediation.md"
+    )
+
+
+@_note
+def serves() -> str:
+    return "nothing is done: containers still get it"
+
+
+@_waiting
+def verdict() -> str:
+    return "nothing is done: it is on probation"
+
+
+@_waiting
+def waits_for_grant() -> str:
+    return "it is reset once the controller grants it"
+
+
+@_waiting
+def drain_waits_for_grant(holders: str) -> str:
+    return f"once the controller grants it, these pods leave: {holders}"
+
+
+@_waiting
+def waits_for_holders(holders: str) -> str:
+    return f"it is reset once nobody has it. Now: {holders}"
+
+
+@_waiting
+def waits_as_told(note: str) -> str:
+    return f"it is not reset yet: {note}"
+
+
+@_waiting
+def evicted(holders: str) -> str:
+    return f"these pods leave, and then it is reset: {holders}"
+
+
+@_waiting
+def reset_now() -> str:
+    return "it is reset"
+
+
+@_waiting
+def goes_on(state: str) -> str:
+    return f"its repair is in {state}, and goes on by itself"
+
+
+@_refusal
+def wants_reboot() -> str:
+    return "nothing is done to the GPU: only a reboot helps. End what runs on the node, and reboot it"
+
+
+@_refusal
+def is_retired(node: str, index: object) -> str:
+    return f"nothing is done: it is retired. See to the board, then tessera remediation return {node} {index}"
+
+
+# -- orders
+
+
+@_refusal
+def no_gpu_node(found: str) -> str:
+    return f"NODE: found {quoted(found)}, expected a node whose agent has written a GpuNode"
+
+
+@_refusal
+def no_gpu(found: str, node: str, expected: str) -> str:
+    return f"GPU: found {quoted(found)}, expected an index or a UUID of {node}: {expected}"
+
+
+@_refusal
+def no_gpus(found: str, node: str) -> str:
+    return f"GPU: found {quoted(found)}, expected a node with GPUs: the GpuNode {node} tells of none"
+
+
+@_refusal
+def no_flavor(found: str) -> str:
+    return f"FLAVOR: found {quoted(found)}, expected a ResourceFlavor that exists"
+
+
+@_refusal
+def order_stands(gpu: str, found: str) -> str:
+    return f"{gpu}: found the order {quoted(found)}, which its agent has not answered. Use --replace to give yours"
+
+
+@_refusal
+def not_answered(gpu: str, order: str, seconds: str) -> str:
+    return (
+        f"{gpu}: after {seconds} s its agent has not answered the order {order}. It stays on the GpuNode. "
+        "See the agent's log, and whether its remediation.reset is never"
+    )
+
+
+@_refusal
+def taken_off(gpu: str, order: str, seconds: str) -> str:
+    return (
+        f"{gpu}: after {seconds} s the order {order} is gone from the GpuNode, and no answer is there. "
+        "See tessera remediation list and the agent's log"
+    )
+
+
+@_refusal
+def replaced(gpu: str, order: str, found: str) -> str:
+    return f"{gpu}: the order {order} was replaced by {quoted(found)}, expected it to stay. See who did that"
+
+
+@_refusal
+def changed_meanwhile(node: str) -> str:
+    return f"GpuNode {node}: found it changed at each of several tries, expected it to rest. See the agent's log"
+
+
+@_note
+def ordered(gpu: str, order: str) -> str:
+    return f"{gpu}: {order} is ordered"
+
+
+@_note
+def answered(gpu: str, order: str, answer: str) -> str:
+    return f"{gpu}: {order}: {answer}"
+
+
+@_note
+def resumed(flavor: str) -> str:
+    return f"ResourceFlavor {flavor}: its repairs go on once the controller has read it"

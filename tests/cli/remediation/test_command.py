@@ -1,0 +1,225 @@
+"""``tessera remediation``: lists, plans, orders with the agents' answers, and the breaker of a flavor."""
+
+import asyncio
+import json
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from cli.remediation import order_shell
+from controller.cluster.watching.kinds import FLAVORS, GPU_NODES
+from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_ORDER
+from kube.testing import eventually
+from tests.support.cli.shell import Shell
+from tests.support.controller.gpunodes import full_status
+
+KEY: Final = f"{REMEDIATION_ORDER}GPU-3"
+DEVICES: Final = [
+    {"uuid": f"GPU-{at}", "index": at, "health": {"state": "Unhealthy" if at == 3 else "Healthy"}} for at in (0, 3)
+]
+REPAIR: Final = {
+    "gpu": "GPU-3",
+    "state": "Retired",
+    "generation": 1,
+    "since": "2026-01-01T00:00:00Z",
+    "attempt": 2,
+    "note": "Xid95, 5 times within 86400 s",
+    "next": "have the board looked at",
+}
+
+
+class Agent:
+    """The agent of gpu-7, as far as orders go."""
+
+    def __init__(self, shell: Shell) -> None:
+        self.server = shell.scene.server
+        self.obeyed: list[str] = []
+        self._count = 0
+
+    def standing(self) -> str | None:
+        found = self.server.get(GPU_NODES, "gpu-7")["metadata"].get("annotations") or {}
+        said: str | None = found.get(KEY)
+        return said
+
+    def reads(self) -> int:
+        """The times that the GpuNode was read over the API."""
+        return sum(one.method == "GET" and one.path.endswith("/gpu-7") for one in self.server.requests)
+
+    def obey(self, answer: str) -> None:
+        """Take the order off and answer it."""
+        order = self.standing()
+        assert order is not None
+        self._count += 1
+        at = f"2026-01-01T00:00:{self._count:02d}Z"
+        told = {"gpu": "GPU-3", "order": order, "answer": answer, "at": at}
+        self.server.merge(
+            GPU_NODES,
+            "gpu-7",
+            {"metadata": {"annotations": {KEY: None}}, "status": {"orderAnswers": [told]}},
+        )
+        self.obeyed.append(order)
+
+
+@pytest.fixture
+async def agent(shell: Shell) -> Agent:
+    status = full_status({"devices": DEVICES, "repairs": [REPAIR]})
+    shell.scene.server.create(GPU_NODES, "gpu-7", {"status": status})
+    shell.scene.server.create(GPU_NODES, "gpu-8", {"status": full_status({"devices": [], "repairs": []})})
+    return Agent(shell)
+
+
+async def answering(agent: Agent, answer: str) -> None:
+    await eventually(lambda: agent.standing() is not None)
+    agent.obey(answer)
+
+
+@pytest.mark.usefixtures("agent")
+async def test_every_gpu_in_repair_is_listed_for_people_and_programs(shell: Shell) -> None:
+    text = (await shell.run("remediation", "list")).stdout
+    assert "gpu-7  3    Retired" in text
+    assert "have the board looked at" in text
+    (row,) = (await shell.json("remediation", "list"))["repairs"]
+    assert {key: row[key] for key in ("node", "index", "uuid", "state", "attempt", "granted")} == {
+        "node": "gpu-7", "index": 3, "uuid": "GPU-3", "state": "Retired", "attempt": 2, "granted": None,
+    }  # fmt: skip
+    told = yaml.safe_load((await shell.run("remediation", "list", "-o", "yaml")).stdout)
+    assert told["repairs"][0]["next"] == "have the board looked at"
+    assert (await shell.json("remediation", "list", "--node", "gpu-8"))["repairs"] == []
+
+
+async def test_where_nothing_is_wrong_a_sentence_says_so(shell: Shell) -> None:
+    assert (await shell.run("remediation", "list")).stdout == "No GPU is in repair.\n"
+    assert (await shell.run("remediation", "plan")).stdout == "No GPU has failed, is suspect or in repair.\n"
+
+
+async def test_a_plan_says_what_is_done_and_writes_nothing(shell: Shell, agent: Agent) -> None:
+    text = (await shell.run("remediation", "plan")).stdout
+    assert "nothing is done: it is retired" in text
+    (row,) = (await shell.json("remediation", "plan"))["gpus"]
+    assert (row["action"], row["isDue"], row["state"]) == ("nothing", False, "Retired")
+    assert {one.method for one in agent.server.requests} == {"GET"}
+
+
+async def test_a_gpunode_that_cannot_be_read_is_a_note_and_the_others_are_told(shell: Shell, agent: Agent) -> None:
+    agent.server.create(GPU_NODES, "odd", {"status": {"summary": 3}})
+    done = await shell.run("remediation", "list", "-o", "json")
+    assert [row["node"] for row in json.loads(done.stdout)["repairs"]] == ["gpu-7"]
+    assert done.stderr.startswith("note: passed over: GpuNode 'odd'")
+
+
+async def test_an_order_is_written_and_the_agents_answer_is_told(shell: Shell, agent: Agent) -> None:
+    asked = asyncio.create_task(shell.run("remediation", "return", "gpu-7", "3"))
+    await answering(agent, "it is back in service")
+    assert (await asked).stdout == "gpu-7: GPU 3: return: it is back in service\n"
+    assert agent.obeyed == ["return"]
+
+
+async def test_an_answer_from_before_is_not_taken_for_this_one(shell: Shell, agent: Agent) -> None:
+    asked = asyncio.create_task(shell.json("remediation", "stop", "gpu-7", "GPU-3"))
+    await answering(agent, "the first")
+    assert (await asked)["answer"] == "the first"
+    asked = asyncio.create_task(shell.json("remediation", "stop", "gpu-7", "gpu-3"))
+    await answering(agent, "the second")
+    assert await asked == {
+        "node": "gpu-7",
+        "index": 3,
+        "uuid": "GPU-3",
+        "order": "stop",
+        "answer": "the second",
+        "message": "gpu-7: GPU 3: stop: the second",
+    }
+
+
+async def test_without_a_wait_the_order_stands_for_the_agent(shell: Shell, agent: Agent) -> None:
+    done = await shell.run("remediation", "retire", "gpu-7", "3", "--no-wait")
+    assert done.stdout == "gpu-7: GPU 3: retire is ordered\n"
+    assert agent.standing() == "retire"
+
+
+async def test_an_agent_that_does_not_answer_is_exit_1_and_the_order_stays(shell: Shell, agent: Agent) -> None:
+    done = await shell.run("remediation", "start", "gpu-7", "3", "--timeout", "0s", code=1)
+    assert "after 0 s its agent has not answered the order start. It stays on the GpuNode" in done.stderr
+    assert agent.standing() == "start"
+
+
+async def test_an_order_that_is_gone_without_an_answer_is_told_as_that(shell: Shell, agent: Agent) -> None:
+    asked = asyncio.create_task(shell.run("remediation", "start", "gpu-7", "3", "--timeout", "1s", code=1))
+    await eventually(lambda: agent.standing() is not None)
+    agent.server.merge(GPU_NODES, "gpu-7", {"metadata": {"annotations": {KEY: None}}})
+    done = await asked
+    assert "after 1 s the order start is gone from the GpuNode, and no answer is there" in done.stderr
+
+
+async def test_who_waits_is_told_for_what(shell: Shell, agent: Agent) -> None:
+    done = await shell.run("remediation", "start", "gpu-7", "3", "--timeout", "3s", code=1)
+    assert done.stderr.splitlines()[0] == "waiting for the agent of gpu-7, 2 s"
+    assert agent.standing() == "start"
+
+
+async def test_somebodys_other_order_is_not_overwritten_unless_it_is_said(shell: Shell, agent: Agent) -> None:
+    await shell.run("remediation", "retire", "gpu-7", "3", "--no-wait")
+    refused = await shell.run("remediation", "start", "gpu-7", "3", "--no-wait", code=1)
+    assert 'found the order "retire", which its agent has not answered' in refused.stderr
+    assert agent.standing() == "retire"
+    await shell.run("remediation", "start", "gpu-7", "3", "--no-wait", "--replace")
+    assert agent.standing() == "start"
+
+
+async def test_an_order_that_stands_already_is_waited_for_and_not_written_twice(shell: Shell, agent: Agent) -> None:
+    await shell.run("remediation", "stop", "gpu-7", "3", "--no-wait")
+    asked = asyncio.create_task(shell.run("remediation", "stop", "gpu-7", "3"))
+    await eventually(lambda: agent.reads() == 2)
+    agent.obey("its repair ended")
+    await asked
+    assert len([one for one in agent.server.requests if one.method == "PATCH"]) == 1
+
+
+async def test_an_order_that_somebody_replaces_while_it_is_waited_for_is_told(shell: Shell, agent: Agent) -> None:
+    asked = asyncio.create_task(shell.run("remediation", "stop", "gpu-7", "3", code=1))
+    await eventually(lambda: agent.standing() is not None)
+    agent.server.merge(GPU_NODES, "gpu-7", {"metadata": {"annotations": {KEY: "retire"}}})
+    assert 'the order stop was replaced by "retire"' in (await asked).stderr
+
+
+async def test_an_order_written_between_the_look_and_the_patch_is_seen(
+    shell: Shell, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = order_shell._ordered
+
+    def meanwhile(*given: Any) -> order_shell.Ordered:
+        if agent.standing() is None:
+            agent.server.merge(GPU_NODES, "gpu-7", {"metadata": {"annotations": {KEY: "retire"}}})
+        return real(*given)
+
+    monkeypatch.setattr(order_shell, "_ordered", meanwhile)
+    refused = await shell.run("remediation", "stop", "gpu-7", "3", code=1)
+    assert 'found the order "retire"' in refused.stderr
+    assert agent.standing() == "retire"
+
+
+@pytest.mark.usefixtures("agent")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("start gpu-77 3", 'NODE: found "gpu-77", expected a node whose agent has written a GpuNode. Did you m'),
+        ("start gpu-7 9", 'GPU: found "9", expected an index or a UUID of gpu-7: 0, 3'),
+        ("stop gpu-8 0", 'GPU: found "0", expected a node with GPUs: the GpuNode gpu-8 tells of none'),
+        ("list --node gpu-9", 'NODE: found "gpu-9", expected a node whose agent has written a GpuNode. Did you mean'),
+        ("resume h10", 'FLAVOR: found "h10", expected a ResourceFlavor that exists. Did you mean h100?'),
+    ],
+)  # fmt: skip
+async def test_a_name_that_is_none_is_a_line_with_the_nearest_one(shell: Shell, words: str, said: str) -> None:
+    shell.scene.server.create(FLAVORS, "h100", {})
+    done = await shell.run("remediation", *words.split(), code=1)
+    (line,) = done.stderr.splitlines()
+    assert said in line
+
+
+async def test_a_flavors_repairs_are_resumed_by_its_annotation(shell: Shell) -> None:
+    shell.scene.server.create(FLAVORS, "h100", {})
+    done = await shell.run("remediation", "resume", "h100")
+    assert done.stdout == "ResourceFlavor h100: its repairs go on once the controller has read it\n"
+    found = shell.scene.server.get(FLAVORS, "h100")
+    assert found["metadata"]["annotations"] == {REMEDIATION_BREAKER: "resume"}
+    assert (await shell.json("remediation", "resume", "h100"))["flavor"] == "h100"

@@ -129,6 +129,7 @@ class Agent:
             kubelet=partial(identity, pod_resources / SOCKET),
         )
         self.pods = PodWatch(self.holders.nudge, spread=spread, granted=self._granted, look=self.holders.look)
+        self.node_state.program_of = self.pods.containers.program
         self.watch = NodeWatch(self._node_changed, spread=spread, heard=reporter.heard)
         self.sampler = Sampler(
             self.node_state,
@@ -541,6 +542,7 @@ class Agent:
             mig=self.mig.statuses,
             by_claim=tuple(sorted(self.node_state.by_claim)),
             repairs=self.repair.repairs(),
+            application_faults=self.node_state.culprits.counts(),
         )
 
     def _unready(self) -> str | None:
@@ -564,6 +566,7 @@ class Agent:
         if found is None:
             return None
         now_s, same_boot = self._clock(), found.is_of_boot(self._boot_id)
+        self.node_state.culprits.restore(found.application_faults)
         self._recorder.transitions(self.node_state.health.restore(found.health, same_boot=same_boot, now_s=now_s))
         if not same_boot:
             return None
@@ -587,6 +590,7 @@ class Agent:
                 boot_id=self._boot_id,
                 node=self.node_state.node,
                 health=self.node_state.health.snapshot(),
+                application_faults=self.node_state.culprits.counts(),
                 energy_mj=dict(self._resets.energy_mj),
                 mig_changes=dict(self.mig.changes),
             ),

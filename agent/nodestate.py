@@ -3,17 +3,19 @@
 It is synchronous and without I/O: the daemon hands in news, with the time, and takes out the consequences.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 from msgspec import Struct, structs
 
-from agent.health.events import Event
+from agent.health.culprits import CulpritCore, FaultCount
+from agent.health.events import Event, XidSeen
 from agent.health.grants import Ask
 from agent.health.machine import HealthCore
 from agent.health.repairs import Answered, Repair
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
+from agent.health.xids import FaultClass
 from agent.kubelet.grants import Grants
 from agent.kubelet.holders import Holder, pod_names, shown
 from agent.words import node as words
@@ -46,6 +48,11 @@ class Choices(Struct, frozen=True):
     allocation: AllocationSpec = AllocationSpec()
     replica_policy: ReplicaPolicy = ReplicaPolicy.DISTRIBUTED
     health: HealthSettings = HealthSettings()
+
+
+def pod_name(namespace: str, pod: str) -> str:
+    """The pod's own name, where nothing is known of its job."""
+    return f"{namespace}/{pod}"
 
 
 class NodeState:
@@ -83,6 +90,9 @@ class NodeState:
         self.grants = grants or Grants()
         self._client = client
         self.health = HealthCore(choices.health)
+        self.culprits = CulpritCore()
+        self.program_of: Callable[[str, str], str] = pod_name
+        """A function from namespace and pod to a name of what runs there that the pods of one job share."""
         self.links = LinkTable.of(self.node)
         self.modes: dict[GpuUuid, GpuMode] = dict(modes or {})
         self.wanted = Resolved()
@@ -256,6 +266,19 @@ class NodeState:
         """Apply a health event; return the transitions it caused."""
         return self.health.apply(event, now_s)
 
+    def count_fault(self, event: XidSeen, now_s: float) -> FaultCount | None:
+        """Count an XID that is an application's. Returns the count where it is news whose fault that is."""
+        gpu = self.node.gpu(event.gpu)
+        if gpu is None or self.choices.health.rule(event.xid).fault_class is not FaultClass.APPLICATION:
+            return None
+        instances = [mig for mig in gpu.mig_instances if mig.gi_id == event.gi] or gpu.mig_instances
+        parts = {str(gpu.uuid), *(str(mig.uuid) for mig in instances)}
+        holders = (holder for device, holder in (self._held or {}).items() if physical_id(device) in parts)
+        programs = {self.program_of(holder.namespace, holder.pod) for holder in holders if holder.pod}
+        # Of several that share the GPU nobody can tell which one it was.
+        program = programs.pop() if len(programs) == 1 else ""
+        return self.culprits.seen(gpu.uuid, gpu.serial or "", event.xid, program, now_s)
+
     def views(self) -> tuple[ResourceView, ...]:
         """One view for each advertised resource, with the present health."""
         return tuple(self._view(resource) for resource in self.layout.resources)
@@ -278,6 +301,7 @@ class NodeState:
         self.node.validate()
         self.layout.validate()
         self.health.validate()
+        self.culprits.validate()
         uuids = {gpu.uuid for gpu in self.node.gpus}
         assert all(d.gpu in uuids for r in self.layout.resources for d in r.devices), "a device without a GPU"
         assert self.node.gpus == () or self.modes.keys() <= uuids, "a mode without a GPU"

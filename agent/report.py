@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct
 
+from agent.health.culprits import FaultCount
 from agent.health.repairs import Repair
 from agent.health.states import DeviceHealth, Fault, Transition
 from agent.kubelet.containers import ClaimUse
@@ -68,6 +69,7 @@ class NodeReport(Struct, frozen=True):
     by_claim: tuple[GpuUuid, ...] = ()
     """The GPUs that are given out by ResourceClaim."""
     repairs: tuple[Repair, ...] = ()
+    application_faults: tuple[FaultCount, ...] = ()
 
 
 def held_devices(

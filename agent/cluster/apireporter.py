@@ -9,7 +9,7 @@ from pathlib import Path
 from agent.cluster import gpunode, labels
 from agent.cluster.gpunode import HealthView
 from agent.cluster.publisher import EventType, KubePublisher
-from agent.cluster.repairentries import order_answers, repair_entries
+from agent.cluster.repairentries import fault_entries, order_answers, repair_entries
 from agent.cluster.reporter import Follower, NoCluster
 from agent.config.settings import LabelSettings, Settings
 from agent.hardware.vgpu import VgpuHost, read_vgpu
@@ -94,6 +94,7 @@ class ApiReporter:
                 withheld=node_state.withheld,
                 repairs=repair_entries(node_state.repairs),
                 order_answers=order_answers(node_state.order_answers),
+                application_faults=fault_entries(node_state.culprits.counts()),
             )
         )
 

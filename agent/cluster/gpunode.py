@@ -18,6 +18,7 @@ from msgspec import Struct
 from inventory import __version__
 from inventory.api.gpunode import (
     KIND,
+    MAX_FAULT_COUNTS,
     MAX_GPUS,
     MAX_HOLDERS,
     MAX_INSTANCES,
@@ -25,6 +26,7 @@ from inventory.api.gpunode import (
     MAX_TEXT,
     MAX_WITHHELD,
     PLURAL,
+    ApplicationFaults,
     Device,
     Driver,
     GpuNodeStatus,
@@ -96,6 +98,7 @@ def build(  # noqa: PLR0913
     withheld: Mapping[str, str] | None = None,
     repairs: Sequence[RepairEntry] = (),
     order_answers: Sequence[OrderAnswer] = (),
+    application_faults: Sequence[ApplicationFaults] = (),
 ) -> GpuNode:
     """The object for ``node``: equal inputs give equal objects. ``problems`` None: the layout's.
 
@@ -135,6 +138,7 @@ def build(  # noqa: PLR0913
         ),
         repairs=tuple(repairs[:MAX_GPUS]),
         order_answers=tuple(order_answers[:MAX_GPUS]),
+        application_faults=tuple(application_faults[:MAX_FAULT_COUNTS]),
     )
     return GpuNode(metadata=ObjectMeta(name=node.name), status=status)
 

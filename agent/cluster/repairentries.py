@@ -1,16 +1,19 @@
-"""The repairs of GPUs, and the answers to people's orders, as the GpuNode has them. Pure.
+"""The repairs of GPUs, the answers to people's orders, and the counts of application faults, as the GpuNode has them.
+Pure.
 
-Repair, Ask -> repair_entries() -> RepairEntry; Answered -> order_answers() -> OrderAnswer
+Repair, Ask -> repair_entries() -> RepairEntry; Answered -> order_answers() -> OrderAnswer; FaultCount ->
+fault_entries() -> ApplicationFaults
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 from agent.cluster.gpunode import moment
+from agent.health.culprits import FaultCount
 from agent.health.grants import Ask
 from agent.health.repairs import Answered, Repair
 from agent.words.repairs import next_step
-from inventory.api.gpunode import MAX_TEXT, OrderAnswer, RepairEntry
+from inventory.api.gpunode import MAX_TEXT, ApplicationFaults, OrderAnswer, RepairEntry
 
 _WORD: Final = 253
 _ORDER: Final = 16
@@ -46,4 +49,21 @@ def order_answers(answers: Iterable[Answered]) -> tuple[OrderAnswer, ...]:
             gpu=each.gpu[:_WORD], order=each.order[:_ORDER], answer=each.answer[:MAX_TEXT], at=moment(each.at_s)
         )
         for each in sorted(answers, key=lambda each: each.gpu)
+    )
+
+
+def fault_entries(counts: Iterable[FaultCount]) -> tuple[ApplicationFaults, ...]:
+    """The counts, ordered by GPU and XID."""
+    return tuple(
+        ApplicationFaults(
+            gpu=each.gpu,
+            serial=each.serial[:_WORD],
+            xid=each.xid,
+            count=each.count,
+            first=moment(each.first_s),
+            last=moment(each.last_s),
+            culprit=each.culprit.value,
+            programs=tuple(program[:_WORD] for program in each.programs),
+        )
+        for each in sorted(counts, key=lambda each: (each.gpu, each.xid))
     )

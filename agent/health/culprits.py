@@ -1,6 +1,6 @@
 """Whose fault an application's XIDs are: a program's, or the GPU's. Pure.
 
-    seen(gpu, serial, xid, program, now_s) -> FaultCount with its culprit;  counts() -> all that are kept
+    seen(gpu, serial, xid, program, now_s) -> the count whose culprit is new, or None;  counts() -> all that are kept
 
 An application fault (XID 13, 31, 43, ...) takes no GPU out: nearly always a program has a bug. A program that has the
 same XID on several GPUs is at fault. A GPU on which several programs have it, none of which has it anywhere else, is
@@ -55,9 +55,10 @@ class CulpritCore:
     def __init__(self) -> None:
         self._counts: dict[tuple[GpuUuid, int], FaultCount] = {}
 
-    def seen(self, gpu: GpuUuid, serial: str, xid: int, program: str, now_s: float) -> FaultCount:
+    def seen(self, gpu: GpuUuid, serial: str, xid: int, program: str, now_s: float) -> FaultCount | None:
         """Count an XID of an application on ``gpu``. ``program`` names what runs there (a job, else a pod); empty where
-        nobody is known to hold the GPU.
+        nobody is known to hold the GPU, or several do. Returns the count where it points at somebody now, and did not
+        before, or at somebody else.
         """
         key = (gpu, xid)
         before = self._counts.pop(key, None)
@@ -79,7 +80,16 @@ class CulpritCore:
         for other in list(self._counts)[: max(0, len(self._counts) - MOST_COUNTS)]:
             del self._counts[other]
         self._judge(xid)
-        return self._counts[key]
+        now = self._counts[key]
+        told = Culprit.UNKNOWN if before is None else before.culprit
+        return now if now.culprit not in (Culprit.UNKNOWN, told) else None
+
+    def elsewhere(self, count: FaultCount) -> int:
+        """The GPUs on which the programs of this count have the same XID, its own among them."""
+        return sum(
+            each.xid == count.xid and not count.programs.keys().isdisjoint(each.programs)
+            for each in self._counts.values()
+        )
 
     def counts(self) -> tuple[FaultCount, ...]:
         """All counts, the latest last."""

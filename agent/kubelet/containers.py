@@ -7,10 +7,13 @@ from msgspec import Struct
 
 
 class PodIdentity(Struct, frozen=True):
-    """The uid and labels of a pod, as the API server has them."""
+    """The uid and labels of a pod, as the API server has them. ``owner``: the kind and name of its controller, which
+    the pods of one job share; empty for a pod of its own.
+    """
 
     uid: str = ""
     labels: Mapping[str, str] = {}
+    owner: str = ""
 
 
 class PodContainer(Struct, frozen=True, order=True):
@@ -62,6 +65,11 @@ class ContainerTable:
 
     def identity(self, namespace: str, pod: str) -> PodIdentity | None:
         return self._identities.get((namespace, pod))
+
+    def program(self, namespace: str, pod: str) -> str:
+        """A name of what runs in the pod: its controller's, which the pods of one job share, else its own."""
+        known = self.identity(namespace, pod)
+        return f"{namespace}/{known.owner if known is not None and known.owner else pod}"
 
     def describe(self, uid: str, namespace: str, pod: str, identity: PodIdentity) -> None:
         """Record that the pod has this name and identity, until it is dropped."""

@@ -53,6 +53,12 @@ class _Annotations(Struct, frozen=True):
     percent_devices: str | None = field(default=None, name=GPU_PERCENT_DEVICES)
 
 
+class _Owner(Struct, frozen=True):
+    kind: str = ""
+    name: str = ""
+    controller: bool = False
+
+
 class _Meta(Struct, frozen=True, rename="camel"):
     name: str
     namespace: str = ""
@@ -61,6 +67,7 @@ class _Meta(Struct, frozen=True, rename="camel"):
     deletion_timestamp: str | None = None
     annotations: _Annotations | None = None
     labels: dict[str, str] | None = None
+    owner_references: tuple[_Owner, ...] | None = None
 
 
 class _Resources(Struct, frozen=True):
@@ -160,7 +167,8 @@ def _identity(pod: _Pod) -> PodIdentity | None:
     asks = next(iter(_demands((*pod.spec.init_containers, *pod.spec.containers))), None) is not None
     if not asks and not pod.spec.resource_claims:
         return None
-    return PodIdentity(pod.metadata.uid, pod.metadata.labels or {})
+    owners = (f"{each.kind} {each.name}" for each in pod.metadata.owner_references or () if each.controller)
+    return PodIdentity(pod.metadata.uid, pod.metadata.labels or {}, next(owners, ""))
 
 
 def _waiting(pod: _Pod) -> BoundPod:

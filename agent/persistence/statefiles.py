@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from agent.health.checkpoint import HealthSnapshot
+from agent.health.culprits import FaultCount
 from agent.persistence.files import write_atomically
 from failpoints.names import Failpoint
 from inventory.devices import GpuUuid, NodeInventory
@@ -42,7 +43,7 @@ began: those of this pause and of the time that the disk takes. Nothing that was
 class Checkpoint(Struct, frozen=True):
     """The state that the agent serves before NVML has answered. ``energy_mj`` are the GPUs' energy counters when it was
     saved: a smaller one later shows a reset. ``mig_changes`` are the ids of the MIG journal's entries that ``node`` was
-    read after: a GPU whose entry has another id was changed since.
+    read after: a GPU whose entry has another id was changed since. ``application_faults`` hold across boots.
     """
 
     version: int
@@ -51,6 +52,7 @@ class Checkpoint(Struct, frozen=True):
     health: HealthSnapshot = HealthSnapshot(())
     energy_mj: dict[GpuUuid, int] = {}
     mig_changes: dict[GpuUuid, str] = {}
+    application_faults: tuple[FaultCount, ...] = ()
 
     def is_of_boot(self, boot_id: str) -> bool:
         """Whether its node can be served: it is of the boot ``boot_id``. Of another boot's only the faults that survive

@@ -16,7 +16,8 @@ from typing import Final, Protocol
 
 from agent.config.settings import Settings
 from agent.hardware.monitor import GpuMonitor
-from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved
+from agent.health.culprits import Culprit, FaultCount
+from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved, XidSeen
 from agent.health.grants import Grant
 from agent.health.remediation import Action, ResetMode, Want, wanted
 from agent.health.repairs import (
@@ -37,6 +38,7 @@ from agent.repair.attempt_shell import Attempt, Verification
 from agent.repair.journal_shell import Before, JournalEntry, RepairJournal
 from agent.repair.tool_shell import ResetTool
 from agent.repair.units import ResetUnit, reset_unit
+from agent.words import health as health_words
 from agent.words import repairs as words
 from inventory.devices import GpuUuid
 
@@ -134,6 +136,8 @@ class RepairNode:
             self._poked.set()
         elif isinstance(event, ResetObserved):
             self._core.reset_seen(event.gpu)
+        elif isinstance(event, XidSeen) and (count := self._node_state.count_fault(event, self._now())) is not None:
+            self._tell_culprit(count)
         gpu = getattr(event, "gpu", None)
         if gpu is None:
             self._judge_all()
@@ -420,6 +424,21 @@ class RepairNode:
             self._unsaved = True
             self._poked.set()
             self._show()
+
+    def _tell_culprit(self, count: FaultCount) -> None:
+        """Tell people whose fault an application's XIDs are: nothing is done about either. Counts that are no news wait
+        for the next change of the node: a storm of them must not become one of writes.
+        """
+        if count.culprit is Culprit.GPU:
+            programs = ", ".join(count.programs)
+            text = health_words.gpu_suspect(self._name(count.gpu), count.xid, programs)
+            self._warn("GpuSuspect", "Diagnose", text)
+        else:
+            gpus = self._node_state.culprits.elsewhere(count)
+            text = health_words.program_at_fault(count.xid, gpus, next(reversed(count.programs)))
+            self._warn("ProgramAtFault", "Debug", text)
+        log.warning("application faults", extra={"gpu": count.gpu, "xid": count.xid, "culprit": count.culprit.value})
+        self._serve()
 
     def _tell(self, change: RepairChange) -> None:
         name = self._name(change.gpu)

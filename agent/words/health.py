@@ -21,6 +21,19 @@ def worsened(device: str, old: str, new: str, seconds: str, cause: str, action: 
     return f"{device}: {old} -> {new} after {seconds} s: {cause}. To do: {action}"
 
 
+@_note
+def program_at_fault(number: object, gpus: int, program: str) -> str:
+    return f"XID {number} came on {plural(gpus, 'GPU')} under {program}: the program is at fault, not the GPUs"
+
+
+@_refusal
+def gpu_suspect(device: str, number: object, programs: str) -> str:
+    return (
+        f"{device}: XID {number} came under {programs}, and under none of them on another GPU: the GPU is suspect. "
+        "Run a diagnosis on it"
+    )
+
+
 @_part
 def xid(number: object, name: str) -> str:
     return f"XID {number}: {name}"

@@ -25,7 +25,7 @@ SECTIONS: dict[str, tuple[Callable[[NodeReport], RenderableType | None], ...]] =
     "resources": (tables.resources,),
     "holders": (tables.holders,),
     "mps": (tables.mps,),
-    "health": (tables.health, tables.repairs),
+    "health": (tables.health, tables.application_faults, tables.repairs),
     "history": (tables.history,),
 }
 

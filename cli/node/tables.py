@@ -4,6 +4,7 @@ import datetime as dt
 
 from rich.text import Text
 
+from agent.health.culprits import Culprit
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport
@@ -151,6 +152,26 @@ def health(report: NodeReport) -> Table | None:
     for gpu, fault in rows:
         table.add_row(
             str(gpu), ago(report.now_s - fault.since_s), str(fault.count), fault.cause, fault.action, fault.source
+        )
+    return table
+
+
+def application_faults(report: NodeReport) -> Table | None:
+    """The XIDs of applications, by GPU, and whose fault they are."""
+    if not report.application_faults:
+        return None
+    index = {gpu.uuid: str(gpu.index) for gpu in report.node.gpus}
+    table = titled("Application faults", "GPU", "XID", "times", "last", "at fault", prose("under"), less("serial", 2))
+    for each in sorted(report.application_faults, key=lambda each: (each.gpu not in index, index.get(each.gpu, ""))):
+        at_fault = {Culprit.PROGRAM: "the program", Culprit.GPU: "the GPU"}.get(each.culprit, "-")
+        table.add_row(
+            index.get(each.gpu, each.gpu),
+            str(each.xid),
+            str(each.count),
+            ago(report.now_s - each.last_s),
+            at_fault,
+            ", ".join(each.programs) or "-",
+            each.serial,
         )
     return table
 

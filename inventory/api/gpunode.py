@@ -26,6 +26,7 @@ MAX_INSTANCES: Final = 16
 MAX_HOLDERS: Final = 4096
 MAX_PROBLEMS: Final = 64
 MAX_WITHHELD: Final = 256
+MAX_FAULT_COUNTS: Final = 256
 GRANT_LASTS_S: Final = 600.0
 """The seconds for which a grant of a repair holds; a GPU that was not acted on by then asks anew."""
 MAX_TEXT: Final = 512
@@ -240,6 +241,28 @@ class RepairEntry(Struct, frozen=True, kw_only=True):
     next: Annotated[Text, Meta(description="The next step.")] = ""
 
 
+class ApplicationFaults(Struct, frozen=True, kw_only=True):
+    """How often one XID of applications came on one board of the node, also on one that has gone since."""
+
+    gpu: Word
+    serial: Word = ""
+    xid: Count
+    count: Count
+    first: Time
+    last: Time
+    culprit: Annotated[
+        str,
+        Meta(
+            max_length=16,
+            description="program: the same one had it on several GPUs. gpu: several programs had it here, and nowhere "
+            "else. Absent: not known.",
+        ),
+    ] = ""
+    programs: Annotated[
+        tuple[Word, ...], Meta(max_length=8, description="Jobs or pods that had it, the latest last.")
+    ] = ()
+
+
 class GrantEntry(Struct, frozen=True, kw_only=True):
     """The controller's permission for one step of one repair. It holds for GRANT_LASTS_S seconds from ``granted``, and
     for the repair of this generation alone.
@@ -299,6 +322,10 @@ class GpuNodeStatus(Struct, frozen=True, kw_only=True):
     ] = ()
     order_answers: Annotated[
         tuple[OrderAnswer, ...], Meta(max_length=MAX_GPUS, description="The last order of each GPU, and its answer.")
+    ] = ()
+    application_faults: Annotated[
+        tuple[ApplicationFaults, ...],
+        Meta(max_length=MAX_FAULT_COUNTS, description="XIDs of applications, by GPU; they take no GPU out."),
     ] = ()
     remediation_grants: Annotated[
         tuple[GrantEntry, ...],

@@ -39,6 +39,24 @@ def test_a_gpu_is_cleared_when_one_of_its_programs_has_it_elsewhere_too() -> Non
     assert culprits(core) == {(ONE, 31): Culprit.PROGRAM, (OTHER, 31): Culprit.PROGRAM}
 
 
+def test_a_culprit_is_news_once_and_again_when_it_is_another() -> None:
+    core = CulpritCore()
+    news = [
+        core.seen(gpu, "", 31, program, float(at_s))
+        for at_s, (gpu, program) in enumerate(
+            [(ONE, "team/a"), (ONE, "team/b"), (ONE, "team/b"), (OTHER, "team/b"), (ONE, "team/b")]
+        )
+    ]
+    assert [each and (each.gpu, each.culprit) for each in news] == [
+        None,
+        (ONE, Culprit.GPU),
+        None,
+        (OTHER, Culprit.PROGRAM),
+        None,
+    ]
+    assert core.elsewhere(core.counts()[-1]) == 2
+
+
 def test_different_xids_are_different_faults() -> None:
     core = told((ONE, 31, "team/a"), (OTHER, 13, "team/a"))
     assert set(culprits(core).values()) == {Culprit.UNKNOWN}
@@ -53,7 +71,8 @@ def test_faults_of_nobody_are_counted_and_accuse_nobody() -> None:
 def test_what_a_program_did_a_week_ago_accuses_no_gpu() -> None:
     core = CulpritCore()
     core.seen(ONE, "", 31, "team/a", 0.0)
-    found = core.seen(ONE, "", 31, "team/b", FORGOTTEN_S)
+    assert core.seen(ONE, "", 31, "team/b", FORGOTTEN_S) is None
+    (found,) = core.counts()
     assert (found.culprit, found.count, found.first_s) == (Culprit.UNKNOWN, 2, 0.0)
     core.validate()
 

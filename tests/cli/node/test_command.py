@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from agent.health.culprits import Culprit, FaultCount
 from agent.health.events import ProbeOk, ResetObserved, XidSeen
 from agent.health.repairs import Repair, RepairState
 from agent.kubelet.containers import ClaimUse
@@ -74,6 +75,18 @@ def report(*gpus: Gpu, driver_up: bool = True) -> NodeReport:
                 note="held by ml/a",
             ),
         ),
+        application_faults=(
+            FaultCount(
+                gpu=uuid(0),
+                serial="0324",
+                xid=31,
+                count=2,
+                first_s=1100.0,
+                last_s=1180.0,
+                programs={"team/one": 1100.0, "team/other": 1180.0},
+                culprit=Culprit.GPU,
+            ),
+        ),
     )
 
 
@@ -96,6 +109,8 @@ def section(text: str, title: str) -> list[list[str]]:
         "Held",
         "MPS daemons",
         "Open faults",
+        "Application faults",
+        "Repairs",
         "Health history",
     )
     end = next((i for i in range(start + 1, len(lines)) if lines[i].startswith(titles)), len(lines))
@@ -131,6 +146,9 @@ def test_everything_is_told_under_one_headline(run: Run) -> None:
     assert [row[1] for row in section(done.output, "MIG instances")] == ["3g.20gb", "3g.20gb"]
     assert section(done.output, "Held") == [["team/trainer", "main", GPU, uuid(0)]]
     assert section(done.output, "Open faults")[0][:3] == ["2", "1m10s", "1"]
+    assert section(done.output, "Application faults") == [
+        ["0", "31", "2", "20s", "the GPU", "team/one, team/other", "0324"]
+    ]
     assert [row[2:4] for row in section(done.output, "Health history")] == [
         ["Healthy", "Unhealthy"],
         ["Unhealthy", "Probation"],

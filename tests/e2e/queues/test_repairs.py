@@ -1,0 +1,138 @@
+"""Agent and controller repair GPUs of a real kubelet together: a reset takes a grant, grants have a budget."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
+from hack.show import script
+from tests.support.e2e.devicescene import LONG, ON_FAILURE, DeviceScene, device_scene
+from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet
+from tests.support.e2e.queuelab import CONFIG, install, until
+
+pytestmark = pytest.mark.e2e
+
+GPUS, FAULT = 8, 119
+AGENT = f"version: v1\nhealth: {FAST}\nremediation: {{reset: when-free}}\n"
+BUDGET = 2
+
+Stage = Callable[[], AbstractAsyncContextManager[DeviceScene]]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "containerd", "helm"):
+        binaries.build(program)
+    with Cluster.up(f"repairs-{os.getpid()}", Spec()) as cluster:
+        install(cluster)
+        yield cluster
+
+
+@pytest.fixture
+def agent(cluster: Cluster, tmp_path: Path) -> Iterator[Agent]:
+    """One for each test, and a GpuNode without the grants of the last one."""
+    cluster.kubectl("delete", "gpunodes", "--all")
+    bench = Lab(cluster, cluster.node("node-1"))
+    node = fleet(tmp_path / "fleet.yaml", gpus=GPUS, product="NVIDIA H100 80GB HBM3")
+    with bench.agent(node, AGENT) as agent:
+        bench.await_amounts({GPU: GPUS})
+        yield agent
+
+
+@pytest.fixture
+def stage(cluster: Cluster, agent: Agent, tmp_path: Path) -> Stage:
+    (tmp_path / "controller.yaml").write_text(
+        CONFIG.replace("policy: tessera,", f"policy: tessera, remediation: {{budget: {BUDGET}}},")
+    )
+    return lambda: device_scene(cluster, agent, tmp_path, {GPU: GPUS})
+
+
+def repairs(scene: DeviceScene) -> dict[str, Any]:
+    return {one["gpu"]: one for one in scene.bench.gpunode().get("repairs", [])}
+
+
+def granted(scene: DeviceScene) -> list[str]:
+    return sorted(one["gpu"] for one in scene.bench.gpunode().get("remediationGrants", []))
+
+
+def resets(agent: Agent) -> list[int]:
+    return [gpu["resets"] for gpu in agent.sim(status=True)["status"]["gpus"]]
+
+
+def is_well(scene: DeviceScene) -> bool:
+    return scene.bench.amounts().get(GPU) == GPUS and not scene.agent.report().repairs and not repairs(scene)
+
+
+async def test_a_gang_moves_its_gpu_alone_is_reset_by_grant_and_is_given_again(agent: Agent, stage: Stage) -> None:
+    async with stage() as scene:
+        await scene.job("train", 2, 2, script=LONG, **{ON_FAILURE: "requeue-gang"})
+        await until(lambda: len(scene.running("train")) == 2, "both pods run")
+        await until(lambda: all(len(scene.held(pod)) == 2 for pod in scene.running("train")), "they hold GPUs")
+        before = {pod["metadata"]["uid"] for pod in scene.running("train")}
+        device = min(scene.held(scene.running("train")[0]))
+        agent.sim(gpu=scene.index(device), xid=FAULT)
+        await until(
+            lambda: (
+                len(found := scene.running("train")) == 2 and before.isdisjoint(pod["metadata"]["uid"] for pod in found)
+            ),
+            "the gang runs again",
+        )
+        await until(lambda: is_well(scene), "the GPU is back")
+        assert granted(scene) == [device], "reset without a grant"
+        assert [index for index, count in enumerate(resets(agent)) if count] == [scene.index(device)]
+        await scene.delete("train")
+        await scene.job("all", 1, GPUS)
+        await until(lambda: scene.queues.complete("all"), "a pod had all GPUs")
+        await scene.delete("all")
+
+
+async def test_nothing_is_reset_while_no_controller_grants_it_and_the_next_one_does(agent: Agent, stage: Stage) -> None:
+    async with stage() as scene:
+        (controller,) = scene.controllers
+        await until(lambda: bool(controller.runs and scene.bench.gpunode()), "both are up")
+        controller.kill()
+        agent.sim(gpu=3, xid=FAULT)
+        await until(lambda: [one.get("asks") for one in repairs(scene).values()] == ["reset"], "it is asked for")
+        agent.sim(gpu=0, xid=31)
+        await until(lambda: bool(agent.report().application_faults), "the agent goes on")
+        assert (sum(resets(agent)), granted(scene)) == (0, [])
+        controller.start()
+        await until(lambda: is_well(scene), "the GPU is back")
+        assert resets(agent) == [int(index == 3) for index in range(GPUS)]
+
+
+async def test_a_controller_that_dies_after_its_grant_changes_nothing(agent: Agent, stage: Stage) -> None:
+    async with stage() as scene:
+        (controller,) = scene.controllers
+        agent.sim(gpu=1, slow={"call": "reset", "seconds": 15})
+        agent.sim(gpu=1, xid=FAULT)
+        await until(lambda: [one["state"] for one in repairs(scene).values()] == ["Resetting"], "the reset runs")
+        controller.kill()
+        controller.start()
+        agent.sim(gpu=1, slow={"call": "reset", "seconds": 0})
+        await until(lambda: is_well(scene), "the GPU is back")
+        assert len(granted(scene)) == 1
+        assert resets(agent)[1] == 1
+
+
+async def test_a_storm_trips_the_breaker_and_a_person_lifts_it(cluster: Cluster, agent: Agent, stage: Stage) -> None:
+    async with stage() as scene:
+        for index in range(4):
+            agent.sim(gpu=index, xid=FAULT)
+        await until(lambda: sum(resets(agent)) == BUDGET, "the budget is used")
+        await until(lambda: scene.bench.amounts()[GPU] == GPUS - 4 + BUDGET, "those are back")
+        await until(lambda: [one.get("asks") for one in repairs(scene).values()] == ["reset"] * 2, "two wait")
+        assert (sum(resets(agent)), len(granted(scene))) == (BUDGET, BUDGET)
+        env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        resume = [script("tessera"), "remediation", "resume", "gpus"]
+        await asyncio.to_thread(subprocess.run, resume, env=env, check=True, timeout=60)
+        await until(lambda: is_well(scene), "all are back")
+        assert resets(agent) == [1] * 4 + [0] * (GPUS - 4)

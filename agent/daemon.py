@@ -446,6 +446,7 @@ class Agent:
         """Hear that the kubelet has begun to listen to a resource: after an absence it is asked for holders at once."""
         self._listed.set()
         self.holders.nudge()
+        self._publish()
 
     def _holders(self) -> dict[DeviceId, Holder]:
         """The holder of each device, by plugin or by claim. A GPU given out by claim is in no resource."""
@@ -493,6 +494,8 @@ class Agent:
             self._publish()
 
     def _publish(self) -> None:
+        probed = self._start.discovered
+        self.node_state.unready = (self._unready() or "") if probed else node_words.not_probed()
         self._reporter.publish(self.node_state, self._holders())
         self.sampler.changed()
         self.metrics.states({report.uuid: HealthState(report.state) for report in device_reports(self.node_state)})

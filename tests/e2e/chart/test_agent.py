@@ -127,6 +127,25 @@ def test_an_agent_that_runs_mps_gets_what_its_daemons_need(tmp_path: Path) -> No
     assert mount["mountPropagation"] == "Bidirectional"
 
 
+def test_an_agent_that_resets_gpus_gets_what_that_takes_and_no_other_does(tmp_path: Path) -> None:
+    def pod(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
+        found = objects(rendered(tmp_path, values))["DaemonSet", "t-tessera-agent"]["spec"]["template"]["spec"]
+        (container,) = found["containers"]
+        env = {f"{one['name']}={one.get('value')}" for one in container["env"] if "REMEDIATION" in one["name"]}
+        return found, container["securityContext"], env
+
+    quiet = {"metrics": {"hostPID": False}}
+    found, context, env = pod(quiet)
+    assert (env, "hostPID" in found, "privileged" in context) == (set(), False, False)
+    found, context, env = pod({**quiet, "remediation": {"reset": "drain", "reboot": "ask"}})
+    assert env == {"TESSERA_REMEDIATION_RESET=drain", "TESSERA_REMEDIATION_REBOOT=ask"}
+    assert (found["hostPID"], context) == (True, {"privileged": True, "readOnlyRootFilesystem": True})
+    (mount,) = (one for one in found["containers"][0]["volumeMounts"] if one["name"] == "driver-root")
+    assert mount["readOnly"]
+    _, context, _ = pod({**SIMULATED, "remediation": {"reset": "when-free"}})
+    assert "privileged" not in context, "simulated GPUs are reset without any right"
+
+
 @pytest.mark.parametrize(
     ("driver", "mig"),
     [

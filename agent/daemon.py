@@ -43,6 +43,7 @@ from agent.persistence.statefiles import Checkpoint, Known, LayoutState, StateFi
 from agent.process.spread import spread_of
 from agent.process.tasks import Alarm
 from agent.repair.node_shell import RepairNode
+from agent.repair.rights import may_reset
 from agent.report import Answers, GpuFaults, NodeReport, device_reports, held_devices
 from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
@@ -102,7 +103,7 @@ class Agent:
         self.metrics = AgentMetrics(self._gpus_text)
         self._recorder = Recorder(self.metrics, reporter)
         self._files = StateFiles(settings.state_dir, self._known, self._state_kept)
-        self._layout = LayoutChoice(settings, self._files.layout.object_layout)
+        self._layout = LayoutChoice(settings, self._files.layout.object_layout, may_reset=may_reset(settings))
         client = partial(client_of, settings.mps_dir)
         self.node_state = NodeState(settings.node_name, self._layout.choices, self._files.layout.modes, client)
         self.access = DeviceAccess(settings, self.node_state)
@@ -187,7 +188,7 @@ class Agent:
             self.monitor,
             self.mig,
             self.mps,
-            settings,
+            *self._layout.remediated,
             boot_id=self._boot_id,
             now=clock,
             serve=self._serve,
@@ -207,8 +208,7 @@ class Agent:
             settings.node_addresses,
         )
         self._scores = LinkScores(lambda: self.node_state.links, clock)
-        self.own = GpuNodeWatch(self.repair.granted, self.repair.obey, lambda: self.repair.wanted, spread=spread)
-        for follower in (self.pods, self.watch, self.mig.evictor, self.dra, self.own):
+        for follower in (self.pods, self.watch, self.mig.evictor, self.dra, GpuNodeWatch(self.repair, spread=spread)):
             reporter.follow(follower)
 
     # Life
@@ -293,6 +293,7 @@ class Agent:
             if self.node_state.awaits_holders:
                 self._asking = asyncio.create_task(self._hear_holders())
             self.mig.wishes_changed(again=True)
+            self.repair.reconfigured(*self._layout.remediated)
         self._serve()
 
     async def reconfigure(self, settings: Settings) -> None:
@@ -310,8 +311,7 @@ class Agent:
         self._reporter.reconfigure(settings)
         self._recorder.transitions(transitions)
         self.mig.reconfigured(settings.mig)
-        self.repair.reconfigured(settings)
-        self.own.reconfigured()
+        self.repair.reconfigured(*self._layout.remediated)
         self.monitor.rescan()
         self._serve()
         if self.node_state.awaits_holders:

@@ -19,7 +19,7 @@ from inventory.api.names import GPU_READY, GPUS_HEALTHY
 
 TYPES: Final = (GPU_READY, GPUS_HEALTHY)
 MOST_NAMED: Final = 8
-"""So many GPUs are named in a message."""
+"""The most GPUs that are named in a message."""
 
 
 class Told(Struct, frozen=True, kw_only=True):

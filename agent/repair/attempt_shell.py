@@ -101,7 +101,7 @@ class Attempt:
         """Whether the kubelet said at the last look that pods hold the unit."""
 
     async def in_the_way(self) -> str:
-        """Who is in the way of a reset, as far as can be known while the agent has the unit open; empty for nobody."""
+        """Look who is in the way of a reset, as far as can be known while the agent has the unit open; empty for nobody."""
         who = await self._holders() or await self._open_elsewhere(but=(MPS, PERSISTENCED))
         if who:
             return who

@@ -110,6 +110,14 @@ def drain_alone() -> str:
     return "Without an API server remediation.reset: drain asks nobody to leave: a GPU is reset once nobody holds it"
 
 
+@_refusal
+def no_rights(source: str, found: str) -> str:
+    return (
+        f"{source}: remediation.reset: found {found}, expected never, since the agent has no SYS_ADMIN and SYS_PTRACE: "
+        "nothing of its remediation holds. Set remediation.reset in the chart's values"
+    )
+
+
 @_part
 def by_order() -> str:
     return "a person ordered its reset"

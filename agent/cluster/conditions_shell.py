@@ -70,8 +70,8 @@ class NodeConditions:
         return not self._pending
 
     def want(self, conditions: Sequence[Told], *, only_there: bool = False) -> None:
-        """Take the conditions that the Node is to have from now on. ``only_there``: only if the Node has them already, as after a boot without
-        a driver; a node that never had a GPU gets none.
+        """Take the conditions that the Node is to have from now on. ``only_there``: only if it has them already, as
+        after a boot without a driver; a node that never had a GPU gets none.
         """
         if (tuple(conditions), only_there) == (self._wanted, self._only_there):
             return

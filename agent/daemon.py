@@ -43,6 +43,7 @@ from agent.persistence.statefiles import Checkpoint, Known, LayoutState, StateFi
 from agent.process.spread import spread_of
 from agent.process.tasks import Alarm
 from agent.repair.node_shell import RepairNode
+from agent.repair.rights import may_reset
 from agent.report import Answers, GpuFaults, NodeReport, device_reports, held_devices
 from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
@@ -102,7 +103,7 @@ class Agent:
         self.metrics = AgentMetrics(self._gpus_text)
         self._recorder = Recorder(self.metrics, reporter)
         self._files = StateFiles(settings.state_dir, self._known, self._state_kept)
-        self._layout = LayoutChoice(settings, self._files.layout.object_layout)
+        self._layout = LayoutChoice(settings, self._files.layout.object_layout, may_reset=may_reset(settings))
         client = partial(client_of, settings.mps_dir)
         self.node_state = NodeState(settings.node_name, self._layout.choices, self._files.layout.modes, client)
         self.access = DeviceAccess(settings, self.node_state)
@@ -188,7 +189,7 @@ class Agent:
             self.monitor,
             self.mig,
             self.mps,
-            settings,
+            *self._layout.remediated,
             boot_id=self._boot_id,
             now=clock,
             serve=self._serve,
@@ -208,8 +209,7 @@ class Agent:
             settings.node_addresses,
         )
         self._scores = LinkScores(lambda: self.node_state.links, clock)
-        self.own = GpuNodeWatch(self.repair.granted, self.repair.obey, lambda: self.repair.wanted, spread=spread)
-        for follower in (self.pods, self.watch, self.mig.evictor, self.dra, self.own):
+        for follower in (self.pods, self.watch, self.mig.evictor, self.dra, GpuNodeWatch(self.repair, spread=spread)):
             reporter.follow(follower)
 
     # Life
@@ -294,6 +294,7 @@ class Agent:
             if self.node_state.awaits_holders:
                 self._asking = asyncio.create_task(self._hear_holders())
             self.mig.wishes_changed(again=True)
+            self.repair.reconfigured(*self._layout.remediated)
         self._serve()
 
     async def reconfigure(self, settings: Settings) -> None:
@@ -311,8 +312,7 @@ class Agent:
         self._reporter.reconfigure(settings)
         self._recorder.transitions(transitions)
         self.mig.reconfigured(settings.mig)
-        self.repair.reconfigured(settings)
-        self.own.reconfigured()
+        self.repair.reconfigured(*self._layout.remediated)
         self.monitor.rescan()
         self._serve()
         if self.node_state.awaits_holders:
@@ -447,6 +447,7 @@ class Agent:
         """Hear that the kubelet has begun to listen to a resource: after an absence it is asked for holders at once."""
         self._listed.set()
         self.holders.nudge()
+        self._publish()
 
     def _holders(self) -> dict[DeviceId, Holder]:
         """The holder of each device, by plugin or by claim. A GPU given out by claim is in no resource."""
@@ -494,6 +495,8 @@ class Agent:
             self._publish()
 
     def _publish(self) -> None:
+        probed = self._start.discovered
+        self.node_state.unready = (self._unready() or "") if probed else node_words.not_probed()
         self._reporter.publish(self.node_state, self._holders())
         self.sampler.changed()
         self.metrics.states({report.uuid: HealthState(report.state) for report in device_reports(self.node_state)})

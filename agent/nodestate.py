@@ -113,6 +113,8 @@ class NodeState:
         self._reports: dict[str, tuple[str, ...]] = {}
         self.answers: dict[str, str] = {}
         """Labels of the Node that answer other labels; ``MigNode`` replaces them whole."""
+        self.unready = ""
+        """Why not all wanted devices are registered and probed, empty for all; the daemon writes it."""
         self.repairs: tuple[tuple[Repair, Ask | None], ...] = ()
         """The repairs of GPUs, each with what is asked for; ``RepairNode`` replaces both fields whole."""
         self.order_answers: tuple[Answered, ...] = ()

@@ -86,6 +86,8 @@ class Failpoint(StrEnum):
     """The labels of the Node are applied."""
     NODE_LABEL_REMOVED = "api.node-label-removed"
     """A label of the Node that no longer holds, and that another manager owns too, is removed."""
+    NODE_CONDITIONS = "api.node-conditions"
+    """The two conditions of the Node are applied."""
     GPU_NODE = "api.gpunode"
     """The GpuNode is applied."""
     ORDER_TAKEN_OFF = "api.order-taken-off"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.cluster import gpunode, labels
+from agent.cluster.conditions import told
 from agent.cluster.gpunode import HealthView
 from agent.cluster.publisher import EventType, KubePublisher
 from agent.cluster.repairentries import fault_entries, order_answers, repair_entries
@@ -57,15 +58,19 @@ class ApiReporter:
     def restarted(self) -> None:
         self._publisher.restarted()
 
-    def heard(self, uid: str, labels: Mapping[str, str]) -> None:
+    def heard(self, uid: str, labels: Mapping[str, str], conditions: Mapping[str, str]) -> None:
         self._publisher.heard(uid, labels)
+        self._publisher.conditions.heard(conditions)
 
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
         self._stamp.settings = settings.labels
 
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:
-        if not node_state.node.gpus and not node_state.node.driver_version:
+        ready, healthy = told(node_state, node_state.unready)
+        gpus = bool(node_state.node.gpus)
+        self._publisher.conditions.want((ready, healthy) if gpus else (ready,), only_there=not gpus)
+        if not gpus and not node_state.node.driver_version:
             # No GPU has been read yet: what an earlier agent published still holds.
             return
         settings = self._settings.labels

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from agent.config.layoutsection import parse_layout
+from agent.config.layoutsection import parse_layout, parse_remediation
 from agent.words import node as words
 from inventory.api.gpulayout import KIND, PLURAL
 from inventory.api.names import GROUP, VERSION
@@ -48,6 +48,7 @@ class _Meta(Struct):
 
 class _Raw(Struct):
     layout: msgspec.Raw = msgspec.Raw(b"[]")
+    remediation: msgspec.Raw = msgspec.Raw(b"null")
     selector: dict[str, str] = msgspec.field(name="nodeSelector", default_factory=dict)
 
 
@@ -62,9 +63,10 @@ def read(raw: bytes) -> Found:
     name = found.metadata.name
     try:
         layout = parse_layout(bytes(found.spec.layout).decode(errors="replace"), f"GpuLayout {name}")
+        remediation = parse_remediation(bytes(found.spec.remediation).decode(errors="replace"), f"GpuLayout {name}")
     except ConfigError as wrong:
         return Found(name, found.spec.selector, None, str(wrong))
-    return Found(name, found.spec.selector, layout)
+    return Found(name, found.spec.selector, msgspec.structs.replace(layout, remediation=remediation))
 
 
 def choose(found: Iterable[Found], labels: Mapping[str, str]) -> Chosen:

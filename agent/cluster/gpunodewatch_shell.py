@@ -8,7 +8,8 @@ anybody's until it is read: a grant that is none is ignored.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct, field
@@ -77,25 +78,29 @@ def _grant(raw: bytes) -> Grant | None:
     return Grant(gpu=GpuUuid(entry.gpu), generation=entry.generation, action=entry.action, granted_s=granted_s)
 
 
+class Requested(Protocol):
+    """The receiver of what stands in the GpuNode. ``wanted_changed`` is set when ``wanted`` may answer otherwise."""
+
+    wanted_changed: asyncio.Event
+
+    @property
+    def wanted(self) -> bool: ...
+
+    def granted(self, grants: tuple[Grant, ...]) -> None: ...
+
+    async def obey(self, orders: Mapping[str, str]) -> None: ...
+
+
 class GpuNodeWatch:
     """Follows the GpuNode of this node. ``granted`` is called with the grants of each version, with none where there is
-    no GpuNode; ``obey`` with orders that nobody has answered yet, which are taken off when it returns.
+    no GpuNode; ``obey`` with the orders that nobody has answered yet, which are taken off when it returns.
 
     ``_obeyed`` has the orders that were answered and still stand in the object: each is taken for the same order until
     another value stands there, or none.
     """
 
-    def __init__(
-        self,
-        granted: Callable[[tuple[Grant, ...]], None],
-        obey: Callable[[Mapping[str, str]], Awaitable[None]],
-        wanted: Callable[[], bool],
-        clock: Clock | None = None,
-        spread: Spread | None = None,
-    ) -> None:
-        self._granted = granted
-        self._obey = obey
-        self._wanted = wanted
+    def __init__(self, requested: Requested, clock: Clock | None = None, spread: Spread | None = None) -> None:
+        self._requested = requested
         self._clock = clock or SystemClock()
         self._spread = spread or Spread()
         self._there = False
@@ -103,11 +108,6 @@ class GpuNodeWatch:
         self._orders: Mapping[str, str] = {}
         self._obeyed: dict[str, str] = {}
         self._changed = asyncio.Event()
-        self._settings = asyncio.Event()
-
-    def reconfigured(self) -> None:
-        """Hear that ``wanted`` may answer otherwise now."""
-        self._settings.set()
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
         """Follow the GpuNode while it is wanted, until cancelled."""
@@ -131,15 +131,15 @@ class GpuNodeWatch:
                     work.cancel()
 
     async def _until(self, *, wanted: bool) -> None:
-        while self._wanted() is not wanted:
-            self._settings.clear()
-            await self._settings.wait()
+        while self._requested.wanted is not wanted:
+            self._requested.wanted_changed.clear()
+            await self._requested.wanted_changed.wait()
 
     def _hear(self, change: Change[OwnGpuNode]) -> None:
         match change:
             case Added(new=entry) | Changed(new=entry):
                 self._there = True
-                self._granted(entry.object.grants)
+                self._requested.granted(entry.object.grants)
                 self._orders = entry.object.orders
                 self._obeyed = {gpu: order for gpu, order in self._obeyed.items() if gpu in self._orders}
                 self._changed.set()
@@ -147,7 +147,7 @@ class GpuNodeWatch:
                 self._there = True
             case Synced():
                 if not self._there:
-                    self._granted(())
+                    self._requested.granted(())
             case _:
                 pass  # one that is gone is written anew by this agent
 
@@ -157,7 +157,7 @@ class GpuNodeWatch:
             orders = dict(self._orders)
             fresh = {gpu: order for gpu, order in orders.items() if self._obeyed.get(gpu) != order}
             if fresh:
-                await self._obey(fresh)
+                await self._requested.obey(fresh)
                 self._obeyed |= fresh
             left = [
                 gpu for gpu, order in sorted(orders.items()) if not await self._take_off(client, node_name, gpu, order)

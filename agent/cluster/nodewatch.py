@@ -26,8 +26,18 @@ class _Meta(Struct, frozen=True):
     labels: dict[str, str] = field(default_factory=dict)
 
 
+class _Condition(Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _Status(Struct, frozen=True):
+    conditions: tuple[_Condition, ...] = ()
+
+
 class _Node(Struct, frozen=True):
     metadata: _Meta
+    status: _Status = _Status()
 
 
 class NodeWatch:
@@ -40,9 +50,11 @@ class NodeWatch:
         changed: Callable[[], None],
         clock: Clock | None = None,
         spread: Spread | None = None,
-        heard: Callable[[str, Mapping[str, str]], None] = lambda _uid, _labels: None,
+        heard: Callable[[str, Mapping[str, str], Mapping[str, str]], None] = lambda _uid, _labels, _conditions: None,
     ) -> None:
-        """``heard`` gets the Node's uid and labels with each version of it that the watch shows."""
+        """``heard`` gets the Node's uid and labels, and the status of each condition by its type, with each version of
+        it that the watch shows.
+        """
         self._changed = changed
         self._clock = clock or SystemClock()
         self._spread = spread or Spread()
@@ -94,7 +106,8 @@ class NodeWatch:
         match change:
             case Added(new=entry) | Changed(new=entry):
                 labels = entry.object.metadata.labels
-                self._heard(entry.uid, labels)
+                conditions = {each.type: each.status for each in entry.object.status.conditions}
+                self._heard(entry.uid, labels, conditions)
                 if labels != self._labels:
                     self._labels = labels
                     self._changed()

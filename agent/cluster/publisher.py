@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct, structs
 
+from agent.cluster.conditions_shell import NodeConditions
 from agent.cluster.gpunode import GPU_NODES, GpuNode, observed, owned_by
 from agent.cluster.labels import ANSWERS, is_published
 from agent.config.settings import FIELD_MANAGER
@@ -85,6 +86,13 @@ class KubePublisher:
             min_interval_s=GPUNODE_INTERVAL_S,
             resync_s=self._spread.every_s("GpuNode", *RESYNC_S),
         )
+        self.conditions = NodeConditions(
+            self._client,
+            node_name,
+            clock=clock,
+            backoff=fleet_backoff(random),
+            resync_s=self._spread.every_s("conditions", *RESYNC_S),
+        )
         self._events = EventRecorder(
             self._client, controller=AGENT, instance=node_name, clock=clock, backoff=fleet_backoff(random)
         )
@@ -92,7 +100,8 @@ class KubePublisher:
     @property
     def settled(self) -> bool:
         """Whether everything that was handed in has arrived."""
-        return self._label_loop.settled and self._gpunode_loop.settled and self._events.settled
+        loops = (self._label_loop, self._gpunode_loop, self.conditions, self._events)
+        return all(each.settled for each in loops)
 
     def publish_labels(self, labels: Mapping[str, str]) -> None:
         strange = [key for key in labels if not is_published(key) and key not in ANSWERS]
@@ -117,6 +126,7 @@ class KubePublisher:
         async with self._client, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._label_loop.run(self._spread.start_s("labels")))
             tasks.create_task(self._gpunode_loop.run(self._spread.start_s("GpuNode")))
+            tasks.create_task(self.conditions.run(self._spread.start_s("conditions")))
             tasks.create_task(self._events.run())
             for work in self._beside:
                 tasks.create_task(work(self._client))

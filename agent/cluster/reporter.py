@@ -38,8 +38,8 @@ class Reporter(Protocol):
         or not at all.
         """
 
-    def heard(self, uid: str, labels: Mapping[str, str]) -> None:
-        """Take the Node's uid and labels, as a watch saw them."""
+    def heard(self, uid: str, labels: Mapping[str, str], conditions: Mapping[str, str]) -> None:
+        """Take the Node's uid and labels, and the status of each condition by its type, as a watch saw them."""
 
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:
         """Show this state from now on: node labels and the GpuNode object."""
@@ -70,7 +70,7 @@ class NoReporter:
 
     def restarted(self) -> None: ...
 
-    def heard(self, uid: str, labels: Mapping[str, str]) -> None: ...
+    def heard(self, uid: str, labels: Mapping[str, str], conditions: Mapping[str, str]) -> None: ...
 
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None: ...
 

@@ -7,10 +7,11 @@ GPUs are there.
 
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from agent.config.parsers import MEMORY_MIB
-from agent.config.reader import Reader
+from agent.config.reader import Reader, read_tree
 from inventory.api.gpulayout import MAX_ENTRIES, MAX_MPS_CLIENTS, MAX_PROFILES
 from inventory.devices import ResourceName
 from inventory.layout.entries import (
@@ -25,7 +26,7 @@ from inventory.layout.entries import (
 )
 from inventory.layout.sharing import SharingMode
 from inventory.listsize import MAX_REPLICAS
-from yamlfile import Document, Place, YamlKind, parse_text
+from yamlfile import ConfigError, Document, Place, YamlKind, parse_text
 from yamlfile.parsers import BOOL, TEXT, Parser, Unfit, integer, one_of
 
 MAX_GPU_REFS = 64
@@ -56,6 +57,20 @@ def parse_layout(text: str, source: str) -> GpuLayoutSpec:
     """Read a list on its own, as JSON or YAML, as a GpuLayout's ``spec.layout`` has it. Raises ConfigError."""
     place = Place(Document(file=source), "spec.layout", parse_text(text, source))
     return read_layout(place, lines=False)
+
+
+def parse_remediation(text: str, source: str) -> tuple[tuple[str, str | int | float], ...]:
+    """Read a section on its own, as JSON or YAML, as a GpuLayout's ``spec.remediation`` has it: the settings that it
+    gives, by their names. Raises ConfigError.
+
+    Its keys are those of the config file but for ``verify``: who may write a GpuLayout runs no program on nodes.
+    """
+    root = parse_text(f'{{"remediation": {text}}}', source)
+    values, _ = read_tree(root, source, {})
+    found = {target.removeprefix("remediation."): value for target, value in values.items()}
+    if any(name.startswith("verify") for name in found):
+        raise ConfigError(source, "remediation.verify", "a program", "none: the agent's own configuration names it")
+    return tuple(sorted((name, value.value if isinstance(value, StrEnum) else value) for name, value in found.items()))
 
 
 def read_layout(place: Place, *, lines: bool = True) -> GpuLayoutSpec:

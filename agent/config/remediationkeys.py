@@ -1,4 +1,6 @@
-"""The keys of the section ``remediation``, as rows of the table of settings: path, target, parser, default, meaning."""
+"""The keys of the section ``remediation``, as rows of the table of settings: path, target, parser, default, meaning,
+and a flag where the chart sets it.
+"""
 
 import re
 from typing import Final
@@ -27,13 +29,14 @@ def _command(text: str) -> tuple[str, ...]:
 WITHIN = Parser(expected="1m to 720h, or a number of seconds", convert=_within, kinds=STRING | NUMBER)
 COMMAND = Parser(expected="a program and its arguments, without commas", convert=_command, kinds=STRING, many=True)
 
-KEYS: tuple[tuple[str, str, Parser, str, str], ...] = (
+KEYS: tuple[tuple[str, str, Parser, str, str, str], ...] = (
     (
         "remediation.reset",
         "remediation.reset",
         one_of(ResetMode),
         "never",
         "whether a GPU whose driver asks for it is reset: never; once nobody holds it; or its pods leave first (drain)",
+        "--remediation-reset",
     ),
     (
         "remediation.reboot",
@@ -41,6 +44,7 @@ KEYS: tuple[tuple[str, str, Parser, str, str], ...] = (
         one_of(RebootMode),
         "never",
         "whether the controller is asked for a reboot of the node where a repair wants one",
+        "--remediation-reboot",
     ),
     (
         "remediation.attempts",
@@ -48,6 +52,7 @@ KEYS: tuple[tuple[str, str, Parser, str, str], ...] = (
         integer(1, 10),
         "2",
         "resets of one GPU for one fault, after which a reboot is wanted",
+        "",
     ),
     (
         "remediation.retireAfter.faults",
@@ -55,14 +60,23 @@ KEYS: tuple[tuple[str, str, Parser, str, str], ...] = (
         integer(1, 100),
         "5",
         "so often the same fault on one GPU within that time retires it",
+        "",
     ),
-    ("remediation.retireAfter.within", "remediation.retire_within_s", WITHIN, "24h", "the time of retireAfter"),
+    ("remediation.retireAfter.within", "remediation.retire_within_s", WITHIN, "24h", "the time of retireAfter", ""),
     (
         "remediation.verify.command",
         "remediation.verify_command",
         COMMAND,
         "",
         "a program that is run after a reset with that GPU alone visible; it must end with 0",
+        "",
     ),
-    ("remediation.verify.timeout", "remediation.verify_timeout_s", INTERVAL, "30s", "how long that program may take"),
+    (
+        "remediation.verify.timeout",
+        "remediation.verify_timeout_s",
+        INTERVAL,
+        "30s",
+        "how long that program may take",
+        "",
+    ),
 )

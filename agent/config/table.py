@@ -389,8 +389,8 @@ NVIDIA: tuple[Option, ...] = (
 NVIDIA = tuple(replace(option, empty_is_default=option.parser not in (TEXT, BOOL)) for option in NVIDIA)
 
 
-def _key(path: str, target: str, parser: Parser, default: str, text: str) -> Option:
-    return Option(paths=(path,), target=target, parser=parser, default=default, help=text)
+def _key(path: str, target: str, parser: Parser, default: str, text: str, flag: str = "") -> Option:
+    return Option(paths=(path,), target=target, parser=parser, default=default, help=text, flag=flag)
 
 
 OWN: tuple[Option, ...] = (

@@ -39,8 +39,8 @@ class Grant(Struct, frozen=True, kw_only=True):
 
 
 class Ask(Struct, frozen=True, kw_only=True):
-    """What is asked for one GPU. One that does not stand is withdrawn for now. ``until_s`` is when its grant lapses,
-    None while there is none.
+    """The step that is asked for one GPU. One that does not stand is withdrawn for now. ``until_s`` is when its grant
+    lapses, None while there is none.
     """
 
     action: AskFor

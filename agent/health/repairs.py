@@ -303,7 +303,7 @@ class RepairCore:
         return self._noted(repair, who)
 
     def free(self, gpu: GpuUuid, now_s: float) -> bool:
-        """Nobody has a GPU in Draining: the controller is asked for its reset. True where that is news."""
+        """Take that nobody has a GPU in Draining: the controller is asked for its reset. True where that is news."""
         repair = self._repairs.get(gpu)
         if repair is None or repair.state is not RepairState.DRAINING or not self.by_grant:
             return False
@@ -441,7 +441,7 @@ class RepairCore:
         return self._repairs.get(gpu)
 
     def ask(self, gpu: GpuUuid) -> Ask | None:
-        """What is asked for the GPU; None where nothing is."""
+        """The ask for the GPU; None where nothing is asked for."""
         ask = self._asks.get(gpu)
         return ask if ask is not None and ask.stands else None
 

@@ -101,7 +101,7 @@ class Attempt:
         """Whether the kubelet said at the last look that pods hold the unit."""
 
     async def in_the_way(self) -> str:
-        """Who is in the way of a reset, as far as can be known while the agent has the unit open; empty for nobody."""
+        """Look who is in the way of a reset, as far as is known while the agent has the unit open; empty for nobody."""
         who = await self._holders() or await self._open_elsewhere(but=(MPS, PERSISTENCED))
         if who:
             return who
@@ -284,10 +284,8 @@ class Verification:
             why = await self._node.mig.rebuild(gpu.uuid, before.slots, REBUILD_WITHIN_S)
             if why:
                 return words.layout_not_back(why)
-        settings = self._node.settings.remediation
-        if settings.verify_command and (
-            wrong := await verify(settings.verify_command, gpu.uuid, settings.verify_timeout_s)
-        ):
+        settings = self._node.settings
+        if settings.remediation.verify_command and (wrong := await verify(settings, gpu.uuid)):
             return wrong
         return await self._node.verdict(gpu.uuid, VERDICT_WITHIN_S)
 

@@ -65,7 +65,8 @@ class RepairListener(Protocol):
 class RepairNode:
     """The repairs of one node, and the ``attempt_shell.RepairServices`` of its attempts.
 
-    ``serve`` shows the kubelet the present node state, ``warn`` is the reporter's ``warning``.
+    ``refused`` says why settings that a GpuLayout has do not hold. ``serve`` shows the kubelet the present node state,
+    ``warn`` is the reporter's ``warning``.
 
     Used on the event loop alone. ``_acting`` are the GPUs of the unit in action, from before NVML lets go of them until
     they are verified: they are withheld, whatever the core says. ``_told`` says of each GPU whether its NVML tells a
@@ -81,6 +82,7 @@ class RepairNode:
         mig: MigNode,
         mps: MpsNode,
         settings: Settings,
+        refused: str = "",
         *,
         boot_id: str,
         now: Callable[[], float],
@@ -92,6 +94,8 @@ class RepairNode:
         self.mig = mig
         self.mps = mps
         self.settings = settings
+        self.wanted_changed = asyncio.Event()
+        """The event is set when ``wanted`` may answer otherwise; who waits for it clears it."""
         self.tool = ResetTool(settings)
         self._node_state = node_state
         self._boot_id = boot_id
@@ -122,7 +126,7 @@ class RepairNode:
                 self._core.restore(found.snapshot, same_boot=found.boot_id == boot_id)
                 self._answers = found.answers
             self._before = dict(found.before) if found.boot_id == boot_id else {}
-        self._alone()
+        self._problems(refused)
         self._show()
 
     # -- events of the daemon
@@ -151,13 +155,14 @@ class RepairNode:
         self._judge_all()
         self._poked.set()
 
-    def reconfigured(self, settings: Settings) -> None:
-        """Take new settings."""
+    def reconfigured(self, settings: Settings, refused: str) -> None:
+        """Take new settings, and why others do not hold; empty for none."""
+        self._problems(refused, settings)
         if settings.remediation == self.settings.remediation:
             return
         self.settings = settings
         self._changed(self._core.reconfigured(settings.remediation, self._now()))
-        self._alone()
+        self.wanted_changed.set()
         self._judge_all()
         self._show()
 
@@ -466,10 +471,11 @@ class RepairNode:
         if self._node_state.withhold(REPAIR, reasons) or differs:
             self._serve()
 
-    def _alone(self) -> None:
-        """Say that ``drain`` asks nobody where there is no API server."""
-        alone = self.settings.remediation.reset is ResetMode.DRAIN and not self.settings.use_api_server
-        self._node_state.report(REPAIR, (words.drain_alone(),) if alone else ())
+    def _problems(self, refused: str, settings: Settings | None = None) -> None:
+        """Report settings that do not hold, and that ``drain`` asks nobody where there is no API server."""
+        settings = settings or self.settings
+        alone = settings.remediation.reset is ResetMode.DRAIN and not settings.use_api_server
+        self._node_state.report(REPAIR, tuple(filter(None, (refused, words.drain_alone() if alone else ""))))
 
     async def _save(self) -> None:
         """Write the journal where it is out of date; a step that needs it on disk uses ``_write``."""

@@ -17,6 +17,7 @@ from agent.kubelet.devicefiles import nvml_library
 from agent.kubelet.driverfiles import PROGRAM_FOLDERS
 from agent.kubelet.hostroot import HostRoot, seen_at
 from agent.process.tasks import started
+from agent.verify import LIBRARY, LIBRARY_VARIABLE
 from agent.words import repairs as words
 from failpoints import points
 from failpoints.names import Failpoint
@@ -93,9 +94,16 @@ class ResetTool:
         raise FileNotFoundError(f"no {NVIDIA_SMI} below {driver.driver_root}")
 
 
-async def verify(command: tuple[str, ...], gpu: GpuUuid, timeout_s: float) -> str:
-    """Run an administrator's program with this GPU alone visible; empty where it ends with 0, else one line."""
-    env = {"CUDA_VISIBLE_DEVICES": gpu, "NVIDIA_VISIBLE_DEVICES": gpu}
+async def verify(settings: Settings, gpu: GpuUuid) -> str:
+    """Run the administrator's program with this GPU alone visible; empty where it ends with 0, else one line.
+
+    ``agent.verify`` is told where the driver's libcuda is, which the loader need not find in a container.
+    """
+    command, timeout_s = settings.remediation.verify_command, settings.remediation.verify_timeout_s
+    env: dict[str, str] = {"CUDA_VISIBLE_DEVICES": gpu, "NVIDIA_VISIBLE_DEVICES": gpu}
+    library = None if settings.simulate is not None else nvml_library(settings)
+    if library is not None and (cuda := library.with_name(LIBRARY)).exists():
+        env[LIBRARY_VARIABLE] = str(cuda)
     try:
         ended = await run(command, env, timeout_s)
     except OSError as missing:

@@ -13,6 +13,31 @@ _part = said(Place.NODE, Kind.PART)
 _claim = said(Place.CLAIM, Kind.NOTE)
 
 
+@_note
+def devices_ready() -> str:
+    return "All wanted devices are registered with the kubelet and probed"
+
+
+@_waiting
+def not_probed() -> str:
+    return "No GPU has been probed yet"
+
+
+@_note
+def gpus_healthy() -> str:
+    return "All GPUs are handed out"
+
+
+@_part
+def in_repair() -> str:
+    return "in repair"
+
+
+@_part
+def and_more(gpus: object) -> str:
+    return f"; and {gpus} more"
+
+
 @_refusal
 def last_config_stands(problem: str) -> str:
     return f"Config rejected, the last good one stands in: {problem}. Correct it; it is read again"

@@ -107,7 +107,15 @@ def not_heard() -> str:
 
 @_note
 def drain_alone() -> str:
-    return "remediation.reset: drain without an API server: nobody is asked to leave, a GPU is reset when it is free"
+    return "Without an API server remediation.reset: drain asks nobody to leave: a GPU is reset once nobody holds it"
+
+
+@_refusal
+def no_rights(source: str, found: str) -> str:
+    return (
+        f"{source}: remediation.reset: found {found}, expected never, since the agent has no SYS_ADMIN and SYS_PTRACE: "
+        "nothing of its remediation holds. Set remediation.reset in the chart's values"
+    )
 
 
 @_part
@@ -127,62 +135,62 @@ def stopped() -> str:
 
 @_note
 def order_started() -> str:
-    return "it is reset once nobody has it"
+    return "It is reset once nobody has it"
 
 
 @_note
 def order_stopped() -> str:
-    return "the repair is ended, until its faults are gone and come again"
+    return "The repair is ended, until its faults are gone and come again"
 
 
 @_note
 def order_out() -> str:
-    return "it is retired, until it is returned"
+    return "It is retired, until it is returned"
 
 
 @_note
 def order_returned() -> str:
-    return "it is given back"
+    return "It is given back"
 
 
 @_refusal
 def order_unknown(found: str) -> str:
-    return f"found {found}, expected start, stop, retire or return: correct the order"
+    return f"Found {found}, expected start, stop, retire or return: correct the order"
 
 
 @_refusal
 def order_no_gpu() -> str:
-    return "no GPU of this node has that UUID: correct the order"
+    return "No GPU of this node has that UUID: correct the order"
 
 
 @_refusal
 def order_never() -> str:
-    return "remediation.reset is never on this node: set it before a repair is ordered"
+    return "This node has remediation.reset: never. Set it before a repair is ordered"
 
 
 @_refusal
 def order_in_repair(state: str) -> str:
-    return f"it is in repair already ({state}): stop or return ends that"
+    return f"It is in repair already ({state}): stop or return ends that"
 
 
 @_refusal
 def order_too_late(state: str) -> str:
-    return f"it is in {state}: order again when that has ended"
+    return f"It is in {state}: order again when that has ended"
 
 
 @_refusal
 def order_no_repair() -> str:
-    return "it is not in repair: there is nothing to stop"
+    return "It is not in repair: there is nothing to stop"
 
 
 @_refusal
 def order_retired() -> str:
-    return "it is retired: return gives it back"
+    return "It is retired: return gives it back"
 
 
 @_refusal
 def order_not_retired() -> str:
-    return "it is not retired: there is nothing to return"
+    return "It is not retired: there is nothing to return"
 
 
 @_part

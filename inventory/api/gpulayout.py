@@ -65,6 +65,22 @@ class EntryFields(Struct, frozen=True, rename="camel", omit_defaults=True):
     when_busy: Annotated[str, Meta(max_length=16, description="refuse, wait or drain.")] = ""
 
 
+class RetireFields(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The number of equal faults within a time that retires a GPU."""
+
+    faults: Annotated[int, Meta(ge=1, le=100)] | None = None
+    within: Annotated[str, Meta(max_length=16, description="A duration, such as 24h.")] = ""
+
+
+class RemediationFields(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Repairs of the nodes' GPUs. What is not given stays as the agent's own configuration says."""
+
+    reset: Annotated[str, Meta(max_length=16, description="never, when-free or drain.")] = ""
+    reboot: Annotated[str, Meta(max_length=16, description="never or ask.")] = ""
+    attempts: Annotated[int, Meta(ge=1, le=10, description="Resets for one fault.")] | None = None
+    retire_after: RetireFields | None = None
+
+
 class SpecFields(Struct, frozen=True, rename="camel"):
     """The layout of the GPUs of the nodes that carry the labels: how they are cut and shared."""
 
@@ -74,3 +90,4 @@ class SpecFields(Struct, frozen=True, rename="camel"):
     node_selector: Annotated[
         dict[str, Name], Meta(description="Labels that a node must carry; none: every node with GPUs.")
     ] = {}
+    remediation: RemediationFields | None = None

@@ -121,10 +121,13 @@ class LayoutEntry(Struct, frozen=True):
 
 
 class GpuLayoutSpec(Struct, frozen=True):
-    """A whole ``layout:`` list. ``source`` is its name in messages: a file, or ``GpuLayout <name>``."""
+    """A whole ``layout:`` list. ``source`` is its name in messages: a file, or ``GpuLayout <name>``. In
+    ``remediation`` are the settings of repairs that a GpuLayout gives beside it, by their names in the agent.
+    """
 
     entries: tuple[LayoutEntry, ...] = ()
     source: str = "layout"
+    remediation: tuple[tuple[str, str | int | float], ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.entries)

@@ -144,6 +144,7 @@ class Store:
         return self._replace(key, stored, body, manager)
 
     def apply(self, key: Key, body: dict[str, Any], manager: str, *, force: bool) -> dict[str, Any]:
+        body = _with_conditions(self.objects.get(key), body)
         wanted = set(_leaves(body))
         uid = body.get("metadata", {}).get("uid")
         if key not in self.objects:
@@ -259,6 +260,16 @@ def _check(stored: Stored, uid: str | None, version: str | None) -> None:
         raise ConflictError(f"Precondition failed: UID in precondition: {uid}", status=409, reason="Conflict")
     if version is not None and version != meta["resourceVersion"]:
         raise ConflictError("the object has been modified", status=409, reason="Conflict")
+
+
+def _with_conditions(stored: Stored | None, body: dict[str, Any]) -> dict[str, Any]:
+    """The body with the conditions that others wrote beside its own: the real server merges these lists by type."""
+    own = body.get("status", {}).get("conditions")
+    if stored is None or not isinstance(own, list):
+        return body
+    types = {each["type"] for each in own}
+    others = [each for each in stored.body.get("status", {}).get("conditions", ()) if each["type"] not in types]
+    return {**body, "status": {**body["status"], "conditions": [*others, *own]}}
 
 
 def _settle_conflicts(stored: Stored, body: dict[str, Any], wanted: set[Path], manager: str, *, force: bool) -> None:

@@ -138,3 +138,105 @@ def of_parts(name: str, path: str) -> dict[str, Any]:
     spec = yaml.safe_load(re.sub(r"\{\{-?[^}]*\}\}", "", block))["spec"]
     assert isinstance(spec, dict)
     return spec
+
+
+def agent_policy(name: str) -> dict[str, Any]:
+    """The specification of one of the agent's policies, with the chart's helpers in place."""
+    text = (TEMPLATES / "admissionpolicy.yaml").read_text()
+    (block,) = (
+        each
+        for each in text.split("\n---\n")
+        if f'"tessera.agent" . }}}}-{name}\n' in each and "kind: ValidatingAdmissionPolicy\n" in each
+    )
+    helpers = (TEMPLATES / "_helpers.tpl").read_text()
+    changed = helpers.split('define "tessera.changedMetadata" -}}')[1].split("{{- end -}}")[0]
+    owned = helpers.split('define "tessera.ownedByOwnNode" -}}')[1].split("{{- end -}}")[0]
+
+    def filled(found: re.Match[str]) -> str:
+        free = ["managedFields", "resourceVersion", "generation", *re.findall('"([^"]+)"', found[1])]
+        return " ".join(re.sub(r"\{\{- \$free.*?-?\}\}", "", changed).replace("{{ $free }}", str(free)).split())
+
+    block = re.sub(r'\{\{ include "tessera.changedMetadata" (\([^)]*\)|list)[^}]*\}\}', filled, block)
+    block = re.sub(r'\{\{ include "tessera.ownedByOwnNode"[^}]*\}\}', lambda _: " ".join(owned.split()), block)
+    block = block.replace("{{ $own | quote }}", "\"'node-1'\"").replace("{{ $user | squote }}", "\"'agent'\"")
+    spec = yaml.safe_load(re.sub(r"\{\{-?[^}]*\}\}", "x", block.replace("{{- include", "{{ include")))["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
+def refused(name: str, now: dict[str, Any], before: dict[str, Any] | None) -> str:
+    """What the policy says to the agent of node-1; empty if it lets the object through."""
+    spec = agent_policy(name)
+    given: dict[str, Any] = {"object": now, "oldObject": before, "variables": {}}
+    for each in spec["variables"]:
+        given["variables"][each["name"]] = evaluated(each["expression"], given)
+    for rule in spec["validations"]:
+        if not evaluated(rule["expression"], given):
+            return str(rule.get("message") or evaluated(rule["messageExpression"], given))
+    return ""
+
+
+DISK = {"type": "DiskPressure", "status": "False"}
+READY = {"type": "nvidia.com/GPUReady", "status": "True"}
+HEALTHY = {"type": "tessera.dev/GPUsHealthy", "status": "True"}
+
+
+def node_of(*conditions: dict[str, str], name: str = "node-1", meta: Any = None, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **(meta or {})}, "status": {"conditions": list(conditions), **status}}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "says"),
+    [
+        (node_of(DISK), node_of(DISK, READY, HEALTHY), ""),
+        (node_of(DISK, READY), node_of(DISK, {**READY, "status": "False"}), ""),
+        (node_of(DISK, READY), node_of(DISK), ""),
+        ({"metadata": {"name": "node-1"}, "status": {}}, node_of(READY), ""),
+        (node_of(DISK), node_of({**DISK, "status": "True"}), "the conditions nvidia.com/GPUReady and"),
+        (node_of(DISK), node_of(READY), "the conditions nvidia.com/GPUReady and"),
+        (node_of(DISK), node_of(DISK, {"type": "Ready", "status": "True"}), "the conditions nvidia.com/GPUReady and"),
+        (node_of(name="node-2"), node_of(READY, name="node-2"), "may not change the status of node node-2"),
+        (node_of(), node_of(READY, capacity={"nvidia.com/gpu": "8"}), "not status.capacity"),
+        (node_of(capacity={"cpu": "8"}), node_of(READY), "not status.capacity"),
+        (node_of(), node_of(READY, meta={"labels": {"a": "b"}}), "not metadata.labels"),
+        (node_of(meta={"annotations": {"a": "b"}}), node_of(READY), "not metadata.annotations"),
+    ],
+)
+def test_an_agent_changes_two_conditions_of_its_own_node_and_nothing_else_of_its_status(
+    before: dict[str, Any], now: dict[str, Any], says: str
+) -> None:
+    found = refused("node-status", now, before)
+    assert says in found if says else found == ""
+
+
+GRANT = {"gpu": "GPU-a", "generation": 1, "action": "reset", "granted": "2026-01-01T00:00:00Z"}
+ORDER = {"tessera.dev/remediation-GPU-a": "start"}
+
+
+def gpunode(annotations: dict[str, str] | None = None, grants: list[Any] | None = None) -> dict[str, Any]:
+    meta = {"name": "node-1", **({} if annotations is None else {"annotations": annotations})}
+    return {"metadata": meta, "status": {} if grants is None else {"remediationGrants": grants}}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "says"),
+    [
+        (None, gpunode(), ""),
+        (None, gpunode(grants=[GRANT]), "grants itself nothing"),
+        (None, gpunode(ORDER), "metadata.annotations"),
+        (gpunode(), gpunode(grants=[GRANT]), "grants itself nothing"),
+        (gpunode(grants=[GRANT]), gpunode(grants=[]), "grants itself nothing"),
+        (gpunode(grants=[GRANT]), gpunode(), "grants itself nothing"),
+        (gpunode(grants=[GRANT]), gpunode(grants=[{**GRANT, "generation": 2}]), "grants itself nothing"),
+        (gpunode(ORDER, [GRANT]), gpunode(None, [GRANT]), ""),
+        (gpunode({**ORDER, "a": "b"}), gpunode({"a": "b"}), ""),
+        (gpunode({**ORDER, "a": "b"}), gpunode(), "metadata.annotations"),
+        (gpunode(), gpunode(ORDER), "metadata.annotations"),
+        (gpunode(ORDER), gpunode(dict.fromkeys(ORDER, "stop")), "metadata.annotations"),
+    ],
+)
+def test_an_agent_grants_itself_no_repair_and_takes_orders_off_alone(
+    before: dict[str, Any] | None, now: dict[str, Any], says: str
+) -> None:
+    found = refused("gpunode", now, before)
+    assert says in found if says else found == ""

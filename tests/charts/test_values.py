@@ -10,11 +10,13 @@ import pytest
 import yaml
 
 from agent.config.table import OPTIONS
+from agent.health.remediation import RebootMode, ResetMode
 from controller.cluster.config.load import default, parse
 from controller.cluster.config.pagekeys import ALGORITHMS, PAGE
 from controller.cluster.process.foreignsystems import FREE_S
 from controller.scheduler.mirror.specs import System
 from hack.crds import rendered
+from inventory.api.names import REPAIR_TAINT
 from simulator.fleet.fleetfile import load_fleet
 
 CHART = Path(__file__).parents[2] / "charts" / "tessera"
@@ -89,6 +91,9 @@ def test_without_a_fleet_file_every_node_has_the_simulated_gpus_of_the_example()
         {"config": {"fallbackStrategies": ["first"]}},
         {"config": {"fallbackStrategies": []}},
         {"mps": {"enable": True}},
+        {"remediation": {"reset": "always"}},
+        {"remediation": {"reset": None}},
+        {"remediation": {"reboot": True}},
         {"controller": {"kai": {"topology": []}}},
         {"controller": {"page": {"oidc": {"clientSecret": "s3cret"}}}},
         {"controller": {"page": {"oidc": {"clientSecretFile": "/etc/secret"}}}},
@@ -179,6 +184,17 @@ def test_environment_variables_are_those_that_the_agent_reads() -> None:
     variables = {first or second for first, second in named}
     assert variables - runtime <= known
     assert len(variables) > 10
+
+
+def test_nothing_is_reset_by_default_and_the_chart_knows_the_agents_modes() -> None:
+    assert VALUES["remediation"] == {"reset": "never", "reboot": "never"}
+    known = SCHEMA["properties"]["remediation"]["properties"]
+    assert known["reset"]["enum"] == [mode.value for mode in ResetMode]
+    assert known["reboot"]["enum"] == [mode.value for mode in RebootMode]
+
+
+def test_the_agent_runs_where_a_repair_keeps_others_out() -> None:
+    assert {"key": REPAIR_TAINT, "operator": "Exists", "effect": "NoSchedule"} in VALUES["tolerations"]
 
 
 def test_the_memory_request_is_what_the_project_promises() -> None:

@@ -19,6 +19,7 @@ UNUSED: Final[Mapping[str, str]] = {
     f"{CONTROLLER}: update */finalizers*": "the API server asks for it, where it enforces that an owner's deletion "
     "may be blocked only by those who may change the owner; there is no request of its own",
     f"{AGENT}: create gpunodes.tessera.dev": "an apply that makes it needs both; the log has the patch",
+    f"{AGENT}: [lw]* gpunodes.tessera.dev": "an agent that may reset GPUs watches its own",
     f"{AGENT}: associated-node:patch resourceclaims/driver.resource.k8s.io": "the API server asks for it beside the "
     "patch of a claim's status.devices; there is no request of its own",
     f"{AGENT}: delete resourceslices.resource.k8s.io": "a slice that is needed no more: a GPU leaves mode dra",

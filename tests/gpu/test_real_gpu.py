@@ -4,8 +4,10 @@ Nothing here resets a GPU or changes a setting of it. What NVIDIA's own nvidia-s
 """
 
 import csv
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -105,4 +107,22 @@ def test_nothing_about_the_gpus_was_changed(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         agent.process.wait(5)  # probes of the first seconds
     assert agent.stop() == 0, agent.log()
+    assert smi(*SETTINGS) == before
+
+
+def test_the_program_that_verifies_a_gpu_finds_each_of_them_well() -> None:
+    """It writes only memory that is free, and changes no setting."""
+    before = smi(*SETTINGS)
+    for (uuid,) in smi("uuid"):
+        done = subprocess.run(
+            [sys.executable, "-m", "agent.verify", "--memory", "0.8"],
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": uuid},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stdout.endswith("well\n"), done.stdout
+        sys.stdout.write(done.stdout)  # what it measured
     assert smi(*SETTINGS) == before

@@ -88,11 +88,12 @@ files are known, one that cannot be is refused here. */ -}}
 {{- /* The least that will do. MIG's capability files and the volume-mounts strategy need SYS_ADMIN with the nvidia
 runtime; a config file may ask for either, so its presence counts as asking. */ -}}
 {{- define "tessera.securityContext" -}}
+{{- $resets := and (include "tessera.resets" .) (not .Values.simulate.enabled) -}}
 {{- $mig := and .Values.migStrategy (ne (toString .Values.migStrategy) "none") -}}
 {{- $mounts := contains "volume-mounts" (include "tessera.deviceListStrategy" .) -}}
 {{- if .Values.securityContext -}}
 {{- toYaml .Values.securityContext -}}
-{{- else if or .Values.compatWithCPUManager .Values.mps.enabled -}}
+{{- else if or .Values.compatWithCPUManager .Values.mps.enabled $resets -}}
 privileged: true
 readOnlyRootFilesystem: true
 {{- else -}}
@@ -106,6 +107,11 @@ capabilities:
   add: [SYS_ADMIN]
   {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{- /* "true" where the chart lets the agents reset GPUs, else nothing. */ -}}
+{{- define "tessera.resets" -}}
+{{- if ne .Values.remediation.reset "never" -}}true{{- end -}}
 {{- end -}}
 
 {{- /* One environment variable for a value that may be null (left to the config file). */ -}}

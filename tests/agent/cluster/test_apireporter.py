@@ -186,7 +186,7 @@ async def test_before_anything_is_known_what_an_earlier_agent_said_still_holds(
 ) -> None:
     server.merge(NODES, NODE, {"metadata": {"labels": {COUNT: "8"}}})
     reporter.publish(NodeState(NodeName(NODE), Choices()), {})
-    assert settled(reporter)()
+    await eventually(settled(reporter))
     assert labels(server)[COUNT] == "8"
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config.layoutsection import parse_layout
+from agent.config.layoutsection import parse_layout, parse_remediation
 from agent.config.load import load
 from agent.config.names import ConfigName
 from agent.config.settings import ConfigFallback, Settings
@@ -204,3 +204,34 @@ def test_a_name_leads_nowhere_but_into_the_folder(tmp_path: Path, name: str) -> 
     names = ConfigName(tmp_path)
     names.choose(name)
     assert names.path(tmp_path / "configs", None, ConfigFallback()) is None
+
+
+def test_a_gpulayouts_remediation_has_the_files_keys() -> None:
+    text = '{"reset": "drain", "reboot": "ask", "attempts": 3, "retireAfter": {"faults": 4, "within": "12h"}}'
+    assert dict(parse_remediation(text, "GpuLayout a")) == {
+        "reset": "drain",
+        "reboot": "ask",
+        "attempts": 3,
+        "retire_faults": 4,
+        "retire_within_s": 43200.0,
+    }
+    assert parse_remediation("null", "GpuLayout a") == parse_remediation("{}", "GpuLayout a") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"reset": "always"}', "remediation.reset: found 'always', expected never, when-free or drain"),
+        ('{"verify": {"command": ["/bin/sh"]}}', "remediation.verify: found a program, expected none"),
+        ('{"verify": {"timeout": "5s"}}', "remediation.verify: found a program, expected none"),
+        ('{"rest": "never"}', "remediation.rest: found an unknown key; did you mean reset?"),
+        ("[1]", "remediation: found a list"),
+        ('{"attempts": ' * 5000 + "1" + "}" * 5000, "GpuLayout a"),
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_slip_in_a_gpulayouts_remediation_is_one_line(text: str, says: str) -> None:
+    with pytest.raises(ConfigError) as wrong:
+        parse_remediation(text, "GpuLayout a")
+    assert says in str(wrong.value)
+    assert "\n" not in str(wrong.value)

@@ -95,7 +95,7 @@ def test_nothing_is_obeyed_in_the_middle_of_a_reset(order: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "order", "says"),
     [
-        (FREE, "restart", "found 'restart', expected start, stop, retire or return"),
+        (FREE, "restart", "Found 'restart', expected start, stop, retire or return"),
         (FREE, "x" * 4000, "expected start"),
         (FREE, "stop", "not in repair"),
         (FREE, "return", "not retired"),

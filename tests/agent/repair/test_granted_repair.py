@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.cluster import publisher
+from agent.cluster.gpulayouts import GPU_LAYOUTS
 from agent.cluster.gpunode import GPU_NODES
 from agent.health.repairs import RepairState
 from inventory.api.gpunode import GRANT_LASTS_S
@@ -237,7 +238,7 @@ async def test_an_order_that_is_none_is_answered_and_taken_off(here: GrantedNode
     here.order_of("GPU-elsewhere", "start")
     await here.lab.until(lambda: here.orders() == {})
     await here.lab.until(lambda: len(here.status().get("orderAnswers", ())) == 2)
-    assert here.answer(0) == "found 'explode', expected start, stop, retire or return: correct the order"
+    assert here.answer(0) == "Found 'explode', expected start, stop, retire or return: correct the order"
     assert here.lab.report().repairs == ()
 
 
@@ -264,3 +265,34 @@ async def test_an_agent_without_a_state_folder_still_obeys(here: GrantedNode, mo
     monkeypatch.setattr(RepairJournal, "write", full)
     here.order(0, "retire")
     await here.lab.until(lambda: here.orders() == {} and here.lab.down() == {here.lab.uuid(0)})
+
+
+async def test_a_gpulayout_says_for_its_nodes_what_is_repaired(here: GrantedNode) -> None:
+    await here.serve(fleet(1, H100), EAGER)
+    here.lab.sim(gpu=0, xid=119)
+    await here.lab.until(lambda: bool(here.lab.down()))
+    assert here.repair(0) == {}
+    here.server.create(GPU_LAYOUTS, "a", {"spec": {"layout": [], "remediation": {"reset": "when-free"}}})
+    await asked(here, 0)
+    here.server.merge(GPU_LAYOUTS, "a", {"spec": {"remediation": {"reset": "never"}}})
+    await here.lab.until(lambda: here.repair(0) == {})
+
+
+async def test_a_gpulayout_that_asks_for_a_reset_without_the_rights_is_refused_in_problems(
+    here: GrantedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.daemon.may_reset", lambda _: False)
+    await here.serve(fleet(1, H100), EAGER)
+    here.server.create(GPU_LAYOUTS, "a", {"spec": {"layout": [], "remediation": {"reset": "drain"}}})
+    await here.lab.until(lambda: any("found drain" in line for line in here.status().get("problems", ())))
+    here.lab.sim(gpu=0, xid=119)
+    await here.lab.until(lambda: bool(here.lab.down()))
+    await turned(here)
+    assert here.repair(0) == {}
+
+
+async def test_drain_without_an_api_server_is_named_as_what_it_is(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), DRAIN)
+    assert any("asks nobody to leave" in line for line in lab.agent.node_state.problems)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: lab.simulation.hardware.gpus[0].epoch > 1 and not lab.down())

@@ -127,6 +127,25 @@ def test_an_agent_that_runs_mps_gets_what_its_daemons_need(tmp_path: Path) -> No
     assert mount["mountPropagation"] == "Bidirectional"
 
 
+def test_an_agent_that_resets_gpus_gets_what_that_takes_and_no_other_does(tmp_path: Path) -> None:
+    def pod(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any], set[str]]:
+        found = objects(rendered(tmp_path, values))["DaemonSet", "t-tessera-agent"]["spec"]["template"]["spec"]
+        (container,) = found["containers"]
+        env = {f"{one['name']}={one.get('value')}" for one in container["env"] if "REMEDIATION" in one["name"]}
+        return found, container["securityContext"], env
+
+    quiet = {"metrics": {"hostPID": False}}
+    found, context, env = pod(quiet)
+    assert (env, "hostPID" in found, "privileged" in context) == (set(), False, False)
+    found, context, env = pod({**quiet, "remediation": {"reset": "drain", "reboot": "ask"}})
+    assert env == {"TESSERA_REMEDIATION_RESET=drain", "TESSERA_REMEDIATION_REBOOT=ask"}
+    assert (found["hostPID"], context) == (True, {"privileged": True, "readOnlyRootFilesystem": True})
+    (mount,) = (one for one in found["containers"][0]["volumeMounts"] if one["name"] == "driver-root")
+    assert mount["readOnly"]
+    _, context, _ = pod({**SIMULATED, "remediation": {"reset": "when-free"}})
+    assert "privileged" not in context, "simulated GPUs are reset without any right"
+
+
 @pytest.mark.parametrize(
     ("driver", "mig"),
     [
@@ -165,7 +184,8 @@ def test_an_upgrade_keeps_the_selector(tmp_path: Path) -> None:
 
 def test_the_agent_may_do_what_it_does_and_nothing_else(cluster: Cluster) -> None:
     wanted = {("get", "nodes"), ("patch", "nodes"), ("get", "gpunodes"), ("create", "gpunodes"), ("patch", "gpunodes")}
-    wanted |= {(verb, kind) for verb in ("list", "watch") for kind in ("pods", "nodes", "gpulayouts")}
+    wanted |= {(verb, kind) for verb in ("list", "watch") for kind in ("pods", "nodes", "gpulayouts", "gpunodes")}
+    wanted |= {("patch", "nodes --subresource=status")}
     verbs = ("get", "list", "watch", "create", "update", "patch", "delete")
     for resource in ("nodes", "gpunodes", "gpulayouts", "pods", "secrets", "nodes --subresource=status"):
         for verb in verbs:
@@ -226,6 +246,43 @@ def guarded(cluster: Cluster) -> Cluster:
     apply = ("apply", "--server-side", "-f", "-")
     until(lambda: "may not write the GpuNode" in denied(cluster, *apply, input=gpunode), "the policy of GpuNodes")
     return cluster
+
+
+def test_an_agents_token_changes_two_conditions_of_its_own_node_alone(guarded: Cluster) -> None:
+    def patched(status: dict[str, Any], node: str = "node-1") -> str:
+        text = json.dumps({"status": status})
+        return denied(guarded, "patch", "node", node, "--subresource=status", "--type=strategic", "-p", text)
+
+    def condition(type_: str) -> dict[str, Any]:
+        return {"conditions": [{"type": type_, "status": "True", "reason": "R", "message": "m"}]}
+
+    until(lambda: "may not change the status" in patched(condition("tessera.dev/GPUsHealthy"), "node-2"), "the policy")
+    assert patched(condition("nvidia.com/GPUReady")) == ""
+    assert patched(condition("tessera.dev/GPUsHealthy")) == ""
+    assert "the conditions nvidia.com/GPUReady and" in patched(condition("Ready"))
+    assert "status.capacity" in patched({"capacity": {"nvidia.com/gpu": "8"}})
+
+
+def test_an_agents_token_grants_itself_no_repair_and_takes_orders_off_alone(guarded: Cluster) -> None:
+    summary = {"summary": {"gpus": 0, "healthy": 0, "product": ""}}
+    order = {"annotations": {"tessera.dev/remediation-GPU-1": "start"}}
+    body = {"apiVersion": "tessera.dev/v1alpha1", "kind": "GpuNode", "metadata": {"name": "node-1"}, "status": summary}
+    apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")
+    grant = {"gpu": "GPU-1", "generation": 1, "action": "reset", "granted": "2026-01-01T00:00:00Z"}
+    granting = {**body, "status": {**summary, "remediationGrants": [grant]}}
+    assert "grants itself nothing" in denied(guarded, *apply, input=json.dumps(granting))
+    guarded.kubectl(*apply, input=json.dumps({**body, "metadata": {"name": "node-1", **order}}))
+    patch = ("patch", "gpunode", "node-1", "--type=merge", "-p")
+    try:
+        assert denied(guarded, *patch, '{"metadata": {"annotations": null}}') == ""
+        changed = '{"metadata": {"annotations": {"tessera.dev/remediation-GPU-1": "stop"}}}'
+        assert "metadata.annotations" in denied(guarded, *patch, changed)
+        assert "metadata.annotations" in denied(guarded, *patch, '{"metadata": {"annotations": {"a": "b"}}}')
+        assert "grants itself nothing" in denied(
+            guarded, *patch, json.dumps({"status": {"remediationGrants": [grant]}})
+        )
+    finally:
+        guarded.kubectl("delete", "gpunode", "node-1")
 
 
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "4cdb5b8f-0000-4000-8000-000000000000"}

@@ -71,10 +71,13 @@ def an_agent_starts(here: KilledNode, n: str) -> list[Stage]:
     def forgotten() -> Any:
         for each in here.server.list_all(GPU_NODES):
             here.server.delete(GPU_NODES, each["metadata"]["name"])
-        here.server.merge(NODES, NODE, {"metadata": {"labels": {COUNT: None}}})
+        here.server.merge(NODES, NODE, {"metadata": {"labels": {COUNT: None}}, "status": None})
         return here.restart()
 
     def told() -> bool:
+        conditions = here.server.get(NODES, NODE).get("status", {}).get("conditions", ())
+        if [each["status"] for each in conditions] != ["True", "True"]:
+            return False
         return offered(here) == {GPU: 2} and labels(here).get(COUNT) == "2" and bool(here.server.list_all(GPU_NODES))
 
     return [Stage(forgotten, told, "the GPUs are offered and the cluster is told")]
@@ -310,7 +313,7 @@ ACTS: Final = (
     ),
     Act(
         "an agent starts",
-        (Failpoint.REGISTERED, Failpoint.GPU_NODE, Failpoint.NODE_LABELS),
+        (Failpoint.REGISTERED, Failpoint.GPU_NODE, Failpoint.NODE_LABELS, Failpoint.NODE_CONDITIONS),
         an_agent_starts,
         EAGER,
         fleet(2),

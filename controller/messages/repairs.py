@@ -29,7 +29,7 @@ def grants_full(gpu: str, step: str, window: str) -> str:
 
 @_refusal
 def nobody_repairs(gpu: str, step: str, label: str) -> str:
-    return f"GPU {gpu}: {step} is not begun: the node's label {label}=false says that nobody repairs it; take it off"
+    return f"GPU {gpu}: {step} does not begin, by the node's label {label}=false. Remove it to have GPUs repaired"
 
 
 @_waiting

@@ -35,7 +35,7 @@ class Why(Enum):
     UNMANAGED = auto()
     """The node's label says that nobody repairs it."""
     NO_NODE = auto()
-    """There is no Node of this name: what may be done there cannot be known."""
+    """No Node has this name: what may be done there cannot be known."""
     FULL = auto()
     """The node's list of grants has as many entries as it may have."""
 
@@ -76,14 +76,14 @@ class Tripped(Struct, frozen=True, kw_only=True):
 
 
 class Decisions(Struct, frozen=True, kw_only=True):
-    """What is due. ``lists``: the whole list of grants of each node where it differs from what the GpuNode has."""
+    """The result of one decision. ``lists``: all grants of each node whose GpuNode has others."""
 
     lists: Mapping[str, tuple[Grant, ...]] = {}
     granted: tuple[tuple[str, Grant], ...] = ()
-    """New ones, with their node."""
+    """The new grants, with their node."""
     held_back: tuple[HeldBack, ...] = ()
     tripped: Mapping[str, Tripped] = {}
-    """By flavor."""
+    """Breakers that have tripped, by flavor."""
 
 
 class RepairBreaker:

@@ -21,7 +21,7 @@ _UNDER_WAY: Final = ("Resetting", "Verifying")
 """States in which a GPU is worked on, whatever was granted."""
 
 
-class Grant(Struct, frozen=True, gc=False):
+class Grant(Struct, frozen=True):
     """The permission for one step of the repair of ``gpu``."""
 
     gpu: str
@@ -30,7 +30,7 @@ class Grant(Struct, frozen=True, gc=False):
     granted_s: float
 
 
-class Ask(Struct, frozen=True, gc=False):
+class Ask(Struct, frozen=True):
     """A step that an agent asks for. ``since_s``: when the state of the repair began; 0 where it does not say."""
 
     node: str
@@ -48,7 +48,7 @@ class Ask(Struct, frozen=True, gc=False):
         )
 
 
-class NodeRepairs(Struct, frozen=True, kw_only=True, gc=False):
+class NodeRepairs(Struct, frozen=True, kw_only=True):
     """The repairs of one node, of its ``gpus`` GPUs. ``under_way``: since when, by GPU that is worked on. ``grants``:
     by GPU.
     """

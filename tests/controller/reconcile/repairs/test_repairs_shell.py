@@ -171,7 +171,7 @@ async def test_nothing_is_granted_on_a_node_that_nobody_repairs() -> None:
         scene.server.merge(NODES, "n1", {"metadata": {"labels": label}})
         asks(scene, "n1", repair("GPU-n1-0"))
         (note,) = await told(scene, "GpuRepairWaits")
-        assert "the node's label k8saas.nvidia.com/ManagedByNVSentinel=false says that nobody repairs it" in note
+        assert "does not begin, by the node's label k8saas.nvidia.com/ManagedByNVSentinel=false. Remove it" in note
         assert grants(scene, "n1") == []
         scene.server.merge(NODES, "n1", {"metadata": {"labels": {"k8saas.nvidia.com/ManagedByNVSentinel": None}}})
         await eventually(lambda: grants(scene, "n1") != [])

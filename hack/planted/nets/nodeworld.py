@@ -159,7 +159,8 @@ class Node:
         for each in found:
             mig = [{"uuid": uuid, "profile": one["profile"]} for one in each["mig"] or () for uuid in one["uuids"]]
             self.parents.update({str(one["uuid"]): each["uuid"] for one in mig})
-            gpus.append({"uuid": each["uuid"], "mig": mig, "replicas": self.replicas.get(each["uuid"], 1)})
+            replicas, resets = self.replicas.get(each["uuid"], 1), each.get("toolResets", 0)
+            gpus.append({"uuid": each["uuid"], "mig": mig, "replicas": replicas, "resets": resets})
         before = [line["gpus"] for line in self.record if line["source"] == "hardware"]
         if before[-1:] != [gpus]:
             self._note(source="hardware", gpus=gpus)

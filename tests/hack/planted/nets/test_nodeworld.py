@@ -38,7 +38,7 @@ def test_hardware_is_noted_when_it_has_changed(tmp_path: Path) -> None:
     for each in (gpu("GPU-0"), gpu("GPU-0"), gpu("GPU-0", "MIG-1")):
         found.note_hardware([each])
     mig = [{"uuid": "MIG-1", "profile": "3g.20gb"}]
-    wanted = [[{"uuid": "GPU-0", "mig": each, "replicas": 1}] for each in ([], mig)]
+    wanted = [[{"uuid": "GPU-0", "mig": each, "replicas": 1, "resets": 0}] for each in ([], mig)]
     assert [line["gpus"] for line in found.record] == wanted
     assert found.parents == {"MIG-1": "GPU-0"}
 

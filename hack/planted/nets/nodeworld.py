@@ -254,8 +254,8 @@ class Node:
                     process.kill()
 
 
-def fleet(gpus: int) -> str:
-    return f"nodes:\n- name: {NODE}\n  gpus: {gpus}\n  product: {PRODUCT}\n"
+def fleet(gpus: int, product: str) -> str:
+    return f"nodes:\n- name: {NODE}\n  gpus: {gpus}\n  product: {product}\n"
 
 
 def layout(*entries: str) -> str:
@@ -264,9 +264,9 @@ def layout(*entries: str) -> str:
 
 
 @asynccontextmanager
-async def node(folder: Path, gpus: int, kubeconfig: str = "none") -> AsyncIterator[Node]:
+async def node(folder: Path, gpus: int, kubeconfig: str = "none", *, product: str = PRODUCT) -> AsyncIterator[Node]:
     folder.mkdir(parents=True)
-    found = Node(folder, fleet(gpus), kubeconfig)
+    found = Node(folder, fleet(gpus, product), kubeconfig)
     await found.kubelet.start()
     try:
         yield found

@@ -166,7 +166,7 @@ for _command in (
     _order(
         "stop",
         "End the repair of a GPU.",
-        f"""End the repair of GPU of NODE, until its faults are gone and come again. Refused while it is reset and verified.
+        f"""End the repair of GPU of NODE, until its faults are gone and come again. Refused during its reset.
 
         {_HOW}
 

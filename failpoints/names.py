@@ -184,6 +184,11 @@ class Failpoint(StrEnum):
     GPU_FAILURE_RECORD = "api.gpu-failure-record"
     """What was done about failed GPUs is kept, for the budget of the next leader."""
 
+    REPAIR_GRANTED = "api.repair-granted"
+    """The grants of repairs are applied to a GpuNode."""
+    BREAKER_RESUMED = "api.breaker-resumed"
+    """The breaker of a flavor's repairs is lifted, as a person asked."""
+
     # -- queues and kinds ----------------------------------------------------------------------------------------------
 
     QUEUE_STATUS = "api.queue-status"

@@ -17,7 +17,7 @@ from cli.words import doctor, given, remediation, servers
 from cli.words import queues as named
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.table import FOREIGN_KINDS
-from controller.messages import forecasts, jobs, pending, queues, statuses
+from controller.messages import forecasts, jobs, pending, queues, repairs, statuses
 from inventory.words import layouts
 from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
@@ -28,6 +28,7 @@ MODULES: Final = (
     queues,
     statuses,
     jobs,
+    repairs,
     health,
     layouts,
     mig,

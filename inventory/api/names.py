@@ -113,6 +113,10 @@ REMEDIATION_BREAKER: Final = "tessera.dev/remediation-breaker"
 """An annotation of a ResourceFlavor: with ``resume`` a person lets the repairs of its GPUs go on. The controller takes
 it off.
 """
+REMEDIATION_RESUMED: Final = "tessera.dev/remediation-resumed"
+"""An annotation of a ResourceFlavor, written by the controller when it takes REMEDIATION_BREAKER off: the time from
+which on grants count.
+"""
 REPAIR_TAINT: Final = "tessera.dev/repair"
 """The key of the taint on a node whose repair concerns the whole node; the controller sets and removes it."""
 GPU_READY: Final = "nvidia.com/GPUReady"

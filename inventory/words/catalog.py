@@ -33,6 +33,7 @@ class Place(StrEnum):
     HEALTH = "GpuNode: health of a device; Events of its node"
     LAYOUT = "GpuNode: problems; Events NotAsConfigured of its node; tessera layout"
     NODE = "GpuNode: problems; Events of its node"
+    REPAIRS = "Events of Nodes, ResourceFlavors and pods: repairs of GPUs"
     CLAIM = "ResourceClaim: status.devices"
     CLAIM_EVENTS = "Events of pods: why a ResourceClaim is not prepared"
     COMMANDS = "tessera: what a command refuses"

@@ -66,6 +66,7 @@ REFUSED = [
     (CONTROLLER_ROOMS, "controller.cluster.config.settings", "controller.insight.simulation.run"),
     (CONTROLLER_ROOMS, "controller.core", "controller.reconcile.jobs.reconcile_shell"),
     (CONTROLLER_ROOMS, "controller.reconcile.failures.gpufailures_shell", "controller.core"),
+    (CONTROLLER_ROOMS, "controller.reconcile.failures.gpufailures", "controller.reconcile.repairs.breaker"),
     (CONTROLLER_ROOMS, "controller.jobs.framework.compose", "controller.jobs.kinds.table"),
     (CONTROLLER_ROOMS, "controller.reconcile.jobs.reconcile_shell", "controller.reconcile.pods.reconcile_shell"),
     (CONTROLLER_ROOMS, "controller.cluster.metrics.exposition", "controller.cluster.process.term"),

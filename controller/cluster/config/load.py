@@ -29,6 +29,7 @@ from controller.cluster.config.settings import (
     Metrics,
     PendingReports,
     Policy,
+    RemediationRules,
     Retention,
     Tls,
     Webhook,
@@ -109,6 +110,14 @@ _SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
             "cool_down_s": "tessera.gpuFailures.coolDown",
         },
     ),
+    "remediation": (
+        RemediationRules,
+        {
+            "budget": "tessera.remediation.budget",
+            "window_s": "tessera.remediation.window",
+            "wait_s": "tessera.remediation.wait",
+        },
+    ),
 }
 """Settings that are one key each: field of ControllerConfig -> its type, and the path of each of its fields."""
 
@@ -135,6 +144,8 @@ def process_settings(found: Found, policy: Policy) -> dict[str, Any]:
         ),
         tls=Tls(min_version=found.get("tls.minVersion", ""), ciphers=found.values("tls.cipherSuites")),
     )
+    levels = tuple(dict.fromkeys(found.values("tessera.remediation.levels")))
+    settings["remediation"] = msgspec.structs.replace(settings["remediation"], levels=levels)
     settings["fractions"] = Fleet(
         granularity=found.get("tessera.fractions.granularity", Fleet().granularity),
         memory_mib=found.entries("tessera.fractions.gpuMemoryMib"),

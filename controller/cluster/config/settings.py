@@ -224,6 +224,33 @@ class GpuFailureRules(Struct, frozen=True, kw_only=True):
     cool_down_s: float = 300.0
 
 
+class RepairBudget(Struct, frozen=True, kw_only=True):
+    """The most GPUs of one flavor that may be in action: ``gpus``, or else ``percent`` of those that it has, at least
+    one.
+    """
+
+    gpus: int | None = None
+    percent: int = 10
+
+    def of(self, total: int) -> int:
+        return self.gpus if self.gpus is not None else max(1, total * self.percent // 100)
+
+    def __str__(self) -> str:
+        return f"{self.percent}%" if self.gpus is None else str(self.gpus)
+
+
+class RemediationRules(Struct, frozen=True, kw_only=True):
+    """The rules about repairs of GPUs. A GPU counts against ``budget`` for ``window_s`` after it was granted a step,
+    and while it is reset. ``levels``: labels of nodes; of the nodes with one value of such a label only one has GPUs in
+    action. ``wait_s``: a pod that is left alone by its policy may use a GPU that is drained for so long.
+    """
+
+    budget: RepairBudget = RepairBudget()
+    window_s: float = 600.0
+    levels: tuple[str, ...] = ()
+    wait_s: float = 3600.0
+
+
 class ForeignSystem(Struct, frozen=True, kw_only=True):
     """Whether Tessera decides for Volcano, or for KAI. ``enabled`` None: if its Queue is served and none of ``leases``
     is held, which are ``namespace/name`` of the leases of its own schedulers and controllers.
@@ -319,6 +346,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
     pending_reports: PendingReports = PendingReports()
     gpu_failures: GpuFailureRules = GpuFailureRules()
+    remediation: RemediationRules = RemediationRules()
     foreign: Mapping[System, ForeignSystem] = {}
     """The switches of Volcano and KAI; a system without one is off."""
     usage_source: UsageSource | None = None

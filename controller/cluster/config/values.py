@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from controller.cluster.config.settings import Address
+from controller.cluster.config.settings import Address, RepairBudget
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from controller.scheduler.model.cron import Cron, CronError, cron
@@ -93,6 +93,25 @@ QUALIFIED: Final = matching(rf"(?:{_SUBDOMAIN}/)?{_NAME}", "a name such as gpu o
 LABEL_VALUE: Final = matching(rf"(?:{_NAME})?", "a label value (at most 63 letters, digits, -, _ and .)")
 KIND: Final = matching(rf"[A-Za-z]\w*\.v\w+\.{_SUBDOMAIN}", "Kind.version.group, e.g. Job.v1.example.com")
 NOT_EMPTY: Final = matching(r"(?s:.+)", "a string that is not empty", longest=10_000)
+
+
+def _repair_budget(text: str) -> RepairBudget:
+    match = re.fullmatch(r"(\d{1,9})(%?)", text, re.ASCII)
+    if match is None:
+        raise Unfit
+    amount = int(match[1])
+    if not match[2]:
+        return RepairBudget(gpus=amount)
+    if not 1 <= amount <= 100:  # noqa: PLR2004 - percent
+        raise Unfit
+    return RepairBudget(percent=amount)
+
+
+REPAIR_BUDGET: Final = Parser(
+    expected="a share of the GPUs from 1% to 100%, or a number of GPUs",
+    convert=_repair_budget,
+    kinds=STRING | {YamlKind.INT},
+)
 
 
 def _cron(text: str) -> Cron:

@@ -5,7 +5,7 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, TypeVar
 
@@ -49,7 +49,7 @@ T = TypeVar("T")
 class Acting:
     """The state of a replica that leads: its engine, all Workloads, and the writes and Events of its term.
 
-    ``declared``: the kinds that JobKinds name.
+    ``declared``: the kinds that JobKinds name. ``tripped``: whether the breaker of repairs has tripped, by flavor.
     """
 
     engine: Engine
@@ -57,6 +57,7 @@ class Acting:
     writes_pending: int
     events_dropped: int
     declared: Collection[str] = ()
+    tripped: Mapping[str, bool] = field(default_factory=dict)
 
 
 class Exposition(Collector):
@@ -128,6 +129,8 @@ def exposing(
             found["tessera_gpus"] = {
                 (state.value,): float(counts[state]) for state in GpuState if state is not GpuState.IDLE
             }
+        for flavor, is_tripped in acting.tripped.items():
+            found["tessera_gpu_repair_breaker_tripped"][flavor,] = float(is_tripped)
         for name, count in skips.items():
             found["kueue_admission_cycle_preemption_skips"][name,] = float(count)
     return Exposition(instruments.registry, found, role)

@@ -1,6 +1,6 @@
 """Counts events: decisions, transitions of workloads, writes."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from controller.cluster.metrics.instruments import Instruments
@@ -36,6 +36,8 @@ class Counting:
         self._creations = creations
         self._declared = declared
         self.skips: dict[ClusterQueueName, int] = {}
+        self.tripped: dict[str, bool] = {}
+        """Whether the breaker of repairs has tripped, by flavor."""
 
     # -- cycles ------------------------------------------------------------------------------------------------------
 
@@ -106,6 +108,18 @@ class Counting:
 
     def gpu_failure(self, action: str) -> None:
         self._instruments.count("tessera_gpu_failures_total", action)
+
+    def repair_granted(self, action: str) -> None:
+        self._instruments.count("tessera_gpu_repair_grants_total", action)
+
+    def breakers(self, tripped: Mapping[str, bool]) -> None:
+        """Takes whether the breaker of repairs has tripped, by flavor."""
+        for flavor, is_tripped in tripped.items():
+            if is_tripped and not self.tripped.get(flavor, False):
+                self._instruments.count("tessera_gpu_repair_breaker_trips_total", flavor)
+        for flavor in self.tripped.keys() - tripped.keys() - {""}:
+            self._instruments.forget(flavor=flavor)
+        self.tripped = dict(tripped)
 
     # -- what stands -------------------------------------------------------------------------------------------------
 

@@ -160,6 +160,16 @@ COUNTED: Final = (
         ("action",),
         "Actions on pods whose GPU failed: notify, evict, requeue-gang, held-back",
     ),
+    _counter(
+        "tessera_gpu_repair_grants_total",
+        ("action",),
+        "Steps of repairs of GPUs that were granted to agents: drain, reset, reboot",
+    ),
+    _counter(
+        "tessera_gpu_repair_breaker_trips_total",
+        ("flavor",),
+        "Times that repairs of a flavor's GPUs began to wait for its budget",
+    ),
     _counter("tessera_drift_total", (), "Sums of the engine that differed from their parts when recomputed"),
     _counter(
         "tessera_engine_rebuilds_total",
@@ -175,6 +185,11 @@ READ: Final = (
         "kueue_pending_scheduling_hashes",
         ("cluster_queue", "status"),
         "Shapes of pending workloads: workloads of one shape get the same decision",
+    ),
+    _gauge(
+        "tessera_gpu_repair_breaker_tripped",
+        ("flavor",),
+        "1: repairs of the flavor's GPUs wait for its budget; empty: of nodes without a flavor",
     ),
     _gauge("kueue_finished_workloads", _CQ, "Workloads that ended and are not deleted yet"),
     _gauge("kueue_reserving_active_workloads", _CQ, "Workloads with quota"),

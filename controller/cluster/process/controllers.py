@@ -22,6 +22,7 @@ from controller.cluster.watching.kinds import (
     DEPLOYMENTS,
     FOREIGN_JOB_PODS,
     FOREIGN_QUEUES,
+    GPU_NODES,
     JOINING_PODS,
     LOCAL_QUEUES,
     PODS,
@@ -55,18 +56,20 @@ from controller.reconcile.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.groupobjects_shell import GroupObjects
 from controller.reconcile.pods.reconcile_shell import PodController
+from controller.reconcile.repairs.repairs_shell import RepairController
 from controller.reconcile.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.reconcile.serving.reconcile_shell import ServingController
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.resources import WorkloadKey
 from kube.client import Client, Selection
-from kube.clock import Clock
+from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
 from kube.reading.reflector import Removed
 from kube.resources import LEASES, Resource
 from kube.writing.writer import Writer
 
 LEASE: Final = "tessera-controller"
+_LOOK_S: Final = 0.02
 
 NamedTask = tuple[str, Coroutine[Any, Any, None]]
 """A name for the log, and a coroutine that runs until cancelled."""
@@ -189,6 +192,7 @@ class TermControllers:
         if self._config.engine.gates.on(RECOVERY):
             yield "stuck-pods", self._stuck_pods().run()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
+        yield "gpu-repairs", self._repairs()
         self._of_others.append(PlanResultReporter(self._counting.planned_pod, self._events.publish).hear)
         self._of_others.append(partial(_drop_series, self._counting))
         self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.gate_removed).hear)
@@ -308,6 +312,27 @@ class TermControllers:
         )
         self._of_others.append(failed.hear)
         return failed
+
+    def _repairs(self) -> Coroutine[Any, Any, None]:
+        """Grants repairs of GPUs. Nothing is granted before all that a former leader granted is known."""
+        repairs = RepairController(
+            self._config.remediation,
+            self._writer.put,
+            clock=self._clock,
+            figures=self._counting,
+            tell=self._events.publish,
+        )
+        self._of_others.append(repairs.hear)
+
+        async def run() -> None:
+            await self._core.loaded.wait()
+            if len(self._feeds[GPU_NODES]):  # a cluster without agents may lack the kind
+                await catch_up(self._client, self._feeds[GPU_NODES], self._clock, GPU_NODES)
+            while len(self._core.inbox):
+                await sleep(self._clock, _LOOK_S)
+            await repairs.run()
+
+        return run()
 
     def _pod_controller(self, jobs: JobController | None) -> Iterator[NamedTask]:
         """Yields the tasks of plain pods. ``jobs`` is None if no kind of job is queued here: then no pod belongs to a

@@ -412,7 +412,7 @@ class Process:
         running, acting = self._running, None
         if running is not None:
             workloads = tuple(kept.workload for kept in running.core.ledger.values())  # it changes in the pauses
-            told = (running.writer.pending, running.events.dropped, self._declared)
+            told = (running.writer.pending, running.events.dropped, self._declared, self._counting.tripped)
             acting = Acting(running.core.engine, workloads, *told)
         skips = self._counting.skips
         return exposing(

@@ -6,7 +6,13 @@ import pytest
 
 from controller.cluster.config.decisions import HALF_LIFE_S
 from controller.cluster.config.load import default, load, parse
-from controller.cluster.config.settings import Address, ControllerConfig, Policy
+from controller.cluster.config.settings import (
+    Address,
+    ControllerConfig,
+    Policy,
+    RemediationRules,
+    RepairBudget,
+)
 from controller.jobs.kinds.table import JOB_KINDS
 from controller.jobs.serving.table import STAMPED_KINDS
 from controller.objects.quantity import Quantity
@@ -275,6 +281,22 @@ def test_a_negative_rate_is_no_limit_and_none_is_kueues() -> None:
 
 
 @pytest.mark.parametrize(
+    ("block", "expected"),
+    [
+        ("{}", RemediationRules()),
+        ("{budget: 4}", RemediationRules(budget=RepairBudget(gpus=4))),
+        ("{budget: 25%}", RemediationRules(budget=RepairBudget(percent=25))),
+        (
+            "{window: 1h, wait: 5m, levels: [rack, block, rack]}",
+            RemediationRules(window_s=3600.0, wait_s=300.0, levels=("rack", "block")),
+        ),
+    ],
+)
+def test_repairs_have_the_budget_that_the_file_gives(block: str, expected: RemediationRules) -> None:
+    assert v2(f"tessera: {{remediation: {block}}}").remediation == expected
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ('":8443"', Address("0.0.0.0", 8443)),
@@ -407,6 +429,26 @@ def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
         (
             "resources: {excludeResourcePrefixes: ['']}",
             "3: resources.excludeResourcePrefixes[0]: found '', expected a string that is not empty",
+        ),
+        (
+            "tessera: {remediation: {budget: 0%}}",
+            "3: tessera.remediation.budget: found '0%', expected a share of the GPUs from 1% to 100%, or a number of",
+        ),
+        (
+            "tessera: {remediation: {budget: 2.5}}",
+            "3: tessera.remediation.budget: found 2.5, expected a share of the GPUs from 1% to 100%, or a number of",
+        ),
+        (
+            "tessera: {remediation: {levels: rack}}",
+            "3: tessera.remediation.levels: found 'rack', expected a list",
+        ),
+        (
+            "tessera: {remediation: {levels: [a rack]}}",
+            "3: tessera.remediation.levels[0]: found 'a rack', expected a name such as gpu or nvidia.com/gpu",
+        ),
+        (
+            "tessera: {remediation: {window: 0s}}",
+            "3: tessera.remediation.window: found '0s', expected a duration such as 90s or 1h30m, at least 1s",
         ),
         ("integrations: {frameworks: batch/job}", "3: integrations.frameworks: found 'batch/job', expected a list"),
         ("integrations: {frameworks: [batch/jop]}", "3: integrations.frameworks[0]: found 'batch/jop', expected one"),

@@ -1,0 +1,53 @@
+"""Sentences about repairs of GPUs: which may go on, which wait, and who leaves the GPU before."""
+
+from inventory.words.catalog import Kind, Place, plural, said
+
+_note = said(Place.REPAIRS, Kind.NOTE)
+_waiting = said(Place.REPAIRS, Kind.WAITING)
+_refusal = said(Place.REPAIRS, Kind.REFUSAL)
+
+
+@_note
+def step_granted(gpu: str, step: str) -> str:
+    return f"GPU {gpu}: {step} may begin"
+
+
+@_waiting
+def budget_spent(gpu: str, step: str, budget: str, flavor: str, window: str) -> str:
+    return f"GPU {gpu}: {step} waits: {plural(budget, 'GPU')} of {flavor} may be repaired in {window}"
+
+
+@_waiting
+def domain_taken(gpu: str, step: str, node: str, label: str, window: str) -> str:
+    return f"GPU {gpu}: {step} waits: node {node}, of the same {label}, is repaired, or was in the last {window}"
+
+
+@_waiting
+def grants_full(gpu: str, step: str, window: str) -> str:
+    return f"GPU {gpu}: {step} waits: as many GPUs as a node can have were repaired here in the last {window}"
+
+
+@_refusal
+def nobody_repairs(gpu: str, step: str, label: str) -> str:
+    return f"GPU {gpu}: {step} does not begin, by the node's label {label}=false. Remove it to have GPUs repaired"
+
+
+@_waiting
+def breaker_tripped(waiting: str, budget: str, window: str, annotation: str) -> str:
+    waits = f"{plural(waiting, 'repair waits', 'repairs wait')}: {plural(budget, 'GPU')} may be repaired in {window}"
+    return f"{waits}; they go on by themselves, or at once with the annotation {annotation}: resume"
+
+
+@_note
+def breaker_healed() -> str:
+    return "No repair of a GPU waits for the budget any more"
+
+
+@_note
+def breaker_lifted() -> str:
+    return "The breaker of repairs is lifted: the window counts from now on"
+
+
+@_refusal
+def breaker_annotation(annotation: str, found: str) -> str:
+    return f"{annotation}: found {found}, expected resume"

@@ -1,0 +1,496 @@
+"""The breaker of repairs: a budget for each flavor, one node of a domain, and a record that the next leader reads."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.cluster.config.settings import RemediationRules, RepairBudget
+from controller.reconcile.repairs.breaker import (
+    MANAGED,
+    Decisions,
+    RepairBreaker,
+    RepairFlavor,
+    RepairNode,
+    Why,
+)
+from controller.reconcile.repairs.grants import Ask, Grant, entries, moment_s, node_repairs
+from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS, GpuNodeStatus, RepairEntry
+from tests.support.controller.gpunodes import full_status
+
+BEGIN_S = 1_000_000.0
+
+
+def one(gpus: int = 1) -> RemediationRules:
+    return RemediationRules(budget=RepairBudget(gpus=gpus))
+
+
+class Fleet:
+    """GpuNodes of four GPUs, their agents, and the controller that leads; its writes arrive with ``land``."""
+
+    def __init__(self, rules: RemediationRules, nodes: Iterable[str] = ("n1", "n2", "n3"), gpus: int = 4) -> None:
+        self.rules = rules
+        self.gpus = gpus
+        self.now_s = BEGIN_S
+        self.labels: dict[str, dict[str, str]] = {name: {"pool": "a"} for name in nodes}
+        self.maintenance: set[str] = set()
+        self.flavors: dict[str, RepairFlavor] = {"a": RepairFlavor(node_labels={"pool": "a"})}
+        self.repairs: dict[tuple[str, str], RepairEntry] = {}
+        self.lists: dict[str, tuple[Grant, ...]] = {}
+        self.pending: dict[str, tuple[Grant, ...]] = {}
+        self.log: list[tuple[str, Grant]] = []
+        """Every grant that was in a GpuNode, or is on its way there, with its node."""
+        self.core = RepairBreaker(rules)
+        self.take_over()
+
+    def take_over(self) -> None:
+        """A new leader, who knows what the API server has. What the one before had not written is lost."""
+        lost = {(node, grant) for node, grants in self.pending.items() for grant in grants}
+        stored = {(node, grant) for node, grants in self.lists.items() for grant in grants}
+        self.log = [each for each in self.log if each not in lost - stored]
+        self.pending = {}
+        self.core = RepairBreaker(self.rules)
+        for name, flavor in self.flavors.items():
+            self.core.set_flavor(name, flavor)
+        for node in self.labels:
+            self.tell(node)
+
+    def status(self, node: str) -> GpuNodeStatus:
+        devices = [
+            {"uuid": f"{node}-{i}", "index": i, "product": "p", "memoryMiB": 1, "pciBusId": str(i)}
+            for i in range(self.gpus)
+        ]
+        repairs = [msgspec.to_builtins(each) for (at, _), each in self.repairs.items() if at == node]
+        grants = [msgspec.to_builtins(each) for each in entries(self.lists.get(node, ()))]
+        given = full_status({"devices": devices, "repairs": repairs, "remediationGrants": grants})
+        return msgspec.convert(given, GpuNodeStatus)
+
+    def tell(self, node: str) -> None:
+        self.core.set_node(node, RepairNode(labels=self.labels[node], in_maintenance=node in self.maintenance))
+        self.core.set_repairs(node, node_repairs(node, self.status(node)))
+        self.core.validate()
+
+    def asks(self, node: str, gpu: int, action: str = "reset", *, state: str = "Draining", generation: int = 0) -> None:
+        uuid = f"{node}-{gpu}"
+        before = self.repairs.get((node, uuid))
+        since = before.since if before is not None else _time(self.now_s)
+        number = generation or (before.generation + 1 if before is not None else 1)
+        self.repairs[node, uuid] = RepairEntry(gpu=uuid, state=state, generation=number, asks=action, since=since)
+        self.tell(node)
+
+    def works(self, node: str, gpu: int, state: str = "Resetting") -> None:
+        self.asks(node, gpu, "", state=state)
+
+    def well(self, node: str, gpu: int) -> None:
+        self.repairs.pop((node, f"{node}-{gpu}"), None)
+        self.tell(node)
+
+    def decide(self, after_s: float = 0.0) -> Decisions:
+        self.now_s += after_s
+        found = self.core.decide(self.now_s)
+        self.core.validate()
+        self.log += found.granted
+        self.pending = dict(found.lists)
+        return found
+
+    def land(self, *nodes: str) -> None:
+        for node in nodes or list(self.pending):
+            self.lists[node] = self.pending.pop(node)
+            self.tell(node)
+
+    def step(self, after_s: float = 0.0) -> list[str]:
+        """The GPUs that get a grant, which is written."""
+        found = self.decide(after_s)
+        self.land()
+        return sorted(grant.gpu for _, grant in found.granted)
+
+
+def _time(at_s: float) -> Any:
+    return entries([Grant("g", 0, "", at_s)])[0].granted
+
+
+def why(found: Decisions) -> dict[str, Why]:
+    return {each.ask.gpu: each.why for each in found.held_back}
+
+
+def test_an_ask_is_granted_with_its_action_and_generation() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 2, "drain", generation=7)
+    found = fleet.decide()
+    assert found.granted == (("n1", Grant("n1-2", 7, "drain", BEGIN_S)),)
+    assert found.lists == {"n1": (Grant("n1-2", 7, "drain", BEGIN_S),)}
+    fleet.land()
+    assert fleet.decide() == Decisions(), "nothing is due any more"
+
+
+def test_a_tenth_of_the_flavor_is_the_budget_and_at_least_one_gpu() -> None:
+    for gpus, expected in ((4, 1), (7, 2), (30, 9)):
+        fleet = Fleet(RemediationRules(), gpus=gpus)
+        for node in fleet.labels:
+            for gpu in range(gpus):
+                fleet.asks(node, gpu)
+        assert len(fleet.step()) == expected
+
+
+@given(st.floats(1e9, 4e9))
+def test_a_time_is_read_back_as_it_was_written(now_s: float) -> None:
+    grant = Grant("g", 1, "reset", moment_s(now_s))
+    status = full_status({"remediationGrants": msgspec.to_builtins(entries([grant]))})
+    assert node_repairs("n", msgspec.convert(status, GpuNodeStatus)).grants == {"g": grant}
+    assert now_s - 0.002 < grant.granted_s <= now_s
+
+
+def test_the_oldest_ask_comes_first() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n3", 1)
+    fleet.now_s += 5.0
+    fleet.asks("n1", 0)
+    assert fleet.step() == ["n3-1"]
+    assert fleet.step(GRANT_LASTS_S - 1.0) == []
+    fleet.well("n3", 1)
+    assert fleet.step(1.0) == ["n1-0"], "the window of the first is over"
+
+
+def test_a_gpu_in_action_takes_no_more_of_the_budget_with_its_next_step() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0, "drain")
+    fleet.asks("n2", 0, "drain")
+    assert fleet.step() == ["n1-0"]
+    fleet.asks("n1", 0, "reset")
+    found = fleet.decide(60.0)
+    assert [(node, grant.action, grant.generation) for node, grant in found.granted] == [("n1", "reset", 2)]
+    assert found.lists["n1"] == (Grant("n1-0", 2, "reset", BEGIN_S + 60.0),), "the list has the newest of each GPU"
+
+
+def test_what_is_under_way_counts_though_nobody_granted_it() -> None:
+    fleet = Fleet(one())
+    fleet.works("n1", 0)
+    fleet.asks("n2", 0)
+    found = fleet.decide(100_000.0)
+    assert found.granted == ()
+    assert why(found) == {"n2-0": Why.BUDGET}
+    fleet.well("n1", 0)
+    assert fleet.step() == ["n2-0"]
+
+
+def test_a_drain_that_lasts_longer_than_its_grant_is_granted_anew_before_older_asks() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n2", 0)
+    fleet.labels["n2"] = {**fleet.labels["n2"], MANAGED: "false"}
+    fleet.tell("n2")
+    fleet.now_s += 5.0
+    fleet.asks("n1", 0, "drain")
+    assert fleet.step() == ["n1-0"]
+    fleet.labels["n2"] = {"pool": "a"}
+    fleet.tell("n2")
+    assert fleet.step(GRANT_LASTS_S) == ["n1-0"]
+
+
+def test_only_one_node_of_a_domain_is_repaired_at_a_time() -> None:
+    fleet = Fleet(RemediationRules(budget=RepairBudget(gpus=9), levels=("rack",)))
+    for node, rack in (("n1", "r1"), ("n2", "r1"), ("n3", "r2")):
+        fleet.labels[node] = {"pool": "a", "rack": rack}
+        fleet.tell(node)
+        fleet.asks(node, 0)
+    fleet.asks("n1", 1)
+    found = fleet.decide()
+    assert sorted(grant.gpu for _, grant in found.granted) == ["n1-0", "n1-1", "n3-0"]
+    (held,) = found.held_back
+    assert (held.ask.gpu, held.why, held.level, held.other) == ("n2-0", Why.LEVEL, "rack", "n1")
+    assert found.tripped == {}, "no budget is spent"
+
+
+def test_nodes_without_the_label_of_a_level_are_no_domain() -> None:
+    fleet = Fleet(RemediationRules(budget=RepairBudget(gpus=9), levels=("rack",)))
+    fleet.asks("n1", 0)
+    fleet.asks("n2", 0)
+    assert fleet.step() == ["n1-0", "n2-0"]
+
+
+def test_each_flavor_has_a_budget_of_its_own_and_nodes_of_none_have_one_together() -> None:
+    fleet = Fleet(one(), ("n1", "n2", "n3", "n4"))
+    fleet.labels |= {"n2": {"pool": "b"}, "n3": {}, "n4": {}}
+    fleet.flavors["b"] = RepairFlavor(node_labels={"pool": "b"})
+    fleet.take_over()
+    for node in fleet.labels:
+        fleet.asks(node, 0)
+    assert fleet.step() == ["n1-0", "n2-0", "n3-0"]
+
+
+def test_a_node_of_two_flavors_needs_room_in_both() -> None:
+    fleet = Fleet(one())
+    fleet.flavors["all"] = RepairFlavor()
+    fleet.take_over()
+    fleet.labels["n2"] = {}
+    fleet.asks("n1", 0)
+    fleet.asks("n2", 0)
+    found = fleet.decide()
+    assert [grant.gpu for _, grant in found.granted] == ["n1-0"]
+    assert {flavor: each.waiting for flavor, each in found.tripped.items()} == {"all": 1}
+
+
+@pytest.mark.parametrize("leads", ["the same", "a new one"])
+def test_the_breaker_trips_heals_by_itself_and_says_since_when(leads: str) -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0)
+    fleet.step()
+    fleet.now_s += 30.0
+    fleet.asks("n2", 0)
+    fleet.asks("n2", 1)
+    if leads == "a new one":
+        fleet.take_over()
+    tripped = fleet.decide(30.0).tripped["a"]
+    assert (tripped.since_s, tripped.budget, tripped.waiting) == (BEGIN_S + 30.0, 1, 2)
+    assert fleet.core.next_due_s() == BEGIN_S + GRANT_LASTS_S
+    for node, gpu in (("n1", 0), ("n2", 0)):
+        fleet.well(node, gpu)
+    assert fleet.step(GRANT_LASTS_S) == ["n2-1"]
+    assert fleet.decide().tripped == {}
+
+
+def test_a_person_lifts_it_and_the_window_counts_anew() -> None:
+    fleet = Fleet(one())
+    for number in range(3):
+        fleet.asks(f"n{number + 1}", 0)
+    assert fleet.step() == ["n1-0"]
+    fleet.now_s += 10.0
+    fleet.flavors["a"] = RepairFlavor(node_labels={"pool": "a"}, resumed_s=fleet.now_s)
+    fleet.core.set_flavor("a", fleet.flavors["a"])
+    assert fleet.step() == ["n2-0"], "the budget again, and no more than that"
+    fleet.take_over()
+    assert fleet.decide().granted == (), "a new leader reads it from the flavor"
+
+
+def test_a_breaker_that_is_lifted_in_the_future_counts_as_before() -> None:
+    fleet = Fleet(one())
+    fleet.flavors["a"] = RepairFlavor(node_labels={"pool": "a"}, resumed_s=BEGIN_S + 1e9)
+    fleet.take_over()
+    fleet.asks("n1", 0)
+    fleet.asks("n2", 0)
+    assert fleet.step() == ["n1-0"]
+
+
+def test_a_budget_of_none_repairs_nothing() -> None:
+    fleet = Fleet(one(0))
+    fleet.asks("n1", 0)
+    found = fleet.decide()
+    assert why(found) == {"n1-0": Why.BUDGET}
+    assert found.tripped["a"].budget == 0
+
+
+def test_a_node_whose_label_says_so_is_repaired_by_nobody() -> None:
+    fleet = Fleet(one(9))
+    fleet.labels["n1"] = {"pool": "a", MANAGED: "false"}
+    fleet.labels["n2"] = {"pool": "a", MANAGED: "true"}
+    for node in ("n1", "n2"):
+        fleet.tell(node)
+        fleet.asks(node, 0)
+    found = fleet.decide()
+    assert [node for node, _ in found.granted] == ["n2"]
+    assert why(found) == {"n1-0": Why.UNMANAGED}
+
+
+def test_a_gpunode_without_a_node_gets_no_grant() -> None:
+    fleet = Fleet(one())
+    fleet.core.set_node("n1", None)
+    fleet.repairs["n1", "n1-0"] = RepairEntry(gpu="n1-0", state="Draining", generation=1, asks="reset")
+    fleet.core.set_repairs("n1", node_repairs("n1", fleet.status("n1")))
+    assert why(fleet.decide()) == {"n1-0": Why.NO_NODE}
+
+
+def test_a_reboot_is_granted_once_and_counts_for_one_window() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0, "reboot", state="RebootWanted")
+    assert fleet.step() == ["n1-0"]
+    fleet.maintenance.add("n1")
+    fleet.tell("n1")
+    fleet.asks("n2", 0)
+    assert fleet.step(GRANT_LASTS_S) == ["n2-0"]
+    assert "n1" not in {node for node, grants in fleet.lists.items() if grants}
+
+
+def test_a_grant_that_could_not_be_written_does_not_count() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0)
+    fleet.decide()
+    assert fleet.decide().granted == (), "it counts while it is on its way"
+    fleet.core.failed("n1", fleet.pending["n1"])
+    fleet.core.validate()
+    assert [node for node, _ in fleet.decide().granted] == ["n1"]
+
+
+def test_a_grant_stays_in_the_list_for_a_longer_window_but_holds_no_longer() -> None:
+    fleet = Fleet(RemediationRules(budget=RepairBudget(gpus=1), window_s=3600.0))
+    fleet.asks("n1", 0)
+    fleet.step()
+    ask = Ask("n1", "n1-0", 1, "reset")
+    assert fleet.core.answer(ask, fleet.now_s + GRANT_LASTS_S - 1.0) is not None
+    assert fleet.core.answer(ask, fleet.now_s + GRANT_LASTS_S) is None
+    fleet.well("n1", 0)
+    assert fleet.decide(3599.0).lists == {}
+    assert fleet.decide(1.0).lists == {"n1": ()}
+
+
+def test_a_grant_holds_for_its_generation_and_action_alone() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0, "drain", generation=3)
+    fleet.step()
+    assert fleet.core.answer(Ask("n1", "n1-0", 3, "drain"), fleet.now_s) is not None
+    for ask in (Ask("n1", "n1-0", 4, "drain"), Ask("n1", "n1-0", 3, "reset"), Ask("n2", "n1-0", 3, "drain")):
+        assert fleet.core.answer(ask, fleet.now_s) is None
+
+
+def test_a_time_of_a_clock_that_is_ahead_becomes_now() -> None:
+    fleet = Fleet(one())
+    fleet.lists["n1"] = (Grant("n1-0", 1, "reset", BEGIN_S + 1e6),)
+    fleet.tell("n1")
+    assert fleet.decide().lists == {"n1": (Grant("n1-0", 1, "reset", BEGIN_S),)}
+
+
+def test_the_list_has_no_more_entries_than_its_schema_allows() -> None:
+    fleet = Fleet(one(1000))
+    fleet.lists["n1"] = tuple(Grant(f"gone-{n}", 1, "reset", BEGIN_S) for n in range(MAX_GPUS))
+    fleet.asks("n1", 0)
+    assert why(fleet.decide()) == {"n1-0": Why.FULL}
+
+
+def test_a_gpunode_that_is_gone_takes_its_grants_with_it() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0)
+    fleet.asks("n2", 0)
+    fleet.step()
+    fleet.core.set_repairs("n1", None)
+    fleet.core.validate()
+    assert [node for node, _ in fleet.decide().granted] == ["n2"]
+
+
+# -- any order of asks, grants, failures and leaders -------------------------------------------------------------------
+
+NODES = ("n1", "n2", "n3", "n4")
+LABELS = {
+    "n1": {"pool": "a", "rack": "r1"},
+    "n2": {"pool": "a", "rack": "r1"},
+    "n3": {"pool": "a", "rack": "r2"},
+    "n4": {"rack": "r2"},
+}
+STEPS = st.one_of(
+    st.tuples(
+        st.just("asks"), st.sampled_from(NODES), st.integers(0, 2), st.sampled_from(["drain", "reset", "reboot"])
+    ),
+    st.tuples(st.just("well"), st.sampled_from(NODES), st.integers(0, 2)),
+    st.tuples(st.just("wait"), st.sampled_from([1.0, 299.0, 301.0, 600.0])),
+    st.tuples(st.just("land"), st.sampled_from(NODES)),
+    st.tuples(st.just("lose"), st.sampled_from(NODES)),
+    st.tuples(st.just("leader")),
+    st.tuples(st.just("resume")),
+)
+
+
+def carry_out(fleet: Fleet, step: tuple[Any, ...]) -> None:
+    match step:
+        case ("asks", node, gpu, action):
+            fleet.asks(node, gpu, action)
+        case ("well", node, gpu):
+            fleet.well(node, gpu)
+        case ("wait", seconds):
+            fleet.now_s += seconds
+        case ("land", node) if node in fleet.pending:
+            fleet.land(node)
+        case ("lose", node) if node in fleet.pending:
+            lost = fleet.pending.pop(node)
+            fleet.core.failed(node, lost)
+            stored = fleet.lists.get(node, ())
+            fleet.log = [each for each in fleet.log if each[0] != node or each[1] not in lost or each[1] in stored]
+        case ("leader",):
+            fleet.take_over()
+        case ("resume",):
+            fleet.flavors["a"] = RepairFlavor(node_labels={"pool": "a"}, resumed_s=float(int(fleet.now_s) + 1))
+            fleet.now_s += 1.0
+            fleet.core.set_flavor("a", fleet.flavors["a"])
+
+
+def in_action(fleet: Fleet, *, since_s: float = 0.0) -> set[tuple[str, str]]:
+    """By the log alone: GPUs that were granted a step less than a window ago."""
+    return {
+        (node, grant.gpu)
+        for node, grant in fleet.log
+        if fleet.now_s < grant.granted_s + GRANT_LASTS_S and grant.granted_s >= since_s
+    }
+
+
+@settings(max_examples=200)
+@given(st.lists(STEPS, max_size=40), st.integers(1, 3), st.booleans())
+def test_no_order_of_asks_grants_and_leaders_exceeds_a_budget(
+    steps: list[tuple[Any, ...]], budget: int, by_rack: bool
+) -> None:
+    rules = RemediationRules(budget=RepairBudget(gpus=budget), levels=("rack",) if by_rack else ())
+    fleet = Fleet(rules, NODES)
+    fleet.labels = {name: dict(labels) for name, labels in LABELS.items()}
+    fleet.take_over()
+    for step in steps:
+        carry_out(fleet, step)
+        asked = {(node, each.gpu): (each.generation, each.asks) for (node, _), each in fleet.repairs.items()}
+        found = fleet.decide()
+        for node, grant in found.granted:
+            assert asked[node, grant.gpu] == (grant.generation, grant.action), "a grant that nobody asked for"
+        counted = in_action(fleet, since_s=fleet.flavors["a"].resumed_s)
+        assert len({each for each in counted if each[0] != "n4"}) <= budget
+        assert len({each for each in in_action(fleet) if each[0] == "n4"}) <= budget
+        if by_rack:
+            racks = {node: LABELS[node]["rack"] for node, _ in in_action(fleet)}
+            assert len(set(racks.values())) == len(racks), "two nodes of a rack"
+
+
+@given(st.lists(STEPS, max_size=30))
+def test_every_ask_is_granted_once_the_others_are_over(steps: list[tuple[Any, ...]]) -> None:
+    fleet = Fleet(RemediationRules(budget=RepairBudget(gpus=1), levels=("rack",)), NODES)
+    fleet.labels = {name: dict(labels) for name, labels in LABELS.items()}
+    fleet.take_over()
+    for step in steps:
+        carry_out(fleet, step)
+        fleet.decide()
+    waiting = {gpu for (_, gpu), each in fleet.repairs.items() if each.asks}
+    for _ in range(3 * len(NODES) + 1):
+        for gpu in fleet.step(GRANT_LASTS_S + 1.0):
+            waiting.discard(gpu)
+            fleet.well(gpu.partition("-")[0], int(gpu[-1]))
+    assert waiting == set()
+
+
+def forgotten_node(core: RepairBreaker) -> None:
+    core._busy.clear()
+
+
+def stale_group(core: RepairBreaker) -> None:
+    core._groups["n1"] = ("b",)
+
+
+def stale_total(core: RepairBreaker) -> None:
+    core._totals = {"a": 11}
+
+
+def grant_of_nobody(core: RepairBreaker) -> None:
+    core._ours["n9"] = {"g": Grant("g", 1, "reset", BEGIN_S)}
+    core._busy.add("n9")
+
+
+@pytest.mark.parametrize(
+    ("plant", "said"),
+    [
+        (forgotten_node, "nodes with repairs"),
+        (stale_group, "groups have drifted"),
+        (stale_total, "GPUs of the groups"),
+        (grant_of_nobody, "without a GpuNode"),
+    ],
+)
+def test_a_breaker_that_drifts_is_seen(plant: Callable[[RepairBreaker], None], said: str) -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0)
+    fleet.decide()
+    fleet.core.validate()
+    plant(fleet.core)
+    with pytest.raises(AssertionError, match=said):
+        fleet.core.validate()

@@ -565,6 +565,20 @@ QUEUES = (
     ),
     Fires("TesseraPastUseUnanswered", {_UNANSWERED % "a": steady("0")}, "1h"),
     Fires(
+        "TesseraRepairBreakerTripped",
+        {'tessera_gpu_repair_breaker_tripped{pod="a",flavor="h100"}': "0x5 1x30"},
+        "25m",
+        (Firing({"flavor": "h100"}, "repairs of GPUs of flavor h100 wait for the budget (1 breaker tripped)"),),
+        before="15m",
+    ),
+    Fires(
+        "TesseraRepairBreakerTripped",
+        {'tessera_gpu_repair_breaker_tripped{pod="a",flavor=""}': steady("1")},
+        "20m",
+        (Firing({}, "repairs of GPUs of flavor none wait for the budget (1 breaker tripped)"),),
+    ),
+    Fires("TesseraRepairBreakerTripped", {'tessera_gpu_repair_breaker_tripped{flavor="h100"}': steady("0")}, "60m"),
+    Fires(
         "TesseraNobodyLeads",
         {f'tessera_leading{{instance="{n}",replica_role="follower"}}': steady("0") for n in "ab"},
         "2m",

@@ -186,6 +186,10 @@ class Failpoint(StrEnum):
 
     REPAIR_GRANTED = "api.repair-granted"
     """The grants of repairs are applied to a GpuNode."""
+    DRAIN_REQUEUED = "api.drain-requeued"
+    """A Workload is evicted because GPUs of its pods are drained."""
+    DRAIN_EVICTED = "api.drain-evicted"
+    """A pod is evicted because its GPU is drained."""
     BREAKER_RESUMED = "api.breaker-resumed"
     """The breaker of a flavor's repairs is lifted, as a person asked."""
 

@@ -1,10 +1,11 @@
 """Sentences about repairs of GPUs: which may go on, which wait, and who leaves the GPU before."""
 
-from inventory.words.catalog import Kind, Place, plural, said
+from inventory.words.catalog import Kind, Place, because, plural, said
 
 _note = said(Place.REPAIRS, Kind.NOTE)
 _waiting = said(Place.REPAIRS, Kind.WAITING)
 _refusal = said(Place.REPAIRS, Kind.REFUSAL)
+_part = said(Place.REPAIRS, Kind.PART)
 
 
 @_note
@@ -30,6 +31,31 @@ def grants_full(gpu: str, step: str, window: str) -> str:
 @_refusal
 def nobody_repairs(gpu: str, step: str, label: str) -> str:
     return f"GPU {gpu}: {step} does not begin, by the node's label {label}=false. Remove it to have GPUs repaired"
+
+
+@_part
+def drained_for_repair(gpu: str, node: str, cause: str) -> str:
+    return f"GPU {gpu} of node {node} is drained for its repair{because(cause)}"
+
+
+@_waiting
+def may_finish(drained: str, until: str) -> str:
+    return f"{drained}; the pod may finish until {until}, then it has to leave"
+
+
+@_note
+def drain_evicted(drained: str) -> str:
+    return f"{drained}; the pod is evicted"
+
+
+@_note
+def drain_requeued(drained: str, workload: str) -> str:
+    return f"{drained}; workload {workload} is requeued"
+
+
+@_refusal
+def drain_refused(drained: str, minutes: str, why: str) -> str:
+    return f"{drained}; its eviction is refused for {minutes} ({why}). End the pod, or have its budget allow it"
 
 
 @_waiting

@@ -270,6 +270,9 @@ class FakeApiServer:
         match request.method, request.content_type:
             case "GET", _:
                 return self.store.get(key).render()
+            case "POST", _ if parse_subresource(request.path) == "eviction":
+                self.store.delete(key, body.get("deleteOptions", {}).get("preconditions", {}).get("uid"))
+                return {"status": "Success"}
             case "POST", _:
                 return self.store.create(key, body, manager)
             case "PUT", _:

@@ -183,6 +183,11 @@ class Writer:
         return self._in_flight
 
     @property
+    def may_write(self) -> bool:
+        """Whether writes may leave this process now."""
+        return self._may_write()
+
+    @property
     def has_room(self) -> bool:
         return self._pending < self._tuning.limit
 

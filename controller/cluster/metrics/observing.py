@@ -112,6 +112,9 @@ class Counting:
     def repair_granted(self, action: str) -> None:
         self._instruments.count("tessera_gpu_repair_grants_total", action)
 
+    def drain(self, action: str) -> None:
+        self._instruments.count("tessera_gpu_drains_total", action)
+
     def breakers(self, tripped: Mapping[str, bool]) -> None:
         """Takes whether the breaker of repairs has tripped, by flavor."""
         for flavor, is_tripped in tripped.items():

@@ -166,6 +166,11 @@ COUNTED: Final = (
         "Steps of repairs of GPUs that were granted to agents: drain, reset, reboot",
     ),
     _counter(
+        "tessera_gpu_drains_total",
+        ("action",),
+        "Actions on pods whose GPU is drained: tell, evict, requeue-gang; refused by a disruption budget for long",
+    ),
+    _counter(
         "tessera_gpu_repair_breaker_trips_total",
         ("flavor",),
         "Times that repairs of a flavor's GPUs began to wait for its budget",

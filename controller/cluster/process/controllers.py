@@ -56,6 +56,7 @@ from controller.reconcile.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.groupobjects_shell import GroupObjects
 from controller.reconcile.pods.reconcile_shell import PodController
+from controller.reconcile.repairs.draining_shell import DrainController
 from controller.reconcile.repairs.repairs_shell import RepairController
 from controller.reconcile.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.reconcile.serving.reconcile_shell import ServingController
@@ -193,6 +194,7 @@ class TermControllers:
             yield "stuck-pods", self._stuck_pods().run()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         yield "gpu-repairs", self._repairs()
+        yield "gpu-drains", self._after_loading(self._drains().run)
         self._of_others.append(PlanResultReporter(self._counting.planned_pod, self._events.publish).hear)
         self._of_others.append(partial(_drop_series, self._counting))
         self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.gate_removed).hear)
@@ -333,6 +335,21 @@ class TermControllers:
             await repairs.run()
 
         return run()
+
+    def _drains(self) -> DrainController:
+        drains = DrainController(
+            self._config.gpu_failures.policy,
+            self._config.remediation.wait_s,
+            self._client,
+            self._core.ledger,
+            self._core.writes,
+            clock=self._clock,
+            may_write=lambda: self._writer.may_write,
+            count=self._counting.drain,
+            tell=self._events.publish,
+        )
+        self._of_others.append(drains.hear)
+        return drains
 
     def _pod_controller(self, jobs: JobController | None) -> Iterator[NamedTask]:
         """Yields the tasks of plain pods. ``jobs`` is None if no kind of job is queued here: then no pod belongs to a

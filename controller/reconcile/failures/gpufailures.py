@@ -117,10 +117,10 @@ class GpuFailures:
 
     def failed(self, action: GpuFailureAction) -> None:
         """Notes that the action could not be carried out: it is due again, and does not count."""
-        gang = _gang(action.pod, action.victim)
+        gang = gang_of(action.pod, action.victim)
         for case in self._cases:
             victim = self._victims.get(case.pod)
-            if victim is not None and victim.policy is not OnGpuFailure.NOTIFY and _gang(case.pod, victim) == gang:
+            if victim is not None and victim.policy is not OnGpuFailure.NOTIFY and gang_of(case.pod, victim) == gang:
                 self._steps[case].acted = False
         if self._actions:
             self._actions.pop()
@@ -179,7 +179,7 @@ class GpuFailures:
         if victim.policy is OnGpuFailure.NOTIFY:
             step.acted = True
             return action
-        gang = _gang(case.pod, victim)
+        gang = gang_of(case.pod, victim)
         due_s = self._may_act_s(gang, now_s)
         if due_s is not None:
             self._due_s = due_s if self._due_s is None else min(self._due_s, due_s)
@@ -210,13 +210,17 @@ class GpuFailures:
 
     def _settled_by(self, case: Case, victim: Victim) -> Iterator[Case]:
         """The cases that one action settles: all of the pod's, or all of its gang's."""
-        gang = _gang(case.pod, victim)
+        gang = gang_of(case.pod, victim)
         for other in self._cases:
             if other.pod == case.pod:
                 yield other
             elif victim.policy is OnGpuFailure.REQUEUE_GANG:
                 theirs = self._victims.get(other.pod)
-                if theirs is not None and theirs.policy is not OnGpuFailure.NOTIFY and _gang(other.pod, theirs) == gang:
+                if (
+                    theirs is not None
+                    and theirs.policy is not OnGpuFailure.NOTIFY
+                    and gang_of(other.pod, theirs) == gang
+                ):
                     yield other
 
     def _cases_of(self, pod: str) -> list[Case]:
@@ -228,5 +232,6 @@ class GpuFailures:
             self._victims.pop(case.pod, None)
 
 
-def _gang(pod: str, victim: Victim) -> str:
+def gang_of(pod: str, victim: Victim) -> str:
+    """The gang that a pod is decided on with: all pods of its workload, or itself."""
     return f"pod {pod}" if victim.workload is None else f"workload {victim.workload}"

@@ -17,20 +17,17 @@ import msgspec
 from controller.cluster.config.settings import GpuFailureRules, OnGpuFailure
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES, PODS, reader
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger
 from controller.cluster.writing.workloadwrites import Result, Stamped, WorkloadWrites
-from controller.jobs.framework.podview import workload_of
 from controller.objects.core import Pod
 from controller.objects.decode import GpuNode
-from controller.objects.meta import is_true
 from controller.reconcile.failures.gpufailurerecord_shell import GpuFailureRecord
 from controller.reconcile.failures.gpufailures import GpuFailureAction, GpuFailures, Victim
+from controller.reconcile.failures.holders_shell import about_pod, about_workload, requeue, runs, victim
 from controller.scheduler.decisions import reasons
-from controller.scheduler.decisions.evictionstatus import evicted
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
 from inventory.api.gpunode import Health
-from inventory.api.names import ON_GPU_FAILURE
 from kube.client import Client
 from kube.clock import Clock, sleep
 from kube.errors import ForbiddenError, KubeError, NotFoundError
@@ -148,20 +145,10 @@ class GpuFailureController:
                 self.failures.set_pod(key, self._victim(pod))
 
     def _victim(self, pod: Pod) -> Victim | None:
-        if pod.status.phase in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp is not None:
-            return None
-        said, policy = pod.metadata.annotations.get(ON_GPU_FAILURE), self.failures.rules.policy
-        if said is not None:
-            try:
-                policy = OnGpuFailure(said)
-            except ValueError:
-                policies = ", ".join(OnGpuFailure)
-                note = f"{ON_GPU_FAILURE}: found {said[:63]!r}, expected {policies}; policy {policy} applies"
-                self._tell(_reference(pod.key, pod.metadata.uid), "Warning", "InvalidGpuFailurePolicy", note)
-        workload = workload_of(pod)
-        kept = self._ledger.current(workload) if workload is not None else None
-        known = WorkloadKey(kept.workload.key) if kept is not None else None
-        return Victim(uid=pod.metadata.uid, policy=policy, workload=known)
+        found, invalid = victim(pod, self.failures.rules.policy, self._ledger)
+        if invalid:
+            self._tell(about_pod(pod.key, pod.metadata.uid), "Warning", "InvalidGpuFailurePolicy", invalid)
+        return found
 
     # -- what is done ------------------------------------------------------------------------------------------------
 
@@ -180,7 +167,7 @@ class GpuFailureController:
                 self._evict(action, gone)
 
     def _say(self, action: GpuFailureAction, note: str) -> None:
-        self._tell(_reference(action.pod, action.victim.uid), "Warning", GPU_FAILED, note)
+        self._tell(about_pod(action.pod, action.victim.uid), "Warning", GPU_FAILED, note)
 
     def _evict(self, action: GpuFailureAction, gone: str) -> None:
         """Evicts the pod. The condition tells a Job's pod failure policy that the pod is not to blame."""
@@ -222,22 +209,20 @@ class GpuFailureController:
 
     def _requeue(self, action: GpuFailureAction, key: WorkloadKey, gone: str) -> None:
         kept = self._ledger.get(key)
-        if kept is None or not _runs(kept):
+        if kept is None or not runs(kept):
             return
         if kept.writing:
             self._failed(action, "")
             return
-        after = evicted(kept.workload, reasons.NODE_FAILURES, gone, now_s=self._clock.wall())
-        self._writes.status(kept, after, partial(self._requeued, action, key, gone), Failpoint.GPU_FAILURE_REQUEUED)
+        then = partial(self._requeued, action, key, gone)
+        requeue(self._writes, kept, gone, then, Failpoint.GPU_FAILURE_REQUEUED, now_s=self._clock.wall())
 
     def _requeued(self, action: GpuFailureAction, key: WorkloadKey, gone: str, result: Result, why: str) -> None:
         if result is Result.WRITTEN:
             self._say(action, f"{gone}; workload {key} is requeued")
             kept = self._ledger.get(key)
             if kept is not None:
-                meta = kept.workload.metadata
-                about = ObjectReference("kueue.x-k8s.io/v1beta2", "Workload", meta.name, meta.uid, meta.namespace)
-                self._tell(about, "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", gone)
+                self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", gone)
         elif result in (Result.LOST, Result.REFUSED):
             self._failed(action, why)
 
@@ -264,14 +249,3 @@ def failed(node: GpuNode) -> dict[str, str]:
 
 def _why(health: Health | None) -> str:
     return "" if health is None else ", ".join(health.reasons) or health.state
-
-
-def _runs(kept: Kept) -> bool:
-    conditions = kept.workload.status.conditions
-    over = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
-    return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, type_) for type_ in over)
-
-
-def _reference(pod: str, uid: str) -> ObjectReference:
-    namespace, _, name = pod.partition("/")
-    return ObjectReference("v1", "Pod", name, uid, namespace)

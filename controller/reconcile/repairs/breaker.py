@@ -76,7 +76,7 @@ class Tripped(Struct, frozen=True, kw_only=True):
 
 
 class Decisions(Struct, frozen=True, kw_only=True):
-    """The result of one decision. ``lists``: the whole list of grants of each node where it differs from what the GpuNode has."""
+    """The result of one decision. ``lists``: all grants of each node whose GpuNode has others."""
 
     lists: Mapping[str, tuple[Grant, ...]] = {}
     granted: tuple[tuple[str, Grant], ...] = ()

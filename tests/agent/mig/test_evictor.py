@@ -8,7 +8,10 @@ import pytest
 
 from agent.mig.evictor import AGAIN_S, RETRY_S, Evictor
 from kube.client import Client
+from kube.resources import Resource
 from kube.testing import FakeApiServer, VirtualClock, eventually
+
+PODS = Resource("", "v1", "pods", "Pod", namespaced=True)
 
 
 class Scene:
@@ -35,6 +38,8 @@ class Scene:
 async def scene() -> AsyncIterator[Scene]:
     clock = VirtualClock()
     async with FakeApiServer() as server, Client(server.config, clock=clock) as client:
+        for name in ("a", "b", "c"):
+            server.create(PODS, name, namespace="ml")
         scene = Scene(server, clock)
         task = asyncio.create_task(scene.evictor.follow(client, "node-1", lambda: 0.5))
         yield scene

@@ -7,9 +7,10 @@ from cli.playground.cluster import stamp
 from controller.cluster.watching.kinds import FLAVORS, GPU_NODES
 from failpoints.names import Failpoint
 from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_RESUMED
-from tests.support.failpoints.cluster import CONFIG, Act, Json, KilledCluster, Stage
+from tests.support.failpoints.acts import ends, job, running, runs
+from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Json, KilledCluster, Stage
 
-REPAIRED: Final = CONFIG + "  remediation: {budget: 100, wait: 0s}\n"
+REPAIRED: Final = CONFIG + "  remediation: {budget: 100}\n"
 GPU: Final = "GPU-n1-0"
 
 
@@ -52,7 +53,40 @@ def a_breaker_is_lifted(here: KilledCluster, n: str) -> list[Stage]:
     return [Stage(lift, is_lifted, "grants count from now on")]
 
 
+def a_gpu_is_drained(here: KilledCluster, n: str, *, notes: dict[str, str] | None = None) -> list[Stage]:
+    before: list[str] = []
+
+    def drained() -> None:
+        (pod,) = running(here, n)
+        before.append(pod["metadata"]["uid"])
+        gpu, name = here.gpus_of(pod["metadata"]["name"])[0], pod["metadata"]["name"]
+        node = pod["spec"]["nodeName"]
+        held = [{"device": gpu, "namespace": TEAM, "pod": name, "container": "main"}]
+        ask = {**repair(int(n) + 1, "drain"), "gpu": gpu}
+        here.server.merge(GPU_NODES, node, {"status": {"holders": held, "repairs": [ask]}})
+
+    def moved() -> bool:
+        return runs(here, n, 1) and running(here, n)[0]["metadata"]["uid"] not in before
+
+    def over() -> None:
+        for node in ("n1", "n2"):
+            here.server.merge(GPU_NODES, node, {"status": {"holders": [], "repairs": []}})
+
+    return [
+        Stage(lambda: job(here, n, runs_s=None, pod_notes=notes), lambda: runs(here, n, 1), "the job runs"),
+        Stage(drained, moved, "another pod runs"),
+        Stage(over, lambda: True, "nothing is drained"),
+        ends(here, n),
+    ]
+
+
+def a_gpu_is_drained_by_eviction(here: KilledCluster, n: str) -> list[Stage]:
+    return a_gpu_is_drained(here, n, notes={"tessera.dev/on-gpu-failure": "evict"})
+
+
 REPAIRS: Final = (
     Act("a repair is granted", (Failpoint.REPAIR_GRANTED,), a_repair_is_granted, REPAIRED),
+    Act("a GPU is drained", (Failpoint.DRAIN_REQUEUED,), a_gpu_is_drained, REPAIRED),
+    Act("a GPU is drained by eviction", (Failpoint.DRAIN_EVICTED,), a_gpu_is_drained_by_eviction, REPAIRED),
     Act("a breaker is lifted", (Failpoint.BREAKER_RESUMED,), a_breaker_is_lifted, REPAIRED),
 )

@@ -1,0 +1,63 @@
+"""Pods that hold GPUs: their policies, and how their gangs are requeued. Shared by all that take GPUs from pods."""
+
+from typing import Final
+
+from controller.cluster.config.settings import OnGpuFailure
+from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.writing.workloadwrites import Then, WorkloadWrites
+from controller.jobs.framework.podview import workload_of
+from controller.objects.core import Pod
+from controller.objects.decode import KUEUE
+from controller.objects.meta import is_true
+from controller.reconcile.failures.gpufailures import Victim
+from controller.scheduler.decisions import reasons
+from controller.scheduler.decisions.evictionstatus import evicted
+from controller.scheduler.model.resources import WorkloadKey
+from failpoints.names import Failpoint
+from inventory.api.names import ON_GPU_FAILURE
+from kube.objects import ObjectReference
+
+_OVER: Final = ("Succeeded", "Failed")
+
+
+def victim(pod: Pod, usual: OnGpuFailure, ledger: Ledger) -> tuple[Victim | None, str]:
+    """The pod with its policy, ``usual`` where it has none, and what is wrong with its annotation in a line. None for a
+    pod that is over or leaves already.
+    """
+    if pod.status.phase in _OVER or pod.metadata.deletion_timestamp is not None:
+        return None, ""
+    said, policy, invalid = pod.metadata.annotations.get(ON_GPU_FAILURE), usual, ""
+    if said is not None:
+        try:
+            policy = OnGpuFailure(said)
+        except ValueError:
+            policies = ", ".join(OnGpuFailure)
+            invalid = f"{ON_GPU_FAILURE}: found {said[:63]!r}, expected {policies}; policy {policy} applies"
+    workload = workload_of(pod)
+    kept = ledger.current(workload) if workload is not None else None
+    known = WorkloadKey(kept.workload.key) if kept is not None else None
+    return Victim(uid=pod.metadata.uid, policy=policy, workload=known), invalid
+
+
+def runs(kept: Kept) -> bool:
+    """Whether the workload is admitted, and neither evicted nor over."""
+    conditions = kept.workload.status.conditions
+    over = (reasons.EVICTED, reasons.FINISHED, reasons.DEACTIVATION_TARGET)
+    return is_true(conditions, reasons.ADMITTED) and not any(is_true(conditions, type_) for type_ in over)
+
+
+def requeue(writes: WorkloadWrites, kept: Kept, note: str, then: Then, failpoint: Failpoint, *, now_s: float) -> None:
+    """Evicts the workload, so that its whole gang goes back to its queue. No write of it may be under way."""
+    after = evicted(kept.workload, reasons.NODE_FAILURES, note, now_s=now_s)
+    writes.status(kept, after, then, failpoint)
+
+
+def about_pod(pod: str, uid: str) -> ObjectReference:
+    """``pod``: ``namespace/name``."""
+    namespace, _, name = pod.partition("/")
+    return ObjectReference("v1", "Pod", name, uid, namespace)
+
+
+def about_workload(kept: Kept) -> ObjectReference:
+    meta = kept.workload.metadata
+    return ObjectReference(KUEUE, "Workload", meta.name, meta.uid, meta.namespace)

@@ -1,0 +1,237 @@
+"""Drains GPUs whose repair was granted that, live.
+
+GpuNodes -> drains and holders -> controller.reconcile.repairs.draining -> Events, evictions, requeued workloads
+
+A drain holds while its agent asks for it and has the grant, as the GpuNode says: a new leader goes on with it. Pods are
+evicted by the Eviction API, which PodDisruptionBudgets may refuse. The writer is not used for that: it takes a refusal
+for an API server that is overloaded, and would pause every other write.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from controller.cluster.config.settings import OnGpuFailure
+from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import GPU_NODES, PODS, reader
+from controller.cluster.watching.ledger import Ledger
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.messages import repairs as words
+from controller.messages.spans import exact
+from controller.objects.core import Pod
+from controller.objects.decode import GpuNode
+from controller.reconcile.failures.holders_shell import about_pod, about_workload, requeue, runs, victim
+from controller.reconcile.repairs.draining import REFUSED_S, Drain, DrainAction, Draining, DrainKind, DrainReason
+from controller.reconcile.repairs.grants import DRAIN, node_repairs
+from controller.scheduler.decisions import reasons
+from failpoints import points
+from failpoints.names import Failpoint
+from inventory.api.gpunode import GRANT_LASTS_S
+from kube.client import Client
+from kube.clock import Clock, sleep
+from kube.errors import KubeError, NotFoundError
+from kube.fencing import fenced
+from kube.objects import ObjectReference
+from kube.reading.reflector import Added, Changed, Removed
+from kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+GPU_DRAINED: Final = "GpuDrained"
+_TOGETHER_S: Final = 0.2
+"""The time for which reports are gathered: a gang whose GPUs fail together is decided on once."""
+_AGAIN_S: Final = 1.0
+_REFUSED_AGAIN_S: Final = 5.0
+
+_read_pod = reader(Pod)
+
+
+class DrainController:
+    """``hear`` takes changes of GpuNodes; ``run``, from when all workloads are known, works until cancelled.
+
+    ``usual``: the policy of pods that have none. ``wait_s``: how long a pod that its policy leaves alone may stay, from
+    when its GPU's repair began. ``count`` gets the kind of each action; ``tell`` records an Event: about what, type,
+    reason, note.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        usual: OnGpuFailure,
+        wait_s: float,
+        client: Client,
+        ledger: Ledger,
+        writes: WorkloadWrites,
+        *,
+        clock: Clock,
+        may_write: Callable[[], bool],
+        count: Callable[[str], None],
+        tell: Callable[[ObjectReference, str, str, str], None],
+    ) -> None:
+        self.draining = Draining()
+        self._usual = usual
+        self._wait_s = wait_s
+        self._client = client
+        self._ledger = ledger
+        self._writes = writes
+        self._clock = clock
+        self._may_write = may_write
+        self._count = count
+        self._tell = tell
+        self._event = asyncio.Event()
+        self._again_s: float | None = None
+
+    def hear(self, observed: ObjectChange) -> None:
+        if observed.resource != GPU_NODES:
+            return
+        changed = False
+        match observed.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry):
+                node: GpuNode = entry.object
+                found = tuple(drains(node, self._wait_s))
+                holders = [(each.physical, each.pod_key) for each in node.status.holders] if found else ()
+                changed = self.draining.set_node(key.name, found, holders)
+            case Removed(key=key):
+                changed = self.draining.set_node(key.name, ())
+        if changed:
+            self._event.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._clock.wait(self._event, self._idle_s())
+            await sleep(self._clock, _TOGETHER_S)
+            self._event.clear()
+            self._again_s = None
+            await self._look_up()
+            for action in self.draining.due_actions(self._clock.wall()):
+                await self._carry_out(action)
+
+    def _idle_s(self) -> float | None:
+        times = [self.draining.next_due_s(), self._again_s]
+        due_s = min((time_s for time_s in times if time_s is not None), default=None)
+        return None if due_s is None else max(0.0, due_s - self._clock.wall())
+
+    def _again(self, after_s: float) -> None:
+        at_s = self._clock.wall() + after_s
+        self._again_s = at_s if self._again_s is None else min(self._again_s, at_s)
+
+    async def _look_up(self) -> None:
+        for key in self.draining.unknown():
+            namespace, _, name = key.partition("/")
+            try:
+                pod = _read_pod(bytes(await self._client.get(PODS, name, msgspec.Raw, namespace=namespace)))
+            except NotFoundError:
+                self.draining.set_pod(key, None)
+            except (KubeError, ValueError) as error:
+                log.warning("pod %s, which holds a GPU that is drained, cannot be read, trying on: %s", key, error)
+                self._again(_AGAIN_S)
+            else:
+                self.draining.set_pod(key, victim(pod, self._usual, self._ledger)[0])
+
+    # -- what is done ------------------------------------------------------------------------------------------------
+
+    async def _carry_out(self, action: DrainAction) -> None:
+        match action.kind:
+            case DrainKind.TELL:
+                self._count(action.kind.value)
+                until = datetime.fromtimestamp(action.until_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+                self._say(action, "Normal", words.may_finish(action.drain.cause, until))
+            case DrainKind.REQUEUE:
+                self._requeue(action)
+            case DrainKind.EVICT:
+                await self._evict(action)
+
+    def _say(self, action: DrainAction, type_: str, note: str) -> None:
+        for pod, uid in action.pods:
+            self._tell(about_pod(pod, uid), type_, GPU_DRAINED, note)
+
+    async def _evict(self, action: DrainAction) -> None:
+        """Evicts the one pod of the action, and no other of its name."""
+        ((pod, uid),) = action.pods
+        namespace, _, name = pod.partition("/")
+        body: dict[str, Any] = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        target = Resource("", "v1", f"pods/{name}/eviction", "Eviction", namespaced=True)
+        try:
+            with fenced(self._may_write):
+                points.before(Failpoint.DRAIN_EVICTED)
+                await self._client.create(target, body, msgspec.Raw, namespace=namespace)
+                points.after(Failpoint.DRAIN_EVICTED)
+        except NotFoundError:
+            return
+        except KubeError as error:
+            self._not_evicted(action, error)
+        else:
+            self._count(action.kind.value)
+            self._say(action, "Warning", words.drain_evicted(action.drain.cause))
+
+    def _not_evicted(self, action: DrainAction, error: KubeError) -> None:
+        log.info("pod %s: its eviction is refused, trying on: %s", action.pods[0][0], error)
+        if error.status != _TOO_MANY:
+            self.draining.failed(action)
+            self._again(_AGAIN_S)
+            return
+        if self.draining.refused(action, self._clock.wall()):
+            self._count("refused")
+            self._say(action, "Warning", words.drain_refused(action.drain.cause, exact(REFUSED_S), str(error)))
+        self._again(_REFUSED_AGAIN_S)
+
+    def _requeue(self, action: DrainAction) -> None:
+        assert action.workload is not None
+        kept = self._ledger.get(action.workload)
+        if kept is None or not runs(kept):
+            return  # it is evicted already, and its pods are on their way out
+        if kept.writing:
+            self.draining.failed(action)
+            self._again(_TOGETHER_S)
+            return
+        then = partial(self._requeued, action)
+        requeue(self._writes, kept, action.drain.cause, then, Failpoint.DRAIN_REQUEUED, now_s=self._clock.wall())
+
+    def _requeued(self, action: DrainAction, result: Result, why: str) -> None:
+        if result is Result.WRITTEN:
+            self._count(action.kind.value)
+            self._say(action, "Warning", words.drain_requeued(action.drain.cause, str(action.workload)))
+            kept = self._ledger.get(action.workload) if action.workload is not None else None
+            if kept is not None:
+                note = action.drain.cause
+                self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", note)
+        elif result in (Result.LOST, Result.REFUSED):
+            log.warning("workload %s: it was not requeued for a drain, trying on: %s", action.workload, why)
+            self.draining.failed(action)
+            self._again(_AGAIN_S)
+            self._event.set()
+
+
+_TOO_MANY: Final = 429
+"""The status by which the API server says that a PodDisruptionBudget does not allow an eviction now."""
+
+
+def drains(node: GpuNode, wait_s: float) -> Iterator[Drain]:
+    """The GPUs whose agent asks for a drain and has the grant, with their MIG instances."""
+    found = node_repairs(node.metadata.name, node.status)
+    repairs = {repair.gpu: repair for repair in node.status.repairs}
+    for ask in found.asks:
+        grant = found.grants.get(ask.gpu)
+        if ask.action != DRAIN or grant is None or not ask.is_answered_by(grant, grant.granted_s):
+            continue
+        device = next((device for device in node.status.devices if device.uuid == ask.gpu), None)
+        if device is None:
+            continue
+        since_s = ask.since_s or grant.granted_s
+        yield Drain(
+            devices=frozenset(device.uuids),
+            reason=DrainReason.REPAIR,
+            cause=words.drained_for_repair(ask.gpu, node.metadata.name, repairs[ask.gpu].cause),
+            until_s=since_s + wait_s,
+            ends_s=grant.granted_s + GRANT_LASTS_S,
+            failed=not device.healthy,
+        )

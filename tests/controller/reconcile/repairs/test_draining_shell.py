@@ -1,0 +1,145 @@
+"""GPUs that are drained for their repair, live: pods leave by their policy or after a time, and people are told."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller.cluster.watching.kinds import GPU_NODES, NODES
+from kube.errors import KubeError, UnavailableError
+from kube.resources import EVENTS
+from kube.testing import eventually
+from tests.controller.cluster.process.test_gpunodes import gpu_node, gpu_workload, node, on_hosts
+from tests.controller.reconcile.failures.test_gpufailures_shell import exists, fail, holder, pod
+from tests.controller.reconcile.repairs.test_repairs_shell import ago, asks, grants, repair
+from tests.support.controller.stage import CONFIG, Stage, config, stage
+from tests.support.controller.told import page
+
+
+def draining(since_s: float, generation: int = 1) -> dict[str, Any]:
+    return repair("GPU-n1-0", "drain", generation, since=ago(since_s), cause="XID 119")
+
+
+def rules(wait: str = "60m", failures: str = "{}") -> Any:
+    block = f"tessera:\n  gpuFailures: {failures}\n  remediation: {{budget: 1, wait: {wait}}}\n"
+    return config(CONFIG.replace("tessera:\n", block))
+
+
+def notes(scene: Stage, reason: str = "GpuDrained") -> list[str]:
+    return [one["note"] for one in scene.server.list_all(EVENTS) if one["reason"] == reason]
+
+
+@asynccontextmanager
+async def running(policy: str = "", given: Any = None, *, bare: bool = False) -> AsyncIterator[Stage]:
+    """A pod, of a workload or bare, which holds GPU 0 of node n1; the GPU fails, its pod's policy is carried out."""
+    async with stage() as scene:
+        scene.queue()
+        on_hosts(scene)
+        scene.server.create(NODES, "n1", node("n1", 2))
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Healthy", "Healthy", holders=[holder("p", 0)]))
+        async with scene.controller(given or rules(), core_only=False):
+            if not bare:
+                gpu_workload(scene, "gang", 1)
+                await scene.until_admitted("gang")
+            pod(scene, "p", policy)
+            yield scene
+
+
+async def test_a_pod_may_finish_and_is_told_until_when() -> None:
+    async with running() as scene:
+        fail(scene)
+        asks(scene, "n1", draining(60))
+        await eventually(lambda: len(notes(scene)) == 1)
+        (note,) = notes(scene)
+        assert note.startswith(
+            "GPU GPU-n1-0 of node n1 is drained for its repair: XID 119; the pod may finish until 20"
+        )
+        assert exists(scene, "p")
+        assert scene.admitted("gang")
+
+
+async def test_after_its_time_the_gang_goes_back_to_its_queue() -> None:
+    async with running() as scene:
+        fail(scene)
+        asks(scene, "n1", draining(3601))
+        await eventually(lambda: scene.condition("gang", "Evicted") == "True/NodeFailures")
+        await eventually(lambda: any("workload team/gang is requeued" in note for note in notes(scene)))
+        assert figures(scene, "requeue-gang") == 1.0
+
+
+async def test_a_bare_pod_is_evicted_by_the_eviction_api_after_its_time() -> None:
+    async with running(bare=True) as scene:
+        asks(scene, "n1", draining(3601))
+        await eventually(lambda: not exists(scene, "p"))
+        assert scene.server.seen("POST", "/api/v1/namespaces/team/pods/p/eviction")
+        await eventually(lambda: any(note.endswith("the pod is evicted") for note in notes(scene)))
+
+
+async def test_a_disruption_budget_that_refuses_is_asked_again_and_stops_no_other_write() -> None:
+    async with running(bare=True) as scene:
+        busy = UnavailableError("Cannot evict pod as it would violate the pod's disruption budget.", status=429)
+        refusing(scene, busy)
+        asks(scene, "n1", draining(3601))
+        await eventually(lambda: len(scene.server.seen("POST", "/eviction")) == 1)
+        gpu_workload(scene, "other", 1)
+        await scene.until_admitted("other")
+        assert exists(scene, "p")
+        scene.server.refuse = lambda _method, _path: None
+        await eventually(lambda: not exists(scene, "p"), what="evicted in the end")
+
+
+async def test_nothing_is_drained_before_it_is_granted() -> None:
+    async with running(bare=True, given=config(CONFIG.replace("tessera:\n", NO_BUDGET))) as scene:
+        asks(scene, "n1", draining(3601))
+        await eventually(lambda: notes(scene, "GpuRepairWaits") != [])
+        assert grants(scene, "n1") == []
+        assert exists(scene, "p")
+
+
+@pytest.mark.parametrize(("gpu", "asked"), [(0, "reset"), (1, "drain")])
+async def test_only_a_drain_of_its_own_gpu_makes_a_pod_leave(gpu: int, asked: str) -> None:
+    async with running(bare=True) as scene:
+        asks(scene, "n1", repair(f"GPU-n1-{gpu}", asked, since=ago(3601)))
+        await eventually(lambda: grants(scene, "n1") == [(f"GPU-n1-{gpu}", asked, 1)])
+        assert exists(scene, "p")
+        assert notes(scene) == []
+
+
+async def test_what_the_policy_of_a_failed_gpu_does_is_not_done_twice() -> None:
+    async with running("evict") as scene:
+        fail(scene)
+        asks(scene, "n1", draining(1))
+        await eventually(lambda: not exists(scene, "p"))
+        await eventually(lambda: any("the pod is evicted" in note for note in notes(scene, "GpuFailed")))
+        assert scene.server.seen("POST", "/eviction") == []
+        assert notes(scene) == []
+
+
+async def test_a_new_leader_goes_on_with_a_drain() -> None:
+    async with stage() as scene:
+        scene.queue()
+        on_hosts(scene)
+        scene.server.create(NODES, "n1", node("n1", 2))
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Unhealthy", "Healthy", holders=[holder("p", 0)]))
+        granted = {"gpu": "GPU-n1-0", "generation": 1, "action": "drain", "granted": ago(30)}
+        pod(scene, "p")
+        scene.server.merge(GPU_NODES, "n1", {"status": {"repairs": [draining(3601)], "remediationGrants": [granted]}})
+        async with scene.controller(rules(), core_only=False):
+            await eventually(lambda: not exists(scene, "p"))
+
+
+NO_BUDGET = "tessera:\n  remediation: {budget: 0}\n"
+
+
+def refusing(scene: Stage, error: KubeError) -> None:
+    def refuse(method: str, path: str) -> KubeError | None:
+        return error if method == "POST" and path.endswith("/eviction") else None
+
+    scene.server.refuse = refuse
+
+
+def figures(scene: Stage, action: str) -> float:
+    assert scene.process is not None
+    lines = [line for line in page(scene.process).splitlines() if line.startswith("tessera_gpu_drains_total{")]
+    return sum(float(line.split()[-1]) for line in lines if f'action="{action}"' in line)

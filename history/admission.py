@@ -64,9 +64,8 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         workload = self.world.objects.get(subject)
-        if workload is None or not api.is_admitted(workload):
-            return
-        if api.is_true(workload, "Evicted") or api.note(workload, _PART):
+        is_whole = workload is not None and not api.is_true(workload, "Evicted") and not api.note(workload, _PART)
+        if workload is None or not is_whole or not api.is_admitted(workload):
             return
         pods = [self.world.objects[each] for each in self.world.pods_of(subject)]
         there = [pod for pod in pods if not api.is_leaving(pod)]

@@ -93,13 +93,38 @@ class Destroyed(Rule, name="destroyed-while-held", lasts_s=LATE_S, kinds=(api.DE
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         node = self.scene.hands.nodes[subject.name]
-        if not node.lost:
-            return
-        for id_, hands in sorted(self.scene.hands.held(node).items()):
+        for id_, hands in sorted(self.scene.hands.held(node).items()) if node.lost else ():
             device = id_.partition("::")[0]
             if device in node.lost and node.lost[device] in node.known:
                 objects = (*sorted(hands), f"Node {subject.name}")
                 yield Wrong(objects, f"the instance {device} of {node.lost[device]} is destroyed, and held")
+
+
+class ResetWhileHeld(Rule, name="reset-while-held", lasts_s=LATE_S, kinds=(api.DEVICES,)):
+    """``reset-while-held``: a GPU is reset, and a pod or claim that has had it or an instance of it for 5 seconds has
+    it still 5 seconds later: the hardware may be asked sooner than the kubelet, and later.
+    """
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self._since_s: dict[tuple[str, str], dict[str, float]] = {}
+        """When each hand got a GPU, by node and GPU; minus infinity once it was reset under that hand."""
+        self._resets: dict[tuple[str, str], int] = {}
+
+    def wrongs(self, subject: Key) -> Iterator[Wrong]:
+        node, now_s = self.scene.hands.nodes[subject.name], self.world.now_s
+        having, parents = dict[str, set[str]](), {**node.lost, **node.parents}
+        for id_, hands in self.scene.hands.held(node).items():
+            device = id_.partition("::")[0]
+            having.setdefault(parents.get(device, device), set()).update(hands)
+        for uuid, gpu in node.known.items():
+            place = (node.name, uuid)
+            old, is_reset = self._since_s.get(place, {}), gpu.resets > self._resets.get(place, gpu.resets)
+            since = {hand: old.get(hand, now_s) for hand in having.get(uuid, ())}
+            hit = {hand: float("-inf") for hand, at_s in since.items() if is_reset and at_s <= now_s - LATE_S}
+            self._since_s[place], self._resets[place] = since | hit, gpu.resets
+            for hand in sorted(each for each, at_s in self._since_s[place].items() if at_s == float("-inf")):
+                yield Wrong((hand, f"Node {node.name}"), f"{uuid} was reset, and it was held")
 
 
 def _is_claim(hand: str) -> bool:

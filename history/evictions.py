@@ -41,8 +41,7 @@ class TooSoon(Rule, name="released-early", lasts_s=0.0, kinds=("Workload",)):
         return super().subjects(every)
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
-        workload = self.world.objects.get(subject)
-        times = self.world.times.get(subject)
+        workload, times = self.world.objects.get(subject), self.world.times.get(subject)
         if workload is None or times is None or times.evicted_s is None or times.evicted_s < 0:
             return
         admitted_s, queue = self._admitted.get(subject, (float("-inf"), ""))

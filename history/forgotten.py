@@ -18,6 +18,7 @@ _SUSPENDED = (*_KUBEFLOW, "RayJob", "RayCluster", "AppWrapper")
 _FOR_QUOTA = "WaitingForQuota"
 _NO_ROOM = "insufficient unused quota"
 """Part of Kueue's message for missing quota: its reason is Pending whatever is missing."""
+_UNSAID = "free quota for workloads that wait as Pending and do not say that quota is missing"
 
 
 class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Pod", *_JOBS, *_SUSPENDED)):
@@ -62,27 +63,21 @@ class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Po
             return
         if subject.kind == "Workload":
             yield from self._workload(subject, body)
+        elif subject.namespace in self.world.settings.unmanaged:
+            return
         elif subject.kind == "Pod":
             yield from self._pod(subject, body)
-        elif api.label(body, api.QUEUE) and not self._is_unmanaged(subject) and not is_finished(body):
-            if subject.kind not in _JOBS and not is_suspended(body):
-                return
+        elif api.label(body, api.QUEUE) and not is_finished(body) and (subject.kind in _JOBS or is_suspended(body)):
             above = any(api.label(each, api.QUEUE) for each in self.world.chain(body))
             if not above and not self.world.workloads_for(body):
                 yield Wrong((str(subject),), "it names a queue and has no Workload")
 
-    def _is_unmanaged(self, key: Key) -> bool:
-        return key.namespace in self.world.settings.unmanaged
-
     def _pod(self, subject: Key, pod: Json) -> Iterator[Wrong]:
-        if not api.is_gated(pod) or api.is_over(pod) or self._is_unmanaged(subject):
+        if not api.is_gated(pod) or api.is_over(pod):
             return
         workloads = self.world.workloads_of(subject)
-        if (
-            not workloads
-            and not api.label(pod, api.GROUP)
-            and (not api.owners(pod) or api.is_gated(pod, api.GATES[:1]))
-        ):
+        alone = not workloads and not api.label(pod, api.GROUP)
+        if alone and (not api.owners(pod) or api.is_gated(pod, api.GATES[:1])):
             yield Wrong((str(subject),), "it waits behind the queue's gate and has no Workload")
         found = [self.world.objects[each] for each in workloads]
         if any(api.is_admitted(each) and not api.is_true(each, "Evicted") for each in found):
@@ -105,9 +100,7 @@ class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Po
             if not api.text(reason, "reason") or not api.text(reason, "message"):
                 yield Wrong((str(subject),), "it waits and no reason is told")
             elif reason["reason"] == "Pending" and _NO_ROOM not in reason["message"]:
-                self.scene.unseen.add(
-                    "free quota for workloads that wait as Pending and do not say that quota is missing"
-                )
+                self.scene.unseen.add(_UNSAID)
             elif reason["reason"] in (_FOR_QUOTA, "Pending") and self._is_next(subject):
                 queue = f"ClusterQueue {self.world.cluster_queue(workload)}"
                 yield Wrong((str(subject), queue), "it waits for quota, and what is free is enough for all who wait")

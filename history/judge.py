@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct
 
 from history.admission import HalfGang, Released, Unadmitted
-from history.devices import Destroyed, TwoHands
+from history.devices import Destroyed, ResetWhileHeld, TwoHands
 from history.evictions import TooSoon
 from history.forgotten import Forgotten
 from history.hands import Hands
@@ -20,7 +20,8 @@ from history.record import ApiFact, Fact, Note
 from history.rule import Rule, Scene, Wrong
 from history.world import World
 
-_RULES: Final = (TwoHands, Destroyed, Unadmitted, OverQuota, HalfGang, OutOfOrder, Forgotten, Released, TooSoon)
+_DEVICES: Final = (TwoHands, Destroyed, ResetWhileHeld)
+_RULES: Final = (*_DEVICES, Unadmitted, OverQuota, HalfGang, OutOfOrder, Forgotten, Released, TooSoon)
 
 
 class Finding(Struct, frozen=True):

@@ -93,11 +93,10 @@ class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
         return theirs[0] < ours[0] or (theirs[0] == ours[0] and theirs[1] + 1.0 <= ours[1])
 
     def _note(self, key: Key) -> None:
-        old = self._place.pop(key, None)
-        if old is not None:
-            self._in.get(old, set()).discard(key)
-            if not self._in.get(old):
-                self._in.pop(old, None)
+        old = self._place.pop(key, ("", ""))
+        self._in.get(old, set()).discard(key)
+        if not self._in.get(old):
+            self._in.pop(old, None)
         body = self.world.objects.get(key)
         if body is None:
             self._seen.pop(key, None)

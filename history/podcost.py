@@ -46,9 +46,7 @@ def amounts(found: Json) -> Cost:
 
 def pod_cost(spec: Json) -> Cost:
     """The cost of a pod without its claims."""
-    running: Cost = {}
-    sidecars: Cost = {}
-    peak: Cost = {}
+    running, sidecars, peak = Cost(), Cost(), Cost()
     for container in api.rows(spec, "containers"):
         add(running, _asked(container))
     for container in api.rows(spec, "initContainers"):

@@ -130,10 +130,9 @@ class Quotas:
             return
         specs = [api.inner(each, "template", "spec") for each in api.rows(body, "spec", "podSets")]
         found = {Key("ResourceClaim", workload.namespace, name) for spec in specs for name in claim_names(spec)[0]}
-        if found:
-            self._claimed[workload] = found
-            for claim in found:
-                self._claims.setdefault(claim, set()).add(workload)
+        self._claimed[workload] = found
+        for claim in found:
+            self._claims.setdefault(claim, set()).add(workload)
 
     def _cost(self, workload: Key, body: Json) -> Charge:
         """The charge in the flavors of the admission. A resource without one has the flavor "": see ``uncharged``."""
@@ -227,12 +226,10 @@ class Quotas:
 
     def _grown(self) -> dict[str, Node]:
         cohorts = {key.name: body for key, body in self._world.all("Cohort").items()}
-        nodes: dict[str, Node] = {}
         parents: dict[str, str] = {name: api.text(body, "spec", "parentName") for name, body in cohorts.items()}
         queues = self._world.all("ClusterQueue")
         named = {api.text(body, "spec", "cohortName") for body in queues.values()} | set(parents.values())
-        for name in sorted({*cohorts, *named} - {""}):
-            nodes[name] = _node(name, cohorts.get(name), is_queue=False)
+        nodes = {name: _node(name, cohorts.get(name), is_queue=False) for name in sorted({*cohorts, *named} - {""})}
         for name, node in nodes.items():
             if parents.get(name) and _root(name, parents):
                 nodes[parents[name]].children.append(node)

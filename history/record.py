@@ -6,7 +6,8 @@
                                                    NodePrepareResources, NodeUnprepareResources with "claim": "team/c"
     {"t": 12.3, "source": "kubelet", "node": "n1", "call": "PodResources", "pods": [{"namespace", "name", "containers":
      [{"name", "devices": [{"resource", "ids": []}]}]}]}
-    {"t": 12.3, "source": "hardware", "node": "n1", "gpus": [{"uuid", "mig": [{"uuid", "profile"}], "replicas": 1}]}
+    {"t": 12.3, "source": "hardware", "node": "n1", "gpus": [{"uuid", "mig": [{"uuid", "profile"}], "replicas": 1,
+     "resets": 0}]}
     {"t": 12.3, "source": "recorder", "type": "BLIND|SIGHT|UNSEEN|SETTINGS|END", "what": "pods", "settings": {}}
 
 ``t`` is in seconds, on the recorder's clock. ADDED at the ``t`` of the first line: it was there before. BLIND: from
@@ -58,11 +59,14 @@ class KubeletFact(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """``replicas``: how many hands one device of it takes. ``mig``: UUIDs of its instances."""
+    """``replicas``: how many hands one device of it takes. ``mig``: UUIDs of its instances. ``resets``: how often a
+    program has had it reset.
+    """
 
     uuid: str
     mig: tuple[str, ...] = ()
     replicas: int = 1
+    resets: int = 0
 
 
 class HardwareFact(msgspec.Struct, frozen=True):
@@ -153,10 +157,11 @@ class _Fields:
             raise self.wrong(name, "a number of seconds")
         return float(found)
 
-    def count(self, name: str, default: int) -> int:
-        found = self.given.get(name, default)
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise self.wrong(name, "a whole number from 1")
+    def count(self, name: str, least: int) -> int:
+        """``least`` where there is none."""
+        found = self.given.get(name, least)
+        if isinstance(found, bool) or not isinstance(found, int) or found < least:
+            raise self.wrong(name, f"a whole number from {least}")
         return found
 
     def texts(self, name: str) -> tuple[str, ...]:
@@ -221,7 +226,7 @@ def _hand(pod: _Fields) -> tuple[str, tuple[str, ...]]:
 
 def _gpu(gpu: _Fields) -> Gpu:
     mig = tuple(each.text("uuid") for each in gpu.rows("mig", may_lack=True))
-    return Gpu(gpu.text("uuid"), mig, gpu.count("replicas", 1))
+    return Gpu(gpu.text("uuid"), mig, gpu.count("replicas", 1), gpu.count("resets", 0))
 
 
 def _note(t: float, line: _Fields) -> Note:

@@ -74,26 +74,23 @@ class World:
         """The objects to be looked at again: this one, and those that belong to it now or did so before."""
         key = api.key_of(fact.object)
         touched = {key} | self._near(key)
-        old = self.objects.get(key)
-        if old is not None and api.uid(old) != api.uid(fact.object):
-            self.gone.add(api.uid(old))
-            self.by_uid.pop(api.uid(old), None)
+        old, new = api.uid(self.objects.get(key, fact.object)), api.uid(fact.object)
+        for each in {old, new} if fact.type == "DELETED" else {old} - {new}:
+            self.gone.add(each)
+            self.by_uid.pop(each, None)
             self.times.pop(key, None)
         if fact.type == "DELETED":
             self.objects.pop(key, None)
             self.of_kind.get(key.kind, {}).pop(key, None)
-            self.by_uid.pop(api.uid(fact.object), None)
-            self.gone.add(api.uid(fact.object))
-            self.times.pop(key, None)
         else:
             self.objects[key] = fact.object
             self.of_kind.setdefault(key.kind, {})[key] = fact.object
-            if api.uid(fact.object):
-                self.by_uid[api.uid(fact.object)] = key
+            if new:
+                self.by_uid[new] = key
             if key.kind == "Workload":
                 self._time(key, fact.object)
             elif key.kind == "Pod" and api.is_gated(fact.object):
-                self.was_gated.add((key, api.uid(fact.object)))
+                self.was_gated.add((key, new))
         self._hold(key)
         for pod in [each for each in touched if each.kind == "Pod"]:
             self._hold(pod)  # its owners' owners may be others
@@ -139,11 +136,8 @@ class World:
         times.admitted_s = _since_s(times.admitted_s, now_s, is_so=api.is_admitted(workload))
         times.evicted_s = _since_s(times.evicted_s, now_s, is_so=api.is_true(workload, "Evicted"))
         placed = rank(workload)
-        if not api.waits(workload):
-            times.waits_s = None
-        elif times.waits_s is None or times.rank != placed:
-            times.waits_s = self.now_s
-        times.rank = placed
+        here_s = times.waits_s if times.rank == placed else None
+        times.waits_s, times.rank = _since_s(here_s, self.now_s, is_so=api.waits(workload)), placed
 
     # -- who belongs to whom -------------------------------------------------------------------------------------------
 

@@ -153,7 +153,7 @@ for _command in (
     _order(
         "start",
         "Repair a GPU now.",
-        f"""Repair GPU of NODE now, though no fault asks for it. It is reset once nobody has it.
+        f"""Repair GPU of NODE now, though no fault asks for it: it is reset once nobody has it, and verified.
 
         {_HOW}
 
@@ -166,7 +166,7 @@ for _command in (
     _order(
         "stop",
         "End the repair of a GPU.",
-        f"""End the repair of GPU of NODE. A reset that has begun is carried through.
+        f"""End the repair of GPU of NODE, until its faults are gone and come again. Refused during its reset.
 
         {_HOW}
 

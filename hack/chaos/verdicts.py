@@ -13,7 +13,7 @@ from history.rule import LATE_S
 
 JUDGED_S: Final = LATE_S + 1.0
 """What began by now has counted after so long."""
-DOUBLED: Final = frozenset({"one-device-two-hands", "destroyed-while-held"})
+DOUBLED: Final = frozenset({"one-device-two-hands", "destroyed-while-held", "reset-while-held"})
 UNPAID: Final = frozenset({"over-quota", "ran-without-admission", "released-early"})
 """Somebody has what no quota was given for."""
 

@@ -64,7 +64,7 @@ PARTS: Final = (
     Part(
         "planted",
         ("make", "planted"),
-        "25 realistic faults are each found by a net that does not know the code",
+        "27 realistic faults are each found by a net that does not know the code",
     ),
     Part(
         "busy",

@@ -83,6 +83,15 @@ for other in self._records.values():
         says="A repaired GPU is given out after three answers, however soon they come.",
     ),
     Fault(
+        name="a held GPU is reset",
+        function="Attempt._holders",
+        before="words.held(', '.join(pods)) if pods else ''",
+        after="''",
+        program=_NODE,
+        nets=("history",),
+        says="A GPU is reset under a pod that has it and runs nothing at this moment.",
+    ),
+    Fault(
         name="leaked claim",
         function="Preparer.give_back",
         before="self.ledger.end(uid)",

@@ -150,6 +150,15 @@ if bound < least:
         says="A former leader's write, held up on its way, takes the lease from the present one.",
     ),
     Fault(
+        name="the breaker forgets at a new leader",
+        function="RepairBreaker._in_action",
+        before="self._known(node).items()",
+        after="self._ours.get(node, {}).items()",
+        program="grants",
+        nets=_HISTORY,
+        says="After a change of leader twice the budget of GPUs is in repair at a time.",
+    ),
+    Fault(
         name="rights cached without the namespace",
         function="Reviews.may",
         before="(user, right)",

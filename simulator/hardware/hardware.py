@@ -64,6 +64,8 @@ class GpuState(Struct, frozen=True, kw_only=True):
     links: int
     present: bool = True
     epoch: int = 1
+    tool_resets: int = 0
+    """Resets by nvidia-smi; those that a person orders of the simulation are not among them."""
     lost: bool = False
     recovery: int = faults.RECOVERY_NONE
     ecc: EccCounts = EccCounts()
@@ -287,7 +289,8 @@ def _reset_by_tool(gpu: GpuState, t: float) -> tuple[GpuState, tuple[Notice, ...
     if code := gpu.failing.get(orders.RESET_CALL):
         raise OrderError(f"GPU {gpu.uuid} could not be reset: error {code}")
     fresh = _after_reset(gpu, t)
-    fresh = replace(fresh, mig=replace(fresh.mig, instances=()), compute_mode=0, power_limit_w=None)
+    cut = replace(fresh.mig, instances=())
+    fresh = replace(fresh, mig=cut, compute_mode=0, power_limit_w=None, tool_resets=gpu.tool_resets + 1)
     return (fresh, ()) if not gpu.returns else _xid(fresh, orders.Xid(gpu=0, xid=gpu.returns), t)
 
 
@@ -343,6 +346,7 @@ def _added(gpu: GpuState, t: float) -> GpuState:
         product=gpu.product,
         links=gpu.links,
         epoch=gpu.epoch + 1,
+        tool_resets=gpu.tool_resets,
         meter=Meter(at=t, read_at=t),
         mig=MigState(serial=gpu.mig.serial),
         loads=gpu.loads,
@@ -423,7 +427,7 @@ def validate(hardware: Hardware) -> None:
     """Recompute the invariants; AssertionError tells which broke."""
     for gpu in hardware.gpus:
         migstate.validate(gpu.mig, gpu.board)
-        assert gpu.epoch > 0, "an epoch before the first"
+        assert gpu.epoch > gpu.tool_resets >= 0, "an epoch before the first, or a reset without one"
         assert gpu.ecc.volatile_uncorrected <= gpu.ecc.aggregate_uncorrected, "volatile over aggregate"
         assert gpu.ecc.volatile_corrected <= gpu.ecc.aggregate_corrected, "volatile over aggregate"
         assert all(link < gpu.links for link in gpu.links_down), "a link that does not exist is down"

@@ -28,6 +28,7 @@ def _describe_gpu(index: int, gpu: GpuState) -> dict[str, Any]:
         "lost": gpu.lost,
         "recoveryAction": gpu.recovery,
         "resets": gpu.epoch - 1,
+        "toolResets": gpu.tool_resets,
         "persistence": gpu.persistence,
         "eccVolatileUncorrected": gpu.ecc.volatile_uncorrected,
         "rowRemapPending": gpu.remap.pending > 0,

@@ -153,3 +153,13 @@ def test_an_instance_that_goes_under_a_pod_is_found() -> None:
     node.look(holder("p", "MIG-0"), gpus=[card(CARD, "MIG-0")])
     node.look(holder("p", "MIG-0"), gpus=[card(CARD)])
     assert [each.rule for each in node.found()] == ["destroyed-while-held"]
+
+
+def test_a_reset_by_the_tool_is_a_change_and_one_under_a_pod_is_found() -> None:
+    node = Node()
+    node.look(holder("a", CARD), gpus=[card()])
+    assert node.look(holder("a", CARD), gpus=[{**card(), "toolResets": 0}]) == []
+    node.look(holder("a", CARD), gpus=[card()])
+    node.look(holder("a", CARD), gpus=[{**card(), "toolResets": 1}])
+    assert node.told[-1]["gpus"][0]["resets"] == 1
+    assert [each.rule for each in node.found()] == ["reset-while-held"]

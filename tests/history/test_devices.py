@@ -173,3 +173,82 @@ def test_a_claim_whose_devices_no_call_says_is_not_seen() -> None:
     told = Told()
     told.line("kubelet", node="n1", call="NodePrepareResources", claim="team/c")
     assert "devices of claims: a kubelet's call did not say which a claim has" in told.verdict().unseen
+
+
+def held_since_long(**held: list[str]) -> Told:
+    """Pods have had devices of GPU-1, which is cut in two, for a while."""
+    told = Told()
+    told.put(*(pod(name) for name in held))
+    told.hardware("n1", GPU_1, {"uuid": "GPU-2"})
+    told.pods("n1", **held)
+    told.later(20)
+    return told
+
+
+GPU_1 = {"uuid": "GPU-1", "mig": [{"uuid": "MIG-1", "profile": "3g.20gb"}, {"uuid": "MIG-2", "profile": "3g.20gb"}]}
+AFTER = {**GPU_1, "resets": 1}
+
+
+def test_a_gpu_is_not_reset_while_a_pod_has_it_or_an_instance_of_it() -> None:
+    told = held_since_long(a=["MIG-2"], b=["GPU-2"])
+    told.hardware("n1", AFTER, {"uuid": "GPU-2"})
+    assert end(told, 4) == []
+    assert end(told, 2) == [("reset-while-held", "GPU-1 was reset, and it was held")]
+    (found,) = told.found()
+    assert found.objects == ("Pod team/a", "Node n1")
+
+
+def test_an_instance_that_the_reset_itself_took_counts_as_its_gpu() -> None:
+    told = held_since_long(a=["MIG-2"])
+    told.hardware("n1", {"uuid": "GPU-1", "resets": 1})
+    assert ("reset-while-held", "GPU-1 was reset, and it was held") in end(told, 6)
+
+
+def test_a_reset_of_a_gpu_that_nobody_has_is_nothing() -> None:
+    told = held_since_long(b=["GPU-2"])
+    told.hardware("n1", AFTER, {"uuid": "GPU-2"})
+    assert end(told, 20) == []
+
+
+def test_a_kubelet_that_is_heard_late_excuses_who_has_left_or_has_come_meanwhile() -> None:
+    left = held_since_long(a=["MIG-2"])
+    left.hardware("n1", AFTER)
+    left.later(4)
+    left.pods("n1")
+    assert end(left, 20) == []
+    come = held_since_long()
+    come.put(pod("a"))
+    come.pods("n1", a=["GPU-1"])
+    come.later(4)
+    come.hardware("n1", AFTER)
+    assert end(come, 20) == []
+
+
+def test_a_prepared_claim_holds_a_gpu_against_its_reset() -> None:
+    told = held_since_long()
+    told.line("kubelet", node="n1", call="NodePrepareResources", claim="team/c", devices=["GPU-1"])
+    told.later(6)
+    told.hardware("n1", AFTER)
+    assert end(told, 6) == [("reset-while-held", "GPU-1 was reset, and it was held")]
+
+
+def test_what_was_reset_before_the_record_began_and_a_counter_that_begins_anew_are_no_resets() -> None:
+    told = Told()
+    told.put(pod("a"))
+    told.hardware("n1", {**GPU_1, "resets": 7})
+    told.pods("n1", a=["GPU-1"])
+    told.later(20)
+    told.hardware("n1", {**GPU_1, "replicas": 1, "resets": 0})
+    assert end(told, 20) == []
+
+
+def test_a_pod_of_the_same_name_did_not_have_the_gpu_that_was_reset_between_the_two() -> None:
+    told = held_since_long(a=["GPU-2"])
+    told.drop(pod("a"))
+    told.later(1)
+    told.hardware("n1", GPU_1, {"uuid": "GPU-2", "resets": 1})
+    second = pod("a")
+    second["metadata"]["uid"] = "second"
+    told.put(second)
+    given(told, "a", "GPU-2")
+    assert end(told, 20) == []

@@ -30,6 +30,7 @@ def test_honest_histories_have_no_findings(part: int) -> None:
         ("shares-once-too-few", {"one-device-two-hands"}),
         ("given-twice", {"one-device-two-hands", "destroyed-while-held"}),
         ("destroyed", {"destroyed-while-held"}),
+        ("reset-held", {"reset-while-held"}),
         ("no-workload", {"forgotten"}),
         ("no-reason", {"forgotten"}),
         ("lost-workload", {"forgotten", "out-of-order"}),

@@ -38,6 +38,7 @@ def of(**changed: Any) -> dict[str, Any]:
         (of(gpus={}), "line 2: gpus: found {}, expected a list"),
         (of(gpus=[7]), "line 2: gpus[0]: found 7, expected a JSON object"),
         (of(gpus=[{"uuid": "u", "replicas": 0}]), "line 2: gpus[0].replicas: found 0, expected a whole number from 1"),
+        (of(gpus=[{"uuid": "u", "resets": -1}]), "line 2: gpus[0].resets: found -1, expected a whole number from 0"),
         (of(gpus=[{"uuid": "u", "mig": [{}]}]), "line 2: gpus[0].mig[0].uuid: found nothing, expected a text"),
         (of(source="api"), "line 2: object: found nothing, expected a JSON object"),
         (

@@ -11,6 +11,7 @@ import simulator.nvidiasmi
 from simulator.boards.loads import Load
 from simulator.fleet import orders
 from simulator.hardware.hardware import OrderError
+from simulator.hardware.status import describe
 from simulator.simulation import Simulation
 from tests.simulator.conftest import Simulate, gpu, node
 
@@ -38,6 +39,16 @@ def test_the_recovery_action_and_the_instances_are_gone_after_it(simulate: Simul
     simulation.order(orders.GpuReset(gpu=0))
     after = simulation.hardware.gpus[0]
     assert (after.recovery, after.mig.enabled, after.mig.instances) == (0, True, ())
+
+
+def test_resets_by_the_tool_are_counted_apart_from_those_that_a_person_orders(simulate: Simulate) -> None:
+    simulation = simulate(node(1, H100))
+    free(simulation)
+    for order in (orders.Reset(gpu=0), orders.GpuReset(gpu=0), orders.Reset(gpu=0)):
+        simulation.order(order)
+        simulation.order(orders.Persistence(gpu=0, on=False))
+    (told,) = describe(simulation.hardware, 0.0)["gpus"]
+    assert (told["resets"], told["toolResets"]) == (3, 1)
 
 
 def test_it_is_refused_while_nvml_has_the_gpu_open(simulate: Simulate) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final
@@ -10,10 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from controller.insight.podtroubles import with_sizes
+from controller.objects.meta import epoch_s
 from controller.people.history.figures import NONE, FiguresOf
 from controller.people.page.fleetrows import links, node_row
 from controller.people.page.live import State, levels
-from inventory.api.gpunode import Device
+from inventory.api.gpunode import Device, GpuNodeStatus
 from inventory.gpustates import IDLE_RATIO, GpuState, offered
 from inventory.words.catalog import plural
 
@@ -69,6 +71,7 @@ class Detail:
             "links": links(found.status.links) if found is not None else [],
             "resources": resources,
             "faults": faults,
+            "repairs": list(repairs(found.status)) if found is not None else [],
         }
 
     @property
@@ -101,6 +104,33 @@ class Detail:
             "busy": figures.busy,
             "usedMiB": figures.used_mib,
         }
+
+
+def repairs(status: GpuNodeStatus) -> Iterator[Json]:
+    """The GPUs in repair by index, each as its agent tells of it; ``granted``: when the controller granted what it asks
+    for. A GPU that the node has no more has no ``gpu``, and stands last.
+    """
+    indexes = {device.uuid: device.index for device in status.devices}
+    grants = {(each.gpu, each.generation, each.action): each.granted for each in status.remediation_grants}
+    for each in sorted(status.repairs, key=lambda repair: (indexes.get(repair.gpu, len(indexes)), repair.gpu)):
+        granted = grants.get((each.gpu, each.generation, each.asks))
+        yield {
+            "gpu": indexes.get(each.gpu),
+            "uuid": each.gpu,
+            "state": each.state,
+            "since": _epoch_s(each.since),
+            "faultSince": _epoch_s(each.fault_since),
+            "attempt": each.attempt,
+            "cause": each.cause or each.reason,
+            "asks": each.asks,
+            "granted": _epoch_s(granted),
+            "note": each.note,
+            "next": each.next,
+        }
+
+
+def _epoch_s(moment: datetime | None) -> float | None:
+    return None if moment is None else epoch_s(moment)
 
 
 def told(found: Json, gpus: list[Json], job: str | None, pods: Json | None = None) -> Json:

@@ -13,7 +13,7 @@ from typing import Final
 
 from hack.planted.nets import claimscenes, migscenes, nodescenes
 from hack.planted.nets.nodejudge import Finding
-from hack.planted.nets.nodeworld import CannotJudgeError, Node, node
+from hack.planted.nets.nodeworld import PRODUCT, CannotJudgeError, Node, node
 from kube.testing import FakeApiServer
 
 Play = Callable[[Node], Awaitable[list[Finding]]]
@@ -23,11 +23,14 @@ SCENES: Final[dict[str, tuple[int, Play]]] = {
     "late": (2, nodescenes.learned_late),
     "meanwhile": (2, nodescenes.written_meanwhile),
     "health": (2, nodescenes.reset_and_probation),
+    "repaired": (2, nodescenes.repaired_when_free),
     "parts": (1, nodescenes.parts_of_a_gpu),
     "killed": (1, migscenes.killed_in_between),
     "held": (1, migscenes.held_instance),
 }
 """By name the number of GPUs and what happens on them. Each has an agent of its own."""
+PRODUCTS: Final = {"repaired": "NVIDIA H100 80GB HBM3"}
+"""By scene, where it is not that of the others: an A100 behind an NVSwitch is not reset alone."""
 CLAIMS: Final = "claims"
 HANG_S: Final = 200.0
 """A scene that takes so long has no end."""
@@ -35,7 +38,7 @@ HANG_S: Final = 200.0
 
 async def played(folder: Path, name: str) -> list[Finding]:
     gpus, play = SCENES[name]
-    async with node(folder / name, gpus) as found:
+    async with node(folder / name, gpus, product=PRODUCTS.get(name, PRODUCT)) as found:
         return [*await play(found), *found.findings()]
 
 

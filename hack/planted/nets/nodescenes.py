@@ -24,6 +24,11 @@ NEEDS_A_RESET: Final = 61
 GPUS: Final = 2
 SHARES: Final = 3
 BOTH_SHARED: Final = layout(f"{{gpus: [0, 1], mode: timeSlicing, replicas: {SHARES}, whenBusy: wait}}")
+ASKS_FOR_A_RESET: Final = 119
+"""An XID after which the driver's recovery action is a reset."""
+REPAIRING: Final = HEALTH + "remediation: {reset: when-free}\n"
+BY_BOTH_S: Final = 6.0
+"""Longer than the judge allows the kubelet and the hardware to be apart, before a reset and after it."""
 MOMENT_S: Final = 2.0
 """How long a scene goes on looking for what should not come."""
 SLOW_S: Final = 5.0
@@ -122,6 +127,25 @@ async def reset_and_probation(node: Node) -> list[Finding]:
         *too_early(told, second, failed_s, reset_s, PROBATION_S),
         *too_early(told, first, failed_s, math.inf, PROBATION_S),
     ]
+
+
+async def repaired_when_free(node: Node) -> list[Finding]:
+    """Two GPUs ask for a reset, and a pod has one of them: the other one is reset."""
+    await node.start(REPAIRING)
+    await node.until(lambda: node.healthy(GPU) == GPUS, "two GPUs")
+    (held,) = (await node.admit(GPU, 1, "trainer")).devices
+    (free,) = [each["uuid"] for each in await node.gpus() if each["uuid"] != held]
+    await asyncio.sleep(BY_BOTH_S)
+    for index in range(GPUS):
+        await node.sim(gpu=index, xid=ASKS_FOR_A_RESET)
+
+    async def is_reset(uuid: str) -> bool:
+        return any(each["uuid"] == uuid and each["toolResets"] for each in await node.gpus())
+
+    if not await node.becomes(lambda: is_reset(free)):
+        return [Finding("hardware", f"{free} asks for a reset, nobody has it, and it is not reset in {PROMISED_S:g} s")]
+    await node.becomes(lambda: is_reset(held), BY_BOTH_S)
+    return []
 
 
 async def parts_of_a_gpu(node: Node) -> list[Finding]:

@@ -159,7 +159,8 @@ class Node:
         for each in found:
             mig = [{"uuid": uuid, "profile": one["profile"]} for one in each["mig"] or () for uuid in one["uuids"]]
             self.parents.update({str(one["uuid"]): each["uuid"] for one in mig})
-            gpus.append({"uuid": each["uuid"], "mig": mig, "replicas": self.replicas.get(each["uuid"], 1)})
+            replicas, resets = self.replicas.get(each["uuid"], 1), each.get("toolResets", 0)
+            gpus.append({"uuid": each["uuid"], "mig": mig, "replicas": replicas, "resets": resets})
         before = [line["gpus"] for line in self.record if line["source"] == "hardware"]
         if before[-1:] != [gpus]:
             self._note(source="hardware", gpus=gpus)
@@ -253,8 +254,8 @@ class Node:
                     process.kill()
 
 
-def fleet(gpus: int) -> str:
-    return f"nodes:\n- name: {NODE}\n  gpus: {gpus}\n  product: {PRODUCT}\n"
+def fleet(gpus: int, product: str) -> str:
+    return f"nodes:\n- name: {NODE}\n  gpus: {gpus}\n  product: {product}\n"
 
 
 def layout(*entries: str) -> str:
@@ -263,9 +264,9 @@ def layout(*entries: str) -> str:
 
 
 @asynccontextmanager
-async def node(folder: Path, gpus: int, kubeconfig: str = "none") -> AsyncIterator[Node]:
+async def node(folder: Path, gpus: int, kubeconfig: str = "none", *, product: str = PRODUCT) -> AsyncIterator[Node]:
     folder.mkdir(parents=True)
-    found = Node(folder, fleet(gpus), kubeconfig)
+    found = Node(folder, fleet(gpus, product), kubeconfig)
     await found.kubelet.start()
     try:
         yield found

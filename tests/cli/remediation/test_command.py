@@ -169,7 +169,7 @@ async def test_somebodys_other_order_is_not_overwritten_unless_it_is_said(shell:
 async def test_an_order_that_stands_already_is_waited_for_and_not_written_twice(shell: Shell, agent: Agent) -> None:
     await shell.run("remediation", "stop", "gpu-7", "3", "--no-wait")
     asked = asyncio.create_task(shell.run("remediation", "stop", "gpu-7", "3"))
-    await eventually(lambda: agent.reads() == 2)
+    await eventually(lambda: agent.reads() >= 2)
     agent.obey("its repair ended")
     await asked
     assert len([one for one in agent.server.requests if one.method == "PATCH"]) == 1

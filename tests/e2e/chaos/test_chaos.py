@@ -16,6 +16,7 @@ _BROKEN = pytest.mark.history(
     allow={
         "one-device-two-hands",
         "destroyed-while-held",
+        "reset-while-held",
         "over-quota",
         "ran-without-admission",
         "released-early",

@@ -28,7 +28,7 @@ class Case:
     """File below examples/ by the pod's name."""
 
 
-AUDIT = "audit-rights.yaml"
+AUDIT, REPAIRS = "audit-rights.yaml", "remediation-rights.yaml"
 ONE, FOUR = {"one-gpu": "pod-one-gpu.yaml"}, {"four-gpus": "pod-four-gpus.yaml"}
 CASES = (
     Case("a100-8.yaml", {GPU: 8}, "cdi.yaml", ONE | FOUR),
@@ -44,6 +44,7 @@ CASES = (
     Case("h100-8.yaml", {GPU: 2, SHARED: 4, MIG_3G: 4}, "layout.yaml", {"gpu-fraction": "pod-gpu-fraction.yaml"}),
     Case("mig-single.yaml", {GPU: 14}, "mig-single.yaml", ONE),
     Case("pairs.yaml", {GPU: 2, SHARED: 8}, "time-slicing-some.yaml", ONE | {"shared-gpu": "pod-shared-gpu.yaml"}),
+    Case("h100-8.yaml", {GPU: 8}, "remediation.yaml", ONE),
     Case("dgx1.yaml", {GPU: 8}, None, FOUR),
 )
 ELSEWHERE = (
@@ -67,7 +68,7 @@ def test_every_example_is_used() -> None:
     used = {f"fleets/{case.fleet}" for case in CASES} | {"fleets/faults.yaml"}
     used |= {f"configs/{case.config}" for case in CASES if case.config}
     used |= {file for case in CASES for file in case.pods.values()}
-    used |= {f"queues/{name}" for name in EXAMPLE_FILES} | {AUDIT}
+    used |= {f"queues/{name}" for name in EXAMPLE_FILES} | {AUDIT, REPAIRS}
     # test_demo.py, tests/cli/simulate/test_command.py, tests/cli/playground/test_world.py,
     # tests/controller/cluster/config/test_file.py, test_plain_pods.py, test_job_kinds.py,
     # test_kinds_come_and_go.py, test_layouts.py, test_metrics.py, test_claims.py, tests/e2e/chart/test_controller.py,
@@ -92,6 +93,23 @@ def test_whoever_audits_may_list_and_watch_and_write_nothing(lab: Lab) -> None:
         assert (may("watch", kind), may("get", kind), may("update", kind)) == (True, False, False), kind
     assert not may("list", "secrets")
     assert not may("get", "configmaps")
+
+
+def test_whoever_orders_repairs_may_change_gpunodes_and_flavors_and_nothing_else(lab: Lab) -> None:
+    lab.cluster.kubectl("apply", "-f", str(EXAMPLES / REPAIRS))
+    lab.cluster.kubectl(
+        "create", "clusterrolebinding", "repairs", "--clusterrole=tessera-remediation", "--user=repairer"
+    )
+
+    def may(*words: str) -> bool:
+        command, environment = lab.cluster.kubectl_command("auth", "can-i", *words, "--as=repairer")
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+        return done.stdout.strip() == "yes"
+
+    until(lambda: may("patch", "gpunodes.tessera.dev"), "the right is in effect")
+    assert may("patch", "resourceflavors.kueue.x-k8s.io")
+    for words in (("patch", "nodes"), ("delete", "gpunodes.tessera.dev"), ("patch", "clusterqueues.kueue.x-k8s.io")):
+        assert not may(*words), words
 
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case.fleet}-{case.config}")

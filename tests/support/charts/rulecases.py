@@ -136,6 +136,14 @@ def _agent(name: str, value: str, **labels: str) -> Series:
     return {f"{name}{{{SCRAPED}{more}}}": value}
 
 
+def _repairs(step: str, result: str, values: str) -> Series:
+    return _agent("tessera_gpu_repairs_total", values, step=step, result=result)
+
+
+def _at_agent(summary: str) -> Firing:
+    return Firing({"instance": AT["instance"]}, summary)
+
+
 WASTE = (
     Fires(
         "TesseraGpuNeverUsed",
@@ -321,6 +329,46 @@ HARDWARE = (
         (Firing(ON_GPU, "GPU 0 of n1 cannot remap a bad memory row (failed: 1)"),),
     ),
     Fires("TesseraGpuRowRemapFailed", _gpu("DCGM_FI_DEV_ROW_REMAP_FAILURE", steady("0")), "1m"),
+    Fires(
+        "TesseraGpuRepairFails",
+        {
+            **_repairs("reset", "failed", "_x10 1x20 2x100"),
+            **_repairs("verify", "failed", "_x10 1x130"),
+            **_repairs("reset", "done", steady("9")),
+        },
+        "35m",
+        (_at_agent("3 resets of GPUs at 10.0.0.1:9400 failed, hung or did not help within an hour"),),
+        before="9m",
+    ),
+    Fires("TesseraGpuRepairFails", _repairs("reset", "hung", "_x10 1x130"), "75m"),
+    Fires("TesseraGpuRepairFails", _repairs("reset", "busy", "_x10 1x130"), "20m"),
+    Fires("TesseraGpuRepairFails", _repairs("reset", "failed", "5x70 0x60"), "90m"),
+    Fires(
+        "TesseraGpuRebootWanted",
+        _repairs("reboot", "wanted", "_x10 1x300"),
+        "11m 200m",
+        (_at_agent("1 GPUs at 10.0.0.1:9400 wait for a reboot of the node"),),
+        before="9m",
+    ),
+    Fires(
+        "TesseraGpuRebootWanted",
+        {**_repairs("reboot", "wanted", "_x10 2x300"), **_repairs("reboot", "over", "_x30 1x300")},
+        "60m",
+        (_at_agent("1 GPUs at 10.0.0.1:9400 wait for a reboot of the node"),),
+    ),
+    Fires(
+        "TesseraGpuRebootWanted",
+        {**_repairs("reboot", "wanted", "_x10 1x300"), **_repairs("reboot", "over", "_x30 1x300")},
+        "60m",
+    ),
+    Fires(
+        "TesseraGpuRetired",
+        _agent("tessera_gpu_retired", "0x10 2x20"),
+        "15m",
+        (_at_agent("2 GPUs at 10.0.0.1:9400 are retired"),),
+        before="9m",
+    ),
+    Fires("TesseraGpuRetired", _agent("tessera_gpu_retired", steady("0")), "15m"),
     Fires(
         "TesseraGpuThermal",
         {f'tessera_gpu_throttled{{{GPU},reason="hw_thermal"}}': steady("1")},
@@ -516,6 +564,20 @@ QUEUES = (
         before="25m",
     ),
     Fires("TesseraPastUseUnanswered", {_UNANSWERED % "a": steady("0")}, "1h"),
+    Fires(
+        "TesseraRepairBreakerTripped",
+        {'tessera_gpu_repair_breaker_tripped{pod="a",flavor="h100"}': "0x5 1x30"},
+        "25m",
+        (Firing({"flavor": "h100"}, "repairs of GPUs of flavor h100 wait for the budget (1 breaker tripped)"),),
+        before="15m",
+    ),
+    Fires(
+        "TesseraRepairBreakerTripped",
+        {'tessera_gpu_repair_breaker_tripped{pod="a",flavor=""}': steady("1")},
+        "20m",
+        (Firing({}, "repairs of GPUs of flavor none wait for the budget (1 breaker tripped)"),),
+    ),
+    Fires("TesseraRepairBreakerTripped", {'tessera_gpu_repair_breaker_tripped{flavor="h100"}': steady("0")}, "60m"),
     Fires(
         "TesseraNobodyLeads",
         {f'tessera_leading{{instance="{n}",replica_role="follower"}}': steady("0") for n in "ab"},

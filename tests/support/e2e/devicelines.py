@@ -146,6 +146,7 @@ def _hardware(gpus: Sequence[Json], held: Counter[str], offered: pb.AllocatableR
             "uuid": gpu["uuid"],
             "replicas": max(replicas[gpu["uuid"]], held[gpu["uuid"]], 1),
             "mig": [{"uuid": uuid, "profile": each["profile"]} for each in gpu["mig"] or () for uuid in each["uuids"]],
+            "resets": gpu.get("toolResets", 0),
         }
         for gpu in gpus
     ]

@@ -11,6 +11,8 @@ from typing import Any, Final
 from tests.support.history.told import GPU, Json, Told, admitted, ended, having, job, leaving, meta, owner, pod
 
 LATE_S: Final = 2.0
+HELD_S: Final = 8.0
+"""So long a pod has had a GPU, and has it yet, that is reset under it by a fault: longer than sources are late."""
 SHARE: Final = "nvidia.com/gpu.shared"
 MIG: Final = "nvidia.com/mig-1g.10gb"
 SIDECAR: Final = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {GPU: "1"}}}
@@ -38,7 +40,7 @@ class Honest:
     """``play`` once, then ``told`` has the record. ``fault``: one word, see where it is asked for."""
 
     def __init__(self, seed: int, fault: str = "", steps: int = 24) -> None:
-        self._rng = random.Random(seed)
+        self._rng, self._chance = random.Random(seed), random.Random(seed)
         self._fault, self._steps = fault, steps
         self._now_s = 0.0
         self._events: list[tuple[float, int, Json]] = []
@@ -53,6 +55,7 @@ class Honest:
             "n2": {GPU: [f"GPU-b{n}" for n in range(6)], SHARE: [], MIG: [f"MIG-{n}" for n in range(3)]},
         }
         self._mig = [f"MIG-{n}" for n in range(3)]
+        self._resets: dict[str, int] = {}
         self._minimum_s = self._rng.choice([0, 30])
         self._queues = self._drawn_queues()
 
@@ -92,12 +95,15 @@ class Honest:
         self._tell("kubelet", source="kubelet", node=node, call="PodResources", pods=listed)
 
     def _show_hardware(self) -> None:
-        whole = [{"uuid": f"GPU-a{n}"} for n in range(6)]
+        whole = [self._gpu(f"GPU-a{n}") for n in range(6)]
         shares = 2 if self._fault == "shares-once-too-few" else 3
-        self._tell("hardware", source="hardware", node="n1", gpus=[*whole, {"uuid": "GPU-s", "replicas": shares}])
-        cut = {"uuid": "GPU-m", "mig": [{"uuid": each, "profile": "1g.10gb"} for each in self._mig]}
-        whole = [{"uuid": f"GPU-b{n}"} for n in range(6)]
+        self._tell("hardware", source="hardware", node="n1", gpus=[*whole, self._gpu("GPU-s", replicas=shares)])
+        cut = {**self._gpu("GPU-m"), "mig": [{"uuid": each, "profile": "1g.10gb"} for each in self._mig]}
+        whole = [self._gpu(f"GPU-b{n}") for n in range(6)]
         self._tell("hardware", source="hardware", node="n2", gpus=[*whole, cut])
+
+    def _gpu(self, uuid: str, **more: Any) -> Json:
+        return {"uuid": uuid, **more, "resets": self._resets.get(uuid, 0)}
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
@@ -182,6 +188,8 @@ class Honest:
                 self._change_quota()
             elif step < 0.9:
                 self._cut_again()
+            else:
+                self._reset_one()
             self._end_those_due()
             self._let_in()
         self._now_s += 200.0
@@ -345,3 +353,21 @@ class Honest:
             free.remove(old)
             free.append(new)
         self._show_hardware()
+
+    def _reset_one(self) -> None:
+        """A GPU that nobody has is reset, in no time."""
+        since = {
+            "GPU-m" if id_.startswith("MIG-") else id_.partition("::")[0]: (run.admitted_s or 0.0, run.ends_s)
+            for run in self._running
+            for ids in run.ids.values()
+            for id_ in ids
+        }
+        every = [*(f"GPU-{node}{n}" for node in "ab" for n in range(6)), "GPU-m", "GPU-s"]
+        free = [each for each in every if each not in since]
+        if self._fault == "reset-held":
+            now_s = self._now_s
+            free = [each for each, (from_s, to_s) in since.items() if from_s + HELD_S < now_s < to_s - HELD_S]
+        if free:
+            uuid = self._chance.choice(free)
+            self._resets[uuid] = self._resets.get(uuid, 0) + 1
+            self._show_hardware()

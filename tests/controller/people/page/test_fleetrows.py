@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agent.words import health as words
 from controller.people.history.figures import Figures
-from controller.people.page.detail import runbook
+from controller.people.page.detail import repairs, runbook
 from controller.people.page.fleetrows import link_groups, node_row
 from inventory.api.gpunode import LinkEntry
 from tests.support.controller.gpunodes import observed
@@ -70,6 +70,33 @@ def test_a_gpu_is_in_one_group_and_all_of_a_group_are_linked(pairs: list[LinkEnt
         for a in group["gpus"]:
             assert all(kinds[frozenset((a, b))] == group["kind"] for b in group["gpus"] if a != b)
     assert len(seen) == len(set(seen))
+
+
+def test_a_repair_is_told_as_its_agent_tells_it_with_the_grant_for_what_it_asks() -> None:
+    entry = {"gpu": "B", "state": "Draining", "generation": 2, "asks": "reset", "since": "1970-01-01T00:01:00Z"}
+    entry |= {"attempt": 1, "reason": "Xid119", "note": "nobody has it", "next": "it is reset"}
+    grant = {"gpu": "B", "generation": 2, "action": "reset", "granted": "1970-01-01T00:02:00Z"}
+    old = {**grant, "generation": 1, "granted": "1970-01-01T00:00:01Z"}
+    gone = {"gpu": "C", "state": "Retired", "cause": "it came too often"}
+    devices = [{"uuid": "A", "index": 0}, {"uuid": "B", "index": 1}]
+    found = observed("n", devices=devices, repairs=[gone, entry], remediationGrants=[old, grant])
+    first, second = repairs(found.status)
+    assert first == {
+        "gpu": 1,
+        "uuid": "B",
+        "state": "Draining",
+        "since": 60.0,
+        "faultSince": None,
+        "attempt": 1,
+        "cause": "Xid119",
+        "asks": "reset",
+        "granted": 120.0,
+        "note": "nobody has it",
+        "next": "it is reset",
+    }
+    assert (second["gpu"], second["uuid"], second["cause"]) == (None, "C", "it came too often")
+    ungranted = observed("n", devices=devices, repairs=[entry], remediationGrants=[old])
+    assert [each["granted"] for each in repairs(ungranted.status)] == [None]
 
 
 def test_a_fault_leads_to_its_page() -> None:

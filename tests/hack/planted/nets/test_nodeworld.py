@@ -38,13 +38,13 @@ def test_hardware_is_noted_when_it_has_changed(tmp_path: Path) -> None:
     for each in (gpu("GPU-0"), gpu("GPU-0"), gpu("GPU-0", "MIG-1")):
         found.note_hardware([each])
     mig = [{"uuid": "MIG-1", "profile": "3g.20gb"}]
-    wanted = [[{"uuid": "GPU-0", "mig": each, "replicas": 1}] for each in ([], mig)]
+    wanted = [[{"uuid": "GPU-0", "mig": each, "replicas": 1, "resets": 0}] for each in ([], mig)]
     assert [line["gpus"] for line in found.record] == wanted
     assert found.parents == {"MIG-1": "GPU-0"}
 
 
 async def test_an_agent_that_cannot_start_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodeworld, "fleet", lambda _: "nodes: none\n")
+    monkeypatch.setattr(nodeworld, "fleet", lambda *_: "nodes: none\n")
     # A socket's path has 107 bytes at most.
     with tempfile.TemporaryDirectory(prefix="net-") as folder:
         await _cannot_start(Path(folder) / "bad")
@@ -72,7 +72,7 @@ def test_the_exit_code_says_whether_anything_was_found_or_could_not_be_judged(
         return found, unknown
 
     monkeypatch.setattr(node, "judged", judged)
-    monkeypatch.setattr(logging, "disable", lambda _: None)
+    monkeypatch.setattr(logging, "disable", lambda *_: None)
     # asyncio.run cannot be inside of a loop: this test has none.
     assert node.main([]) == code
     printed = capsys.readouterr()

@@ -3,7 +3,8 @@
 import { html, nothing, svg } from "../lit.js";
 import { badge, bar, empty, figure, lasting, link, panel, stateBadge, time, workloadLink } from "../parts/ui.js";
 import { fabric, linkWords } from "../pure/fabric.js";
-import { count, memory, percent, plural, product } from "../pure/format.js";
+import { absolute, count, memory, percent, plural, product } from "../pure/format.js";
+import { repairSteps } from "../pure/repairs.js";
 import { isOut, isUsed } from "../pure/tiles.js";
 import { nodeBadge } from "./fleet.js";
 
@@ -25,6 +26,7 @@ export function render(page) {
       ${index === undefined ? nothing : html` › ${link(["nodes", name], {}, name)}`} ${nodeBadge(node)}</p>
     ${index === undefined ? facts(page, node) : nothing}
     ${faults(page, more.data?.faults?.filter((fault) => index === undefined || String(fault.gpu) === index) ?? [], more)}
+    ${repairs(page, more.data?.repairs?.filter((repair) => index === undefined || String(repair.gpu) === index) ?? [])}
     <section aria-label="GPUs"><h2 class="sr">GPUs</h2><div class="cards">${gpus.map((gpu) => card(page, node, gpu))}</div></section>
     ${gpus.length ? nothing : empty("No such GPU", "The node tells of none with this index.")}
     <div class="two">
@@ -57,6 +59,15 @@ function faults(page, all, answer) {
     <p class="why">${fault.reason}</p>
     ${fault.runbook ? html`<details><summary>What to do: ${fault.runbook.title}</summary><pre class="runbook" tabindex="0">${fault.runbook.text}</pre></details>` : nothing}
   </li>`)}</ul>`, nothing, "bad");
+}
+
+function repairs(page, all) {
+  if (!all.length) return nothing;
+  return panel(`${plural(all.length, "GPU")} in repair`, all.map((repair) => html`<h3>${repair.gpu === null ? repair.uuid : link(["nodes", page.route.parts[1], "gpus", repair.gpu], {}, `GPU ${repair.gpu}`)}</h3>
+    <ol class="timeline">${repairSteps(repair).map((step) => html`<li class="is-${step.kind}">
+      <p><b>${step.title}</b> ${step.at === null ? nothing : html`<span class="when" title=${absolute(step.at)}>${time(step.at, page.now)}</span>`}</p>
+      ${step.text ? html`<p>${step.text}</p>` : nothing}
+    </li>`)}</ol>`));
 }
 
 function card(page, node, gpu) {

@@ -1,7 +1,7 @@
 """Kubernetes' own groups of pods, ``scheduling.k8s.io``: Workload, PodGroup and CompositePodGroup.
 
 Sources: ``k8s.io/api/scheduling`` v1beta1 and v1alpha3 of Kubernetes 1.37, v1alpha2 of 1.36, whose PodGroup names its
-template by ``podGroupTemplateRef`` and its disruption mode by one word. Any user may write these objects, so they are
+template by another field and its disruption mode by one word. Any user may write these objects, so they are
 hostile until ``problems`` or ``workload_problems`` has found nothing. Fields of a feature gate that is off are absent.
 """
 

@@ -105,6 +105,12 @@ class PodResourceClaim(Struct, frozen=True, kw_only=True):
     resource_claim_template_name: str = ""
 
 
+class PodSchedulingGroup(Struct, frozen=True, kw_only=True):
+    """The pod's PodGroup of ``scheduling.k8s.io``, in its own namespace."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Struct, frozen=True, kw_only=True):
     """A pod's spec. ``resources`` are those of the pod as a whole; None if it sets none."""
 
@@ -124,6 +130,7 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     scheduler_name: str = ""
     active_deadline_seconds: Int64 | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
 
 
 class PodTemplateSpec(Struct, frozen=True, kw_only=True):

@@ -67,6 +67,18 @@ ABOVE_MINIMUM_SUBGROUP: Final = "tessera.dev/above-minimum-subgroup"
 """An annotation of a pod above its gang's minimum, written by the controller: the subgroup that it starts with as a
 whole.
 """
+OUT_OF_GROUP: Final = "tessera.dev/out-of-group"
+"""An annotation of a pod, written by the controller with the value "true": the pod is queued by itself, because its
+PodGroup of ``scheduling.k8s.io`` starts its pods one by one.
+"""
+COMPOSITE_GROUP: Final = "tessera.dev/composite-pod-group"
+"""An annotation of a pod, written by the controller: the CompositePodGroup at the top of its PodGroup's tree, with all
+of which it is queued.
+"""
+GROUP_CLAIMS: Final = "tessera.dev/group-claims"
+"""An annotation of a pod above its gang's minimum, written by the controller: claims that it shares with its PodGroup,
+as ``name=ResourceClaim``, comma-separated.
+"""
 FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
 """An annotation of a partially admitted Job with the parallelism that it had, kept to restore it."""
 PLACEMENT: Final = "tessera.dev/placement"

@@ -35,7 +35,7 @@ UNUSED: Final[Mapping[str, str]] = {
     f"{CONTROLLER}: * jobkinds*.tessera.dev": "written where a site declares a kind of its own",
     f"{CONTROLLER}: * leaderworkersets.leaderworkerset.x-k8s.io": "read where LeaderWorkerSet is installed",
     f"{CONTROLLER}: * queues*.scheduling.*": "where Volcano's or KAI's Queues are installed",
-    f"{CONTROLLER}: * podgroups*.scheduling.*": "where Volcano's or KAI's PodGroups are installed",
+    f"{CONTROLLER}: * *podgroups*.scheduling.*": "where PodGroups of Volcano, KAI or Kubernetes itself are served",
     f"{CONTROLLER}: get *.apps": "an owner that is gone is looked for once more before its workloads are given up",
 }
 """Why a right is there that no test needs: by patterns of rights."""

@@ -1,7 +1,7 @@
 """PodGroups of Volcano and KAI as groups of pods: how many pods, in which queue, in which subgroups. Pure.
 
-Sources: ``scheduling.volcano.sh/v1beta1`` and ``scheduling.run.ai/v2alpha2``. If the minimums of Volcano's tasks add up
-to more than the group's own, they do not count, as in Volcano's gang plugin.
+Sources: ``scheduling.volcano.sh/v1beta1`` and ``scheduling.run.ai/v2alpha2``; Kubernetes' own are in ``native``. If
+the minimums of Volcano's tasks add up to more than the group's own, they do not count, as in Volcano's gang plugin.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,8 +13,8 @@ import msgspec
 from controller.foreign.podgroups.subgroups import NONE, Tree, starting
 from controller.foreign.podgroups.subgroups import lacking as lacks
 from controller.jobs.framework.foreignmarks import DEFAULT_QUEUES, KAI_STALENESS
-from controller.jobs.framework.marks import queue_name
-from controller.jobs.framework.names import QUEUE_NAME
+from controller.jobs.framework.marks import priority_class, queue_name
+from controller.jobs.framework.names import PRIORITY_CLASS, QUEUE_NAME
 from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.podview import KAI_GROUP, VOLCANO_GROUPS, GroupName, SeenPod
 from controller.jobs.framework.raw import (
@@ -25,6 +25,7 @@ from controller.jobs.framework.raw import (
     mapping,
     parsed_duration,
     parsed_integer,
+    sequence,
     shown,
     text,
 )
@@ -36,7 +37,7 @@ from controller.objects.volcanogroup import PodGroup, PodGroupSpec, SubGroupPoli
 from controller.objects.volcanojob import NetworkTopology
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.gangshape import GangShape, Subgroup
-from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, SUBGROUP
+from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, GROUP_CLAIMS, SUBGROUP
 
 TASK: Final = "volcano.sh/task-spec"
 MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
@@ -58,6 +59,17 @@ _NO_LEVELS: Final = TopologyConstraint()
 T = TypeVar("T", PodGroup, KaiPodGroup)
 
 
+class SharedClaim(Struct, frozen=True, kw_only=True):
+    """A claim that the pods of a group share, if theirs names the same template: ``claim`` is the ResourceClaim that
+    was made for the group. ``leaf``: the subgroup of these pods; empty for all.
+    """
+
+    name: str
+    template: str
+    claim: str
+    leaf: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ForeignGroup:
     """A PodGroup. ``minimum``: pods that start together. ``groups``: its tree, ``policies`` from which Volcano's
@@ -65,13 +77,17 @@ class ForeignGroup:
 
     ``preemptibility`` is KAI's value for it, empty if the priority decides. ``staleness_s``: see ``GangShape``.
     ``part``: the name of a subgroup, if this is one above the minimum of the whole; empty for the whole.
+    ``system`` None: it is Kubernetes' own. ``workload_class``: the WorkloadPriorityClass that it is labelled with.
+    ``claims``: claims that its pods share. ``called``: its object's name, if its Workload has another one.
     """
 
-    system: System
+    system: System | None
     name: str
     minimum: int
     queue: str
     priority_class: str = ""
+    workload_class: str = ""
+    called: str = ""
     preemptibility: str = ""
     groups: tuple[Subgroup, ...] = ()
     top_minimum: int = 0
@@ -80,8 +96,14 @@ class ForeignGroup:
     part: str = ""
     levels: TopologyConstraint = _NO_LEVELS
     staleness_s: float | None = None
+    claims: tuple["SharedClaim", ...] = ()
     network: NetworkTopology | None = None
     """Volcano's network topology: levels for all pods together."""
+
+    @property
+    def title(self) -> str:
+        """The name of the object, as its users know the group."""
+        return self.called or self.name
 
     def subgroup(self, pod: SeenPod) -> str:
         """The leaf that the pod is in; empty for none. Raises JobError."""
@@ -92,18 +114,20 @@ class ForeignGroup:
         return leaf
 
     def _leaf(self, pod: SeenPod) -> str:
+        if self.system is None:
+            return self._named(pod.native_group, "spec.schedulingGroup.podGroupName") if self.groups else NONE
         if self.system is System.KAI:
-            return self._named(pod.labels.get(KAI_SUBGROUP, "")) if self.groups else NONE
+            where = f"metadata.labels[{KAI_SUBGROUP}]"
+            return self._named(pod.labels.get(KAI_SUBGROUP, ""), where) if self.groups else NONE
         for policy in self.policies:
             if policy.said.label_selector is None or policy.said.label_selector.matches(pod.labels):
                 return _leaf(policy.said, pod.labels)
         task = task_of(pod)
         return task if any(group.name == task for group in self.groups) else NONE
 
-    def _named(self, name: str) -> str:
+    def _named(self, name: str, where: str) -> str:
         leaves = [group.name for group in GangShape(groups=self.groups).leaves]
         if name not in leaves:
-            where = f"metadata.labels[{KAI_SUBGROUP}]"
             raise JobError(f"{where}: expected one of {', '.join(leaves)}, found {shown(name) if name else 'none'}")
         return name
 
@@ -141,7 +165,7 @@ class ForeignGroup:
 
     def part_of(self, subgroup: str, name: str, leaves: Iterable[str]) -> "ForeignGroup":
         """The subgroup as a group, called ``name``, of pods of these leaves. Raises JobError if there is none."""
-        group = replace(self, part=subgroup, name=name)
+        group = replace(self, part=subgroup, name=name, called="")
         tree = group.tree(leaves)
         if not tree.shape.groups:
             where = f"metadata.annotations[{ABOVE_MINIMUM_SUBGROUP}]"
@@ -156,6 +180,8 @@ def read_group(name: GroupName, given: Json | None, minimum: str = "") -> Foreig
     if given is None and minimum and name.system is System.VOLCANO:
         found = _minimum(name.name, parsed_integer(minimum, f"metadata.annotations[{MIN_MEMBER}]"))
         return ForeignGroup(system=name.system, name=name.name, minimum=found, queue=DEFAULT_QUEUES[name.system])
+    if name.system is None:
+        raise JobError(f"PodGroup {name.name}: expected one of Volcano or KAI")
     if given is None:
         where = f"metadata.annotations[{_MARK[name.system]}]"
         raise JobError(f"{where}: no PodGroup {shown(name.name)} of {GROUPS[name.system]}")
@@ -173,7 +199,9 @@ def as_admitted(name: GroupName, workload: SeenWorkload) -> ForeignGroup:
 
 def group_queue(name: GroupName, given: Json | None) -> str:
     """The queue of a PodGroup; empty if there is no such group. Raises JobError."""
-    return "" if given is None else text(given, "spec", "queue") or DEFAULT_QUEUES[name.system]
+    if given is None or name.system is None:
+        return ""
+    return text(given, "spec", "queue") or DEFAULT_QUEUES[name.system]
 
 
 def as_member(pod: SeenPod, group: ForeignGroup) -> SeenPod:
@@ -182,12 +210,30 @@ def as_member(pod: SeenPod, group: ForeignGroup) -> SeenPod:
     The pod itself is not patched. Raises JobError.
     """
     metadata = mapping(pod.raw, "metadata")
-    changed: dict[str, Any] = {}
-    if not queue_name(pod.raw):
-        changed["labels"] = {**labels(pod.raw), QUEUE_NAME: group.queue}
-    if leaf := group.subgroup(pod):
-        changed["annotations"] = {**annotations(pod.raw), SUBGROUP: leaf}
+    said, noted, leaf = {}, {}, group.subgroup(pod)
+    if group.queue and not queue_name(pod.raw):
+        said[QUEUE_NAME] = group.queue
+    if group.workload_class and not priority_class(pod.raw):
+        said[PRIORITY_CLASS] = group.workload_class
+    if leaf:
+        noted[SUBGROUP] = leaf
+    if shared := shared_claims(pod, group, leaf):
+        noted[GROUP_CLAIMS] = shared
+    changed: dict[str, Any] = {"labels": {**labels(pod.raw), **said}} if said else {}
+    if noted:
+        changed["annotations"] = {**annotations(pod.raw), **noted}
     return SeenPod({**pod.raw, "metadata": {**metadata, **changed}}) if changed else pod
+
+
+def shared_claims(pod: SeenPod, group: ForeignGroup, leaf: str) -> str:
+    """The value of ``GROUP_CLAIMS`` for a pod of the group; empty if it shares no claim that was made."""
+    asked = {
+        (claim.get("name"), claim.get("resourceClaimTemplateName"))
+        for claim in (sequence(pod.raw, "spec", "resourceClaims") if group.claims else ())
+        if isinstance(claim, dict) and not claim.get("resourceClaimName")
+    }
+    found = [each for each in group.claims if (each.name, each.template) in asked and each.leaf in ("", leaf)]
+    return ",".join(f"{each.name}={each.claim}" for each in found)
 
 
 def in_part(whole: ForeignGroup, name: str, pods: Sequence[SeenPod]) -> ForeignGroup:

@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from controller.foreign.jobs.kind import ForeignJobKind
-from controller.foreign.podgroups.group import GROUPS, MIN_MEMBER, as_member, in_part, read_group, subgroup_of
+from controller.foreign.podgroups.group import GROUPS, MIN_MEMBER, as_member, in_part, subgroup_of
+from controller.foreign.podgroups.native import read
 from controller.insight.forecast.refused import refused_by_rules
 from controller.insight.simulation.documents import Document, InputError
 from controller.insight.simulation.groups import KINDS_OF_GROUPS
@@ -33,7 +34,7 @@ from controller.objects.workload import Workload
 from controller.reconcile.pods import compose as podcompose
 from controller.reconcile.pods import group as podgroup
 from controller.scheduler.decisions.reasons import REQUEUED, PendingReason
-from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, ARRIVAL, RUNTIME, SUBGROUP
+from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, ARRIVAL, GROUP_CLAIMS, RUNTIME, SUBGROUP
 from yamlfile.parsers import Unfit, go_duration
 
 POD: Final = ("v1", "Pod")
@@ -89,7 +90,7 @@ def parts(documents: list[Document], pod_groups: PodGroups) -> list[list[Documen
     for document, pod in zip(arrived, seen, strict=True):
         if pod.name not in names_:
             part = wholes[subgroup_of(pod)]
-            above.setdefault(f"/{part}" if part else pod.name, []).append(_above(document, group.name, pod, part))
+            above.setdefault(f"/{part}" if part else pod.name, []).append(_above(document, foreign.title, pod, part))
     return [minimum, *(part for each in above.values() for part in parts(each, pod_groups))]
 
 
@@ -100,7 +101,7 @@ def _grouped(pods: Sequence[Json], pod_groups: PodGroups) -> tuple[podgroup.Grou
     namespace, _ = key_of(seen[0])
     foreign, name = None, seen[0].foreign_group
     if name is not None:
-        foreign = read_group(name, pod_groups.get((namespace, name)), seen[-1].annotations.get(MIN_MEMBER, ""))
+        foreign = read(name, pod_groups.get((namespace, name)), seen[-1].annotations.get(MIN_MEMBER, ""))
         foreign = in_part(foreign, key_of(seen[0])[1], seen) if seen[0].part else foreign
         seen = [as_member(pod, foreign) for pod in seen]
     return podgroup.group_of(seen, foreign), seen
@@ -116,8 +117,8 @@ def _above(document: Document, minimum: str, pod: SeenPod, part: str) -> Documen
     metadata["annotations"].pop(ABOVE_MINIMUM_SUBGROUP, None)
     if part:
         metadata["annotations"][ABOVE_MINIMUM_SUBGROUP] = part
-    if SUBGROUP in pod.annotations:
-        metadata["annotations"][SUBGROUP] = pod.annotations[SUBGROUP]
+    kept = (SUBGROUP, GROUP_CLAIMS)
+    metadata["annotations"] |= {key: pod.annotations[key] for key in kept if key in pod.annotations}
     return document.having({**given, "metadata": metadata})
 
 
@@ -130,7 +131,7 @@ def workload_of(pods: Sequence[Json], pod_groups: PodGroups, settings: JobSettin
     if not sets:
         raise JobError(podgroup.short(group, seen))
     body = podcompose.workload_body(group, seen, sets, settings, cluster)
-    body["metadata"]["name"] = group.name or seen[0].name
+    body["metadata"]["name"] = (group.foreign.title if group.foreign else group.name) or seen[0].name
     del body["metadata"]["finalizers"], body["metadata"]["ownerReferences"]
     return body
 

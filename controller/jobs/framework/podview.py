@@ -1,7 +1,7 @@
 """A plain pod as the queue sees it, and the labels and annotations that tie pods to queues and groups.
 
 Labels, annotations, gate and finalizer are Kueue's (KEP 976, "Plain Pods"); PodGroups, and the annotations that name
-them, are Volcano's and KAI's.
+them, are Volcano's and KAI's; ``spec.schedulingGroup`` names a PodGroup of Kubernetes' own.
 """
 
 import re
@@ -29,9 +29,16 @@ from controller.jobs.framework.raw import (
 )
 from controller.objects.core import Pod
 from controller.objects.meta import ZERO_TIME_S, object_key
+from controller.objects.nativegroups import NATIVE
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, SCHEDULER_NAME
+from inventory.api.names import (
+    ABOVE_MINIMUM_OF,
+    ABOVE_MINIMUM_SUBGROUP,
+    COMPOSITE_GROUP,
+    OUT_OF_GROUP,
+    SCHEDULER_NAME,
+)
 
 ADMISSION_GATE: Final = "kueue.x-k8s.io/admission"
 MANAGED: Final = "kueue.x-k8s.io/managed"
@@ -66,10 +73,20 @@ OWN_GATES: Final = (ADMISSION_GATE, names.TOPOLOGY_GATE)
 
 
 class GroupName(NamedTuple):
-    """A PodGroup of another system, in the pod's namespace."""
+    """A PodGroup in the pod's namespace: of another system, or (``system`` None) Kubernetes' own; ``composite``: a
+    CompositePodGroup of the latter.
+    """
 
-    system: System
+    system: System | None
     name: str
+    composite: bool = False
+
+    @property
+    def workload(self) -> str:
+        """The name of its Workload. Kubernetes' own have one that no group of another system has beside them."""
+        if self.system is not None:
+            return self.name
+        return names.workload_name("CompositePodGroup" if self.composite else "PodGroup", NATIVE, self.name, "")
 
 
 def foreign_group(
@@ -77,12 +94,17 @@ def foreign_group(
     said: Mapping[str, str],
     scheduler: str,
     schedulers: Mapping[str, System] = SCHEDULERS,
+    native: str = "",
 ) -> GroupName | None:
-    """The PodGroup of a pod with these labels, annotations and ``schedulerName``; None if it is in none.
+    """The PodGroup of a pod with these labels, annotations and ``schedulerName``; None if it is in none. ``native``:
+    the name in its ``spec.schedulingGroup``, which goes before annotations.
 
     If the pod names one of ``schedulers``, only a group of that scheduler's system counts.
     """
     system = schedulers.get(said.get(SCHEDULER_NAME) or scheduler)
+    if native and system is None:
+        top = said.get(COMPOSITE_GROUP, "")
+        return None if said.get(OUT_OF_GROUP) == "true" else GroupName(None, top or native, composite=bool(top))
     for key in VOLCANO_GROUPS if system is not System.KAI else ():
         if said.get(key):
             return GroupName(System.VOLCANO, said[key])
@@ -245,13 +267,19 @@ class SeenPod:
         return self.annotations.get(ABOVE_MINIMUM_SUBGROUP, "") if self.above_minimum_of and not self.group else ""
 
     @cached_property
+    def native_group(self) -> str:
+        """The PodGroup in the pod's ``spec.schedulingGroup``; empty for none."""
+        return text(self.raw, "spec", "schedulingGroup", "podGroupName")
+
+    @cached_property
     def foreign_group(self) -> GroupName | None:
-        """The pod's PodGroup of Volcano or KAI; None for a pod of a Kueue group, of no group, or by itself above the
-        minimum of one.
+        """The pod's PodGroup of Volcano, KAI or Kubernetes; None for a pod of a Kueue group, of no group, or by itself
+        above the minimum of one.
         """
         if self.group or (self.above_minimum_of and not self.part):
             return None
-        return foreign_group(self.labels, self.annotations, text(self.raw, "spec", "schedulerName"))
+        scheduler = text(self.raw, "spec", "schedulerName")
+        return foreign_group(self.labels, self.annotations, scheduler, native=self.native_group)
 
     def flag(self, key: str) -> bool:
         """Whether an annotation says yes. Raises JobError."""
@@ -284,7 +312,7 @@ def key_of(pod: SeenPod) -> tuple[str, str]:
     theirs, namespace = pod.foreign_group, text(pod.raw, "metadata", "namespace")
     if pod.part:
         return namespace, part_name(pod.above_minimum_of, pod.part)
-    return namespace, pod.group if theirs is None else theirs.name
+    return namespace, pod.group if theirs is None else theirs.workload
 
 
 def started_by(pod: Pod) -> str:
@@ -305,11 +333,12 @@ def workload_of(pod: Pod) -> WorkloadKey | None:
     name = started_by(pod)
     if not name and meta.labels.get(MANAGED) == "true":
         group = meta.annotations.get(GROUP_NAME) or meta.labels.get(GROUP_NAME, "")
-        theirs = foreign_group(meta.labels, meta.annotations, pod.spec.scheduler_name)
+        native = "" if pod.spec.scheduling_group is None else pod.spec.scheduling_group.pod_group_name
+        theirs = foreign_group(meta.labels, meta.annotations, pod.spec.scheduler_name, native=native)
         minimum, part = (meta.annotations.get(key, "") for key in (ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP))
         if minimum:
             name = group or (part_name(minimum, part) if part else "")
         else:
-            name = group or (theirs.name if theirs else "")
+            name = group or (theirs.workload if theirs else "")
         name = name or names.workload_name("Pod", "", meta.name, meta.uid)
     return WorkloadKey(object_key(meta.namespace, name)) if name else None

@@ -94,7 +94,7 @@ def priority(group: Group, pods: Sequence[SeenPod], settings: JobSettings, clust
     if marked is not None:
         return compose.pod_class(*marked)
     if foreign is not None and foreign.priority_class:
-        return _highest(f"PodGroup {foreign.name}: spec.priorityClassName", {foreign.priority_class}, known)
+        return _highest(f"PodGroup {foreign.title}: spec.priorityClassName", {foreign.priority_class}, known)
     named = {text(pod.raw, "spec", "priorityClassName") for pod in pods} - {""}
     return _highest("spec.priorityClassName", named, known) if named else compose.default_class(settings, cluster)
 

@@ -9,12 +9,14 @@ role is computed here and nowhere else: an annotation that states one would let 
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 from typing import Any, Final
 
 import msgspec
 
 from controller.foreign.podgroups.group import ForeignGroup, chosen, lacking
+from controller.foreign.podgroups.native import Find, nothing_found
 from controller.jobs.framework import names
 from controller.jobs.framework.charge import Charge
 from controller.jobs.framework.marks import prebuilt_mark, priority_class, queue_name
@@ -44,7 +46,7 @@ from controller.jobs.framework.topologyrequest import (
     ranked,
     topology_request,
 )
-from inventory.api.names import DEVICES, PREFIX
+from inventory.api.names import COMPOSITE_GROUP, DEVICES, GROUP_CLAIMS, OUT_OF_GROUP, PREFIX
 from inventory.words.catalog import plural
 
 MAIN: Final = "main"
@@ -76,6 +78,8 @@ _PLACED_BY: Final = (
     POD_INDEX_LABEL,
     INDEX_OFFSET,
 )
+_OF_NO_SHAPE: Final = (DEVICES, GROUP_CLAIMS, COMPOSITE_GROUP, OUT_OF_GROUP)
+"""Annotations of Tessera's that say nothing about what a pod requests."""
 
 
 def role(pod: SeenPod) -> str:
@@ -125,7 +129,7 @@ def _beyond(pod: SeenPod) -> Json:
     placed = {
         key: value
         for key, value in sorted(pod.annotations.items())
-        if (key in _PLACED_BY or key.startswith(PREFIX)) and key != DEVICES
+        if (key in _PLACED_BY or key.startswith(PREFIX)) and key not in _OF_NO_SHAPE
     }
     if placed:
         found["placed"] = placed
@@ -138,9 +142,18 @@ def template(pod: SeenPod) -> Json:
     Annotations about its devices are kept; labels say nothing about those. Its gates stay, as in Kueue's workloads: a
     pod that has waited since Kueue is the same.
     """
-    kept = {key: value for key, value in pod.annotations.items() if key.startswith(PREFIX) and key != DEVICES}
+    kept = {key: value for key, value in pod.annotations.items() if key.startswith(PREFIX) and key not in _OF_NO_SHAPE}
     spec = {key: value for key, value in mapping(pod.raw, "spec").items() if key != "nodeName"}
+    if shared := pod.annotations.get(GROUP_CLAIMS):
+        made = dict(each.split("=", 1) for each in shared.split(",") if "=" in each)
+        spec["resourceClaims"] = [_shared(claim, made) for claim in sequence(pod.raw, "spec", "resourceClaims")]
     return {"metadata": {"annotations": kept}, "spec": spec} if kept else {"spec": spec}
+
+
+def _shared(claim: Any, made: Mapping[str, str]) -> Any:
+    """The claim of a pod by the name of the ResourceClaim that its group has for it: it is charged once."""
+    name = claim.get("name") if isinstance(claim, dict) else None
+    return {"name": name, "resourceClaimName": made[name]} if isinstance(name, str) and name in made else claim
 
 
 def pod_set(pod: SeenPod, name: str, count: int, *, minimum: int | None = None) -> JobPodSet:
@@ -183,15 +196,17 @@ class SeenPods:
     """All pods of one group, or one pod on its own, with what belongs to them.
 
     ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: the
-    foreign object that they are in. ``namespace_terminating``: the namespace is being deleted: no pods follow.
-    ``predecessor_runs``: the pod whose quota this one takes over may still be on its node. ``minimum``: for a pod above
-    the minimum of its group, that group's Workload. ``charge``, ``unread``: as for a job, see ``Observed``.
+    foreign object that they are in; ``find`` finds Kubernetes' own of their namespace. ``namespace_terminating``:
+    the namespace is being deleted: no pods follow. ``predecessor_runs``: the pod whose quota this one takes over may
+    still be on its node. ``minimum``: for a pod above the minimum of its group, that group's Workload. ``charge``,
+    ``unread``: as for a job, see ``Observed``.
     """
 
     pods: tuple[SeenPod, ...]
     workload: SeenWorkload | None = None
     pod_group: Json | None = None
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    find: Find = nothing_found
+    namespace_labels: Mapping[str, str] = default(default_factory=dict)
     namespace_terminating: bool = False
     predecessor_runs: bool = False
     minimum: SeenWorkload | None = None
@@ -244,7 +259,8 @@ def group_of(pods: Sequence[SeenPod], foreign: ForeignGroup | None = None) -> Gr
         minimum = foreign.minimum
         total = oldest.total() if GROUP_TOTAL in oldest.annotations else minimum
     if minimum > total:
-        raise JobError(f"PodGroup {name}: spec.minMember is {minimum}, and the group has {plural(total, 'pod')}")
+        field = "spec.minMember" if foreign is None or foreign.system else "spec.schedulingPolicy.gang.minCount"
+        raise JobError(f"PodGroup {name}: {field} is {minimum}, and the group has {plural(total, 'pod')}")
     return Group(
         name=name,
         total=total,
@@ -265,9 +281,10 @@ def short(group: Group, pods: Sequence[SeenPod]) -> str:
     """A sentence on why these pods are too few; empty if they are not."""
     parts = "" if group.foreign is None else lacking(group.foreign, pods)
     whole = f"{len(pods)} of {plural(group.total, 'pod')}"
+    title = group.name if group.foreign is None else group.foreign.title
     if not parts:
-        return f"group {group.name} has {whole}" if len(pods) < group.total else ""
-    return f"group {group.name} has {parts}" if len(pods) >= group.minimum else f"group {group.name} has {whole}"
+        return f"group {title} has {whole}" if len(pods) < group.total else ""
+    return f"group {title} has {parts}" if len(pods) >= group.minimum else f"group {title} has {whole}"
 
 
 def _check_indexes(pods: Sequence[SeenPod], total: int) -> None:
@@ -305,8 +322,13 @@ def pod_sets(group: Group, pods: Sequence[SeenPod], tiers: Tiers = ()) -> tuple[
     Under fast admission pods of a single role stand for those that are still to come. ``tiers``: see ``JobSettings``.
     """
     made = _pod_sets(group, pods)
-    if group.foreign is None or group.foreign.network is None or len(made) > 1:
+    if group.foreign is None or len(made) > 1:
         return made  # what several pod sets share is the gang's, see ``ForeignGroup.shape``
+    if group.foreign.system is None:
+        level = "" if group.foreign.part else group.foreign.levels.required_topology_level
+        return together(made, {"required": level} if level else {}, f"PodGroup {group.name}")
+    if group.foreign.network is None:
+        return made
     path = f"PodGroup {group.name}: spec.networkTopology"
     return together(made, asked(group.foreign.network, tiers, path), path)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any
 
 from controller.cluster.watching.kinds import POD_GROUPS_OF, STATUS_APART
+from controller.foreign.podgroups.native import Find
 from controller.foreign.podgroups.status import UNSCHEDULABLE
 from controller.foreign.rules.table import FOREIGN_JOB
 from controller.jobs.framework.marks import NestingTooDeepError, controller_of
@@ -17,6 +18,7 @@ from controller.jobs.framework.raw import JobError, Json
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.reconcile.pods import groupstatus
 from controller.reconcile.pods.group import SeenPods
+from controller.reconcile.pods.nativegroups_shell import NativeGroups
 from controller.reconcile.pods.podgroups_shell import PodGroups
 from controller.scheduler.mirror.specs import System
 from kube.client import Client
@@ -60,6 +62,7 @@ class GroupObjects:
         self.changed: Callable[[ObjectKey | None], None] = unheard
         self._owners: dict[tuple[System, ObjectKey], str] = {}
         self._owned: dict[str, set[ObjectKey]] = {}
+        self._native = NativeGroups(client, self._tell_native, clock=clock, random=random.random)
         self._of = {
             system: PodGroups(
                 client,
@@ -77,13 +80,22 @@ class GroupObjects:
             if system in self._systems:
                 groups.need()
             yield f"{system}-pod-groups", groups.run()
+        yield from self._native.runs()
 
-    def known(self, name: GroupName) -> bool:
+    def known(self, namespace: str, name: GroupName) -> bool:
         """Whether ``get`` knows all PodGroups of that system. From now on they are watched."""
+        if name.system is None:
+            return self._native.known(namespace, name)
         return self._of[name.system].need()
 
     def get(self, namespace: str, name: GroupName) -> Json | None:
+        if name.system is None:
+            return self._native.get(namespace, name)
         return self._of[name.system].get(ObjectKey(namespace, name.name))
+
+    def find(self, namespace: str) -> Find:
+        """Finds Kubernetes' own groups of the namespace."""
+        return self._native.find(namespace)
 
     def of_owner(self, uid: str) -> Iterator[ObjectKey]:
         """Groups that the object of this uid controls."""
@@ -94,10 +106,10 @@ class GroupObjects:
 
         Raises ActionFailedError and KubeError.
         """
-        if name.system not in self._written:
+        if name.system is None or name.system not in self._written:
             return
         status = groupstatus.of_pods(name, seen, above)
-        written = await self._write(namespace, name, status)
+        written = await self._write(namespace, name.system, name.name, status)
         why = groupstatus.pods_are_told(seen.pod_group or {}, status)
         for pod in seen.pods if written and why else ():
             self._publish(ObjectReference("v1", "Pod", pod.name, pod.uid, namespace), "Warning", UNSCHEDULABLE, why)
@@ -106,17 +118,21 @@ class GroupObjects:
         """Writes the status of the groups of this name, none of whose pods is queued by itself."""
         for system in sorted(self._written):
             name = GroupName(system, group)
-            given = self.get(namespace, name)
+            given = self._of[system].get(ObjectKey(namespace, group))
             owner = None if given is None else controller_of(given)
             if given is None or (owner is not None and owner.api_version == FOREIGN_JOB.api_version):
                 continue
             try:
-                await self._write(namespace, name, groupstatus.of_owner(name, given, self._settings, self._cluster))
+                status = groupstatus.of_owner(name, given, self._settings, self._cluster)
+                await self._write(namespace, system, group, status)
             except (JobError, NestingTooDeepError):
                 continue  # its pods are refused with the sentence, once there are some
 
-    async def _write(self, namespace: str, name: GroupName, status: Json) -> bool:
-        return await self._of[name.system].write(self._writer, ObjectKey(namespace, name.name), status)
+    async def _write(self, namespace: str, system: System, name: str, status: Json) -> bool:
+        return await self._of[system].write(self._writer, ObjectKey(namespace, name), status)
+
+    def _tell_native(self, key: ObjectKey | None) -> None:
+        self.changed(key)
 
     def _tell(self, system: System, key: ObjectKey | None) -> None:
         if key is not None:

@@ -20,8 +20,8 @@ def of_pods(name: GroupName, seen: SeenPods, above: Sequence[SeenPod] = ()) -> J
     ``above``: pods above its minimum, which are counted and not waited for.
     """
     given = seen.pod_group
-    if given is None:
-        return {}
+    if given is None or name.system is None:
+        return {}  # the scheduler of Kubernetes' own groups writes theirs
     try:
         foreign = read_group(name, given)
         pods = [as_member(pod, foreign) for pod in seen.pods]
@@ -54,6 +54,8 @@ def of_owner(name: GroupName, given: Json, settings: JobSettings, cluster: Clust
 
     A group of a queued job waits with the job; any other waits for its pods. Raises JobError, NestingTooDeepError.
     """
+    if name.system is None:
+        return {}
     minimum = read_group(name, given).minimum
     ancestor = managed_ancestor(given, settings, cluster)
     if ancestor is None:

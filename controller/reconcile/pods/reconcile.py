@@ -16,12 +16,11 @@ from functools import cached_property
 from controller.foreign.podgroups.group import (
     MIN_MEMBER,
     ForeignGroup,
-    as_admitted,
     as_member,
     in_part,
-    read_group,
     subgroup_of,
 )
+from controller.foreign.podgroups.native import OwnerOf, as_admitted, marks_of, read
 from controller.jobs.framework import compose, names
 from controller.jobs.framework.actions import (
     AwaitOwner,
@@ -40,7 +39,7 @@ from controller.jobs.framework.podsets import (
     StartConflictError,
 )
 from controller.jobs.framework.podview import GroupName, SeenPod, key_of
-from controller.jobs.framework.raw import JobError, shown
+from controller.jobs.framework.raw import JobError, Json, shown, text
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.jobs.framework.steps import event, finish, flavor_missing, not_startable, refuse, update
 from controller.messages import jobs as words
@@ -69,10 +68,10 @@ from controller.reconcile.pods.actions import (
 from controller.reconcile.pods.children import within_the_charge
 from controller.reconcile.pods.group import MAIN, Group, SeenPods
 from controller.reconcile.pods.replacing import is_stale, spare_finalizers, waiting
-from controller.reconcile.pods.start import infos_by_set, places, released, role_in, start_patch
+from controller.reconcile.pods.start import infos_by_set, places, released, role_in, start_patch, tied
 from controller.scheduler.decisions import reasons
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, DEVICES
+from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, DEVICES, GROUP_CLAIMS
 from inventory.words.catalog import plural
 
 
@@ -132,7 +131,9 @@ def _owned(
         return [*left, *(PatchPod(name=pod.name, body=released(pod)) for pod in pods if free or pod.is_over)]
     if left := left_behind(pods, seen.workload, seen.minimum, cluster):
         return left
-    foreign, pods = _of_pod_group(seen, pods)
+    if regrouped := _regrouped(seen, pods, cluster):
+        return regrouped
+    foreign, pods = _of_pod_group(seen, pods, cluster)
     if not queue_name(pods[0].raw) and not settings.manage_jobs_without_queue_name:
         raise JobError(
             f"metadata.labels[{names.QUEUE_NAME}]: expected the queue that the pod was created for, found none"
@@ -143,7 +144,36 @@ def _owned(
     return _Reconciliation(seen=seen, pods=pods, group=group, settings=settings, cluster=cluster).next()
 
 
-def _of_pod_group(seen: SeenPods, pods: tuple[SeenPod, ...]) -> tuple[ForeignGroup | None, tuple[SeenPod, ...]]:
+def _regrouped(seen: SeenPods, pods: tuple[SeenPod, ...], cluster: ClusterObjects) -> list[PodAction]:
+    """Actions that mark waiting pods of a PodGroup of Kubernetes' own with what they are queued with, if that is not
+    their PodGroup.
+    """
+    name = pods[0].foreign_group
+    if name is None or name.system is not None or name.composite or pods[0].part:
+        return []
+    marks = marks_of(pods[0], seen.find)
+    if not marks:
+        return []
+    group = read(name, seen.pod_group, owner_of=_owner_of(pods[0], cluster))
+    waiting = [as_member(pod, group) for pod in pods if pod.is_gated and pod.stays]
+    return [PatchPod(name=pod.name, body=_regroup(pod, marks)) for pod in waiting]
+
+
+def _regroup(pod: SeenPod, marks: Mapping[str, str]) -> Json:
+    """The patch that writes the marks, with what the pod has from its PodGroup: that is not read for it again."""
+    shared = {key: pod.annotations[key] for key in (GROUP_CLAIMS,) if key in pod.annotations}
+    queue = {key: pod.labels[key] for key in (names.QUEUE_NAME, names.PRIORITY_CLASS) if pod.labels.get(key)}
+    return {"metadata": {**tied(pod), "annotations": {**marks, **shared}, "labels": queue}}
+
+
+def _owner_of(pod: SeenPod, cluster: ClusterObjects) -> OwnerOf:
+    namespace = text(pod.raw, "metadata", "namespace")
+    return lambda reference: cluster.owner(namespace, reference)
+
+
+def _of_pod_group(
+    seen: SeenPods, pods: tuple[SeenPod, ...], cluster: ClusterObjects
+) -> tuple[ForeignGroup | None, tuple[SeenPod, ...]]:
     """The PodGroup that the pods are in, and the pods as it completes them.
 
     A PodGroup that was deleted while its workload exists is read from the workload: its pods may still run, or wait for
@@ -159,9 +189,9 @@ def _of_pod_group(seen: SeenPods, pods: tuple[SeenPod, ...]) -> tuple[ForeignGro
     minimum, gone = pods[-1].annotations.get(MIN_MEMBER, ""), seen.pod_group is None
     own = key_of(pods[0])[1]
     if gone and not minimum and seen.workload is not None and is_of_pods(seen.workload, pods):
-        foreign = as_admitted(GroupName(name.system, own), seen.workload)
+        foreign = as_admitted(GroupName(name.system, own, composite=name.composite), seen.workload)
     else:
-        foreign = read_group(name, seen.pod_group, minimum)
+        foreign = read(name, seen.pod_group, minimum, _owner_of(pods[0], cluster))
         foreign = in_part(foreign, own, pods) if part else foreign
     return foreign, tuple(as_member(pod, foreign) for pod in pods)
 

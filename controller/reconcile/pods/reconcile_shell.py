@@ -346,7 +346,7 @@ class PodController:
         """
         pod_group = None
         if foreign is not None:
-            if not self._pod_groups.known(foreign):
+            if not self._pod_groups.known(group.namespace, foreign):
                 return None
             pod_group = self._pod_groups.get(group.namespace, foreign)
         namespace = self._feeds[NAMESPACES].get(ObjectKey("", group.namespace))
@@ -357,6 +357,7 @@ class PodController:
             workload=workload,
             predecessor_runs=not group.group and workload is not None and self._predecessor_runs(group, workload),
             pod_group=pod_group,
+            find=self._pod_groups.find(group.namespace),
             minimum=self._minimum(group, pods[0]),
             namespace_labels={} if meta is None else meta.labels,
             namespace_terminating=meta is not None and meta.deletion_timestamp is not None,

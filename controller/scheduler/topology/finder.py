@@ -25,7 +25,7 @@ from controller.scheduler.topology.requests import (
     each_of,
     filter_of,
 )
-from controller.scheduler.topology.shortages import shortage_sentence
+from controller.scheduler.topology.shortages import shortage_sentence, unknown_level
 from controller.scheduler.topology.tree import Tree
 
 _SHAPES_KEPT: Final = 32
@@ -206,7 +206,7 @@ class Finder:
             return "the pod set asks for no level"
         level = tree.level_of(label)
         if level is None:
-            return f"topology {tree.topology} has no level {label}"
+            return unknown_level(tree.topology, label, tree.levels)
         every = asked.layers
         slice_level = tree.depth - 1 if not every else tree.level_of(every[0].topology)
         if slice_level is None:

@@ -34,7 +34,7 @@ from controller.scheduler.topology.nodes import NodeCache, NodeFacts, of_queue, 
 from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest, no_topology
 from controller.scheduler.topology.replacement import replace
 from controller.scheduler.topology.requests import TopologyRequest, each_of
-from controller.scheduler.topology.shortages import lacks_nodes
+from controller.scheduler.topology.shortages import lacks_nodes, unknown_level
 from controller.scheduler.topology.tree import Tree
 from controller.scheduler.topology.usage import DomainTotals, UsageSums
 from inventory.api.claimplan import ClaimPlan
@@ -239,7 +239,7 @@ class Topologies:
         if asked.devices and not finder.tree.by_host:
             return f"topology {flavor.spec.topology_name} ends above the nodes, and the pod set asks for {asked.wish}"
         missing = asked.unknown_level(finder.tree.levels, self._gates)
-        return None if missing is None else f"topology {flavor.spec.topology_name} has no level {missing}"
+        return None if missing is None else unknown_level(flavor.spec.topology_name, missing, finder.tree.levels)
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         """Places pod sets in their order, each beside those before it; those of one group together.

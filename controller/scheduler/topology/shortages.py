@@ -1,6 +1,6 @@
 """Says why pods found no place: what was looked for, and the largest free block."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from controller.messages import pending
@@ -29,6 +29,10 @@ def lacks_nodes(flavor: ResourceFlavorSpec, nodes: Collection[NodeFacts], tree: 
     if not nodes or (tree is not None and tree.node_count()):
         return ""
     return "" if any(flavor.selects(node.labels) for node in nodes) else no_node(flavor.node_labels)
+
+
+def unknown_level(topology: str | None, level: str, levels: Sequence[str]) -> str:
+    return f"topology {topology} has no level {level}, expected one of {', '.join(levels)}"
 
 
 def no_node(labels: Mapping[str, str]) -> str:

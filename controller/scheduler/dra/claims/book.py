@@ -245,7 +245,10 @@ class ClaimBook:
 
 def is_of_one_pod(claim: ResourceClaim) -> bool:
     """Whether the claim was made for a pod, by a template or for an extended resource: no other pod names it."""
-    return POD_CLAIM in claim.metadata.annotations or EXTENDED_CLAIM in claim.metadata.annotations
+    given = claim.metadata
+    if POD_CLAIM in given.annotations:  # a claim of a PodGroup has the annotation too, and many pods
+        return not any(owner.controller and owner.kind == "PodGroup" for owner in given.owner_references)
+    return EXTENDED_CLAIM in given.annotations
 
 
 def extended_names(classes: Iterable[DeviceClass], *, implicit: bool) -> dict[str, str]:

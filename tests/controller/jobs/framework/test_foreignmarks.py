@@ -14,6 +14,7 @@ from controller.jobs.framework.foreignmarks import (
     staleness_s,
 )
 from controller.jobs.framework.marks import queue_name
+from controller.jobs.framework.podview import GroupName
 from controller.scheduler.mirror.specs import System
 
 KAI, VOLCANO = System.KAI, System.VOLCANO
@@ -51,7 +52,8 @@ def job(template: dict[str, Any] | None = None, *, kind: str = "Job", scheduler:
     ],
 )
 def test_the_queue_that_a_job_is_for(given: Any, expected: ForeignQueue | None) -> None:
-    found = foreign_queue(given, lambda namespace, group: "g" if (namespace, *group) == ("ns", VOLCANO, "gang") else "")
+    gang = ("ns", GroupName(VOLCANO, "gang"))
+    found = foreign_queue(given, lambda namespace, group: "g" if (namespace, group) == gang else "")
     assert found == expected
 
 

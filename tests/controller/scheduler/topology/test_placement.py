@@ -11,6 +11,7 @@ from controller.scheduler.model.resources import FlavorName
 from controller.scheduler.topology.port import PlacementNoFit
 from tests.support.engine.topologylab import BLOCK, FLAVOR, GPU, HOST, RACK, Lab, ask, even, node, pod, usage
 
+NO_ROW = f"topology dc has no level dc/row, expected one of {BLOCK}, {RACK}, {HOST}"
 TAINT: dict[str, Any] = {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
 
 
@@ -382,7 +383,7 @@ def test_a_sentence_says_what_was_looked_for_and_the_largest_block_there_is() ->
         "no room for 6 pods on the nodes of topology dc: at most 5 fit; 1 of 3 nodes are closed to these pods: "
         "1 with the taint broken:NoSchedule"
     )
-    assert lab.place(ask(1, required="dc/row")) == "topology dc has no level dc/row"
+    assert lab.place(ask(1, required="dc/row")) == NO_ROW
 
 
 def test_a_sentence_counts_what_closes_nodes_and_which_are_full() -> None:
@@ -458,7 +459,7 @@ def test_a_flavor_is_no_match_for_a_level_that_its_topology_lacks() -> None:
     lab = Lab({})
     on_dc, bare = flavor(topologyName="dc"), flavor()
     assert lab.topologies.mismatch(ask(1, required=RACK).asked, on_dc) is None
-    assert lab.topologies.mismatch(ask(1, required="dc/row").asked, on_dc) == "topology dc has no level dc/row"
+    assert lab.topologies.mismatch(ask(1, required="dc/row").asked, on_dc) == NO_ROW
     assert lab.topologies.mismatch(ask(1, required=RACK).asked, bare) is not None
     assert lab.topologies.mismatch(ask(1).asked, bare) is None
     assert lab.topologies.needs(ask(1).asked, on_dc, implied=True)

@@ -1,0 +1,185 @@
+"""Kubernetes' own PodGroups in the whole process: found where the API is served, followed while it is, and read anew
+whenever a group comes, changes or goes.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, NAMESPACES, WORKLOADS
+from controller.jobs.framework.podview import ADMISSION_GATE, GroupName
+from controller.reconcile.pods import nativegroups_shell
+from controller.reconcile.pods.nativegroups_shell import COMPOSITE_KINDS, GROUP_KINDS
+from inventory.api.names import ABOVE_MINIMUM_OF, COMPOSITE_GROUP, OUT_OF_GROUP
+from kube.resources import EVENTS, Resource
+from kube.testing import eventually
+from tests.controller.foreign.podgroups.test_native import composite, group
+from tests.controller.reconcile.pods.test_reconcile_shell import WITH_PODS, free, freed, pod, runs, says, seen
+from tests.support.controller.stage import Stage, stage
+
+BETA, COMPOSITES = GROUP_KINDS[0], COMPOSITE_KINDS[0]
+NO_GROUP = "spec.schedulingGroup.podGroupName: no PodGroup 'g' of scheduling.k8s.io"
+WORKLOAD = GroupName(None, "g").workload
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nativegroups_shell, "_CHECK_S", 0.05)
+
+
+@asynccontextmanager
+async def scene_of(*kinds: Resource, cpus: int = 9) -> AsyncIterator[Stage]:
+    async with stage() as scene:
+        for kind in kinds:
+            scene.server.install(kind)
+        scene.queue(cpus=cpus)
+        async with scene.controller(WITH_PODS, core_only=False):
+            yield scene
+
+
+def member(scene: Stage, *names: str, of: str = "g", **more: Any) -> None:
+    for name in names:
+        pod(scene, name, schedulingGroup={"podGroupName": of}, **more)
+
+
+def make(scene: Stage, given: dict[str, Any], kind: Resource = BETA) -> None:
+    scene.server.create(kind, given["metadata"]["name"], given, namespace="team")
+
+
+def counts(scene: Stage) -> dict[str, int]:
+    """Pods by Workload."""
+    listed = scene.server.list_all(WORKLOADS)
+    return {one["metadata"]["name"]: sum(each["count"] for each in one["spec"]["podSets"]) for one in listed}
+
+
+def asked(scene: Stage) -> list[str]:
+    """Requests about PodGroups of any version."""
+    return [each.path for each in scene.server.requests if "podgroups" in each.path]
+
+
+@pytest.mark.parametrize("version", GROUP_KINDS, ids=lambda kind: kind.version)
+async def test_a_gang_starts_whole_and_pods_above_it_join_one_by_one(version: Resource) -> None:
+    async with scene_of(version, cpus=3) as scene:
+        make(scene, group("g", 2), version)
+        member(scene, "a", "b", "c", "d")
+        await eventually(lambda: freed(scene, "a", "b"), what="the minimum")
+        await eventually(lambda: free(scene, "c") or free(scene, "d"), what="one above it")
+        assert counts(scene)[WORKLOAD] == 2
+        (waits,) = [name for name in "abcd" if not free(scene, name)]
+        await eventually(lambda: seen(scene, waits)["metadata"]["annotations"].get(ABOVE_MINIMUM_OF) == WORKLOAD)
+
+
+async def test_a_gang_that_does_not_fit_holds_every_gate() -> None:
+    async with scene_of(BETA, cpus=3) as scene:
+        make(scene, group("g", 4))
+        member(scene, "a", "b", "c", "d")
+        await eventually(lambda: says(scene, "QuotaReserved").startswith("False"))
+        assert not any(free(scene, name) for name in "abcd")
+
+
+async def test_pods_wait_for_a_group_that_comes_later() -> None:
+    async with scene_of(BETA) as scene:
+        member(scene, "a", "b")
+        await eventually(lambda: NO_GROUP in " ".join(every_note(scene)))
+        assert counts(scene) == {}
+        make(scene, group("g", 2))
+        await eventually(lambda: freed(scene, "a", "b"))
+
+
+async def test_a_group_with_another_minimum_asks_for_that_while_its_pods_wait() -> None:
+    async with scene_of(BETA, cpus=1) as scene:
+        make(scene, group("g", 2))
+        member(scene, "a", "b", "c")
+        await eventually(lambda: counts(scene) == {WORKLOAD: 2})
+        scene.server.merge(BETA, "g", {"spec": {"schedulingPolicy": {"gang": {"minCount": 3}}}}, namespace="team")
+        await eventually(lambda: counts(scene) == {WORKLOAD: 3}, what="changed")
+        scene.server.delete(BETA, "g", namespace="team")
+        make(scene, group("g", 1))
+        await eventually(lambda: free(scene, "a"), what="made anew")
+        assert counts(scene)[WORKLOAD] == 1
+
+
+async def test_a_group_that_goes_while_its_pods_wait_stays_as_its_workload_was_made() -> None:
+    async with scene_of(BETA, cpus=1) as scene:
+        make(scene, group("g", 2))
+        member(scene, "a", "b")
+        await eventually(lambda: says(scene, "QuotaReserved").startswith("False"))
+        scene.server.delete(BETA, "g", namespace="team")
+        more = [{"name": "cpu", "nominalQuota": "9"}]
+        flavors = [{"name": "default", "resources": more}]
+        wider = {"spec": {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}}
+        scene.server.merge(CLUSTER_QUEUES, "cq", wider)
+        await eventually(lambda: freed(scene, "a", "b"))
+
+
+async def test_pods_of_a_basic_group_are_queued_one_by_one_in_the_groups_queue() -> None:
+    async with scene_of(BETA, cpus=1) as scene:
+        given = group("g")
+        given["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq-cq"}
+        make(scene, given)
+        member(scene, "a", "b", queue="")
+        await eventually(lambda: free(scene, "a") or free(scene, "b"))
+        assert WORKLOAD not in counts(scene)
+        for name in "ab":
+            meta = seen(scene, name)["metadata"]
+            assert meta["annotations"][OUT_OF_GROUP] == "true"
+            assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "lq-cq"
+
+
+async def test_groups_below_a_composite_gang_are_one_workload() -> None:
+    async with scene_of(BETA, COMPOSITES) as scene:
+        top = GroupName(None, "top", composite=True).workload
+        make(scene, composite("top", 2), COMPOSITES)
+        make(scene, group("g", 1, parent="top"))
+        member(scene, "a")
+        await eventually(lambda: seen(scene, "a")["metadata"]["annotations"].get(COMPOSITE_GROUP) == "top")
+        assert not free(scene, "a"), "a group is missing"
+        make(scene, group("h", 2, parent="top"))
+        member(scene, "b", "c", of="h")
+        await eventually(lambda: freed(scene, "a", "b", "c"))
+        assert counts(scene) == {top: 3}
+
+
+async def test_a_group_of_the_same_name_in_another_namespace_is_another_gang() -> None:
+    async with scene_of(BETA) as scene:
+        scene.server.create(NAMESPACES, "lab", {"metadata": {"labels": {"kubernetes.io/metadata.name": "lab"}}})
+        scene.server.create(BETA, "g", group("g", 9), namespace="lab")
+        make(scene, group("g", 1))
+        member(scene, "a")
+        await eventually(lambda: free(scene, "a"))
+
+
+async def test_without_the_api_nobody_asks_for_it_until_a_pod_names_a_group() -> None:
+    async with scene_of() as scene:
+        scene.server.unknown.add("podgroups")
+        pod(scene, "plain")
+        await eventually(lambda: free(scene, "plain"))
+        assert asked(scene) == []
+        member(scene, "a")
+        await eventually(lambda: NO_GROUP in " ".join(every_note(scene)))
+        gates = seen(scene, "a")["spec"]["schedulingGates"]
+        assert gates == [{"name": ADMISSION_GATE}]
+
+
+async def test_the_api_may_come_and_go_while_the_controller_runs() -> None:
+    async with scene_of() as scene:
+        scene.server.unknown.add("podgroups")
+        member(scene, "a")
+        await eventually(lambda: NO_GROUP in " ".join(every_note(scene)))
+        scene.server.install(BETA)
+        make(scene, group("g", 1))
+        await eventually(lambda: free(scene, "a"), what="the API came")
+        runs(scene, "a")
+        scene.server.uninstall(BETA)
+        member(scene, "x", of="h")
+        await eventually(lambda: "no PodGroup 'h'" in " ".join(every_note(scene)), what="the API went")
+        assert "deletionTimestamp" not in seen(scene, "a")["metadata"], "what runs goes on"
+        scene.server.install(BETA)
+        make(scene, group("h", 1))
+        await eventually(lambda: free(scene, "x"), what="the API came again")
+
+
+def every_note(scene: Stage) -> list[str]:
+    return [one["note"] for one in scene.server.list_all(EVENTS)]

@@ -44,7 +44,7 @@ from agent.process.spread import spread_of
 from agent.process.tasks import Alarm
 from agent.repair.node_shell import RepairNode
 from agent.repair.rights import may_reset
-from agent.report import Answers, GpuFaults, NodeReport, device_reports, held_devices
+from agent.report import Answers, NodeReport, device_reports, held_devices, open_faults, transitions
 from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
 from agent.start import Learned, Start
@@ -526,8 +526,6 @@ class Agent:
 
     def report(self) -> NodeReport:
         """The node's report for a person on the node (``tessera node``)."""
-        health = self.node_state.health
-        gpus = self.node_state.node.gpus
         return NodeReport(
             version=__version__,
             now_s=self._clock(),
@@ -538,8 +536,8 @@ class Agent:
             problems=self._recorder.problems,
             servers=self.manager.status(),
             health=device_reports(self.node_state),
-            faults=tuple(GpuFaults(gpu.uuid, faults) for gpu in gpus if (faults := health.faults(gpu.uuid))),
-            history=tuple(change for gpu in gpus for change in health.history(gpu.uuid)),
+            faults=open_faults(self.node_state),
+            history=transitions(self.node_state),
             holders=held_devices(self._holders(), self.holders.sharers, self.dra.uses()),
             mps=self.mps.states(),
             mig=self.mig.statuses,

@@ -99,6 +99,17 @@ def device_reports(node_state: NodeState) -> tuple[DeviceReport, ...]:
     return tuple(found)
 
 
+def open_faults(node_state: NodeState) -> tuple[GpuFaults, ...]:
+    """The open faults of each GPU that has any."""
+    gpus = node_state.node.gpus
+    return tuple(GpuFaults(gpu.uuid, faults) for gpu in gpus if (faults := node_state.health.faults(gpu.uuid)))
+
+
+def transitions(node_state: NodeState) -> tuple[Transition, ...]:
+    """The changes of health that are remembered, GPU by GPU."""
+    return tuple(change for gpu in node_state.node.gpus for change in node_state.health.history(gpu.uuid))
+
+
 def _device(uuid: str, index: int, mig: str | None, health: DeviceHealth) -> DeviceReport:
     return DeviceReport(uuid, index, mig, health.state.value, health.since_s, health.reason)
 

@@ -1,4 +1,4 @@
-"""Whose fault an application's XIDs are: a program's, or the GPU's. Pure.
+"""The culprit behind XIDs of applications: a program, or the GPU. Pure.
 
     seen(gpu, serial, xid, program, now_s) -> the count whose culprit is new, or None;  counts() -> all that are kept
 

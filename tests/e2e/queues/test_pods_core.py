@@ -24,10 +24,8 @@ from hack.cluster.waiting import until
 from tests.support.controller.jobmodel import ConflictError, InvalidError
 from tests.support.controller.podworld import PodWorld, member, pod
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.history(allow={"ran-without-admission", "forgotten"}, why="the workload is held in memory"),
-]
+IN_MEMORY = pytest.mark.history(allow={"ran-without-admission", "forgotten"}, why="the workload is held in memory")
+pytestmark = [pytest.mark.e2e, IN_MEMORY]
 
 NODES = 3
 

@@ -66,6 +66,7 @@ LAYOUT: Final = """\
 version: v1
 flags: {migStrategy: mixed}
 health: %s
+remediation: {reset: when-free, retireAfter: {faults: 100, within: 1m}}
 layout:
 - {gpus: [4], mode: fractional, granularity: 10}
 - {gpus: [5], mode: mig, profiles: [%s]}
@@ -82,7 +83,7 @@ leaderElection: {{leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}}
 resources:
   deviceClassMappings:
   - {{name: {CLAIMED}, deviceClassNames: [{CLASS}]}}
-tessera: {{policy: tessera, pendingCondition: {{after: 1s}}}}
+tessera: {{policy: tessera, pendingCondition: {{after: 1s}}, remediation: {{budget: 100%}}}}
 """
 
 

@@ -54,6 +54,7 @@ _BEGINS: Final[Mapping[str, Begin]] = {
     "nvml-fails": other.nvml_fails,
     "gpu-lost": other.gpu_lost,
     "gpu-lost-in-mig-change": other.gpu_lost_in_mig_change,
+    "gpu-wants-reset": other.gpu_wants_reset,
     "rapid-layouts": rapid.rapid_layouts,
     "flood-ports": floods.flood_ports,
     "rapid-edits": rapid.rapid_edits,

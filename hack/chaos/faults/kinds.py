@@ -61,6 +61,8 @@ def _kind(
 NODE: Final = frozenset({Target.AGENT, Target.KUBELET, Target.CONTAINERD})
 EVERYTHING: Final = NODE | {Target.CONTROLLER, Target.CONTROL_PLANE}
 LEADER: Final = frozenset({Target.CONTROLLER, Target.CONTROLLER_API})
+RESET_GPUS: Final = (7, 0, 5)
+"""GPUs whose driver asks for a reset: the spare one, one that pods hold whole, one that is cut."""
 RAPID_EDITS: Final = 3
 """Kinds of object that are edited: quota, labels of a job, a node."""
 STOP_S: Final = 30.0
@@ -111,6 +113,14 @@ _ROWS: Final = (
     _kind("nvml-fails", Target.HARDWARE, 3, 10, "every call of NVML fails: the driver is away"),
     _kind("gpu-lost", Target.HARDWARE, 3, 10, "a GPU falls off the bus"),
     _kind("gpu-lost-in-mig-change", Target.HARDWARE, 3, 10, "a GPU falls off the bus while it is cut"),
+    _kind(
+        "gpu-wants-reset",
+        Target.HARDWARE,
+        8,
+        20,
+        "the driver asks for the reset of a GPU, which takes seconds: a spare one, a whole one, one that is cut",
+        turns=len(RESET_GPUS),
+    ),
     _kind("rapid-layouts", Target.HARDWARE, 2, 8, "two layouts and a lost GPU within 50 ms"),
     _kind("flood-ports", Target.PORTS, 5, 15, "a flood of every port and socket of agent and controllers"),
     _kind(

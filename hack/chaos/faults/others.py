@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hack.chaos.api import AwayError, RefusedError
+from hack.chaos.faults.kinds import RESET_GPUS
 from hack.chaos.faults.nvmlcalls import CODES, NVML_CALLS, NVML_FAILURES, RESETS
 from hack.chaos.faults.processes import Heal, nothing
 from hack.chaos.invariants import Json
@@ -28,6 +29,8 @@ from tests.support.e2e.lab import FAST
 Begin = Callable[[World, Act], Heal]
 CUT_GPU: Final = 5
 HANGS_S: Final = 5.0
+ASKS_FOR_RESET: Final = 119
+RESET_S: Final = 2.0
 _WEBHOOK: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 LEASES: Final = (
     {"holderIdentity": "\u202enobody" + "x" * 200, "leaseDurationSeconds": 1},
@@ -184,6 +187,19 @@ def nvml_fails(world: World, _: Act) -> Heal:
 def gpu_lost(world: World, _: Act) -> Heal:
     world.order(gpu=SPARE, lost=True)
     return lambda: world.order_at_last(gpu=SPARE, reset=True)
+
+
+def gpu_wants_reset(world: World, act: Act) -> Heal:
+    """Agent and controller are left to it until the end; then a person resets what they could not."""
+    gpu = act.chosen(RESET_GPUS)
+    world.order(gpu=gpu, slow={"call": "reset", "seconds": RESET_S})
+    world.order(gpu=gpu, xid=ASKS_FOR_RESET)
+
+    def heal() -> None:
+        world.order_at_last(gpu=gpu, slow={"call": "reset", "seconds": 0})
+        world.order_at_last(gpu=gpu, reset=True)
+
+    return heal
 
 
 def gpu_lost_in_mig_change(world: World, _: Act) -> Heal:

@@ -181,7 +181,7 @@ class Attempt:
             if who := await self._open_elsewhere():
                 return who
             if not node.wants_reset(self._gpu):
-                return words.cleared()
+                return words.not_any_more()
             await node.begin(self._gpu)
         except OSError as failed:
             why = words.no_journal(str(failed))

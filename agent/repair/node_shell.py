@@ -118,6 +118,7 @@ class RepairNode:
         self._unsaved = False
         self._shown: object = ((), ())
         self._poked = asyncio.Event()
+        self._found = asyncio.Event()
         self._news = asyncio.Event()
         self._alarm = Alarm(self._judge_all)
         found = self._journal.read()
@@ -152,6 +153,7 @@ class RepairNode:
     def discovered(self) -> None:
         """Take in that the node state is of a new discovery: boards that were swapped are forgotten."""
         self._core.keep(self._node_state.health.gpus())
+        self._found.set()
         self._judge_all()
         self._poked.set()
 
@@ -197,8 +199,11 @@ class RepairNode:
 
     async def obey(self, orders: Mapping[str, str]) -> None:
         """Obey the orders of people, by the UUID of the GPU, or refuse them. What they changed, and the answers, are in
-        the journal when this returns, if it can be written.
+        the journal when this returns, if it can be written. While no GPU is known yet, this waits.
         """
+        while not self._node_state.health.gpus():
+            self._found.clear()
+            await self._found.wait()
         known = set(self._node_state.health.gpus())
         for text, order in sorted(orders.items()):
             now_s = self._now()

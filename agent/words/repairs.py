@@ -91,6 +91,11 @@ def cleared() -> str:
 
 
 @_part
+def not_any_more() -> str:
+    return "its reset is not wanted, or not granted, any more"
+
+
+@_part
 def switched_off() -> str:
     return "remediation.reset is never now"
 

@@ -351,3 +351,18 @@ async def test_an_agent_that_restarts_publishes_at_its_place_in_the_window(
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+async def test_the_controllers_grants_are_no_difference(
+    server: FakeApiServer, clock: VirtualClock, publisher: KubePublisher
+) -> None:
+    publisher.publish_gpunode(gpunode())
+    await eventually(arrived(publisher))
+    grant = {"gpu": "GPU-0", "generation": 1, "action": "reset", "granted": "2026-01-01T00:00:00Z"}
+    server.apply(GPU_NODES, "node-1", {"status": {"remediationGrants": [grant]}}, manager="controller")
+    before = len(server.seen("GET", "gpunodes/node-1"))
+    clock.advance(1300.0)
+    await eventually(lambda: len(server.seen("GET", "gpunodes/node-1")) > before)
+    await eventually(arrived(publisher))
+    assert len(server.seen("PATCH", "gpunodes/node-1")) == 1
+    assert server.get(GPU_NODES, "node-1")["status"]["remediationGrants"] == [grant]

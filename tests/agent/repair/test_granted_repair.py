@@ -296,3 +296,17 @@ async def test_drain_without_an_api_server_is_named_as_what_it_is(lab: Lab) -> N
     assert any("asks nobody to leave" in line for line in lab.agent.node_state.problems)
     lab.sim(gpu=0, xid=119)
     await lab.until(lambda: lab.simulation.hardware.gpus[0].epoch > 1 and not lab.down())
+
+
+async def test_an_order_that_stands_before_any_gpu_is_known_waits_for_them(here: GrantedNode) -> None:
+    await here.serve(fleet(1, H100), ON)
+    uuid = here.lab.uuid(0)
+    await here.lab.stop()
+    (here.lab.state_dir / "checkpoint.json").unlink()
+    here.lab.sim(driver="down")
+    here.order_of(uuid, "retire")
+    await here.start(ON)
+    await here.lab.until(lambda: len(here.server.seen("GET", "gpunodes")) > 2)
+    assert here.orders() == {uuid: "retire"}
+    here.lab.sim(driver="up")
+    await here.lab.until(lambda: here.orders() == {} and state(here, 0) == "Retired")

@@ -59,6 +59,21 @@ def drain_refused(drained: str, minutes: str, why: str) -> str:
 
 
 @_waiting
+def reboot_planned(gpu: str, cause: str) -> str:
+    return f"GPU {gpu} is repaired by a reboot of its node alone{because(cause)}"
+
+
+@_waiting
+def node_unreachable() -> str:
+    return "The node is unreachable: its agent's last word may be old"
+
+
+@_waiting
+def no_gpunode() -> str:
+    return "No GpuNode of this name exists: no agent speaks for the node"
+
+
+@_waiting
 def breaker_tripped(waiting: str, budget: str, window: str, annotation: str) -> str:
     waits = f"{plural(waiting, 'repair waits', 'repairs wait')}: {plural(budget, 'GPU')} may be repaired in {window}"
     return f"{waits}; they go on by themselves, or at once with the annotation {annotation}: resume"

@@ -57,6 +57,7 @@ from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.groupobjects_shell import GroupObjects
 from controller.reconcile.pods.reconcile_shell import PodController
 from controller.reconcile.repairs.draining_shell import DrainController
+from controller.reconcile.repairs.maintenance_shell import MaintenanceController
 from controller.reconcile.repairs.repairs_shell import RepairController
 from controller.reconcile.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.reconcile.serving.reconcile_shell import ServingController
@@ -194,6 +195,7 @@ class TermControllers:
             yield "stuck-pods", self._stuck_pods().run()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         yield "gpu-repairs", self._repairs()
+        yield "gpu-maintenance", self._after_loading(self._maintenance().run)
         yield "gpu-drains", self._after_loading(self._drains().run)
         self._of_others.append(PlanResultReporter(self._counting.planned_pod, self._events.publish).hear)
         self._of_others.append(partial(_drop_series, self._counting))
@@ -335,6 +337,11 @@ class TermControllers:
             await repairs.run()
 
         return run()
+
+    def _maintenance(self) -> MaintenanceController:
+        planned = MaintenanceController(self._client, self._writer.put, clock=self._clock, tell=self._events.publish)
+        self._of_others.append(planned.hear)
+        return planned
 
     def _drains(self) -> DrainController:
         drains = DrainController(

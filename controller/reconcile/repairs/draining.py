@@ -1,4 +1,4 @@
-"""Who has to leave GPUs, and how. Pure: what is to be drained, who holds it, pods and time in; actions out.
+"""The drain of GPUs: who leaves, and how. Pure: what is to be drained, who holds it, pods and time in; actions out.
 
 The reason is data: a repair that was granted its drain is one; a node that is to leave takes the same way. A pod's
 policy about failed GPUs says how it goes: it is evicted, or its gang is requeued as a whole, at once. A pod that its

@@ -4,9 +4,10 @@ import time
 from typing import Final
 
 from cli.playground.cluster import stamp
-from controller.cluster.watching.kinds import FLAVORS, GPU_NODES
+from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES
+from controller.reconcile.repairs.maintenance_shell import REBOOTS
 from failpoints.names import Failpoint
-from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_RESUMED
+from inventory.api.names import MAINTENANCE_PLANNED, REMEDIATION_BREAKER, REMEDIATION_RESUMED, REPAIR_TAINT
 from tests.support.failpoints.acts import ends, job, running, runs
 from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Json, KilledCluster, Stage
 
@@ -84,9 +85,34 @@ def a_gpu_is_drained_by_eviction(here: KilledCluster, n: str) -> list[Stage]:
     return a_gpu_is_drained(here, n, notes={"tessera.dev/on-gpu-failure": "evict"})
 
 
+def a_reboot_is_planned(here: KilledCluster, n: str) -> list[Stage]:
+    ask = repair(int(n) + 1, "reboot", "RebootWanted")
+
+    def says(status: str) -> bool:
+        found = here.server.get(NODES, "n1")
+        conditions = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+        tainted = any(each["key"] == REPAIR_TAINT for each in found.get("spec", {}).get("taints", []))
+        return conditions.get(MAINTENANCE_PLANNED) == status and tainted == (status == "True")
+
+    def is_asked() -> bool:
+        return [each["spec"]["nodeName"] for each in here.server.list_all(REBOOTS)] == ["n1"]
+
+    return [
+        Stage(lambda: asks(here, ask), lambda: says("True") and is_asked(), "the node is prepared"),
+        Stage(lambda: asks(here), lambda: says("False") and not here.server.list_all(REBOOTS), "the repair is over"),
+    ]
+
+
 REPAIRS: Final = (
     Act("a repair is granted", (Failpoint.REPAIR_GRANTED,), a_repair_is_granted, REPAIRED),
     Act("a GPU is drained", (Failpoint.DRAIN_REQUEUED,), a_gpu_is_drained, REPAIRED),
     Act("a GPU is drained by eviction", (Failpoint.DRAIN_EVICTED,), a_gpu_is_drained_by_eviction, REPAIRED),
+    Act(
+        "a reboot is planned",
+        (Failpoint.REPAIR_TAINT, Failpoint.NODE_CONDITIONS, Failpoint.REBOOT_ASKED, Failpoint.REBOOT_OVER),
+        a_reboot_is_planned,
+        REPAIRED,
+        (REBOOTS,),
+    ),
     Act("a breaker is lifted", (Failpoint.BREAKER_RESUMED,), a_breaker_is_lifted, REPAIRED),
 )

@@ -198,6 +198,10 @@ class Failpoint(StrEnum):
     """A RebootNode is created."""
     REBOOT_OVER = "api.reboot-over"
     """A RebootNode is deleted: the repair is over."""
+    RESET_ORDERED = "api.reset-ordered"
+    """A GPUReset becomes orders in the annotations of its GpuNode."""
+    RESET_FOLLOWED = "api.reset-followed"
+    """The status of a GPUReset is written."""
     BREAKER_RESUMED = "api.breaker-resumed"
     """The breaker of a flavor's repairs is lifted, as a person asked."""
 

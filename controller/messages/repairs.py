@@ -73,6 +73,36 @@ def no_gpunode() -> str:
     return "No GpuNode of this name exists: no agent speaks for the node"
 
 
+@_refusal
+def reset_without_agent(node: str) -> str:
+    return f"Found {node} in spec.nodeName, expected a node with an agent"
+
+
+@_refusal
+def reset_without_gpus(node: str) -> str:
+    return f"Found {node} in spec.nodeName, expected a node with GPUs"
+
+
+@_refusal
+def reset_selector(field: str, found: str, node: str) -> str:
+    return f"Found {found} in spec.selector.{field}, expected a GPU of node {node}"
+
+
+@_note
+def reset_stuck(gpu: str, state: str, note: str) -> str:
+    return f"GPU {gpu} is in {state}{because(note)}"
+
+
+@_note
+def reset_answered(gpu: str, answer: str) -> str:
+    return f"GPU {gpu}, the agent says: {answer}"
+
+
+@_note
+def reset_too_long(minutes: str) -> str:
+    return f"The reset has taken longer than {minutes}"
+
+
 @_waiting
 def breaker_tripped(waiting: str, budget: str, window: str, annotation: str) -> str:
     waits = f"{plural(waiting, 'repair waits', 'repairs wait')}: {plural(budget, 'GPU')} may be repaired in {window}"

@@ -6,6 +6,7 @@ import pytest
 
 from controller import core
 from controller.cluster.writing import queuestatus
+from controller.reconcile.repairs import gpuresets_shell
 from failpoints.names import Failpoint
 from hack.failpoints.armed import Moment, Point
 from kube.testing import FakeApiServer
@@ -22,6 +23,7 @@ async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
     act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queuestatus, "PERIOD_S", 0.02)
+    monkeypatch.setattr(gpuresets_shell, "LOOK_S", 0.02)
     monkeypatch.setattr(queuestatus, "_RECORD_EVERY_S", 0.02)
     monkeypatch.setattr(core, "_LONGEST_S", 0.02)
     async with FakeApiServer() as server:

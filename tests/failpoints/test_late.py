@@ -9,6 +9,7 @@ import pytest
 from controller import core
 from controller.cluster.watching.kinds import LOCAL_QUEUES, PODS
 from controller.cluster.writing import queuestatus
+from controller.reconcile.repairs import gpuresets_shell
 from failpoints.names import Failpoint
 from tests.failpoints.test_routines import lived
 from tests.support.failpoints.acts import ACTS, PRIORITY, job, runs, workload
@@ -38,6 +39,7 @@ async def test_what_a_former_leader_had_sent_changes_nothing_when_it_comes(
     act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queuestatus, "PERIOD_S", 0.02)
+    monkeypatch.setattr(gpuresets_shell, "LOOK_S", 0.02)
     monkeypatch.setattr(queuestatus, "_RECORD_EVERY_S", 0.02)
     monkeypatch.setattr(core, "_LONGEST_S", 0.02)
     async with Wire(monkeypatch) as server:

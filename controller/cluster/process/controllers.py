@@ -57,6 +57,7 @@ from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.groupobjects_shell import GroupObjects
 from controller.reconcile.pods.reconcile_shell import PodController
 from controller.reconcile.repairs.draining_shell import DrainController
+from controller.reconcile.repairs.gpuresets_shell import GpuResetController
 from controller.reconcile.repairs.maintenance_shell import MaintenanceController
 from controller.reconcile.repairs.repairs_shell import RepairController
 from controller.reconcile.serving.deployments_shell import DeploymentController, may_be_spare
@@ -195,6 +196,9 @@ class TermControllers:
             yield "stuck-pods", self._stuck_pods().run()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         yield "gpu-repairs", self._repairs()
+        resets = GpuResetController(self._client, self._writer.put, clock=self._clock)
+        self._of_others.append(resets.hear)
+        yield "gpu-resets", self._after_loading(resets.run)
         yield "gpu-maintenance", self._after_loading(self._maintenance().run)
         yield "gpu-drains", self._after_loading(self._drains().run)
         self._of_others.append(PlanResultReporter(self._counting.planned_pod, self._events.publish).hear)

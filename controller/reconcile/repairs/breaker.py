@@ -266,11 +266,12 @@ class RepairBreaker:
         return found
 
     def _open_asks(self, now_s: float) -> list[Ask]:
-        """Asks without a grant that holds: first those whose grant has just ended, then the oldest."""
+        """Asks without a grant that holds: first those whose last grant has just ended, then the oldest. An agent whose
+        grant has lapsed asks with a new generation.
+        """
 
         def order(ask: Ask) -> tuple[bool, float, str, str]:
-            before = self._known(ask.node).get(ask.gpu)
-            return before is None or before.generation != ask.generation, ask.since_s, ask.node, ask.gpu
+            return ask.gpu not in self._known(ask.node), ask.since_s, ask.node, ask.gpu
 
         return sorted((ask for ask in self._asks() if self.answer(ask, now_s) is None), key=order)
 

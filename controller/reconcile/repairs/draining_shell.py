@@ -216,12 +216,14 @@ _TOO_MANY: Final = 429
 
 
 def drains(node: GpuNode, wait_s: float) -> Iterator[Drain]:
-    """The GPUs whose agent asks for a drain and has the grant, with their MIG instances."""
+    """The GPUs whose agent asks for a drain and has the grant, with their MIG instances. The grant before counts too
+    until it ends: a drain that lasts longer is asked for with a new generation, and does not begin anew.
+    """
     found = node_repairs(node.metadata.name, node.status)
     repairs = {repair.gpu: repair for repair in node.status.repairs}
     for ask in found.asks:
         grant = found.grants.get(ask.gpu)
-        if ask.action != DRAIN or grant is None or not ask.is_answered_by(grant, grant.granted_s):
+        if ask.action != DRAIN or grant is None or grant.action != DRAIN or grant.generation > ask.generation:
             continue
         device = next((device for device in node.status.devices if device.uuid == ask.gpu), None)
         if device is None:

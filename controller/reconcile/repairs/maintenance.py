@@ -1,4 +1,4 @@
-"""What Nodes say about repairs: a taint and a condition where a reboot is wanted, and conditions whose writer is away.
+"""The words of Nodes about repairs: taint and condition where a reboot is wanted, conditions whose writer is away.
 
 Pure: taints and conditions in, as JSON, and the lists that should stand there out; None where they stand. Others'
 taints, a person's cordon, and a condition MaintenancePlanned that others have set are left as they are.

@@ -5,9 +5,16 @@ from typing import Final
 
 from cli.playground.cluster import stamp
 from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES
+from controller.reconcile.repairs.gpuresets_shell import RESETS
 from controller.reconcile.repairs.maintenance_shell import REBOOTS
 from failpoints.names import Failpoint
-from inventory.api.names import MAINTENANCE_PLANNED, REMEDIATION_BREAKER, REMEDIATION_RESUMED, REPAIR_TAINT
+from inventory.api.names import (
+    MAINTENANCE_PLANNED,
+    REMEDIATION_BREAKER,
+    REMEDIATION_ORDER,
+    REMEDIATION_RESUMED,
+    REPAIR_TAINT,
+)
 from tests.support.failpoints.acts import ends, job, running, runs
 from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Json, KilledCluster, Stage
 
@@ -103,6 +110,34 @@ def a_reboot_is_planned(here: KilledCluster, n: str) -> list[Stage]:
     ]
 
 
+def a_reset_is_asked_for(here: KilledCluster, n: str) -> list[Stage]:
+    order, name = f"{REMEDIATION_ORDER}{GPU}", f"reset-{n}"
+
+    def begun() -> None:
+        here.make(RESETS, name, spec={"nodeName": "n1", "selector": {"uuids": [GPU]}})
+
+    def status() -> Json:
+        found: Json = here.server.get(RESETS, name).get("status", {})
+        return found
+
+    def is_ordered() -> bool:
+        notes = here.server.get(GPU_NODES, "n1")["metadata"].get("annotations", {})
+        return notes.get(order) == "start" and status().get("phase") == "InProgress"
+
+    def obey() -> None:
+        here.server.merge(GPU_NODES, "n1", {"metadata": {"annotations": {order: None}}})
+        asks(here, repair(1, ""))
+
+    def is_followed() -> bool:
+        return any(each["message"] == GPU for each in status().get("conditions", []))
+
+    return [
+        Stage(begun, is_ordered, "it is ordered"),
+        Stage(obey, is_followed, "the repair is seen"),
+        Stage(lambda: asks(here), lambda: status().get("phase") == "Succeeded", "it is done"),
+    ]
+
+
 REPAIRS: Final = (
     Act("a repair is granted", (Failpoint.REPAIR_GRANTED,), a_repair_is_granted, REPAIRED),
     Act("a GPU is drained", (Failpoint.DRAIN_REQUEUED,), a_gpu_is_drained, REPAIRED),
@@ -113,6 +148,13 @@ REPAIRS: Final = (
         a_reboot_is_planned,
         REPAIRED,
         (REBOOTS,),
+    ),
+    Act(
+        "a reset is asked for",
+        (Failpoint.RESET_ORDERED, Failpoint.RESET_FOLLOWED),
+        a_reset_is_asked_for,
+        REPAIRED,
+        (RESETS,),
     ),
     Act("a breaker is lifted", (Failpoint.BREAKER_RESUMED,), a_breaker_is_lifted, REPAIRED),
 )

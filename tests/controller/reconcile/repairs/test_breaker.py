@@ -189,6 +189,22 @@ def test_a_drain_that_lasts_longer_than_its_grant_is_granted_anew_before_older_a
     assert fleet.step(GRANT_LASTS_S) == ["n1-0"]
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["before-it-ends", "when-it-has-ended"])
+def test_a_drain_that_is_asked_for_with_a_new_generation_keeps_its_place(before: bool) -> None:
+    fleet = Fleet(one())
+    fleet.labels["n2"] = {"pool": "a", MANAGED: "false"}
+    fleet.asks("n2", 0)
+    fleet.now_s += 5.0
+    fleet.asks("n1", 0, "drain")
+    assert fleet.step() == ["n1-0"]
+    fleet.labels["n2"] = {"pool": "a"}
+    fleet.tell("n2")
+    fleet.now_s += GRANT_LASTS_S - (1.0 if before else 0.0)
+    fleet.asks("n1", 0, "drain")
+    assert fleet.step() == ["n1-0"]
+    assert fleet.decide(1.0).granted == ()
+
+
 def test_only_one_node_of_a_domain_is_repaired_at_a_time() -> None:
     fleet = Fleet(RemediationRules(budget=RepairBudget(gpus=9), levels=("rack",)))
     for node, rack in (("n1", "r1"), ("n2", "r1"), ("n3", "r2")):

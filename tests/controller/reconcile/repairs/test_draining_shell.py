@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from controller.cluster.watching.kinds import GPU_NODES, NODES
+from controller.objects.decode import read_gpu_node
+from controller.reconcile.repairs.draining import Drain
+from controller.reconcile.repairs.draining_shell import drains
+from inventory.api.gpunode import GRANT_LASTS_S
 from kube.errors import KubeError, UnavailableError
 from kube.resources import EVENTS
 from kube.testing import eventually
 from tests.controller.cluster.process.test_gpunodes import gpu_node, gpu_workload, node, on_hosts
 from tests.controller.reconcile.failures.test_gpufailures_shell import exists, fail, holder, pod
-from tests.controller.reconcile.repairs.test_repairs_shell import ago, asks, grants, repair
+from tests.controller.reconcile.repairs.test_repairs_shell import SINCE, ago, asks, grants, repair
 from tests.support.controller.stage import CONFIG, Stage, config, stage
 from tests.support.controller.told import page
 
@@ -95,6 +99,20 @@ async def test_nothing_is_drained_before_it_is_granted() -> None:
         await eventually(lambda: notes(scene, "GpuRepairWaits") != [])
         assert grants(scene, "n1") == []
         assert exists(scene, "p")
+
+
+def test_a_drain_that_is_asked_for_anew_is_the_same_drain_until_its_grant_ends() -> None:
+    def found(generation: int, action: str = "drain") -> list[Drain]:
+        granted = {"gpu": "GPU-n1-0", "generation": 3, "action": action, "granted": SINCE}
+        body = gpu_node("n1", "Unhealthy", "Healthy")
+        body["status"] |= {"repairs": [repair("GPU-n1-0", "drain", generation)], "remediationGrants": [granted]}
+        return list(drains(read_gpu_node(body), 60.0))
+
+    (drain,) = found(3)
+    assert found(4) == [drain]
+    assert drain.ends_s - drain.until_s == GRANT_LASTS_S - 60.0
+    assert found(2) == []
+    assert found(3, "reset") == []
 
 
 @pytest.mark.parametrize(("gpu", "asked"), [(0, "reset"), (1, "drain")])

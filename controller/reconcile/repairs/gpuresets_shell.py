@@ -1,0 +1,143 @@
+"""Obeys GPUResets where that kind is served, live.
+
+GPUResets, read at intervals; GpuNodes -> controller.reconcile.repairs.gpuresets -> orders in GpuNodes, their status
+
+The kind is another program's, and mostly absent: it is listed every ten seconds while it is served, and looked for once
+a minute while it is not. Rejected: a watch, which would have to be set up anew whenever the kind comes and goes.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import GPU_NODES, NODES
+from controller.cluster.writing.workloadwrites import Stamped
+from controller.objects.decode import GpuNode
+from controller.reconcile.repairs.breaker import MANAGED
+from controller.reconcile.repairs.gpuresets import PENDING, START, ResetOrder, reset_order, status_of, step
+from controller.reconcile.repairs.grants import rfc3339
+from failpoints.names import Failpoint
+from inventory.api.names import REMEDIATION_ORDER
+from kube.client import Client
+from kube.clock import Clock, sleep
+from kube.errors import KubeError, NotFoundError
+from kube.reading.reflector import Added, Changed, Removed
+from kube.resources import Resource
+from kube.writing.writes import Outcome, Verb, Write, Written
+
+log = logging.getLogger(__name__)
+
+RESETS: Final = Resource("janitor.dgxc.nvidia.com", "v1alpha1", "gpuresets", "GPUReset")
+LOOK_S: Final = 10.0
+ABSENT_S: Final = 60.0
+
+
+class GpuResetController:
+    """``hear`` takes changes of GpuNodes and Nodes; ``run``, from when all of them are known, works until cancelled."""
+
+    def __init__(
+        self, client: Client, put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"], *, clock: Clock
+    ) -> None:
+        self._client = client
+        self._put = put
+        self._clock = clock
+        self._gpu_nodes: dict[str, GpuNode] = {}
+        self._unmanaged: set[str] = set()
+        """Nodes whose label says that nobody repairs them."""
+
+    def hear(self, observed: ObjectChange) -> None:
+        match observed.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == GPU_NODES:
+                self._gpu_nodes[key.name] = entry.object
+            case Removed(key=key) if observed.resource == GPU_NODES:
+                self._gpu_nodes.pop(key.name, None)
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == NODES:
+                if entry.object.metadata.labels.get(MANAGED) == "false":
+                    self._unmanaged.add(key.name)
+                else:
+                    self._unmanaged.discard(key.name)
+            case Removed(key=key) if observed.resource == NODES:
+                self._unmanaged.discard(key.name)
+
+    async def run(self) -> None:
+        while True:
+            served = False
+            if self._gpu_nodes:
+                try:
+                    served = await self.look()
+                except KubeError as error:
+                    log.warning("GPUResets cannot be read, trying on: %s", error)
+                    served = True
+            await sleep(self._clock, LOOK_S if served else ABSENT_S)
+
+    async def look(self) -> bool:
+        """Takes all GPUResets a step further. False where the kind is not served. Raises KubeError."""
+        try:
+            listed = await self._client.list_all(RESETS, dict[str, Any])
+        except NotFoundError:
+            return False
+        for given in listed.items:
+            order = reset_order(given, _started_s(given))
+            if order is not None and not order.is_over and order.node not in self._unmanaged:
+                await self._follow(order, given)
+        return True
+
+    async def _follow(self, order: ResetOrder, given: dict[str, Any]) -> None:
+        node, now_s = self._gpu_nodes.get(order.node), self._clock.wall()
+        notes = node.metadata.annotations if node is not None else {}
+        annotated = [key.removeprefix(REMEDIATION_ORDER) for key in notes if key.startswith(REMEDIATION_ORDER)]
+        due = step(order, node.status if node is not None else None, annotated, now_s)
+        if due.orders and node is not None and not await self._order(node, due.orders):
+            return
+        if order.phase == due.phase and due.begun == order.begun:
+            return
+        started = rfc3339(now_s) if order.phase == PENDING else str(given["status"].get("startTime", rfc3339(now_s)))
+        metadata = {"uid": order.uid, "resourceVersion": order.version}
+        outcome = await self._put(
+            Write(
+                verb=Verb.MERGE_PATCH,
+                resource=RESETS,
+                name=order.name,
+                subresource="status",
+                body={"metadata": metadata, "status": status_of(due, rfc3339(now_s), started)},
+                kind=Stamped,
+                failpoint=Failpoint.RESET_FOLLOWED,
+            )
+        )
+        if not isinstance(outcome, Written):
+            log.info("gpureset %s: its status could not be written, trying on", order.name)
+
+    async def _order(self, node: GpuNode, gpus: tuple[str, ...]) -> bool:
+        """Writes the orders, which the agent takes off when it has obeyed or refused. Whether they are there."""
+        meta = node.metadata
+        outcome = await self._put(
+            Write(
+                verb=Verb.MERGE_PATCH,
+                resource=GPU_NODES,
+                name=meta.name,
+                body={
+                    "metadata": {
+                        "uid": meta.uid,
+                        "resourceVersion": meta.resource_version,
+                        "annotations": {f"{REMEDIATION_ORDER}{gpu}": START for gpu in gpus},
+                    }
+                },
+                kind=Stamped,
+                failpoint=Failpoint.RESET_ORDERED,
+            )
+        )
+        return isinstance(outcome, Written)
+
+
+def _started_s(given: dict[str, Any]) -> float:
+    status = given.get("status")
+    text = status.get("startTime") if isinstance(status, dict) else None
+    try:
+        return msgspec.convert(text, datetime).timestamp() if isinstance(text, str) else 0.0
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,71 @@
+"""GPUResets, live: they become orders in GpuNodes, and their status follows what the agent makes of them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller.cluster.watching.kinds import GPU_NODES, NODES
+from controller.reconcile.repairs import gpuresets_shell
+from controller.reconcile.repairs.gpuresets_shell import RESETS
+from kube.testing import eventually
+from tests.controller.reconcile.repairs.test_repairs_shell import asks, furnish, repair, rules
+from tests.support.controller.stage import Stage, stage
+
+ORDER = "tessera.dev/remediation-GPU-n1-0"
+MANAGED = "k8saas.nvidia.com/ManagedByNVSentinel"
+
+
+@asynccontextmanager
+async def running(monkeypatch: pytest.MonkeyPatch, **labels: str) -> AsyncIterator[Stage]:
+    monkeypatch.setattr(gpuresets_shell, "LOOK_S", 0.02)
+    async with stage() as scene:
+        scene.server.install(RESETS)
+        furnish(scene, "n1")
+        scene.server.merge(NODES, "n1", {"metadata": {"labels": {MANAGED: "true", **labels}}})
+        async with scene.controller(rules(), core_only=False):
+            yield scene
+
+
+def make(scene: Stage, name: str = "r", node: str = "n1", **selector: Any) -> None:
+    scene.server.create(RESETS, name, {"metadata": {}, "spec": {"nodeName": node, "selector": selector}})
+
+
+def phase(scene: Stage, name: str = "r") -> str:
+    return str(scene.server.get(RESETS, name).get("status", {}).get("phase", ""))
+
+
+def orders(scene: Stage) -> dict[str, str]:
+    return dict(scene.server.get(GPU_NODES, "n1")["metadata"].get("annotations", {}))
+
+
+async def test_a_reset_is_ordered_followed_and_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as scene:
+        make(scene, uuids=["GPU-n1-0"])
+        await eventually(lambda: phase(scene) == "InProgress")
+        assert orders(scene) == {ORDER: "start"}
+        scene.server.merge(GPU_NODES, "n1", {"metadata": {"annotations": {ORDER: None}}})
+        asks(scene, "n1", repair("GPU-n1-0", ""))
+        await eventually(lambda: "GPU-n1-0" in str(scene.server.get(RESETS, "r")["status"]["conditions"]))
+        asks(scene, "n1")
+        await eventually(lambda: phase(scene) == "Succeeded")
+        status = scene.server.get(RESETS, "r")["status"]
+        assert status["startTime"] <= status["completionTime"]
+        assert orders(scene) == {}, "it is ordered once"
+
+
+async def test_a_gpu_that_is_not_there_fails_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as scene:
+        make(scene, uuids=["GPU-x"])
+        await eventually(lambda: phase(scene) == "Failed")
+        assert orders(scene) == {}
+
+
+async def test_a_node_that_nobody_repairs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch, **{MANAGED: "false"}) as scene:
+        make(scene, "left", uuids=["GPU-n1-0"])
+        make(scene, "other", "n9")
+        await eventually(lambda: phase(scene, "other") == "Failed")
+        assert phase(scene, "left") == ""
+        assert orders(scene) == {}

@@ -157,6 +157,7 @@ def node(sections: tuple[str, ...], state_dir: Path, output: str) -> None:
       tessera node release --gpu 3     release a GPU for a reset (see tessera node release --help)
       tessera node return --gpu 3      give a retired GPU back (see tessera node return --help)
       tessera node -o json             for programs (the whole report)
+      tessera remediation plan --node gpu-7   health and repairs of any node, from anywhere
     """
     body = fetch(state_dir / "agent.sock", "/v1/node")
     if output not in FOR_PEOPLE:

@@ -6,7 +6,7 @@ A Workload's template is what the Job says that it is for: the API server's Job 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from controller.foreign.podgroups.group import as_member
+from controller.foreign.podgroups.group import SHARED, as_member
 from controller.foreign.podgroups.native import OwnerOf, levels_named, marks_of, read, tree_of
 from controller.insight.simulation.documents import Document, InputError, group_of
 from controller.insight.simulation.owners import Name
@@ -27,7 +27,6 @@ from controller.objects.nativegroups import (
     workload_problems,
 )
 from controller.objects.queues import Topology
-from inventory.api.names import GROUP_CLAIMS
 
 GROUP: Final = "PodGroup"
 COMPOSITE: Final = "CompositePodGroup"
@@ -139,10 +138,9 @@ class NativeGroups:
         given = self.pod_groups().get((namespace, of)) if of.composite else self._data(GROUP, namespace, of.name)
         joined = as_member(pod, read(of, given, owner_of=_owners(namespace, known)))
         said = {key: joined.labels[key] for key in (QUEUE_NAME, PRIORITY_CLASS) if joined.labels.get(key)}
-        shared = {key: joined.annotations[key] for key in (GROUP_CLAIMS,) if key in joined.annotations}
-        noted = {**annotations(marked), **shared}
-        own = {**marked["metadata"], "labels": {**labels(marked), **said}, "annotations": noted}
-        return document.having({**marked, "metadata": own})
+        own = {**marked["metadata"], "labels": {**labels(marked), **said}}
+        shared = {SHARED: joined.raw[SHARED]} if SHARED in joined.raw else {}
+        return document.having({**marked, "metadata": own, **shared})
 
     def _scheduled(self, job: Document) -> Document:
         """The Job with the template of the one Workload that is for it, unless it says ``spec.scheduling`` itself."""

@@ -35,7 +35,14 @@ DOCUMENTS: Final = {
         ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"),
     ),
     "apis__scheduling.k8s.io__v1": ("scheduling.k8s.io/v1", ("PriorityClass",)),
+    "apis__scheduling.k8s.io__v1beta1": ("scheduling.k8s.io/v1beta1", ("PodGroup", "Workload")),
+    "apis__scheduling.k8s.io__v1alpha3": (
+        "scheduling.k8s.io/v1alpha3",
+        ("CompositePodGroup", "PodGroup", "Workload"),
+    ),
+    "apis__scheduling.k8s.io__v1alpha2": ("scheduling.k8s.io/v1alpha2", ("PodGroup", "Workload")),
 }
+"""Files, and the kinds that are taken from each. One that a release lacks stays as an earlier release had it."""
 _FREE: Final = {
     "Quantity": "#quantity",
     "IntOrString": "#int-or-string",
@@ -200,18 +207,28 @@ def take(folder: Path, crds: Iterable[Path]) -> None:
     What is kept of a CRD that is not among these stays.
     """
     kept = json.loads(TABLE.read_text())
-    others = {name for name in kept["types"] if not name.startswith(_KUBERNETES)}
+    files = {file: folder / f"{file}_openapi.json" for file in DOCUMENTS}
+    gone = tuple(f"{_KUBERNETES}api.{_short(DOCUMENTS[file][0])}." for file, path in files.items() if not path.exists())
+    others = {name for name in kept["types"] if not name.startswith(_KUBERNETES) or name.startswith(gone)}
     table = Table(
         {kind: name for kind, name in kept["kinds"].items() if name in others},
         {name: kept["types"][name] for name in others},
     )
     for file, (version, kinds) in DOCUMENTS.items():
-        found = json.loads((folder / f"{file}_openapi.json").read_text())
+        if not files[file].exists():
+            continue
+        found = json.loads(files[file].read_text())
         table.add_openapi(version, kinds, found["components"]["schemas"])
     for path in crds:
         table.add_crd(yaml.safe_load(path.read_text()))
     TABLE.write_text(table.text())
     TABLE.write_text(rendered())
+
+
+def _short(version: str) -> str:
+    """The part of a definition's name that says its group and version, such as ``scheduling.v1beta1``."""
+    group, _, number = version.rpartition("/")
+    return f"{group.partition('.')[0] or 'core'}.{number}"
 
 
 def _version(one: dict[str, str]) -> str:

@@ -75,10 +75,6 @@ COMPOSITE_GROUP: Final = "tessera.dev/composite-pod-group"
 """An annotation of a pod, written by the controller: the CompositePodGroup at the top of its PodGroup's tree, with all
 of which it is queued.
 """
-GROUP_CLAIMS: Final = "tessera.dev/group-claims"
-"""An annotation of a pod above its gang's minimum, written by the controller: claims that it shares with its PodGroup,
-as ``name=ResourceClaim``, comma-separated.
-"""
 FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
 """An annotation of a partially admitted Job with the parallelism that it had, kept to restore it."""
 PLACEMENT: Final = "tessera.dev/placement"

@@ -37,7 +37,7 @@ from controller.objects.volcanogroup import PodGroup, PodGroupSpec, SubGroupPoli
 from controller.objects.volcanojob import NetworkTopology
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.gangshape import GangShape, Subgroup
-from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, GROUP_CLAIMS, SUBGROUP
+from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, SUBGROUP
 
 TASK: Final = "volcano.sh/task-spec"
 MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
@@ -50,6 +50,10 @@ GROUPS: Final[Mapping[System, str]] = {
 }
 """API groups of the two PodGroups."""
 
+SHARED: Final = "$claims"
+"""The key under which ``with_shared`` puts into a pod's JSON which ResourceClaim its group has for each claim by name.
+No API has it, so nobody can claim to share what is not shared.
+"""
 STALENESS_S: Final = 60.0
 """KAI's default for the time that a gang may run below its minimum."""
 
@@ -217,23 +221,25 @@ def as_member(pod: SeenPod, group: ForeignGroup) -> SeenPod:
         said[PRIORITY_CLASS] = group.workload_class
     if leaf:
         noted[SUBGROUP] = leaf
-    if shared := shared_claims(pod, group, leaf):
-        noted[GROUP_CLAIMS] = shared
     changed: dict[str, Any] = {"labels": {**labels(pod.raw), **said}} if said else {}
     if noted:
         changed["annotations"] = {**annotations(pod.raw), **noted}
-    return SeenPod({**pod.raw, "metadata": {**metadata, **changed}}) if changed else pod
+    joined = SeenPod({**pod.raw, "metadata": {**metadata, **changed}}) if changed else pod
+    return with_shared(joined, group.claims) if group.claims else joined
 
 
-def shared_claims(pod: SeenPod, group: ForeignGroup, leaf: str) -> str:
-    """The value of ``GROUP_CLAIMS`` for a pod of the group; empty if it shares no claim that was made."""
+def with_shared(pod: SeenPod, claims: Iterable[SharedClaim]) -> SeenPod:
+    """The pod with those of the claims that it names in the same words as its group, ``leaf`` for all or for its own
+    subgroup, under ``SHARED``.
+    """
     asked = {
         (claim.get("name"), claim.get("resourceClaimTemplateName"))
-        for claim in (sequence(pod.raw, "spec", "resourceClaims") if group.claims else ())
+        for claim in sequence(pod.raw, "spec", "resourceClaims")
         if isinstance(claim, dict) and not claim.get("resourceClaimName")
     }
-    found = [each for each in group.claims if (each.name, each.template) in asked and each.leaf in ("", leaf)]
-    return ",".join(f"{each.name}={each.claim}" for each in found)
+    of = ("", pod.native_group)
+    found = {each.name: each.claim for each in claims if (each.name, each.template) in asked and each.leaf in of}
+    return SeenPod({**pod.raw, SHARED: found}) if found else pod
 
 
 def in_part(whole: ForeignGroup, name: str, pods: Sequence[SeenPod]) -> ForeignGroup:

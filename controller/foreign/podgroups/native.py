@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from controller.foreign.podgroups.group import ForeignGroup, SharedClaim, read_group
+from controller.foreign.podgroups.group import ForeignGroup, SharedClaim, read_group, with_shared
 from controller.foreign.podgroups.group import as_admitted as foreign_as_admitted
 from controller.foreign.podgroups.subgroups import Tree
 from controller.jobs.framework.marks import controller_of, priority_class, queue_name
@@ -66,6 +66,21 @@ def marks_of(pod: SeenPod, find: Find) -> dict[str, str]:
         return {COMPOSITE_GROUP: top}
     # Pods of one domain are an elastic gang of one pod: those that follow join its domain.
     return {} if spec.is_gang or spec.level else {OUT_OF_GROUP: "true"}
+
+
+def shares_claims(pod: SeenPod) -> GroupName | None:
+    """The PodGroup with which a pod that is queued by itself may share claims; None if it has no claims."""
+    name = pod.native_group
+    return GroupName(None, name) if name and sequence(pod.raw, "spec", "resourceClaims") else None
+
+
+def sharing(pod: SeenPod, find: Find) -> SeenPod:
+    """A pod that is queued by itself, with what it shares with its PodGroup; as it is if that cannot be read."""
+    group = find(pod.native_group, False) if pod.native_group else None
+    try:
+        return pod if group is None else with_shared(pod, _claims(_read(pod.native_group, group)))
+    except JobError:
+        return pod
 
 
 def tree_of(top: str, groups: Iterable[Json], composites: Iterable[Json]) -> Json | None:

@@ -28,6 +28,7 @@ from controller.insight.simulation.owners import Name, by_name, is_made, without
 from controller.insight.simulation.queued.aboveminimum import above_minimum
 from controller.insight.simulation.queued.fractions import fleet_of, in_percents
 from controller.insight.simulation.queued.growing import grown
+from controller.insight.simulation.queued.nativegroups import NATIVE_KINDS, NativeGroups
 from controller.insight.simulation.queued.replicas import KIND as DEPLOYMENT
 from controller.insight.simulation.queued.replicas import is_spare, replicas
 from controller.insight.simulation.submissions import (
@@ -47,7 +48,7 @@ from controller.insight.simulation.submissions import (
 )
 from controller.jobs.framework.foreignmarks import as_queued, foreign_queue
 from controller.jobs.framework.kind import Look, ObjectKind
-from controller.jobs.framework.podview import GroupName
+from controller.jobs.framework.podview import GroupName, SeenPod
 from controller.jobs.framework.raw import JobError
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.objects.conversion import GROUP, HUB, OLD, ConversionError, convert
@@ -147,7 +148,7 @@ def scenario(
     externals, tiers = config.integrations.external_frameworks, config.tiers
     kinds = kinds_read(given, externals, tiers, grow=config.jobs_grow)
     beside = tuple(nodes)
-    fleet, known = fleet_of(config.fractions, given, beside), by_name(given)
+    fleet, known, natives = fleet_of(config.fractions, given, beside), by_name(given), NativeGroups()
 
     def take(document: Document) -> None:
         _check_foreign(document)
@@ -158,7 +159,7 @@ def scenario(
             facts[read, meta["namespace"] if read.namespaced else "", meta["name"]] = document.data
         elif (group := pod_group_of(document)) is not None:
             pod_groups[document.data["metadata"]["namespace"], group] = document.data
-        else:
+        elif not natives.take(document):
             objects.extend(_object(document, kinds, told.notes, known))
 
     for document in given:
@@ -166,6 +167,11 @@ def scenario(
             told.tried(partial(take, document), None)
     told.end()
     outside = _Outside(config, objects)
+    told.errors += natives.wrong_levels(jobs, objects)
+    told.notes += natives.unread(jobs)
+    objects += natives.claims(objects)
+    pod_groups |= natives.pod_groups()
+    jobs = [told.tried(partial(natives.joined, job, known), job) for job in jobs]
     jobs = [
         queued
         for job in jobs
@@ -254,7 +260,7 @@ def wrong_kinds(documents: Iterable[Document], config: ControllerConfig) -> Iter
     """
     given = list(documents)
     kinds = kinds_read(given, config.integrations.external_frameworks, config.tiers)
-    every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD, *KINDS, *READ_KINDS, *_FOREIGN)
+    every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD, *KINDS, *READ_KINDS, *_FOREIGN, *NATIVE_KINDS)
     for each in given:
         if told := another_kind(each, every):
             yield told
@@ -273,7 +279,7 @@ def _object(
     An object that the controller of a Deployment or another object made carries the labels of its pods: it is no job.
     """
     every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD)
-    meant = another_kind(document, (*every, *KINDS, *READ_KINDS, *_FOREIGN))
+    meant = another_kind(document, (*every, *KINDS, *READ_KINDS, *_FOREIGN, *NATIVE_KINDS))
     if meant and document.group == GROUP:
         raise InputError(meant)
     data = _hub(document)
@@ -456,7 +462,9 @@ def _pass_over(document: Document, objects: list[KubernetesObject], told: _Told)
 
 
 def _is_alike(one: Document, other: Document) -> bool:
-    """Whether both documents are one object to an API server."""
+    """Whether both documents are one object to an API server, or pods of one group."""
+    if (one.version, one.kind) == (other.version, other.kind) == POD:
+        return SeenPod(one.data).foreign_group == SeenPod(other.data).foreign_group
     return (one.group, one.kind) == (other.group, other.kind)
 
 

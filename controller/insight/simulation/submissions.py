@@ -34,7 +34,7 @@ from controller.objects.workload import Workload
 from controller.reconcile.pods import compose as podcompose
 from controller.reconcile.pods import group as podgroup
 from controller.scheduler.decisions.reasons import REQUEUED, PendingReason
-from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, ARRIVAL, GROUP_CLAIMS, RUNTIME, SUBGROUP
+from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, ARRIVAL, RUNTIME, SUBGROUP
 from yamlfile.parsers import Unfit, go_duration
 
 POD: Final = ("v1", "Pod")
@@ -117,8 +117,8 @@ def _above(document: Document, minimum: str, pod: SeenPod, part: str) -> Documen
     metadata["annotations"].pop(ABOVE_MINIMUM_SUBGROUP, None)
     if part:
         metadata["annotations"][ABOVE_MINIMUM_SUBGROUP] = part
-    kept = (SUBGROUP, GROUP_CLAIMS)
-    metadata["annotations"] |= {key: pod.annotations[key] for key in kept if key in pod.annotations}
+    if SUBGROUP in pod.annotations:
+        metadata["annotations"][SUBGROUP] = pod.annotations[SUBGROUP]
     return document.having({**given, "metadata": metadata})
 
 

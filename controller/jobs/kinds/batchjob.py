@@ -42,6 +42,7 @@ from controller.jobs.framework.raw import (
     text,
 )
 from controller.jobs.framework.topologyrequest import check_groups, ranked, topology_request
+from controller.jobs.kinds.jobscheduling import native_minimum, placed_by
 from controller.jobs.rules.batchjob import EQUAL_COMPLETIONS, MINIMUM, POD_SETS
 from inventory.api.names import FULL_PARALLELISM
 
@@ -81,8 +82,10 @@ class BatchJob(KindDefaults):
         check_requests(template, _TEMPLATE)
         minimum = _min_parallelism(job)
         elastic = is_elastic(job)
+        if minimum is None and not elastic and count == _full_count(job):
+            minimum = native_minimum(job, count)
         request = topology_request(
-            strings(template, "metadata", "annotations"),
+            placed_by(job, strings(template, "metadata", "annotations")),
             path=f"{_TEMPLATE}.metadata.annotations",
             count=count,
             elastic=elastic,

@@ -19,7 +19,7 @@ from controller.reconcile.pods.actions import PatchPod, PodAction, deleted, drop
 from controller.reconcile.pods.replacing import WAITING
 from controller.reconcile.pods.start import tied
 from controller.scheduler.topology.gangdomains import shape_of
-from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, GROUP_CLAIMS, SUBGROUP
+from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, SUBGROUP
 
 
 def marked(pod: SeenPod, minimum: SeenWorkload, part: str) -> PatchPod:
@@ -30,9 +30,8 @@ def marked(pod: SeenPod, minimum: SeenWorkload, part: str) -> PatchPod:
     body = _with(pod, minimum.name)
     body["metadata"]["annotations"][ABOVE_MINIMUM_SUBGROUP] = part or None
     body["metadata"]["labels"] = {QUEUE_NAME: minimum.typed.spec.queue_name}
-    for key, said in ((SUBGROUP, subgroup_of(pod)), (GROUP_CLAIMS, pod.annotations.get(GROUP_CLAIMS, ""))):
-        if said:
-            body["metadata"]["annotations"][key] = said
+    if leaf := subgroup_of(pod):
+        body["metadata"]["annotations"][SUBGROUP] = leaf
     return PatchPod(name=pod.name, body=body)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.foreign.podgroups.group import ForeignGroup, chosen, lacking
+from controller.foreign.podgroups.group import SHARED, ForeignGroup, chosen, lacking
 from controller.foreign.podgroups.native import Find, nothing_found
 from controller.jobs.framework import names
 from controller.jobs.framework.charge import Charge
@@ -46,7 +46,7 @@ from controller.jobs.framework.topologyrequest import (
     ranked,
     topology_request,
 )
-from inventory.api.names import COMPOSITE_GROUP, DEVICES, GROUP_CLAIMS, OUT_OF_GROUP, PREFIX
+from inventory.api.names import COMPOSITE_GROUP, DEVICES, OUT_OF_GROUP, PREFIX
 from inventory.words.catalog import plural
 
 MAIN: Final = "main"
@@ -78,7 +78,7 @@ _PLACED_BY: Final = (
     POD_INDEX_LABEL,
     INDEX_OFFSET,
 )
-_OF_NO_SHAPE: Final = (DEVICES, GROUP_CLAIMS, COMPOSITE_GROUP, OUT_OF_GROUP)
+_OF_NO_SHAPE: Final = (DEVICES, COMPOSITE_GROUP, OUT_OF_GROUP)
 """Annotations of Tessera's that say nothing about what a pod requests."""
 
 
@@ -144,8 +144,7 @@ def template(pod: SeenPod) -> Json:
     """
     kept = {key: value for key, value in pod.annotations.items() if key.startswith(PREFIX) and key not in _OF_NO_SHAPE}
     spec = {key: value for key, value in mapping(pod.raw, "spec").items() if key != "nodeName"}
-    if shared := pod.annotations.get(GROUP_CLAIMS):
-        made = dict(each.split("=", 1) for each in shared.split(",") if "=" in each)
+    if made := mapping(pod.raw, SHARED):
         spec["resourceClaims"] = [_shared(claim, made) for claim in sequence(pod.raw, "spec", "resourceClaims")]
     return {"metadata": {"annotations": kept}, "spec": spec} if kept else {"spec": spec}
 

@@ -20,7 +20,7 @@ from controller.foreign.podgroups.group import (
     in_part,
     subgroup_of,
 )
-from controller.foreign.podgroups.native import OwnerOf, as_admitted, marks_of, read
+from controller.foreign.podgroups.native import OwnerOf, as_admitted, marks_of, read, sharing
 from controller.jobs.framework import compose, names
 from controller.jobs.framework.actions import (
     AwaitOwner,
@@ -71,7 +71,7 @@ from controller.reconcile.pods.replacing import is_stale, spare_finalizers, wait
 from controller.reconcile.pods.start import infos_by_set, places, released, role_in, start_patch, tied
 from controller.scheduler.decisions import reasons
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, DEVICES, GROUP_CLAIMS
+from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, DEVICES
 from inventory.words.catalog import plural
 
 
@@ -161,9 +161,8 @@ def _regrouped(seen: SeenPods, pods: tuple[SeenPod, ...], cluster: ClusterObject
 
 def _regroup(pod: SeenPod, marks: Mapping[str, str]) -> Json:
     """The patch that writes the marks, with what the pod has from its PodGroup: that is not read for it again."""
-    shared = {key: pod.annotations[key] for key in (GROUP_CLAIMS,) if key in pod.annotations}
     queue = {key: pod.labels[key] for key in (names.QUEUE_NAME, names.PRIORITY_CLASS) if pod.labels.get(key)}
-    return {"metadata": {**tied(pod), "annotations": {**marks, **shared}, "labels": queue}}
+    return {"metadata": {**tied(pod), "annotations": dict(marks), "labels": queue}}
 
 
 def _owner_of(pod: SeenPod, cluster: ClusterObjects) -> OwnerOf:
@@ -185,7 +184,7 @@ def _of_pod_group(
             f"metadata.annotations[{ABOVE_MINIMUM_SUBGROUP}]: expected a pod of a PodGroup beside {shown(part)}"
         )
     if name is None:
-        return None, pods
+        return None, tuple(sharing(pod, seen.find) for pod in pods)
     minimum, gone = pods[-1].annotations.get(MIN_MEMBER, ""), seen.pod_group is None
     own = key_of(pods[0])[1]
     if gone and not minimum and seen.workload is not None and is_of_pods(seen.workload, pods):

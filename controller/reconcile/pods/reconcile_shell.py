@@ -25,6 +25,7 @@ from controller.cluster.watching.kinds import (
 )
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.watching.workqueue import WorkQueue
+from controller.foreign.podgroups.native import shares_claims
 from controller.jobs.framework import names
 from controller.jobs.framework.charge import Charge
 from controller.jobs.framework.marks import controller_of, prebuilt_mark
@@ -349,6 +350,8 @@ class PodController:
             if not self._pod_groups.known(group.namespace, foreign):
                 return None
             pod_group = self._pod_groups.get(group.namespace, foreign)
+        elif (shares := shares_claims(pods[0])) and not self._pod_groups.known(group.namespace, shares):
+            return None
         namespace = self._feeds[NAMESPACES].get(ObjectKey("", group.namespace))
         meta = None if namespace is None else namespace.object.metadata
         workload = self._workload_of(group, pods)

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from controller.foreign.podgroups.group import ForeignGroup, as_member, chosen, lacking, subgroup_of
-from controller.foreign.podgroups.native import BELOW, levels_named, marks_of, read, tree_of
+from controller.foreign.podgroups.group import SHARED, ForeignGroup, as_member, chosen, lacking, subgroup_of
+from controller.foreign.podgroups.native import BELOW, levels_named, marks_of, read, sharing, tree_of
 from controller.jobs.framework.marks import priority_class, queue_name
 from controller.jobs.framework.podview import GroupName, SeenPod, key_of
 from controller.jobs.framework.raw import JobError
 from controller.objects.nativegroups import DEEPEST_NATIVE
-from inventory.api.names import COMPOSITE_GROUP, GROUP_CLAIMS, OUT_OF_GROUP
+from controller.reconcile.pods.group import template
+from inventory.api.names import COMPOSITE_GROUP, OUT_OF_GROUP
 from tests.support.controller.podworld import pod
 
 TRAIN = GroupName(None, "train")
@@ -195,10 +196,15 @@ def test_a_claim_of_the_group_is_shared_by_the_pods_that_name_it_in_the_same_wor
     found = read(TRAIN, given)
     same = member(resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "four"}])
     other = member(resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "two"}])
-    assert as_member(same, found).annotations.get(GROUP_CLAIMS) == "gpus=train-gpus-x"
-    assert GROUP_CLAIMS not in as_member(other, found).annotations
+    assert as_member(same, found).raw.get(SHARED) == {"gpus": "train-gpus-x"}
+    assert sharing(same, finder(given)).raw.get(SHARED) == {"gpus": "train-gpus-x"}
+    assert template(as_member(same, found))["spec"]["resourceClaims"] == [
+        {"name": "gpus", "resourceClaimName": "train-gpus-x"}
+    ]
+    for pod_ in (as_member(other, found), sharing(other, finder(given)), sharing(same, finder())):
+        assert SHARED not in pod_.raw
     del given["status"]
-    assert GROUP_CLAIMS not in as_member(same, read(TRAIN, given)).annotations, "none was made yet"
+    assert SHARED not in as_member(same, read(TRAIN, given)).raw, "none was made yet"
 
 
 def test_every_level_that_an_object_names_is_told_with_its_path() -> None:

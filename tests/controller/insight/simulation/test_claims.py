@@ -87,6 +87,49 @@ def test_pods_go_where_slices_have_devices_for_their_claims() -> None:
     assert "at most 0 of the 1 of class gpu.nvidia.com that a pod needs" in str(waits)
 
 
+SHARED = """
+---
+apiVersion: scheduling.k8s.io/v1beta1
+kind: PodGroup
+metadata: {name: shared, labels: {kueue.x-k8s.io/queue-name: claims}}
+spec:
+  schedulingPolicy: {gang: {minCount: 4}}
+  resourceClaims: [{name: gpu, resourceClaimTemplateName: queued-gpu}]
+"""
+SHARING_POD = """
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: "{name}", labels: {{kueue.x-k8s.io/queue-name: claims}}}}
+spec:
+  schedulingGroup: {{podGroupName: shared}}
+  resourceClaims: [{{name: {claim}, resourceClaimTemplateName: queued-gpu}}]
+  containers: [{{name: main, resources: {{claims: [{{name: {claim}}}]}}}}]
+"""
+
+
+def of_a_group(pods: int, claim: str = "gpu") -> SimulationResult:
+    text = QUEUED.read_text() + SHARED + "".join(SHARING_POD.format(name=f"p{at}", claim=claim) for at in range(pods))
+    settings = parse(PAGE)
+    given = [each for each in documents(text, "shared.yaml") if each.kind != "Job"]
+    return simulate(scenario(given, settings), settings.engine, until_s=60, check=True)
+
+
+def test_a_claim_of_a_pod_group_is_charged_once_for_all_its_pods() -> None:
+    result = of_a_group(6)
+    assert told(result) == [
+        "0 Admitted default/shared",
+        "0 Admitted default/p4",
+        "0 Admitted default/p5",
+    ]
+    (queue,) = result.final.cluster_queues.values()
+    assert queue.usage[GPU] == 1
+
+
+def test_a_claim_that_the_pods_name_in_other_words_is_each_pods_own() -> None:
+    assert told(of_a_group(4, claim="own")) == ["0 Pending default/shared"]
+
+
 def test_the_examples_ask_for_what_they_have() -> None:
     names = {each["metadata"]["name"] for each in yaml.safe_load_all(QUEUED.read_text())}
     assert {"claims", "queued-gpu", "claims-queued"} <= names

@@ -78,7 +78,12 @@ def test_a_group_that_lacks_a_pod_is_an_error_that_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("file", "name", "pods"),
-    [("pod-group-pytorch.yaml", "resnet50-classify", 8), ("pod-group-volcano.yaml", "pytorch-distributed", 4)],
+    [
+        ("pod-group-pytorch.yaml", "resnet50-classify", 8),
+        ("pod-group-volcano.yaml", "pytorch-distributed", 4),
+        ("native-gang.yaml", "native-train", 4),
+        ("native-composite.yaml", "native-pipeline", 3),
+    ],
 )
 def test_the_examples_are_admitted_whole_or_wait_whole(file: str, name: str, pods: int) -> None:
     queue = local_queue("ml-research-queue", "main")
@@ -90,7 +95,7 @@ def test_the_examples_are_admitted_whole_or_wait_whole(file: str, name: str, pod
             [*given(kueue("ResourceFlavor", "a100"), cluster_queue("main", gpus), queue), *asked], settings
         )
         assert [one.workload.metadata.name for one in found.submissions] == [name]
-        assert [one.count for one in found.submissions[0].workload.spec.pod_sets] == [pods]
+        assert sum(one.count for one in found.submissions[0].workload.spec.pod_sets) == pods
         (entry,) = simulate(found, settings.engine, check=True).timeline
         assert (entry.event.value, entry.workload) == (expected, f"ml-research/{name}")
 

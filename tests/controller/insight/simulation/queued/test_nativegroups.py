@@ -1,0 +1,195 @@
+"""Kubernetes' own groups in a simulation: who starts, who waits for whom, and what is refused with its line."""
+
+from typing import Any
+
+import pytest
+
+from controller.insight.simulation.documents import InputError
+from controller.insight.simulation.manifests import scenario
+from tests.controller.foreign.podgroups.test_native import composite, group
+from tests.controller.insight.simulation.test_podgroups import HOST, PLACED, QUEUE, RACK, RACKS, TOPOLOGY, places
+from tests.controller.insight.simulation.test_podgroups import pod as plain
+from tests.support.controller.manifests import cluster_queue, config, given, job, kueue, local_queue, run, told
+
+VERSIONS = pytest.mark.parametrize("version", ["v1beta1", "v1alpha3", "v1alpha2"])
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+Json = dict[str, Any]
+
+
+def flat(gpus: int) -> tuple[Json, ...]:
+    return kueue("ResourceFlavor", "a100"), cluster_queue(gpus=gpus), local_queue()
+
+
+def of(found: Json, version: str = "v1beta1", **labels: str) -> Json:
+    """The group as a manifest has it."""
+    kind = found["kind"]
+    version = "v1alpha3" if kind == "CompositePodGroup" else version
+    meta = {"name": found["metadata"]["name"], "namespace": "ns", "labels": labels}
+    return {"apiVersion": f"scheduling.k8s.io/{version}", **found, "metadata": meta}
+
+
+def pods(count: int, name: str = "train", gpus: int = 1, **annotations: Any) -> list[Json]:
+    return [member(f"{name}-{at}", name, gpus, **annotations) for at in range(count)]
+
+
+def member(name: str, of_group: str = "train", gpus: int = 1, **annotations: Any) -> Json:
+    found = plain(name, gpus, **annotations)
+    found["spec"]["schedulingGroup"] = {"podGroupName": of_group}
+    return found
+
+
+def refused(*manifests: Json) -> str:
+    with pytest.raises(InputError) as raised:
+        scenario(given(*manifests), config())
+    (line,) = raised.value.lines
+    return line
+
+
+@VERSIONS
+def test_a_gang_of_four_starts_with_room_for_four_and_not_for_three(version: str) -> None:
+    gang = of(group(least=4), version)
+    assert told(run(*flat(3), gang, *pods(4))) == ["0 Pending train"]
+    assert told(run(*flat(4), gang, *pods(4))) == ["0 Admitted train"]
+
+
+def test_of_six_pods_above_a_minimum_of_four_five_run_where_five_have_room() -> None:
+    result = told(run(*flat(5), of(group(least=4)), *pods(6)))
+    assert result == ["0 Admitted train", "0 Admitted train-4", "0 Pending train-5"]
+
+
+def test_a_gang_whose_pods_are_too_few_is_an_error_that_says_so() -> None:
+    assert "group train has 2 of 4 pods" in refused(*flat(9), of(group(least=4)), *pods(2))
+
+
+def test_pods_of_a_basic_group_start_one_by_one() -> None:
+    assert told(run(*flat(1), of(group()), *pods(2))) == ["0 Admitted train-0", "0 Pending train-1"]
+
+
+def test_a_topology_key_is_a_required_level() -> None:
+    gang = of(group(least=3, level=RACK))
+    result = run(*QUEUE, *RACKS, gang, *pods(3))
+    assert places(result, "train") == [("r2", "b", 2), ("r2", "c", 1)]
+    assert told(run(*QUEUE, *RACKS[:2], gang, *pods(3))) == ["0 Pending train"]
+
+
+def test_a_pod_above_the_minimum_joins_its_domain_or_waits() -> None:
+    gang = of(group(least=3, level=RACK))
+    result = told(run(*QUEUE, *RACKS, gang, *pods(5)))
+    assert result == ["0 Admitted train", "0 Admitted train-3", "0 Pending train-4"]
+
+
+def test_a_key_that_is_no_level_is_refused_with_the_levels() -> None:
+    line = refused(*QUEUE, *RACKS, of(group(least=2, level="example.com/row")), *pods(2))
+    where = "PodGroup train: spec.schedulingConstraints.topology[0].key"
+    levels = f"{RACK}, {HOST}"
+    assert line.endswith(
+        f'{where}: found "example.com/row", expected a level of a Topology: {levels}. Did you mean {RACK}?'
+    )
+    scheduling = {"schedulingConstraints": {"topology": [{"key": "example.com/rak"}]}}
+    line = refused(*QUEUE, *RACKS, job("j", scheduling=scheduling))
+    assert "Job j: spec.scheduling.schedulingConstraints.topology[0].key" in line
+    assert line.endswith(f"{levels}. Did you mean {RACK}?")
+
+
+def test_a_job_that_says_its_minimum_starts_with_as_many_as_have_room() -> None:
+    gang: Json = {"scheduling": {"schedulingPolicy": {"gang": {"minCount": 4}}}}
+
+    def used(gpus: int, **spec: Any) -> float:
+        (queue,) = run(*flat(gpus), job("j", pods=6, **spec)).final.cluster_queues.values()
+        return queue.usage["nvidia.com/gpu"]
+
+    assert [used(gpus, **gang) for gpus in (3, 4, 5, 6)] == [0, 4, 5, 6]
+    assert used(5) == 0, "without it, all or none"
+
+
+def test_a_jobs_minimum_may_not_be_above_its_parallelism() -> None:
+    line = refused(*flat(9), job("j", pods=2, scheduling={"schedulingPolicy": {"gang": {"minCount": 3}}}))
+    assert "spec.scheduling.schedulingPolicy.gang.minCount" in line
+    assert "expected at most the parallelism, 2" in line
+
+
+def test_a_jobs_level_is_required_of_its_pods() -> None:
+    scheduling = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
+    result = run(*QUEUE, *RACKS, job("j", pods=3, scheduling=scheduling))
+    assert places(result, "j") == [("r2", "b", 2), ("r2", "c", 1)]
+
+
+@VERSIONS
+def test_a_workload_says_it_for_the_job_that_it_is_for(version: str) -> None:
+    template = {"name": "t", "schedulingPolicy": {"gang": {"minCount": 2}}}
+    spec = {"controllerRef": {"apiGroup": "batch", "kind": "Job", "name": "j"}, "podGroupTemplates": [template]}
+    whole = {"apiVersion": f"scheduling.k8s.io/{version}", "kind": "Workload", "spec": spec}
+    workload = {**whole, "metadata": {"name": "w", "namespace": "ns"}}
+    assert told(run(*flat(3), workload, job("j", pods=4))) == ["0 Admitted j"]
+    assert told(run(*flat(3), job("j", pods=4))) == ["0 Pending j"]
+
+
+def test_the_groups_below_a_composite_gang_start_together() -> None:
+    whole = (of(composite("top", 2)), of(group("a", 1, parent="top")), of(group("b", 2, parent="top")))
+    members = [*pods(1, "a"), *pods(2, "b")]
+    assert told(run(*flat(2), *whole, *members)) == ["0 Pending top"]
+    assert told(run(*flat(3), *whole, *members)) == ["0 Admitted top"]
+
+
+def test_slices_above_the_number_that_is_needed_follow_as_a_whole() -> None:
+    slices = [of(group(f"s{at}", 2, parent="top")) for at in range(3)]
+    members = [each for at in range(3) for each in pods(2, f"s{at}")]
+    assert told(run(*flat(5), of(composite("top", 2)), *slices, *members))[0] == "0 Admitted top"
+    waits = told(run(*flat(5), of(composite("top", 2)), *slices, *members))[1]
+    assert waits.startswith("0 Pending top-s2-")
+    assert len(told(run(*flat(6), of(composite("top", 2)), *slices, *members))) == 2
+
+
+def test_each_slice_is_in_one_domain_of_its_own_level() -> None:
+    slices = [of(group(f"s{at}", 2, parent="top", level=HOST)) for at in range(2)]
+    members = [each for at in range(2) for each in pods(2, f"s{at}")]
+    result = run(*QUEUE, *RACKS, of(composite("top", 2, level=RACK)), *slices, *members)
+    assert sorted(places(result, "top")) == [("r2", "b", 2), ("r2", "c", 2)]
+
+
+def test_pods_are_in_the_queue_of_their_group_or_of_the_object_that_controls_it() -> None:
+    bare = pods(2)
+    for each in bare:
+        del each["metadata"]["labels"][QUEUE_LABEL]
+    labelled = of(group(least=2), **{QUEUE_LABEL: "main"})
+    assert told(run(*flat(2), labelled, *bare)) == ["0 Admitted train"]
+    owned = of(group(least=2))
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "u", "controller": True}
+    owned["metadata"]["ownerReferences"] = [reference]
+    assert told(run(*flat(2), owned, *bare)) == []
+    assert told(run(*flat(3), owned, job("owner"), *bare)) == ["0 Admitted owner", "0 Admitted train"]
+
+
+def test_a_group_of_volcanos_of_the_same_name_is_another_gang() -> None:
+    volcano: Json = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "spec": {"minMember": 2}}
+    volcano["metadata"] = {"name": "train", "namespace": "ns"}
+    theirs = [plain(f"v{at}") for at in range(2)]
+    for each in theirs:
+        each["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "train"
+    result = told(run(*flat(4), of(group(least=2)), volcano, *pods(2), *theirs))
+    assert result == ["0 Admitted train", "0 Admitted v0.pod.core"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "sentence"),
+    [
+        (
+            {**of(group(least=1)), "apiVersion": "scheduling.k8s.io/v1alpha1"},
+            "found scheduling.k8s.io/v1alpha1, expected scheduling.k8s.io/v1beta1 or scheduling.k8s.io/v1alpha3 or sch",
+        ),
+        (of(group(schedulingPolicy={"gang": {"minCount": 0}})), "minCount: expected at least 1, found 0"),
+        (of(composite("top", 0, schedulingPolicy={})), "expected one of basic and gang, found neither"),
+    ],
+)
+def test_what_the_api_server_refuses_is_refused(manifest: Json, sentence: str) -> None:
+    assert sentence in refused(*flat(1), manifest, plain("p"))
+
+
+def test_a_pod_whose_group_is_not_there_is_an_error_that_names_it() -> None:
+    assert "no PodGroup 'train' of scheduling.k8s.io" in refused(*flat(1), *pods(1))
+
+
+def test_a_topology_that_is_not_given_refuses_no_level() -> None:
+    result = told(run(PLACED, TOPOLOGY, cluster_queue(), local_queue(), *RACKS, of(group(least=1)), *pods(1)))
+    assert result == ["0 Admitted train"]
+    assert told(run(*flat(1), of(group(least=1, level="a/b")), *pods(1))) == ["0 Pending train"]

@@ -196,7 +196,7 @@ class Failpoint(StrEnum):
     """A pod is evicted because its GPU is drained."""
     REPAIR_TAINT = "api.repair-taint"
     """The taint of a node whose repair wants a reboot is set or removed."""
-    NODE_CONDITIONS = "api.node-conditions"
+    REPAIR_CONDITIONS = "api.repair-conditions"
     """The conditions of a Node are written: a reboot is planned or over, an agent is away."""
     REBOOT_ASKED = "api.reboot-asked"
     """A RebootNode is created."""

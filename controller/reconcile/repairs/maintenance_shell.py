@@ -243,7 +243,7 @@ class MaintenanceController:
             body=body,
             kind=Stamped,
             slot=AWAY,
-            failpoint=Failpoint.NODE_CONDITIONS,
+            failpoint=Failpoint.REPAIR_CONDITIONS,
         )
 
     def _not_written(self, name: str, outcome: Outcome[Any]) -> None:

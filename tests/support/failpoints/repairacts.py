@@ -144,7 +144,7 @@ REPAIRS: Final = (
     Act("a GPU is drained by eviction", (Failpoint.DRAIN_EVICTED,), a_gpu_is_drained_by_eviction, REPAIRED),
     Act(
         "a reboot is planned",
-        (Failpoint.REPAIR_TAINT, Failpoint.NODE_CONDITIONS, Failpoint.REBOOT_ASKED, Failpoint.REBOOT_OVER),
+        (Failpoint.REPAIR_TAINT, Failpoint.REPAIR_CONDITIONS, Failpoint.REBOOT_ASKED, Failpoint.REBOOT_OVER),
         a_reboot_is_planned,
         REPAIRED,
         (REBOOTS,),

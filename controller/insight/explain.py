@@ -5,14 +5,15 @@ and LocalQueues are named ``NAMESPACE/NAME``: ``controller.people.visibility`` f
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
 
-from controller.messages.pending import evictions_held
+from controller.messages.pending import evictions_held, gpus_in_repair
 from controller.messages.spans import exact
+from controller.objects.decode import GpuNode
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.placeencoding import hosts
 from controller.objects.workload import Workload
@@ -42,6 +43,7 @@ from inventory.words.catalog import plural
 Json = dict[str, Any]
 _PLACES_SHOWN: Final = 8
 _HOLDERS_SHOWN: Final = 100
+_REPAIRS_SAID: Final = 3
 
 
 def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
@@ -57,6 +59,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
         "decision": None,
         "evictionsHeld": None,
+        "inRepair": None,
         "blocked": None,
         "position": None,
         "story": [_record(record) for record in engine.stories.of(key)],
@@ -92,6 +95,30 @@ def held_back(evictions: int, left_s: float) -> Json:
     seconds = max(0, math.ceil(left_s))
     said = evictions_held(plural(evictions, "workload"), exact(seconds))
     return {"evictions": evictions, "seconds": seconds, "sentence": said}
+
+
+def in_repair(
+    engine: Engine, queue: ClusterQueueName, repaired: Iterable[tuple[Mapping[str, str], GpuNode]]
+) -> Json | None:
+    """The GPUs in repair on nodes of the queue's flavors; None for none. ``repaired``: GpuNodes with repairs, each with
+    the labels of its Node.
+    """
+    cluster = engine.state.cluster
+    state = cluster.queues.get(queue)
+    flavors = {fr.flavor for fr in state.flavor_resources} if state is not None else set()
+    specs = [cluster.flavors[name].spec for name in flavors if name in cluster.flavors]
+    found = [
+        {"node": node.metadata.name, "gpu": repair.gpu, "state": repair.state, "next": repair.next}
+        for labels, node in repaired
+        if any(spec.selects(labels) for spec in specs)
+        for repair in node.status.repairs
+        if repair.state != "Probation"
+    ]
+    if not found:
+        return None
+    which = ", ".join(f"{each['gpu']} of node {each['node']} ({each['state']})" for each in found[:_REPAIRS_SAID])
+    more = f" and {len(found) - _REPAIRS_SAID} more" if len(found) > _REPAIRS_SAID else ""
+    return {"gpus": found[:_HOLDERS_SHOWN], "sentence": gpus_in_repair(str(len(found)), f"{which}{more}")}
 
 
 def holders(engine: Engine, queue: ClusterQueueName, fr: FlavorResource, now_s: float) -> list[Json]:

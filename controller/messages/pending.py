@@ -98,6 +98,11 @@ def waits_for_preempted(count: str, verb: str, names: str) -> str:
 
 
 @_waiting
+def gpus_in_repair(count: str, which: str) -> str:
+    return f"{plural(count, 'GPU')} of its queue's flavors in repair: {which}"
+
+
+@_waiting
 def evictions_held(count: str, span: str) -> str:
     return f"It evicts {count} in {span}; what ends by itself until then is spared"
 

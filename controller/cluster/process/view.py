@@ -1,7 +1,7 @@
 """The port of this replica for users, from the configuration and the flags."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -103,12 +103,23 @@ class _Leading:
         if self._answers is None or core is not self._of or now_s - self._made_s >= KEPT_S:
             self._of, self._made_s = core, now_s
             self._answers = Answers(
-                core.engine, lambda key: _workload(core, key), self._clock.wall(), core.decisions.held.waits
+                core.engine,
+                lambda key: _workload(core, key),
+                self._clock.wall(),
+                core.decisions.held.waits,
+                self._repaired,
             )
             # Stories name namespaces that are gone: a namespace that was known once stays known.
             self._known |= {key.partition("/")[0] for key in core.ledger}
             self._known |= {key.partition("/")[0] for key in core.engine.state.cluster.local_queues}
         return self._answers
+
+    def _repaired(self) -> Iterator[tuple[Mapping[str, str], GpuNode]]:
+        """GpuNodes with repairs, each with the labels of its Node."""
+        for gpu_node in self._feeds[GPU_NODES].objects():
+            if gpu_node.status.repairs:
+                node = self._feeds[NODES].get(ObjectKey("", gpu_node.metadata.name))
+                yield (node.object.metadata.labels if node is not None else {}), gpu_node
 
     async def foretold(self, asked: Asked) -> Foretold:
         running = self._running()

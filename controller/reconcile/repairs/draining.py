@@ -154,6 +154,10 @@ class Draining:
         """Pods that hold something that is drained, and are not known."""
         return sorted(self._all_pods() - self._pods.keys())
 
+    def nodes_of(self, pod: str) -> set[str]:
+        """The nodes on which the pod is said to hold something that is drained."""
+        return {node for node, held in self._holders.items() if any(pod in pods for pods in held.values())}
+
     def due_actions(self, now_s: float) -> list[DrainAction]:
         """The actions to take now, each once. Call again at ``next_due_s``."""
         self._due_s = None

@@ -130,7 +130,9 @@ class DrainController:
                 log.warning("pod %s, which holds a GPU that is drained, cannot be read, trying on: %s", key, error)
                 self._again(_AGAIN_S)
             else:
-                self.draining.set_pod(key, victim(pod, self._usual, self._ledger)[0])
+                # An agent says who holds its GPUs: no pod of another node leaves by its word.
+                is_there = pod.spec.node_name in self.draining.nodes_of(key)
+                self.draining.set_pod(key, victim(pod, self._usual, self._ledger)[0] if is_there else None)
 
     # -- what is done ------------------------------------------------------------------------------------------------
 

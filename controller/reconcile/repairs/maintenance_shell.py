@@ -80,6 +80,8 @@ class MaintenanceController:
         """GpuNodes that ask for a reboot."""
         self._agents: set[str] = set()
         """Names of GpuNodes."""
+        self._gone: set[str] = set()
+        """Names of GpuNodes that were there in this term. A node that never had one has its conditions from others."""
         self._nodes: dict[str, Node] = {}
         """Nodes that have our taint, or a condition of the agent's or of ours; others have nothing to be changed."""
         self._dirty: set[str] = set()
@@ -96,6 +98,7 @@ class MaintenanceController:
                 self._hear_gpus(key.name, entry.object)
             case Removed(key=key) if observed.resource == GPU_NODES:
                 self._agents.discard(key.name)
+                self._gone.add(key.name)
                 self._note(key.name, None)
                 self._dirty.add(key.name)
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == NODES:
@@ -110,6 +113,7 @@ class MaintenanceController:
     def _hear_gpus(self, name: str, node: GpuNode) -> None:
         if name not in self._agents:
             self._agents.add(name)
+            self._gone.discard(name)
             self._dirty.add(name)
         repairs = node_repairs(name, node.status)
         ask = next((ask for ask in repairs.asks if ask.action == REBOOT), None)
@@ -178,9 +182,9 @@ class MaintenanceController:
         """
         node = self._nodes.get(name)
         ready = find_condition(node.status.conditions, "Ready") if node is not None else None
-        if ready is not None and ready.status == "Unknown":
+        if name in self._agents and ready is not None and ready.status == "Unknown":
             return words.node_unreachable(), ready.last_transition_time
-        return ("", None) if name in self._agents else (words.no_gpunode(), None)
+        return (words.no_gpunode(), None) if name in self._gone else ("", None)
 
     async def _reconcile(self, name: str) -> None:
         planned, (away, since) = self._planned(name), self._away(name)

@@ -13,7 +13,7 @@ from agent.persistence.files import identity
 from deviceplugin.cdi import file_name
 from failpoints.names import Failpoint
 from inventory.api.names import REMEDIATION_ORDER
-from kube.resources import NODES
+from kube.resources import NODES, PODS
 from tests.support.agent.node import EAGER, GPU, fleet
 from tests.support.failpoints.node import NODE, Act, KilledNode, Stage
 
@@ -138,7 +138,11 @@ def a_gpu_is_drained(here: KilledNode, n: str) -> list[Stage]:
         return offered(here) == {f"{MIG}7g.80gb": 1} and settled(here)
 
     return [
-        Stage(lambda: None, lambda: offered(here) == {GPU: 1} and settled(here), "the GPU is offered"),
+        Stage(
+            lambda: here.server.create(PODS, pod, namespace="default"),
+            lambda: offered(here) == {GPU: 1} and settled(here),
+            "the GPU is offered",
+        ),
         Stage(lambda: here.allocate(pod, GPU), lambda: kept(here, pod), "a pod has it"),
         Stage(lambda: here.reconfigure(cut("7g.80gb", busy="drain")), evicted, "it is cut once the pod has gone"),
         Stage(

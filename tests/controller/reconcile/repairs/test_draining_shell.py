@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.cluster.watching.kinds import GPU_NODES, NODES
+from controller.cluster.watching.kinds import GPU_NODES, NODES, PODS
 from controller.objects.decode import read_gpu_node
 from controller.reconcile.repairs.draining import Drain
 from controller.reconcile.repairs.draining_shell import drains
@@ -132,6 +132,17 @@ async def test_what_the_policy_of_a_failed_gpu_does_is_not_done_twice() -> None:
         await eventually(lambda: any("the pod is evicted" in note for note in notes(scene, "GpuFailed")))
         assert scene.server.seen("POST", "/eviction") == []
         assert notes(scene) == []
+
+
+async def test_no_pod_of_another_node_leaves_by_an_agents_word() -> None:
+    async with running(bare=True) as scene:
+        spec = {"nodeName": "n2", "containers": [{"name": "main"}]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": spec, "status": {"phase": "Running"}}
+        scene.server.create(PODS, "other", body, namespace="team")
+        scene.server.merge(GPU_NODES, "n1", {"status": {"holders": [holder("other", 0), holder("p", 0)]}})
+        asks(scene, "n1", draining(3601))
+        await eventually(lambda: not exists(scene, "p"))
+        assert exists(scene, "other")
 
 
 async def test_a_new_leader_goes_on_with_a_drain() -> None:

@@ -118,6 +118,18 @@ async def test_the_agents_conditions_are_unknown_once_it_is_away_and_are_left_to
         assert condition(scene, "nvidia.com/GPUReady") == ("True", "Ready"), "the agent has the last word"
 
 
+async def test_the_same_conditions_of_a_node_without_an_agent_are_left_to_their_writer() -> None:
+    theirs = {"type": "nvidia.com/GPUReady", "status": "True", "reason": "ByOthers"}
+    lost = {"type": "Ready", "status": "Unknown", "reason": "Lost"}
+    async with stage() as scene:
+        furnish(scene, "n1")
+        scene.server.create(NODES, "n9", {"metadata": {}, "status": {"conditions": [lost, theirs]}})
+        async with scene.controller(rules(), core_only=False):
+            asks(scene, "n1", REBOOT)
+            await eventually(lambda: condition(scene, "MaintenancePlanned")[0] == "True")
+            assert condition(scene, "nvidia.com/GPUReady", "n9") == ("True", "ByOthers")
+
+
 async def test_a_new_leader_ends_what_the_one_before_prepared() -> None:
     async with stage() as scene:
         scene.server.install(REBOOTS)

@@ -116,8 +116,9 @@ class NodeState:
         self.unready = ""
         """Why not all wanted devices are registered and probed, empty for all; the daemon writes it."""
         self.repairs: tuple[tuple[Repair, Ask | None], ...] = ()
-        """The repairs of GPUs, each with what is asked for; ``RepairNode`` replaces both fields whole."""
+        """The repairs of GPUs, each with what is asked for; ``RepairNode`` replaces them whole."""
         self.order_answers: tuple[Answered, ...] = ()
+        """The answer to the last order of each GPU; ``RepairNode`` replaces them whole."""
         self._choosers: dict[ResourceName, Chooser] = {}
 
     def discovered(self, node: NodeInventory, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:

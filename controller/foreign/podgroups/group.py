@@ -82,7 +82,8 @@ class ForeignGroup:
     ``preemptibility`` is KAI's value for it, empty if the priority decides. ``staleness_s``: see ``GangShape``.
     ``part``: the name of a subgroup, if this is one above the minimum of the whole; empty for the whole.
     ``system`` None: it is Kubernetes' own. ``workload_class``: the WorkloadPriorityClass that it is labelled with.
-    ``claims``: claims that its pods share. ``called``: its object's name, if its Workload has another one.
+    ``priority``: the number that all its pods have to have, None if it does not say. ``claims``: claims that its pods
+    share. ``called``: its object's name, if its Workload has another one.
     """
 
     system: System | None
@@ -91,6 +92,7 @@ class ForeignGroup:
     queue: str
     priority_class: str = ""
     workload_class: str = ""
+    priority: int | None = None
     called: str = ""
     preemptibility: str = ""
     groups: tuple[Subgroup, ...] = ()

@@ -167,6 +167,7 @@ def _of_group(name: str, given: Json) -> ForeignGroup:
         minimum=_minimum(spec),
         queue="",
         priority_class=spec.priority_class_name,
+        priority=spec.priority,
         levels=TopologyConstraint(required_topology_level=spec.level),
         claims=tuple(_claims(group)),
     )

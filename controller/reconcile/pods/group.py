@@ -34,7 +34,7 @@ from controller.jobs.framework.podview import (
     SUSPENDING_PARENT,
     SeenPod,
 )
-from controller.jobs.framework.raw import JobError, Json, mapping, parsed_integer, sequence, shown
+from controller.jobs.framework.raw import JobError, Json, integer, mapping, parsed_integer, sequence, shown, text
 from controller.jobs.framework.tiers import Tiers, asked, together
 from controller.jobs.framework.topologyrequest import GROUP_NAME as PODSET_GROUP
 from controller.jobs.framework.topologyrequest import (
@@ -247,6 +247,8 @@ def group_of(pods: Sequence[SeenPod], foreign: ForeignGroup | None = None) -> Gr
         return Group(name=name, total=total, minimum=total, fast=True, serving=True, of_object=True)
     _agree(pods, QUEUE_NAME, lambda pod: queue_name(pod.raw))
     _agree(pods, PRIORITY_CLASS, lambda pod: priority_class(pod.raw))
+    if foreign is not None and foreign.system is None:
+        _check_scheduled_together(pods, foreign)
     if foreign is None:
         _agree(pods, GROUP_TOTAL, lambda pod: str(pod.total()))
         total = minimum = oldest.total()
@@ -269,6 +271,17 @@ def group_of(pods: Sequence[SeenPod], foreign: ForeignGroup | None = None) -> Gr
         declared=foreign is None or (GROUP_TOTAL in oldest.annotations and not foreign.part),
         foreign=foreign,
     )
+
+
+def _check_scheduled_together(pods: Sequence[SeenPod], group: ForeignGroup) -> None:
+    """Checks what kube-scheduler asks of the pods of a group: it starts none of a group otherwise. Raises JobError."""
+    for key in ("schedulerName", "preemptionPolicy"):
+        _agree(pods, f"spec.{key}", lambda pod, key=key: text(pod.raw, "spec", key))  # type: ignore[misc]
+    for pod in pods:
+        found = integer(pod.raw, "spec", "priority", default=group.priority or 0)
+        if group.priority is not None and found != group.priority:
+            where = f"PodGroup {group.title}: spec.priority"
+            raise JobError(f"{where}: expected {found}, that of pod {pod.name}, found {group.priority}")
 
 
 def filling(group: Group, pods: Sequence[SeenPod]) -> list[SeenPod]:

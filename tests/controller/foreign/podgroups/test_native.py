@@ -7,10 +7,13 @@ import pytest
 from controller.foreign.podgroups.group import SHARED, ForeignGroup, as_member, chosen, lacking, subgroup_of
 from controller.foreign.podgroups.native import BELOW, levels_named, marks_of, read, sharing, tree_of
 from controller.jobs.framework.marks import priority_class, queue_name
-from controller.jobs.framework.podview import GroupName, SeenPod, key_of
+from controller.jobs.framework.names import workload_name
+from controller.jobs.framework.podview import GroupName, SeenPod, key_of, workload_of
 from controller.jobs.framework.raw import JobError
+from controller.objects.core import Pod
+from controller.objects.decode import decode
 from controller.objects.nativegroups import DEEPEST_NATIVE
-from controller.reconcile.pods.group import template
+from controller.reconcile.pods.group import group_of, template
 from inventory.api.names import COMPOSITE_GROUP, OUT_OF_GROUP
 from tests.support.controller.podworld import pod
 
@@ -101,6 +104,30 @@ def test_a_group_without_a_queue_has_that_of_the_object_that_controls_it() -> No
 def test_both_spellings_of_a_template_are_one_group() -> None:
     old: dict[str, Any] = {"podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}}}
     assert read(TRAIN, group(least=2, **old)) == read(TRAIN, group(least=2, **REF))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "sentence"),
+    [
+        ({"priority": 7}, {"priority": 5}, "PodGroup train: spec.priority: expected 7, that of pod a, found 5"),
+        ({"schedulerName": "mine"}, {}, "spec.schedulerName: the pods of a group must agree, found 'mine' on a and ''"),
+        ({"preemptionPolicy": "Never"}, {}, "spec.preemptionPolicy: the pods of a group must agree, found 'Never'"),
+    ],
+)
+def test_pods_that_kube_scheduler_starts_none_of_are_refused(one: Any, other: Any, sentence: str) -> None:
+    found = read(TRAIN, group(least=2, priority=5))
+    with pytest.raises(JobError, match=sentence):
+        group_of([member("a", **one), member("b", **other)], found)
+    assert group_of([member("a", priority=5), member("b")], found).total == 2
+
+
+def test_a_pod_on_a_node_counts_for_the_workload_of_its_group() -> None:
+    for marks in ({}, {COMPOSITE_GROUP: "top"}, {OUT_OF_GROUP: "true"}):
+        found = member(notes=marks)
+        typed = workload_of(decode(found.raw, Pod))
+        single = OUT_OF_GROUP in marks
+        name = workload_name("Pod", "", "p", "p") if single else key_of(found)[1]
+        assert typed == f"default/{name}"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,9 @@
 from typing import Any
 
 import pytest
+from hypothesis import given as given_
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from controller.insight.simulation.documents import InputError
 from controller.insight.simulation.manifests import scenario
@@ -59,6 +62,19 @@ def test_of_six_pods_above_a_minimum_of_four_five_run_where_five_have_room() -> 
 
 def test_a_gang_whose_pods_are_too_few_is_an_error_that_says_so() -> None:
     assert "group train has 2 of 4 pods" in refused(*flat(9), of(group(least=4)), *pods(2))
+
+
+@given_(least=st.integers(1, 5), count=st.integers(1, 7), quota=st.integers(0, 8), others=st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_a_gang_runs_with_its_minimum_at_the_least_or_not_at_all(
+    least: int, count: int, quota: int, others: int
+) -> None:
+    beside = [plain(f"other-{at}") for at in range(others)]
+    result = run(*flat(quota), *beside, of(group(least=least)), *pods(max(least, count)))
+    running = [each.removeprefix("ns/") for each in result.final.running]
+    free = quota - min(others, quota)
+    gang = sum(least if name == "train" else 1 for name in running if name.startswith("train"))
+    assert gang == (min(max(least, count), free) if free >= least else 0)
 
 
 def test_pods_of_a_basic_group_start_one_by_one() -> None:

@@ -94,7 +94,8 @@ class Asks:
         """Take the grants as they are now. True where one lets a step happen that nothing let happen before.
 
         A grant lapses GRANT_LASTS_S seconds after it was given, and after it was seen first: the clocks of two machines
-        need not agree. One that has lapsed, or is given in the far future, is no grant.
+        need not agree. One that has lapsed before it was seen lets nothing, and ``lapse`` asks anew; one from the far
+        future is no grant.
         """
         news = False
         for grant in grants:
@@ -105,7 +106,11 @@ class Asks:
             ask, age_s = self._asks.get(grant.gpu), now_s - grant.granted_s
             if ask is None or (ask.generation, ask.action.value) != (grant.generation, grant.action):
                 continue
-            if ask.until_s is not None or not -GRANT_LASTS_S < age_s < GRANT_LASTS_S:
+            if ask.until_s is not None or not age_s > -GRANT_LASTS_S:
+                continue
+            if age_s >= GRANT_LASTS_S:
+                # The controller takes this ask for answered: only a new one is granted again.
+                self._asks[grant.gpu] = replace(ask, until_s=now_s)
                 continue
             self._asks[grant.gpu] = replace(ask, until_s=now_s + GRANT_LASTS_S - max(0.0, age_s))
             news = True

@@ -50,6 +50,15 @@ def test_after_it_has_lapsed_it_is_asked_anew_and_the_old_grant_is_worth_nothing
     assert lets(asks, GRANT_LASTS_S + 4)
 
 
+def test_a_grant_that_came_too_late_is_asked_for_anew() -> None:
+    asks = asking()
+    assert not asks.granted([grant(1)], GRANT_LASTS_S)
+    assert not lets(asks, GRANT_LASTS_S)
+    assert asks.lapse(GRANT_LASTS_S)
+    assert asks.granted([grant(1), grant(2, granted_s=GRANT_LASTS_S)], GRANT_LASTS_S + 1)
+    assert lets(asks, GRANT_LASTS_S + 2)
+
+
 def test_a_grant_by_a_clock_that_is_ahead_lapses_by_ours() -> None:
     asks = asking()
     asks.granted([grant(1, granted_s=300.0)], 0.0)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from agent.words import claims, health, mig, node
+from agent.words import repairs as node_repairs
 from cli.words import doctor, given, remediation, servers
 from cli.words import queues as named
 from controller.foreign.rules.refusedkinds import REFUSED
@@ -30,6 +31,7 @@ MODULES: Final = (
     jobs,
     repairs,
     health,
+    node_repairs,
     layouts,
     mig,
     node,

@@ -2,7 +2,7 @@
 
 A gang is as many pods as its ``minCount`` says, and those above join one by one (decision 063); pods of a PodGroup with
 the policy basic are queued one by one. A CompositePodGroup that is a gang is one tree with all groups below it
-(decision 148): its pods name their PodGroup alone, so a mark on them says which tree, or that they are by themselves.
+(decision 146): its pods name their PodGroup alone, so a mark on them says which tree, or that they are by themselves.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -46,7 +46,11 @@ def order_answers(answers: Iterable[Answered]) -> tuple[OrderAnswer, ...]:
     """The answers, ordered by the GPU."""
     return tuple(
         OrderAnswer(
-            gpu=each.gpu[:_WORD], order=each.order[:_ORDER], answer=each.answer[:MAX_TEXT], at=moment(each.at_s)
+            gpu=each.gpu[:_WORD],
+            order=each.order[:_ORDER],
+            answer=each.answer[:MAX_TEXT],
+            at=moment(each.at_s),
+            refused=each.refused,
         )
         for each in sorted(answers, key=lambda each: each.gpu)
     )

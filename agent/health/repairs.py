@@ -101,6 +101,7 @@ class Answered(Struct, frozen=True, kw_only=True):
     order: str
     answer: str
     at_s: float
+    refused: bool = False
 
 
 class RepairChange(Struct, frozen=True, kw_only=True):

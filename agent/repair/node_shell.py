@@ -209,7 +209,7 @@ class RepairNode:
             now_s = self._now()
             gpu = GpuUuid(text)
             changes, answer = self._core.ordered(gpu, order, now_s) if gpu in known else ((), words.order_no_gpu())
-            answered = Answered(gpu=text, order=order, answer=answer, at_s=now_s)
+            answered = Answered(gpu=text, order=order, answer=answer, at_s=now_s, refused=not changes)
             self._answers = (*(each for each in self._answers if each.gpu != text), answered)[-MOST_ANSWERS:]
             log.warning("order", extra={"gpu": text, "order": order[:40], "answer": answer})
             self._changed(changes)

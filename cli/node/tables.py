@@ -189,7 +189,7 @@ def repairs(report: NodeReport) -> Table | None:
             ago(report.now_s - repair.since_s),
             str(repair.attempt),
             repair.note,
-            next_step(repair.state),
+            next_step(repair.state.value),
         )
     return table
 

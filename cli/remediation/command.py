@@ -211,11 +211,15 @@ async def _give(
             made = await order_shell.write(client, node, gpu, order, replace=replace)
         told = None if timeout_s is None else await order_shell.answered(client, made, timeout_s)
     said = say.ordered(made.name, order) if told is None else say.answered(made.name, order, told.answer)
+    refused = told is not None and told.refused
     if output == "text":
+        if refused:
+            raise click.ClickException(said)
         click.echo(said)
         return
     done = {"node": node, "index": made.device.index, "uuid": made.device.uuid, "order": order}
-    printed({**done, "answer": None if told is None else told.answer, "message": said}, output)
+    printed({**done, "answer": None if told is None else told.answer, "refused": refused, "message": said}, output)
+    click.get_current_context().exit(int(refused))
 
 
 @remediation.command(short_help="Let the repairs of a flavor go on after its breaker tripped.")

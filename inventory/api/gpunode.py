@@ -281,6 +281,7 @@ class OrderAnswer(Struct, frozen=True, kw_only=True):
     order: Annotated[str, Meta(max_length=16, description="start, stop, retire or return.")]
     answer: Text
     at: Time
+    refused: Annotated[bool, Meta(description="Nothing was done, for the reason that the answer gives.")] = False
 
 
 class Driver(Struct, frozen=True, kw_only=True):

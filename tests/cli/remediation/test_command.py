@@ -46,13 +46,13 @@ class Agent:
         """The times that the GpuNode was read over the API."""
         return sum(one.method == "GET" and one.path.endswith("/gpu-7") for one in self.server.requests)
 
-    def obey(self, answer: str) -> None:
+    def obey(self, answer: str, *, refused: bool = False) -> None:
         """Take the order off and answer it."""
         order = self.standing()
         assert order is not None
         self._count += 1
         at = f"2026-01-01T00:00:{self._count:02d}Z"
-        told = {"gpu": "GPU-3", "order": order, "answer": answer, "at": at}
+        told = {"gpu": "GPU-3", "order": order, "answer": answer, "at": at, "refused": refused}
         self.server.merge(
             GPU_NODES,
             "gpu-7",
@@ -69,9 +69,9 @@ async def agent(shell: Shell) -> Agent:
     return Agent(shell)
 
 
-async def answering(agent: Agent, answer: str) -> None:
+async def answering(agent: Agent, answer: str, *, refused: bool = False) -> None:
     await eventually(lambda: agent.standing() is not None)
-    agent.obey(answer)
+    agent.obey(answer, refused=refused)
 
 
 @pytest.mark.usefixtures("agent")
@@ -127,8 +127,18 @@ async def test_an_answer_from_before_is_not_taken_for_this_one(shell: Shell, age
         "uuid": "GPU-3",
         "order": "stop",
         "answer": "the second",
+        "refused": False,
         "message": "gpu-7: GPU 3: stop: the second",
     }
+
+
+async def test_an_order_that_the_agent_refuses_is_exit_1(shell: Shell, agent: Agent) -> None:
+    asked = asyncio.create_task(shell.run("remediation", "start", "gpu-7", "3", code=1))
+    await answering(agent, "it is Retired", refused=True)
+    assert "gpu-7: GPU 3: start: it is Retired" in (await asked).stderr
+    asked = asyncio.create_task(shell.run("remediation", "start", "gpu-7", "3", "-o", "json", code=1))
+    await answering(agent, "it is Retired", refused=True)
+    assert json.loads((await asked).stdout)["refused"] is True
 
 
 async def test_without_a_wait_the_order_stands_for_the_agent(shell: Shell, agent: Agent) -> None:

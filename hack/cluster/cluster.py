@@ -168,7 +168,7 @@ class Cluster:
         prerequisites.ensure(kubelets=bool(spec.nodes))
         built = {name: str(binaries.build(name)) for name in _programs(spec)}
         with mutex(str(self.paths.home)):
-            if self._is_running_as(spec):
+            if self._is_running_as(spec, built):
                 say(f"cluster {self.name} is already running")
                 return
             if self.paths.home.exists():
@@ -182,14 +182,17 @@ class Cluster:
                     sweep(self.paths, _readable_state(self.paths))
                 raise
 
-    def _is_running_as(self, spec: Spec) -> bool:
-        """Whether it runs. UsageError if it does, but is not what ``spec`` asks for."""
+    def _is_running_as(self, spec: Spec, built: Mapping[str, str]) -> bool:
+        """Whether it runs. UsageError if it does, but is not what ``spec`` asks for, or runs other programs."""
         state = _readable_state(self.paths)
         if state is None or state.phase != "up" or self.problems():
             return False
-        if state.spec != spec:
+        other = "settings" if state.spec != spec else ""
+        if not other and any(state.binaries.get(name, path) != path for name, path in built.items()):
+            other = "programs"
+        if other:
             raise UsageError(
-                f"cluster {self.name} is running with other settings: take it down first, or choose another --name"
+                f"cluster {self.name} is running with other {other}: take it down first, or choose another --name"
             )
         return True
 

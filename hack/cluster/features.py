@@ -8,19 +8,26 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from hack.cluster.errors import ClusterError
+
 Ask = Callable[[str], str]
-"""The body of the answer to GET of a path."""
+"""The body of the answer to GET of a path. Raises ClusterError."""
 
 _GATE = re.compile(r'^kubernetes_feature_enabled\{name="(?P<name>[^"]+)",stage="(?P<stage>[^"]*)"\} (?P<on>[01])$')
 _CORE = "/api/v1"
 
 
 def lines(ask: Ask) -> Iterator[str]:
-    """``api GROUP/VERSION RESOURCE``, each group by its name, then ``gate NAME STAGE on|off``."""
+    """``api GROUP/VERSION RESOURCE``, each group by its name, then ``gate NAME STAGE on|off``. A group that another
+    server answers for, which does not, is a line of its own.
+    """
     groups = json.loads(ask("/apis"))["groups"]
     served = sorted(version["groupVersion"] for group in groups for version in group["versions"])
     for path in (_CORE, *(f"/apis/{each}" for each in served)):
-        yield from resources(json.loads(ask(path)))
+        try:
+            yield from resources(json.loads(ask(path)))
+        except ClusterError:
+            yield f"api {path.removeprefix('/apis/')} does not answer"
     yield from gates(ask("/metrics"))
 
 

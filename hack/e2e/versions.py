@@ -59,7 +59,7 @@ SCENES: Final = (
         "tests/e2e/sharing/test_mixed_node.py", "MIG, MPS and shared GPUs side by side; evictions by the chart's rights"
     ),
     Scene("tests/e2e/agent/test_apiserver.py", "labels, GpuNode and Events by server-side apply"),
-    # Claims: most of what they can ask for is behind gates up to 1.35, and two of the gates are locked since 1.37.
+    # Claims: most of what they can ask for is behind gates up to 1.35, and one of the gates is locked since 1.37.
     Scene("tests/e2e/claims/test_claims.py", "with the gates on: taints, shares and extended resources by claim"),
     Scene("tests/e2e/claims/test_mig.py", "with the gate on: counters in slices of their own"),
     Scene("tests/e2e/claims/test_older.py", "with the gates off, as 1.35 comes: what is left and told"),
@@ -90,11 +90,12 @@ def places(minor: str, only: str = "") -> tuple[str, ...]:
     Raises UsageError for a word that is in none.
     """
     found = dict.fromkeys(scene.on(minor) for scene in SCENES)
-    words = only.split(",")
+    words = only.split(",") if only else []
     for word in words:
-        if not any(word in place for place in found):
-            raise UsageError(f"--only: found {word!r}, expected a part of one of {', '.join(found)}")
-    return tuple(place for place in found if any(word in place for word in words))
+        if not word or not any(word in place for place in found):
+            files = sorted({Path(place.partition("::")[0]).stem for place in found})
+            raise UsageError(f"--only: found {word!r}, expected a part of a name, such as {', '.join(files[:4])}")
+    return tuple(place for place in found if not words or any(word in place for word in words))
 
 
 def verdict(version: str, passed: int, failed: int, code: int) -> str:
@@ -142,7 +143,8 @@ def _chosen(minor: str) -> tuple[str, ...]:
     """The newest first."""
     if minor and minor not in binaries.OLDER_KUBERNETES:
         known = ", ".join(binaries.OLDER_KUBERNETES)
-        raise UsageError(f"--version: found {minor!r}, expected one of {known}")
+        newest = binaries.KUBERNETES_VERSION.rpartition(".")[0]
+        raise UsageError(f"--version: found {minor!r}, expected one of {known}; make e2e is for {newest}")
     return (minor,) if minor else tuple(binaries.OLDER_KUBERNETES)
 
 

@@ -70,7 +70,10 @@ def test_the_last_line_of_a_version_counts(passed: int, failed: int, code: int, 
     assert verdict("1.35.4", passed, failed, code) == said
 
 
-@pytest.mark.parametrize("words", [["--version", "1.34"], ["--version", "1.37"], ["--only", "claims,no-such-scene"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--version", "1.34"], ["--version", "1.37"], ["--only", "claims,no-such-scene"], ["--only", "claims,"]],
+)
 def test_a_call_of_versions_that_cannot_work_exits_2_with_one_line(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -181,4 +184,5 @@ def test_an_unknown_kubernetes_is_one_line_and_2(command: tuple[str, ...]) -> No
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "found '1.34', expected one of 1.36, 1.35" in done.stderr
+    assert "found '1.34', expected one of " in done.stderr
+    assert "1.36, 1.35" in done.stderr

@@ -126,7 +126,7 @@ PROGRAMS: Mapping[str, Program] = {
 
 def check_kubernetes(minor: str) -> None:
     """Raises UsageError for a minor version that is not pinned here; none at all is the newest."""
-    known = (*OLDER_KUBERNETES, KUBERNETES_VERSION.rpartition(".")[0])
+    known = (KUBERNETES_VERSION.rpartition(".")[0], *OLDER_KUBERNETES)
     if minor and minor not in known:
         raise UsageError(f"{KUBERNETES_ENV}: found {minor!r}, expected one of {', '.join(known)}")
 

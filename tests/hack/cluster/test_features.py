@@ -3,6 +3,7 @@
 import json
 
 from hack.cluster import features
+from hack.cluster.errors import ClusterError
 
 METRICS = """\
 # HELP kubernetes_feature_enabled [BETA] This metric records the data about the stage and enablement of a k8s feature.
@@ -41,3 +42,15 @@ def test_resources_and_gates_are_listed_in_an_order_of_their_own() -> None:
 def test_metrics_that_are_no_gates_are_left_out() -> None:
     assert features.gates("") == []
     assert not any("build_info" in line for line in features.gates(METRICS))
+
+
+def test_a_group_whose_server_does_not_answer_is_a_line_and_the_rest_is_told() -> None:
+    def ask(path: str) -> str:
+        if path == "/apis/batch/v1":
+            raise ClusterError("ServiceUnavailable")
+        return METRICS if path == "/metrics" else json.dumps(ANSWERS[path])
+
+    found = list(features.lines(ask))
+    assert "api batch/v1 does not answer" in found
+    assert "api resource.k8s.io/v1 resourceclaims" in found
+    assert "gate DRADeviceTaints GA on" in found

@@ -167,7 +167,9 @@ def test_a_kubelet_goes_and_comes_and_its_pods_run_on(cluster: Cluster, host: No
     assert start_of_pod() == started
 
 
-def test_a_second_up_finds_it_running_and_other_settings_are_refused(cluster: Cluster) -> None:
+def test_a_second_up_finds_it_running_and_other_settings_or_programs_are_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = cluster.state
     said: list[str] = []
     cluster.start(before.spec, say=said.append)
@@ -175,6 +177,9 @@ def test_a_second_up_finds_it_running_and_other_settings_are_refused(cluster: Cl
     assert cluster.state == before
     with pytest.raises(UsageError, match="other settings"):
         cluster.start(Spec())
+    monkeypatch.setattr(binaries, "build", lambda name: Path("/elsewhere") / name)
+    with pytest.raises(UsageError, match="other programs"):
+        cluster.start(before.spec)
 
 
 def test_status_tells_programs_what_they_need(cluster: Cluster) -> None:

@@ -21,8 +21,9 @@ OF_CLAIMS: Final = ("DRAConsumableCapacity", "DRADeviceTaints", "DRAExtendedReso
 """Gates of what claims can ask for: on since 1.36."""
 CLAIMS: Final = MINOR >= 36
 LOCKED: Final = ("DRADeviceTaints", "DRAExtendedResource") if MINOR >= 37 else ()
-"""Those of them that are on for good. A control plane that emulates the version before still has them to turn off; a
-kubelet emulates none, and does nothing of theirs that the control plane has not begun.
+"""Those of them that their own gate does not turn off: DRAExtendedResource is locked, DRADeviceTaintRules asks for
+DRADeviceTaints. A control plane that emulates the version before still has them to turn off; a kubelet emulates none,
+and does nothing of theirs that the control plane has not begun.
 """
 
 

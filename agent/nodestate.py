@@ -92,7 +92,9 @@ class NodeState:
         self.health = HealthCore(choices.health)
         self.culprits = CulpritCore()
         self.program_of: Callable[[str, str], str] = pod_name
-        """A function from namespace and pod to a name of what runs there that the pods of one job share."""
+        """A function from namespace and pod to a name of what runs there that the pods of one job share; written by
+        ``Agent`` before it runs.
+        """
         self.links = LinkTable.of(self.node)
         self.modes: dict[GpuUuid, GpuMode] = dict(modes or {})
         self.wanted = Resolved()

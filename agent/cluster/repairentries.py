@@ -12,7 +12,7 @@ from agent.cluster.gpunode import moment
 from agent.health.culprits import FaultCount
 from agent.health.grants import Ask
 from agent.health.repairs import Answered, Repair
-from agent.words.repairs import next_step
+from agent.words.nextsteps import next_step
 from inventory.api.gpunode import MAX_TEXT, ApplicationFaults, OrderAnswer, RepairEntry
 
 _WORD: Final = 253

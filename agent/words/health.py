@@ -30,7 +30,7 @@ def program_at_fault(number: object, gpus: int, program: str) -> str:
 def gpu_suspect(device: str, number: object, programs: str) -> str:
     return (
         f"{device}: XID {number} came under {programs}, and under none of them on another GPU: the GPU is suspect. "
-        "Run a diagnosis on it"
+        "To do: run a diagnosis on it"
     )
 
 

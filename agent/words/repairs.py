@@ -10,15 +10,15 @@ _part = said(Place.HEALTH, Kind.PART)
 
 @_refusal
 def reboot_wanted(device: str, why: str) -> str:
-    return f"{device}: a reboot is wanted: {why}. Drain the node and reboot it"
+    return f"{device}: a reboot is wanted: {why}. To do: drain the node and reboot it"
 
 
 @_refusal
 def retired(device: str, why: str) -> str:
-    return f"{device}: retired: {why}. Have the board looked at; tessera node return, on the node, gives it back"
+    return f"{device}: retired: {why}. To do: have the board looked at; tessera node return, on the node, gives it back"
 
 
-@_refusal
+@_waiting
 def not_begun(device: str, why: str) -> str:
     return f"{device}: the reset waits: {why}"
 
@@ -36,28 +36,6 @@ def moved(device: str, state: str, note: str) -> str:
 @_note
 def ended(device: str, note: str) -> str:
     return f"{device}: repair ended: {note}"
-
-
-_NEXT = {
-    "Draining": "it is reset once nobody has it",
-    "Resetting": "it is verified after the reset",
-    "Verifying": "probation, if all is as before its fault",
-    "Probation": "back in service after its probation",
-    "RebootWanted": "drain the node and reboot it",
-    "Retired": "have the board looked at; tessera node return gives it back",
-}
-
-
-_ASKED = {
-    "drain": "the controller lets the pods leave that hold it, then it is reset",
-    "reset": "it is reset once the controller lets it",
-    "reboot": "the controller is asked for a reboot; or drain the node and reboot it",
-}
-
-
-def next_step(state: str, asks: str = "") -> str:
-    """What comes after this state of a repair, or what a person has to do; ``asks`` is what the agent asks for."""
-    return _ASKED[asks] if asks else _NEXT[state]
 
 
 @_part
@@ -160,12 +138,12 @@ def order_returned() -> str:
 
 @_refusal
 def order_unknown(found: str) -> str:
-    return f"Found {found}, expected start, stop, retire or return: correct the order"
+    return f"Found {found}, expected start, stop, retire or return. Correct the order"
 
 
 @_refusal
 def order_no_gpu() -> str:
-    return "No GPU of this node has that UUID: correct the order"
+    return "No GPU of this node has that UUID. Correct the order"
 
 
 @_refusal
@@ -175,27 +153,27 @@ def order_never() -> str:
 
 @_refusal
 def order_in_repair(state: str) -> str:
-    return f"It is in repair already ({state}): stop or return ends that"
+    return f"It is in repair already ({state}). Use stop or return to end that"
 
 
 @_refusal
 def order_too_late(state: str) -> str:
-    return f"It is in {state}: order again when that has ended"
+    return f"Found it in {state}, expected a repair that is not under way: order again when that has ended"
 
 
 @_refusal
 def order_no_repair() -> str:
-    return "It is not in repair: there is nothing to stop"
+    return "Found it not in repair, expected a repair that can be stopped"
 
 
 @_refusal
 def order_retired() -> str:
-    return "It is retired: return gives it back"
+    return "It is retired. Use return to give it back"
 
 
 @_refusal
 def order_not_retired() -> str:
-    return "It is not retired: there is nothing to return"
+    return "Found it not retired, expected a retired GPU"
 
 
 @_part

@@ -8,7 +8,7 @@ from agent.health.culprits import Culprit
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport
-from agent.words.repairs import next_step
+from agent.words.nextsteps import next_step
 from cli.printing.console import ago, titled
 from cli.printing.table import Table, less, prose
 from inventory.api.gpunode import HANDED_OUT

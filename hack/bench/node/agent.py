@@ -19,7 +19,7 @@ from typing import Self
 import grpc
 import grpc.aio
 
-from deviceplugin.testing import StandInKubelet
+from deviceplugin.testing import HANG_S, StandInKubelet
 from hack.agents import AgentProcess, plain_kubeconfig
 from hack.bench.compiled import as_in_the_image
 from hack.bench.node import library
@@ -90,7 +90,7 @@ class Bench:
     async def __aenter__(self) -> Self:
         await self.kubelet.start()
         self.agent.start()
-        await self.kubelet.wait_for(self._listed, 30)
+        await self.kubelet.wait_for(self._listed, HANG_S)
         return self
 
     async def __aexit__(self, *_: object) -> None:

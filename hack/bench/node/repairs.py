@@ -84,10 +84,10 @@ async def _repaired(bench: Bench, endpoint: Endpoint, index: int) -> Repaired:
     resets = bench.agent.log().count(_BEGUN)
     began_s, wall_s = time.monotonic(), time.time()
     await asyncio.to_thread(bench.agent.sim, gpu=index, xid=XID)
-    await bench.kubelet.wait_for(left, 30)
+    await bench.kubelet.wait_for(left)
     fenced_s = time.monotonic() - began_s
     assert len(victims) == 1, f"{len(victims)} GPUs left at once"
-    await bench.kubelet.wait_for(back, 60)
+    await bench.kubelet.wait_for(back)
     returned_s = time.monotonic() - began_s
     (begun,) = [line for line in bench.agent.log().splitlines() if _BEGUN in line][resets:]
     begun_s = _wall_s(begun) - wall_s - fenced_s

@@ -19,7 +19,7 @@ from agent.health.repairs import (
     ResetResult,
 )
 from agent.health.states import HealthState
-from agent.words.repairs import next_step
+from agent.words.nextsteps import next_step
 from inventory.devices import GpuUuid
 
 A, B, C = GpuUuid("GPU-a"), GpuUuid("GPU-b"), GpuUuid("GPU-c")

@@ -252,7 +252,7 @@ async def test_an_order_that_is_none_is_answered_and_taken_off(here: GrantedNode
     here.order_of("GPU-elsewhere", "start")
     await here.lab.until(lambda: here.orders() == {})
     await here.lab.until(lambda: len(here.status().get("orderAnswers", ())) == 2)
-    assert here.answer(0) == "Found 'explode', expected start, stop, retire or return: correct the order"
+    assert here.answer(0) == "Found 'explode', expected start, stop, retire or return. Correct the order"
     assert all(one["refused"] for one in here.status()["orderAnswers"])
     assert here.lab.report().repairs == ()
 

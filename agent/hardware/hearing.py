@@ -15,6 +15,7 @@ once for both.
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from functools import partial
@@ -45,6 +46,8 @@ class Hearing:
         self._changing = asyncio.Lock()
         self._once: Once | None = None
         self._apart_since_s = 0.0
+        self._hurried_until_s = 0.0
+        """Until when threads wait in short turns, also those that are made meanwhile: by ``time.monotonic``."""
         self._strangers = False
         """Whether events carried handles that nobody has registered: then only a set for each GPU tells whose
         they are.
@@ -75,6 +78,7 @@ class Hearing:
 
     def hurry(self, seconds: float) -> None:
         """Shorten the waits for ``seconds``, as ``GpuWorker.hurry`` does: a session's end waits less."""
+        self._hurried_until_s = time.monotonic() + seconds
         if self._thread is not None:
             self._thread.hurry(seconds)
 
@@ -120,6 +124,7 @@ class Hearing:
         if not slots or not ready or self._strangers or self._still_stuck():
             return False
         thread = GpuWorker("events", partial(self._heard, slots), self.tend)
+        thread.hurry(self._hurried_until_s - time.monotonic())
         with self._overlap():
             try:
                 if await self._fill(thread, slots):
@@ -153,7 +158,7 @@ class Hearing:
         owners = [slot.worker for slot in slots if slot.worker.listens]
         if before is None and not owners:
             return
-        thread.hurry(RETIRE_TIMEOUT_S)
+        thread.hurry(max(RETIRE_TIMEOUT_S, self._hurried_until_s - time.monotonic()))
         if before is not None:
             await self._retire(before)
         await asyncio.gather(*(owner.unwatch(RETIRE_TIMEOUT_S) for owner in owners), return_exceptions=True)

@@ -29,6 +29,10 @@ HURRIED_WAIT_MS = 50
 """The length in ms of the thread's waits for events after ``GpuWorker.hurry``: a call has to wait until the present one
 ends.
 """
+ALERT_S = 3.0
+"""The seconds after an event in which waits are as short: a fault is often followed by the end of the session, so that
+the GPU can be reset.
+"""
 CALL_TIMEOUT_S = 5.0
 HANGS_AFTER_S = 5.0
 """The seconds by which a wait for events must exceed its time to count as hanging."""
@@ -193,12 +197,14 @@ class GpuWorker:
             free_set(events)
 
     def _run(self) -> None:
+        alert_until_s = 0.0
         while True:
             try:
                 item = self._calls.get(block=self._events is None or self._failed)
             except queue.Empty:
-                hurried = time.monotonic() < self._hurried_until_s
-                self._wait_for_event(min(HURRIED_WAIT_MS, EVENT_WAIT_MS) if hurried else EVENT_WAIT_MS)
+                short = time.monotonic() < max(self._hurried_until_s, alert_until_s)
+                if self._wait_for_event(min(HURRIED_WAIT_MS, EVENT_WAIT_MS) if short else EVENT_WAIT_MS):
+                    alert_until_s = time.monotonic() + ALERT_S
                 continue
             if item is None:
                 self._release()

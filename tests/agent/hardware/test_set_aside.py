@@ -3,8 +3,10 @@
 import pynvml
 import pytest
 
+from agent.hardware import worker
 from agent.hardware.facts_shell import read_facts
 from agent.hardware.query import GpuLost
+from agent.hardware.worker import HURRIED_WAIT_MS
 from simulator.fleet import orders
 from simulator.hardware.hardware import OrderError
 from tests.support.agent.node import Lab, fleet
@@ -58,3 +60,23 @@ async def test_a_reset_of_our_own_is_seen_by_the_next_probe(lab: Lab) -> None:
     await lab.agent.monitor.set_aside(frozenset(), 10)
     await lab.restored(0)
     assert "ResetObserved" in {change.reason for change in lab.reporter.transitions}
+
+
+async def test_the_session_that_begins_meanwhile_waits_in_short_turns_too(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await lab.serve(fleet(2, H100))
+    monkeypatch.setattr(worker, "EVENT_WAIT_MS", 1000)
+    waits: list[int] = []
+    wait = pynvml.nvmlEventSetWait_v2
+
+    def recorded(events: object, wait_ms: int) -> object:
+        waits.append(wait_ms)
+        return wait(events, wait_ms)
+
+    monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", recorded)
+    await lab.agent.monitor.set_aside(frozenset({lab.uuid(1)}), 60)
+    waits.clear()  # a wait of the session before may have begun in the old way
+    await lab.agent.monitor.set_aside(frozenset(), 60)
+    await lab.until(lambda: len(waits) > 3)
+    assert set(waits) <= {0, HURRIED_WAIT_MS}

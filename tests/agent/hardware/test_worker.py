@@ -176,6 +176,19 @@ async def listening(start: Start, heard: list[XidEvent], gpu: int = 0) -> GpuWor
     return worker
 
 
+def recorded_waits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The times in ms for which threads wait for events, as they are asked for."""
+    waits: list[int] = []
+    wait = pynvml.nvmlEventSetWait_v2
+
+    def recorded(events: object, wait_ms: int) -> object:
+        waits.append(wait_ms)
+        return wait(events, wait_ms)
+
+    monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", recorded)
+    return waits
+
+
 async def test_in_a_hurry_a_call_waits_for_little_and_events_are_still_told(
     opened: Simulate, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +203,22 @@ async def test_in_a_hurry_a_call_waits_for_little_and_events_are_still_told(
         assert await worker.call(lambda: "at once", timeout_s=HANG_S) == "at once"
     simulation.order(orders.Xid(gpu=0, xid=62))
     await eventually(lambda: heard == [XidEvent(62)])
+
+
+async def test_after_an_event_the_thread_waits_in_short_turns_for_a_while(
+    opened: Simulate, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = recorded_waits(monkeypatch)
+    monkeypatch.setattr(worker_module, "EVENT_WAIT_MS", 200)
+    monkeypatch.setattr(worker_module, "ALERT_S", 0.3)
+    simulation = opened(1)
+    pynvml.nvmlInit()
+    heard: list[XidEvent] = []
+    await listening(start, heard)
+    await eventually(lambda: waits[-1:] == [200])
+    simulation.order(orders.Xid(gpu=0, xid=119))
+    await eventually(lambda: heard == [XidEvent(119)] and waits[-1] == worker_module.HURRIED_WAIT_MS)
+    await eventually(lambda: waits[-1] == 200)
 
 
 async def test_an_xid_is_told_with_its_instance(opened: Simulate, start: Start) -> None:

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.e2e
 
 GPUS, FAULT = 8, 119
 AGENT = f"version: v1\nhealth: {FAST}\nremediation: {{reset: when-free}}\n"
+DRAINING = f"version: v1\nhealth: {FAST}\nremediation: {{reset: drain, reboot: ask}}\n"
 BUDGET = 2
+REPAIR = "tessera.dev/repair"
 
 Stage = Callable[[], AbstractAsyncContextManager[DeviceScene]]
 
@@ -50,7 +52,7 @@ def agent(cluster: Cluster, tmp_path: Path) -> Iterator[Agent]:
 @pytest.fixture
 def stage(cluster: Cluster, agent: Agent, tmp_path: Path) -> Stage:
     (tmp_path / "controller.yaml").write_text(
-        CONFIG.replace("policy: tessera,", f"policy: tessera, remediation: {{budget: {BUDGET}}},")
+        CONFIG.replace("policy: tessera,", f"policy: tessera, remediation: {{budget: {BUDGET}, wait: 3s}},")
     )
     return lambda: device_scene(cluster, agent, tmp_path, {GPU: GPUS})
 
@@ -136,3 +138,55 @@ async def test_a_storm_trips_the_breaker_and_a_person_lifts_it(cluster: Cluster,
         await asyncio.to_thread(subprocess.run, resume, env=env, check=True, timeout=60)
         await until(lambda: is_well(scene), "all are back")
         assert resets(agent) == [1] * 4 + [0] * (GPUS - 4)
+
+
+async def test_a_drain_lets_a_pod_finish_for_its_time_and_then_moves_its_gang_whole(agent: Agent, stage: Stage) -> None:
+    async with stage() as scene:
+        agent.take_up(DRAINING)
+        await scene.job("train", 2, 1, script=LONG, **{ON_FAILURE: "notify"})
+        await until(lambda: len(scene.running("train")) == 2, "both pods run")
+        await until(lambda: all(len(scene.held(pod)) == 1 for pod in scene.running("train")), "they hold GPUs")
+        before = {pod["metadata"]["uid"] for pod in scene.running("train")}
+        (device,) = scene.held(scene.running("train")[0])
+        agent.sim(gpu=scene.index(device), xid=FAULT)
+        await until(lambda: [one.get("asks") for one in repairs(scene).values()] == ["drain"], "its drain is asked for")
+        await until(
+            lambda: (
+                len(found := scene.running("train")) == 2 and before.isdisjoint(pod["metadata"]["uid"] for pod in found)
+            ),
+            "the gang runs again",
+        )
+        await until(lambda: is_well(scene), "the GPU is back")
+        assert [index for index, count in enumerate(resets(agent)) if count] == [scene.index(device)]
+        workload = scene.queues.watcher.of_job("train")
+        assert sum(one["count"] for one in workload["status"]["schedulingStats"]["evictions"]) == 1
+        await scene.delete("train")
+
+
+async def test_a_reset_that_fails_twice_plans_a_reboot_and_a_persons_cordon_stays(
+    cluster: Cluster, agent: Agent, stage: Stage
+) -> None:
+    async with stage() as scene:
+        agent.take_up(DRAINING)
+        agent.sim(gpu=2, fail={"call": "reset", "code": 19})
+        agent.sim(gpu=2, xid=FAULT)
+        await until(lambda: [one["state"] for one in repairs(scene).values()] == ["RebootWanted"], "a reboot is wanted")
+        await until(lambda: condition(scene, "MaintenancePlanned") == "True", "it is planned")
+        assert REPAIR in taints(scene)
+        cluster.kubectl("cordon", "node-1")
+        agent.sim(gpu=2, fail={"call": "reset", "code": 0})
+        agent.sim(gpu=2, reset=True)
+        await until(lambda: condition(scene, "MaintenancePlanned") == "False", "it is over")
+        await until(lambda: REPAIR not in taints(scene), "the taint is gone")
+        assert scene.bench.node["spec"].get("unschedulable") is True, "a person's cordon was undone"
+        cluster.kubectl("uncordon", "node-1")
+        await until(lambda: condition(scene, "tessera.dev/GPUsHealthy") == "True", "all GPUs are well")
+
+
+def condition(scene: DeviceScene, type_: str) -> str:
+    found = scene.bench.node["status"]["conditions"]
+    return next((str(one["status"]) for one in found if one["type"] == type_), "")
+
+
+def taints(scene: DeviceScene) -> list[str]:
+    return [one["key"] for one in scene.bench.node["spec"].get("taints", [])]

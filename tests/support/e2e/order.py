@@ -21,6 +21,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/queues/test_plain_pods.py": 156,
     "e2e/chart/test_defaults.py": 148,
     "e2e/page/test_page.py": 142,
+    "e2e/queues/test_repairs.py": 140,
     "e2e/agent/test_soak.py": 136,
     "e2e/volcano/test_containers.py": 128,
     "e2e/page/test_live_page.py": 125,

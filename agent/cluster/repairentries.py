@@ -11,8 +11,7 @@ from typing import Final
 from agent.cluster.gpunode import moment
 from agent.health.culprits import FaultCount
 from agent.health.grants import Ask
-from agent.health.repairs import Answered, Repair
-from agent.words.nextsteps import next_step
+from agent.health.repairs import Answered, Repair, next_step
 from inventory.api.gpunode import MAX_TEXT, ApplicationFaults, OrderAnswer, RepairEntry
 
 _WORD: Final = 253
@@ -38,7 +37,7 @@ def _entry(repair: Repair, ask: Ask | None) -> RepairEntry:
         cause=repair.cause[:MAX_TEXT],
         attempt=min(repair.attempt, _ATTEMPTS),
         note=repair.note[:MAX_TEXT],
-        next=next_step(repair.state.value, asks),
+        next=next_step(repair.state, asks),
     )
 
 

@@ -56,6 +56,22 @@ class Order(StrEnum):
     RETURN = "return"
 
 
+_NEXT = {
+    RepairState.DRAINING: words.next_reset(),
+    RepairState.RESETTING: words.next_verified(),
+    RepairState.VERIFYING: words.next_probation(),
+    RepairState.PROBATION: words.next_service(),
+    RepairState.REBOOT_WANTED: words.next_reboot(),
+    RepairState.RETIRED: words.next_person(),
+}
+_ASKED = {AskFor.DRAIN: words.next_drained(), AskFor.RESET: words.next_granted(), AskFor.REBOOT: words.next_planned()}
+
+
+def next_step(state: RepairState, asks: str = "") -> str:
+    """What comes after this state of a repair, or what a person has to do; ``asks`` is what the agent asks for."""
+    return _ASKED[AskFor(asks)] if asks else _NEXT[state]
+
+
 class ResetResult(StrEnum):
     """The end of a reset: done, refused because somebody has the GPU, failed, or not back in its time."""
 
@@ -204,7 +220,8 @@ class RepairCore:
         if want.action is Action.RESET:
             return (self._failed(repair, "return", "again", want.cause, now_s),)
         if want.action is Action.NONE and state.advertised_healthy:
-            return (self._over(repair, "return", "returned", words.returned(), now_s),)
+            note = words.returned_as_ordered() if repair.ordered else words.returned()
+            return (self._over(repair, "return", "returned", note, now_s),)
         return ()
 
     def _still_draining(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
@@ -236,7 +253,8 @@ class RepairCore:
 
     def breaker_open_s(self, now_s: float) -> float | None:
         """The time at which the breaker lets another GPU be reset; None while it does."""
-        recent = sorted(at for at in self._resets.values() if now_s - BREAKER_WINDOW_S < at)
+        # A clock that was set back must not hold the breaker until it has caught up.
+        recent = sorted(min(at, now_s) for at in self._resets.values() if now_s - BREAKER_WINDOW_S < at)
         return recent[-BREAKER_GPUS] + BREAKER_WINDOW_S if len(recent) >= BREAKER_GPUS else None
 
     def _let(self, gpu: GpuUuid, now_s: float) -> bool:

@@ -104,7 +104,7 @@ class RepairNode:
         self._warn = warn
         self._listener = listener
         self._journal = RepairJournal(settings.state_dir)
-        self._core = RepairCore(settings.remediation, by_grant=settings.use_api_server)
+        self._core = self._fresh_core()
         self._grants: tuple[Grant, ...] | None = None
         self._answers: tuple[Answered, ...] = ()
         self._writing = asyncio.Lock()
@@ -124,11 +124,24 @@ class RepairNode:
         found = self._journal.read()
         if found is not None:
             if settings.remediation.reset is not ResetMode.NEVER:
-                self._core.restore(found.snapshot, same_boot=found.boot_id == boot_id)
-                self._answers = found.answers
+                self._restore(found, same_boot=found.boot_id == boot_id)
             self._before = dict(found.before) if found.boot_id == boot_id else {}
         self._problems(refused)
         self._show()
+
+    def _fresh_core(self) -> RepairCore:
+        return RepairCore(self.settings.remediation, by_grant=self.settings.use_api_server)
+
+    def _restore(self, found: JournalEntry, *, same_boot: bool) -> None:
+        """Take what an earlier agent knew; nothing of it where it cannot be: the file is anybody's who can write it."""
+        try:
+            self._core.restore(found.snapshot, same_boot=same_boot)
+            self._core.validate()
+        except AssertionError as wrong:
+            log.warning("journal of repairs ignored", extra={"error": str(wrong)})
+            self._core = self._fresh_core()
+        else:
+            self._answers = found.answers
 
     # -- events of the daemon
 

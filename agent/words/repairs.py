@@ -39,6 +39,51 @@ def ended(device: str, note: str) -> str:
 
 
 @_part
+def next_reset() -> str:
+    return "it is reset once nobody has it"
+
+
+@_part
+def next_verified() -> str:
+    return "it is verified after the reset"
+
+
+@_part
+def next_probation() -> str:
+    return "probation, if all is as before its fault"
+
+
+@_part
+def next_service() -> str:
+    return "back in service after its probation"
+
+
+@_part
+def next_reboot() -> str:
+    return "drain the node and reboot it"
+
+
+@_part
+def next_person() -> str:
+    return "have the board looked at; tessera node return gives it back"
+
+
+@_part
+def next_drained() -> str:
+    return "the controller lets the pods leave that hold it, then it is reset"
+
+
+@_part
+def next_granted() -> str:
+    return "it is reset once the controller lets it"
+
+
+@_part
+def next_planned() -> str:
+    return "the controller is asked for a reboot; or drain the node and reboot it"
+
+
+@_part
 def withheld(state: str) -> str:
     return f"it is in repair ({state}), until that is over"
 
@@ -61,6 +106,11 @@ def verified() -> str:
 @_part
 def returned() -> str:
     return "it passed its probation"
+
+
+@_part
+def returned_as_ordered() -> str:
+    return "it had no fault, and is as before"
 
 
 @_part

@@ -5,10 +5,10 @@ import datetime as dt
 from rich.text import Text
 
 from agent.health.culprits import Culprit
+from agent.health.repairs import next_step
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport
-from agent.words.nextsteps import next_step
 from cli.printing.console import ago, titled
 from cli.printing.table import Table, less, prose
 from inventory.api.gpunode import HANDED_OUT
@@ -189,7 +189,7 @@ def repairs(report: NodeReport) -> Table | None:
             ago(report.now_s - repair.since_s),
             str(repair.attempt),
             repair.note,
-            next_step(repair.state.value),
+            next_step(repair.state),
         )
     return table
 

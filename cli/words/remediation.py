@@ -13,8 +13,8 @@ _note = said(Place.COMMANDS, Kind.NOTE)
 @_refusal
 def no_repair() -> str:
     return (
-        "nothing is done: its agent repairs no GPU (remediation.reset is never), or the driver asks for no reset. "
-        "See docs/remediation.md"
+        "nothing is done: its agent repairs no GPU (remediation.reset is never), the driver asks for no reset, or a "
+        "person ended it. See docs/remediation.md"
     )
 
 

@@ -411,7 +411,7 @@ OWN: Final = (
     _key("tessera.gpuFailures.window", duration(least_s=1), "10m", "that window"),
     _key("tessera.gpuFailures.coolDown", duration(), "5m", "how long a workload is spared after such an action"),
     _key("tessera.remediation.budget", REPAIR_BUDGET, "10%", "GPUs of a flavor repaired in any window; 0: none"),
-    _key("tessera.remediation.window", duration(least_s=1), "10m", "that window"),
+    _key("tessera.remediation.window", duration(least_s=600), "10m", "that window; a grant holds for ten minutes"),
     _key("tessera.remediation.levels[]", QUALIFIED, "none", "labels of nodes: one node of each value at a time"),
     _key("tessera.remediation.wait", duration(), "60m", "how long `notify` pods may use a GPU being drained"),
     *(

@@ -43,6 +43,8 @@ from kube.resources import Resource
 log = logging.getLogger(__name__)
 
 GPU_DRAINED: Final = "GpuDrained"
+NOTICE_S: Final = GRANT_LASTS_S / 2
+"""The seconds that a pod which may finish has from the grant at least; the grant still holds then."""
 _TOGETHER_S: Final = 0.2
 """The time for which reports are gathered: a gang whose GPUs fail together is decided on once."""
 _AGAIN_S: Final = 1.0
@@ -219,7 +221,8 @@ _TOO_MANY: Final = 429
 
 def drains(node: GpuNode, wait_s: float) -> Iterator[Drain]:
     """The GPUs whose agent asks for a drain and has the grant, with their MIG instances. The grant before counts too
-    until it ends: a drain that lasts longer is asked for with a new generation, and does not begin anew.
+    until it ends: a drain that lasts longer is asked for with a new generation, and does not begin anew. A pod that may
+    finish has NOTICE_S from the grant at least, should that come late.
     """
     found = node_repairs(node.metadata.name, node.status)
     repairs = {repair.gpu: repair for repair in node.status.repairs}
@@ -235,7 +238,7 @@ def drains(node: GpuNode, wait_s: float) -> Iterator[Drain]:
             devices=frozenset(device.uuids),
             reason=DrainReason.REPAIR,
             cause=words.drained_for_repair(ask.gpu, node.metadata.name, repairs[ask.gpu].cause),
-            until_s=since_s + wait_s,
+            until_s=max(since_s + wait_s, grant.granted_s + min(wait_s, NOTICE_S)),
             ends_s=grant.granted_s + GRANT_LASTS_S,
             failed=not device.healthy,
         )

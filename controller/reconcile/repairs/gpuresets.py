@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from controller.messages import repairs as words
 from controller.messages.spans import exact
-from inventory.api.gpunode import GpuNodeStatus, RepairEntry
+from inventory.api.gpunode import GpuNodeStatus, OrderAnswer, RepairEntry
 
 Json = dict[str, Any]
 START: Final = "start"
@@ -100,7 +100,7 @@ def step(order: ResetOrder, gpus: GpuNodeStatus | None, annotated: Sequence[str]
     if order.phase == PENDING:
         return ResetStep(orders=tuple(gpu for gpu in wanted if gpu not in annotated))
     repairs = {repair.gpu: repair for repair in gpus.repairs}
-    begun = order.begun | {gpu for gpu in wanted if gpu in repairs}
+    begun = order.begun | {gpu for gpu in wanted if gpu in repairs or _obeyed(order, gpu, gpus)}
     for gpu in wanted:
         note = _failure(order, gpu, gpus, repairs.get(gpu), begun, annotated)
         if note:
@@ -138,15 +138,25 @@ def _failure(
     begun: frozenset[str],
     annotated: Sequence[str],
 ) -> str:
-    """Why the GPU is not reset; empty where it may still be. An answer without a repair is a refusal."""
+    """Why the GPU is not reset; empty where it may still be."""
     if repair is not None:
         return words.reset_stuck(gpu, repair.state, repair.note) if repair.state in _STUCK else ""
     if gpu in begun or gpu in annotated:
         return ""
+    answer = _answer(order, gpu, gpus)
+    return words.reset_answered(gpu, answer.answer) if answer is not None else ""
+
+
+def _answer(order: ResetOrder, gpu: str, gpus: GpuNodeStatus) -> OrderAnswer | None:
+    """The agent's answer to the order of this object."""
     answer = next((each for each in gpus.order_answers if (each.gpu, each.order) == (gpu, START)), None)
-    if answer is None or answer.at.timestamp() < order.started_s - 1.0:
-        return ""
-    return words.reset_answered(gpu, answer.answer)
+    return None if answer is None or answer.at.timestamp() < order.started_s - 1.0 else answer
+
+
+def _obeyed(order: ResetOrder, gpu: str, gpus: GpuNodeStatus) -> bool:
+    """Whether the agent has begun: a repair may be over before anybody has seen it."""
+    answer = _answer(order, gpu, gpus)
+    return answer is not None and not answer.refused
 
 
 def _is_back(gpu: str, repair: RepairEntry | None, begun: frozenset[str]) -> bool:

@@ -17,9 +17,9 @@ from agent.health.repairs import (
     RepairSnapshot,
     RepairState,
     ResetResult,
+    next_step,
 )
 from agent.health.states import HealthState
-from agent.words.nextsteps import next_step
 from inventory.devices import GpuUuid
 
 A, B, C = GpuUuid("GPU-a"), GpuUuid("GPU-b"), GpuUuid("GPU-c")
@@ -256,7 +256,7 @@ def test_a_board_that_is_swapped_is_forgotten() -> None:
 
 
 def test_every_state_says_what_comes_next() -> None:
-    assert all(next_step(each.value) for each in RepairState)
+    assert all(next_step(each) for each in RepairState)
 
 
 class AnyOrder(RuleBasedStateMachine):

@@ -5,7 +5,9 @@ import pytest
 
 from agent.health.repairs import Repair, RepairState
 from agent.health.states import HealthState
+from agent.persistence.statefiles import read_boot_id
 from agent.repair import tool_shell
+from agent.repair.journal_shell import VERSION
 from inventory.devices import MigInstance
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 from tests.support.hang import HANG_S
@@ -354,3 +356,27 @@ async def test_the_report_travels_with_its_repairs(lab: Lab) -> None:
     await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
     report = lab.report()
     assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "Draining", "attempt": -1},
+        {"state": "Resetting", "attempt": 0},
+        {"state": "Probation", "attempt": 1},
+    ],
+)
+async def test_a_journal_that_contradicts_itself_is_ignored_and_the_agent_serves(
+    wrong: dict[str, object], lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    await lab.serve(fleet(1, H100), ON)
+    entry = {"gpu": lab.uuid(0), "since_s": 1.0, "fault_s": 1.0, "reason": "Xid119", **wrong}
+    await lab.stop()
+    path = lab.state_dir / "repairs.json"
+    boot = read_boot_id(lab.settings(ON).proc_root)
+    path.write_bytes(msgspec.json.encode({"version": VERSION, "boot_id": boot, "snapshot": {"repairs": [entry]}}))
+    await lab.start(ON)
+    await lab.listed()
+    assert lab.report().repairs == ()
+    assert any("journal of repairs ignored" in record.getMessage() for record in caplog.records)
+    assert lab.down() == set()

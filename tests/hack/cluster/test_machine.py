@@ -222,7 +222,7 @@ def test_a_kubernetes_that_is_not_pinned_exits_2_with_one_line(
     minor: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(binaries.KUBERNETES_ENV, minor)
-    expected = f"TESSERA_KUBERNETES: found '{minor}', expected one of 1.36, 1.35, 1.37\n"
+    expected = f"TESSERA_KUBERNETES: found '{minor}', expected one of 1.37, 1.36, 1.35\n"
     assert (main(["build"]), capsys.readouterr().err) == (2, expected)
     assert (main(["build", "helm"]), capsys.readouterr().err) == (2, expected)
     assert (tier.main(), capsys.readouterr().err) == (2, expected)

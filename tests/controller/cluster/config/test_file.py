@@ -447,8 +447,8 @@ def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
             "3: tessera.remediation.levels[0]: found 'a rack', expected a name such as gpu or nvidia.com/gpu",
         ),
         (
-            "tessera: {remediation: {window: 0s}}",
-            "3: tessera.remediation.window: found '0s', expected a duration such as 90s or 1h30m, at least 1s",
+            "tessera: {remediation: {window: 9m}}",
+            "3: tessera.remediation.window: found '9m', expected a duration such as 90s or 1h30m, at least 600s",
         ),
         ("integrations: {frameworks: batch/job}", "3: integrations.frameworks: found 'batch/job', expected a list"),
         ("integrations: {frameworks: [batch/jop]}", "3: integrations.frameworks[0]: found 'batch/jop', expected one"),

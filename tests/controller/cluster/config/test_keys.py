@@ -120,7 +120,7 @@ GIVEN: dict[str, Any] = {
     "tessera.gpuFailures.window": "1m",
     "tessera.gpuFailures.coolDown": "1m",
     "tessera.remediation.budget": "5%",
-    "tessera.remediation.window": "1m",
+    "tessera.remediation.window": "1h",
     "tessera.remediation.levels[]": ["topology.example.com/rack"],
     "tessera.remediation.wait": "5m",
     "tessera.volcano.enabled": True,

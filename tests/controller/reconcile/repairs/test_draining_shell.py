@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from controller.cluster.watching.kinds import GPU_NODES, NODES, PODS
-from controller.objects.decode import read_gpu_node
+from controller.objects.decode import GpuNode, read_gpu_node
 from controller.reconcile.repairs.draining import Drain
-from controller.reconcile.repairs.draining_shell import drains
+from controller.reconcile.repairs.draining_shell import NOTICE_S, drains
 from inventory.api.gpunode import GRANT_LASTS_S
 from kube.errors import KubeError, UnavailableError
 from kube.resources import EVENTS
@@ -64,7 +64,7 @@ async def test_a_pod_may_finish_and_is_told_until_when() -> None:
 
 
 async def test_after_its_time_the_gang_goes_back_to_its_queue() -> None:
-    async with running() as scene:
+    async with running(given=rules("0s")) as scene:
         fail(scene)
         asks(scene, "n1", draining(3601))
         await eventually(lambda: scene.condition("gang", "Evicted") == "True/NodeFailures")
@@ -73,7 +73,7 @@ async def test_after_its_time_the_gang_goes_back_to_its_queue() -> None:
 
 
 async def test_a_bare_pod_is_evicted_by_the_eviction_api_after_its_time() -> None:
-    async with running(bare=True) as scene:
+    async with running(given=rules("0s"), bare=True) as scene:
         asks(scene, "n1", draining(3601))
         await eventually(lambda: not exists(scene, "p"))
         assert scene.server.seen("POST", "/api/v1/namespaces/team/pods/p/eviction")
@@ -81,7 +81,7 @@ async def test_a_bare_pod_is_evicted_by_the_eviction_api_after_its_time() -> Non
 
 
 async def test_a_disruption_budget_that_refuses_is_asked_again_and_stops_no_other_write() -> None:
-    async with running(bare=True) as scene:
+    async with running(given=rules("0s"), bare=True) as scene:
         busy = UnavailableError("Cannot evict pod as it would violate the pod's disruption budget.", status=429)
         refusing(scene, busy)
         asks(scene, "n1", draining(3601))
@@ -101,6 +101,14 @@ async def test_nothing_is_drained_before_it_is_granted() -> None:
         assert exists(scene, "p")
 
 
+def granted_late() -> GpuNode:
+    """A GPU whose drain was granted two hours after it was asked for."""
+    late = {"gpu": "GPU-n1-0", "generation": 3, "action": "drain", "granted": "2026-01-01T02:00:00Z"}
+    body = gpu_node("n1", "Unhealthy", "Healthy")
+    body["status"] |= {"repairs": [repair("GPU-n1-0", "drain", 3)], "remediationGrants": [late]}
+    return read_gpu_node(body)
+
+
 def test_a_drain_that_is_asked_for_anew_is_the_same_drain_until_its_grant_ends() -> None:
     def found(generation: int, action: str = "drain") -> list[Drain]:
         granted = {"gpu": "GPU-n1-0", "generation": 3, "action": action, "granted": SINCE}
@@ -111,13 +119,16 @@ def test_a_drain_that_is_asked_for_anew_is_the_same_drain_until_its_grant_ends()
     (drain,) = found(3)
     assert found(4) == [drain]
     assert drain.ends_s - drain.until_s == GRANT_LASTS_S - 60.0
+    # A grant that comes late leaves a pod its time, or five minutes.
+    (late,) = drains(granted_late(), 3600.0)
+    assert (late.until_s - late.ends_s) == NOTICE_S - GRANT_LASTS_S
     assert found(2) == []
     assert found(3, "reset") == []
 
 
 @pytest.mark.parametrize(("gpu", "asked"), [(0, "reset"), (1, "drain")])
 async def test_only_a_drain_of_its_own_gpu_makes_a_pod_leave(gpu: int, asked: str) -> None:
-    async with running(bare=True) as scene:
+    async with running(given=rules("0s"), bare=True) as scene:
         asks(scene, "n1", repair(f"GPU-n1-{gpu}", asked, since=ago(3601)))
         await eventually(lambda: grants(scene, "n1") == [(f"GPU-n1-{gpu}", asked, 1)])
         assert exists(scene, "p")
@@ -135,7 +146,7 @@ async def test_what_the_policy_of_a_failed_gpu_does_is_not_done_twice() -> None:
 
 
 async def test_no_pod_of_another_node_leaves_by_an_agents_word() -> None:
-    async with running(bare=True) as scene:
+    async with running(given=rules("0s"), bare=True) as scene:
         spec = {"nodeName": "n2", "containers": [{"name": "main"}]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": spec, "status": {"phase": "Running"}}
         scene.server.create(PODS, "other", body, namespace="team")
@@ -154,7 +165,7 @@ async def test_a_new_leader_goes_on_with_a_drain() -> None:
         granted = {"gpu": "GPU-n1-0", "generation": 1, "action": "drain", "granted": ago(30)}
         pod(scene, "p")
         scene.server.merge(GPU_NODES, "n1", {"status": {"repairs": [draining(3601)], "remediationGrants": [granted]}})
-        async with scene.controller(rules(), core_only=False):
+        async with scene.controller(rules("0s"), core_only=False):
             await eventually(lambda: not exists(scene, "p"))
 
 

@@ -20,12 +20,21 @@ def order(**fields: Any) -> ResetOrder:
     return msgspec.structs.replace(ResetOrder(name="r", uid="u", version="1", node="n1", started_s=STARTED_S), **fields)
 
 
-def gpus(repairs: dict[str, str] | None = None, answers: dict[str, str] | None = None, at: str = STARTED) -> Any:
+def gpus(
+    repairs: dict[str, str] | None = None,
+    answers: dict[str, str] | None = None,
+    at: str = STARTED,
+    *,
+    refused: bool = True,
+) -> Any:
     body = gpu_node("n1", "Healthy", "Healthy")["status"]
     for index, device in enumerate(body["devices"]):
         device["pciBusId"] = f"0000:0{index}:00.0"
     entries = [{"gpu": gpu, "state": state, "note": "why"} for gpu, state in (repairs or {}).items()]
-    given_ = [{"gpu": gpu, "order": "start", "answer": text, "at": at} for gpu, text in (answers or {}).items()]
+    given_ = [
+        {"gpu": gpu, "order": "start", "answer": text, "at": at, "refused": refused}
+        for gpu, text in (answers or {}).items()
+    ]
     return msgspec.convert({**body, "repairs": entries, "orderAnswers": given_}, GpuNodeStatus)
 
 
@@ -86,6 +95,14 @@ def test_a_refusal_of_the_agent_fails_it_and_an_older_answer_does_not() -> None:
     assert (due.phase, due.note) == ("Failed", f"GPU {G0}, the agent says: Never")
     assert look(running, gpus(answers={G0: "Never"}, at="2025-12-31T00:00:00Z")).phase == "InProgress"
     assert look(running, gpus({G0: "Draining"}, answers={G0: "Begun"})).phase == "InProgress"
+
+
+def test_a_repair_that_was_over_before_anybody_looked_succeeds() -> None:
+    running = order(phase="InProgress", uuids=(G0,))
+    obeyed = gpus(answers={G0: "It is reset once nobody has it"}, refused=False)
+    assert look(running, obeyed) == ResetStep(phase="Succeeded", begun=frozenset({G0}))
+    earlier = gpus(answers={G0: "It is reset once nobody has it"}, at="2025-12-31T23:00:00Z", refused=False)
+    assert look(running, earlier).phase == "InProgress"
 
 
 def test_it_fails_after_the_janitors_time() -> None:

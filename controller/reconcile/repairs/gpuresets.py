@@ -54,8 +54,11 @@ class ResetOrder(Struct, frozen=True, kw_only=True):
 
 
 class ResetStep(Struct, frozen=True, kw_only=True):
-    """The next step of one GPUReset: GPUs to be ordered, then a status. ``note``: why it failed."""
+    """The next step of one GPUReset, which ``means`` these GPUs: those to be ordered, then a status. ``note``: why it
+    failed.
+    """
 
+    means: tuple[str, ...] = ()
     orders: tuple[str, ...] = ()
     phase: str = IN_PROGRESS
     begun: frozenset[str] = frozenset()
@@ -98,18 +101,18 @@ def step(order: ResetOrder, gpus: GpuNodeStatus | None, annotated: Sequence[str]
         return ResetStep(phase=FAILED, begun=order.begun, note=wanted)
     assert gpus is not None
     if order.phase == PENDING:
-        return ResetStep(orders=tuple(gpu for gpu in wanted if gpu not in annotated))
+        return ResetStep(means=wanted, orders=tuple(gpu for gpu in wanted if gpu not in annotated))
     repairs = {repair.gpu: repair for repair in gpus.repairs}
     begun = order.begun | {gpu for gpu in wanted if gpu in repairs or _obeyed(order, gpu, gpus)}
     for gpu in wanted:
         note = _failure(order, gpu, gpus, repairs.get(gpu), begun, annotated)
         if note:
-            return ResetStep(phase=FAILED, begun=begun, note=note)
+            return ResetStep(means=wanted, phase=FAILED, begun=begun, note=note)
     if all(_is_back(gpu, repairs.get(gpu), begun) for gpu in wanted):
-        return ResetStep(phase=SUCCEEDED, begun=begun)
+        return ResetStep(means=wanted, phase=SUCCEEDED, begun=begun)
     if now_s >= order.started_s + TIMEOUT_S:
-        return ResetStep(phase=FAILED, begun=begun, note=words.reset_too_long(exact(TIMEOUT_S)))
-    return ResetStep(begun=begun)
+        return ResetStep(means=wanted, phase=FAILED, begun=begun, note=words.reset_too_long(exact(TIMEOUT_S)))
+    return ResetStep(means=wanted, begun=begun)
 
 
 def _wanted(order: ResetOrder, gpus: GpuNodeStatus) -> tuple[str, ...] | str:

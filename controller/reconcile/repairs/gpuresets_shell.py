@@ -47,6 +47,8 @@ class GpuResetController:
         self._put = put
         self._clock = clock
         self._gpu_nodes: dict[str, GpuNode] = {}
+        self._standing: dict[str, tuple[str, tuple[str, ...]]] = {}
+        """Node and GPUs of orders that stood when this leader saw them last, by the uid of their GPUReset."""
         self._unmanaged: set[str] = set()
         """Nodes whose label says that nobody repairs them."""
 
@@ -81,18 +83,32 @@ class GpuResetController:
             listed = await self._client.list_all(RESETS, dict[str, Any])
         except NotFoundError:
             return False
+        going_on: set[str] = set()
         for given in listed.items:
             order = reset_order(given, _started_s(given))
             if order is not None and not order.is_over and order.node not in self._unmanaged:
+                going_on.add(order.uid)
                 await self._follow(order, given)
+        for uid in self._standing.keys() - going_on:
+            await self._take_back(uid)
         return True
+
+    async def _take_back(self, uid: str) -> None:
+        """Takes the orders off that no agent has answered, of a GPUReset that is over or gone: nobody wants them."""
+        name, gpus = self._standing[uid]
+        node = self._gpu_nodes.get(name)
+        notes = node.metadata.annotations if node is not None else {}
+        left = tuple(gpu for gpu in gpus if notes.get(f"{REMEDIATION_ORDER}{gpu}") == START)
+        if node is None or not left or await self._order(node, left, None):
+            del self._standing[uid]
 
     async def _follow(self, order: ResetOrder, given: dict[str, Any]) -> None:
         node, now_s = self._gpu_nodes.get(order.node), self._clock.wall()
         notes = node.metadata.annotations if node is not None else {}
         annotated = [key.removeprefix(REMEDIATION_ORDER) for key in notes if key.startswith(REMEDIATION_ORDER)]
         due = step(order, node.status if node is not None else None, annotated, now_s)
-        if due.orders and node is not None and not await self._order(node, due.orders):
+        self._standing[order.uid] = (order.node, due.means)
+        if due.orders and node is not None and not await self._order(node, due.orders, START):
             return
         if order.phase == due.phase and due.begun == order.begun:
             return
@@ -112,8 +128,10 @@ class GpuResetController:
         if not isinstance(outcome, Written):
             log.info("gpureset %s: its status could not be written, trying on", order.name)
 
-    async def _order(self, node: GpuNode, gpus: tuple[str, ...]) -> bool:
-        """Writes the orders, which the agent takes off when it has obeyed or refused. Whether they are there."""
+    async def _order(self, node: GpuNode, gpus: tuple[str, ...], order: str | None) -> bool:
+        """Writes the orders, which the agent takes off when it has obeyed or refused; None takes them back. Whether
+        that is done.
+        """
         meta = node.metadata
         outcome = await self._put(
             Write(
@@ -124,7 +142,7 @@ class GpuResetController:
                     "metadata": {
                         "uid": meta.uid,
                         "resourceVersion": meta.resource_version,
-                        "annotations": {f"{REMEDIATION_ORDER}{gpu}": START for gpu in gpus},
+                        "annotations": {f"{REMEDIATION_ORDER}{gpu}": order for gpu in gpus},
                     }
                 },
                 kind=Stamped,

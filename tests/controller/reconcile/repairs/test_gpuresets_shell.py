@@ -69,3 +69,22 @@ async def test_a_node_that_nobody_repairs_is_left_alone(monkeypatch: pytest.Monk
         await eventually(lambda: phase(scene, "other") == "Failed")
         assert phase(scene, "left") == ""
         assert orders(scene) == {}
+
+
+async def test_an_order_that_nobody_answered_goes_with_its_gpureset(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as scene:
+        make(scene, uuids=["GPU-n1-0"])
+        await eventually(lambda: orders(scene) == {ORDER: "start"} and phase(scene) == "InProgress")
+        scene.server.delete(RESETS, "r")
+        await eventually(lambda: orders(scene) == {})
+
+
+async def test_a_persons_other_order_stays_when_a_gpureset_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as scene:
+        make(scene, uuids=["GPU-n1-0"])
+        await eventually(lambda: orders(scene) == {ORDER: "start"} and phase(scene) == "InProgress")
+        scene.server.merge(GPU_NODES, "n1", {"metadata": {"annotations": {ORDER: "retire"}}})
+        scene.server.delete(RESETS, "r")
+        make(scene, "gone", "n9")
+        await eventually(lambda: phase(scene, "gone") == "Failed")
+        assert orders(scene) == {ORDER: "retire"}

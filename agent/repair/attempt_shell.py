@@ -8,6 +8,7 @@ Anything in the way ends the attempt before its reset, with one line that says w
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
@@ -112,6 +113,9 @@ class Attempt:
 
     async def run(self) -> bool:
         """Reset and verify the GPU. False where somebody is in the way: nothing was done then."""
+        command = self._node.settings.remediation.verify_command
+        if command and await asyncio.to_thread(shutil.which, command[0]) is None:
+            return self._node.waits(self._gpu, words.no_verifier(command[0]))
         who = await self._holders() or await self._open_elsewhere(but=(MPS, PERSISTENCED))
         if who:
             return self._node.waits(self._gpu, who, by_pods=self.by_pods)

@@ -152,6 +152,11 @@ def no_rights(source: str, found: str) -> str:
 
 
 @_part
+def no_verifier(program: str) -> str:
+    return f"remediation.verify.command: found {program}, expected a program that can be run on this node"
+
+
+@_part
 def by_order() -> str:
     return "a person ordered its reset"
 

@@ -380,3 +380,12 @@ async def test_a_journal_that_contradicts_itself_is_ignored_and_the_agent_serves
     assert lab.report().repairs == ()
     assert any("journal of repairs ignored" in record.getMessage() for record in caplog.records)
     assert lab.down() == set()
+
+
+async def test_nothing_is_reset_that_could_not_be_verified_afterwards(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON.replace("when-free", "when-free, verify: {command: [/opt/nonexistent]}"))
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: "found /opt/nonexistent" in getattr(repair(lab, 0), "note", ""))
+    found = repair(lab, 0)
+    assert found is not None
+    assert (found.state, found.attempt, resets(lab, 0)) == (RepairState.DRAINING, 0, 0)

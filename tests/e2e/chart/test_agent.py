@@ -250,8 +250,10 @@ def guarded(cluster: Cluster) -> Cluster:
 
 def test_an_agents_token_changes_two_conditions_of_its_own_node_alone(guarded: Cluster) -> None:
     def patched(status: dict[str, Any], node: str = "node-1") -> str:
-        text = json.dumps({"status": status})
-        return denied(guarded, "patch", "node", node, "--subresource=status", "--type=strategic", "-p", text)
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": status}
+        # By server-side apply, as the agent does it: a patch by kubectl would read the status first.
+        apply = ("apply", "--server-side", "--force-conflicts", "--subresource=status", "-f", "-")
+        return denied(guarded, *apply, input=json.dumps(body))
 
     def condition(type_: str) -> dict[str, Any]:
         return {"conditions": [{"type": type_, "status": "True", "reason": "R", "message": "m"}]}

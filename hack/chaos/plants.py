@@ -11,6 +11,7 @@ from hack.chaos.faults.processes import Heal, nothing
 from hack.chaos.invariants import Json
 from hack.chaos.load import GPU, Shape, job
 from hack.chaos.world import PLANTED, World, signal_all
+from hack.cluster import waiting
 from tests.support.agent.hands import DRIVER
 from tests.support.e2e import queuelab
 
@@ -25,14 +26,21 @@ def lost(world: World) -> Heal:
 
 def doubled(world: World) -> Heal:
     """Two claims have the same GPU: their status is written past the scheduler."""
-    slices = world.api.items("/apis/resource.k8s.io/v1/resourceslices")
-    pool, device = next(
-        (each["spec"]["pool"]["name"], one["name"])
-        for each in slices
-        if each["spec"]["driver"] == DRIVER
-        for one in each["spec"].get("devices", ())
-        if one["attributes"].get("type", {}).get("string") == "gpu"
-    )
+    whole: list[tuple[str, str]] = []
+
+    def are_there() -> bool:
+        whole[:] = [
+            (each["spec"]["pool"]["name"], one["name"])
+            for each in world.api.items("/apis/resource.k8s.io/v1/resourceslices")
+            if each["spec"]["driver"] == DRIVER
+            for one in each["spec"].get("devices", ())
+            if one["attributes"].get("type", {}).get("string") == "gpu"
+        ]
+        return bool(whole)
+
+    # An agent that has just started may be about to publish them.
+    waiting.until(are_there, "a whole GPU that can be claimed")
+    pool, device = whole[0]
     for number in range(2):
         _claimed(world, f"{PLANTED}-{number}", pool, device)
     return nothing

@@ -39,7 +39,7 @@ def doubled(world: World) -> Heal:
         return bool(whole)
 
     # An agent that has just started may be about to publish them.
-    waiting.until(are_there, "a whole GPU that can be claimed")
+    waiting.until(are_there, "a whole GPU that can be claimed", timeout_s=60.0)
     pool, device = whole[0]
     for number in range(2):
         _claimed(world, f"{PLANTED}-{number}", pool, device)

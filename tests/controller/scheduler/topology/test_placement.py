@@ -44,6 +44,12 @@ def test_the_order_of_a_racks_hosts_is_that_of_what_is_left_in_them(mixed: bool)
         lab.topologies.validate_trees()
 
 
+def test_what_a_topology_cannot_be_asked_is_never_there() -> None:
+    lab = Lab(even(1, 1, 2, 4))
+    assert lab.topologies.can_place([ask(2, required=RACK)])
+    assert not lab.topologies.can_place([ask(2, required="dc/row")])
+
+
 def test_what_an_empty_cluster_offers_changes_with_its_nodes_alone() -> None:
     lab, request = Lab(even(1, 2, 4, 4)), ask(13, required=RACK)
     held = usage({f"b0r0h{at}": 4 for at in range(4)})

@@ -1,4 +1,4 @@
-"""The waits of loops: a clock, growing pauses between attempts, and a token bucket.
+"""The waits of loops: a clock, growing pauses between attempts, turns after news, and a token bucket.
 
 The clock is an argument of every loop, so that tests need not wait.
 """
@@ -101,6 +101,38 @@ class SystemClock:
 async def sleep(clock: Clock, seconds: float) -> None:
     """Wait ``seconds`` on ``clock``."""
     await clock.wait(asyncio.Event(), seconds)
+
+
+class Turns:
+    """The turns of a loop that works after news, and at times. It is used on one event loop.
+
+    ``wake`` and ``again`` may be called by anybody at any time. What is asked for before a turn begins is done in it:
+    ``next`` forgets it. Of several times that ``again`` was asked for the earliest counts.
+    """
+
+    def __init__(self, clock: Clock, *, together_s: float) -> None:
+        """``together_s``: the seconds for which news are gathered before a turn."""
+        self._clock = clock
+        self._together_s = together_s
+        self._news = asyncio.Event()
+        self._again_s: float | None = None
+
+    def wake(self) -> None:
+        """Ask for a turn now."""
+        self._news.set()
+
+    def again(self, after_s: float) -> None:
+        """Ask for a turn in ``after_s`` seconds."""
+        at_s = self._clock.wall() + after_s
+        self._again_s = at_s if self._again_s is None else min(self._again_s, at_s)
+
+    async def next(self, due_s: float | None = None) -> None:
+        """Wait for the next turn. ``due_s``: the wall second by which the loop has work of its own; None for none."""
+        at_s = min((time_s for time_s in (due_s, self._again_s) if time_s is not None), default=None)
+        await self._clock.wait(self._news, None if at_s is None else max(0.0, at_s - self._clock.wall()))
+        await sleep(self._clock, self._together_s)
+        self._news.clear()
+        self._again_s = None
 
 
 class RateLimit:

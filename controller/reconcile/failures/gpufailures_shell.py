@@ -29,7 +29,7 @@ from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
 from inventory.api.gpunode import Health
 from kube.client import Client
-from kube.clock import Clock, sleep
+from kube.clock import Clock, Turns, sleep
 from kube.errors import ForbiddenError, KubeError, NotFoundError
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
@@ -73,8 +73,7 @@ class GpuFailureController:
         self._clock = clock
         self._count = count
         self._tell = tell
-        self._event = asyncio.Event()
-        self._again_s: float | None = None
+        self._turns = Turns(clock, together_s=_TOGETHER_S)
 
     def hear(self, observed: ObjectChange) -> None:
         if observed.resource != GPU_NODES:
@@ -86,15 +85,12 @@ class GpuFailureController:
                 self.failures.set_node(key.name, failed(node), holders)
             case Removed(key=key):
                 self.failures.remove_node(key.name)
-        self._event.set()
+        self._turns.wake()
 
     async def run(self) -> None:
         await self._recall()
         while True:
-            await self._clock.wait(self._event, self._idle_s())
-            await sleep(self._clock, _TOGETHER_S)
-            self._event.clear()
-            self._again_s = None
+            await self._turns.next(self.failures.next_due_s())
             await self._look_up()
             await self._act(self.failures.due_actions(self._clock.wall()))
 
@@ -125,12 +121,6 @@ class GpuFailureController:
             for action in counting:
                 self._carry_out(action)
 
-    def _idle_s(self) -> float | None:
-        due_s = min(
-            (time_s for time_s in (self.failures.next_due_s(), self._again_s) if time_s is not None), default=None
-        )
-        return None if due_s is None else max(0.0, due_s - self._clock.wall())
-
     async def _look_up(self) -> None:
         for key in self.failures.unknown():
             namespace, _, name = key.partition("/")
@@ -140,7 +130,7 @@ class GpuFailureController:
                 self.failures.set_pod(key, None)
             except (KubeError, ValueError) as error:
                 log.warning("pod %s, which holds a failed GPU, cannot be read, trying on: %s", key, error)
-                self._again_s = self._clock.wall() + _AGAIN_S
+                self._turns.again(_AGAIN_S)
             else:
                 self.failures.set_pod(key, self._victim(pod))
 
@@ -230,8 +220,8 @@ class GpuFailureController:
         if why:
             log.warning("pod %s: %s was not carried out, trying on: %s", action.pod, action.kind, why)
         self.failures.failed(action)
-        self._again_s = self._clock.wall() + _AGAIN_S
-        self._event.set()
+        self._turns.again(_AGAIN_S)
+        self._turns.wake()
 
 
 def failed(node: GpuNode) -> dict[str, str]:

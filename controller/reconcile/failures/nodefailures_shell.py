@@ -44,7 +44,7 @@ from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from controller.scheduler.topology.nodes import asks_for_topology
 from failpoints.names import Failpoint
-from kube.clock import Clock, sleep
+from kube.clock import Clock, Turns
 from kube.reading.reflector import Added, Changed, Removed
 from kube.writing.writes import Outcome, Verb, Write
 
@@ -86,18 +86,16 @@ class NodeFailureController:
         self._ready = ready
         self._tell = tell
         self._let_go = let_go
-        self._event = asyncio.Event()
+        self._turns = Turns(clock, together_s=_TOGETHER_S)
         self._later: dict[WorkloadKey, float] = {}
 
     async def run(self) -> None:
         while True:
-            await self._clock.wait(self._event, self._idle_s())
-            await sleep(self._clock, _TOGETHER_S)
-            self._event.clear()
+            await self._turns.next(self._due_s())
             if self._ready():
                 self.reconcile()
             elif self.failures.has_work:
-                self._event.set()
+                self._turns.wake()
 
     def hear(self, observed: ObjectChange) -> None:
         match observed.change:
@@ -110,14 +108,14 @@ class NodeFailureController:
             case Removed(key=key) if observed.resource == PODS:
                 self.failures.set_pod(object_key(*key), None)
         if self.failures.has_work:
-            self._event.set()
+            self._turns.wake()
 
     def workload(self, workload: Workload, _gone: bool) -> None:
         named = first_slice(workload)
         kept = self._ledger.current(named)
         self.failures.set_workload(named, None if kept is None else self._placed(kept.workload))
         if self.failures.has_work:
-            self._event.set()
+            self._turns.wake()
 
     def reconcile(self) -> None:
         """Writes the verdicts that are due."""
@@ -128,10 +126,9 @@ class NodeFailureController:
         for verdict in self.failures.verdicts(now_s):
             self._write(verdict, now_s)
 
-    def _idle_s(self) -> float | None:
+    def _due_s(self) -> float | None:
         times = [self.failures.next_due_s(), *self._later.values()]
-        due_s = min((time for time in times if time is not None), default=None)
-        return None if due_s is None else max(0.0, due_s - self._clock.wall())
+        return min((time for time in times if time is not None), default=None)
 
     def _write(self, verdict: Verdict, now_s: float) -> None:
         kept = self._ledger.current(verdict.workload)
@@ -168,7 +165,7 @@ class NodeFailureController:
                 self._fail({} if verdict.evict else stuck, hosts)
             elif result is not Result.GONE:
                 self._later[verdict.workload] = self._clock.wall() + _AGAIN_S
-                self._event.set()
+                self._turns.wake()
 
         self._writes.status(kept, after, then, Failpoint.NODE_FAILURE)
 

@@ -7,7 +7,6 @@ evicted by the Eviction API, which PodDisruptionBudgets may refuse. The writer i
 for an API server that is overloaded, and would pause every other write.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -33,7 +32,7 @@ from failpoints import points
 from failpoints.names import Failpoint
 from inventory.api.gpunode import GRANT_LASTS_S
 from kube.client import Client
-from kube.clock import Clock, sleep
+from kube.clock import Clock, Turns
 from kube.errors import KubeError, NotFoundError
 from kube.fencing import fenced
 from kube.objects import ObjectReference
@@ -84,8 +83,7 @@ class DrainController:
         self._may_write = may_write
         self._count = count
         self._tell = tell
-        self._event = asyncio.Event()
-        self._again_s: float | None = None
+        self._turns = Turns(clock, together_s=_TOGETHER_S)
 
     def hear(self, observed: ObjectChange) -> None:
         if observed.resource != GPU_NODES:
@@ -100,26 +98,14 @@ class DrainController:
             case Removed(key=key):
                 changed = self.draining.set_node(key.name, ())
         if changed:
-            self._event.set()
+            self._turns.wake()
 
     async def run(self) -> None:
         while True:
-            await self._clock.wait(self._event, self._idle_s())
-            await sleep(self._clock, _TOGETHER_S)
-            self._event.clear()
-            self._again_s = None
+            await self._turns.next(self.draining.next_due_s())
             await self._look_up()
             for action in self.draining.due_actions(self._clock.wall()):
                 await self._carry_out(action)
-
-    def _idle_s(self) -> float | None:
-        times = [self.draining.next_due_s(), self._again_s]
-        due_s = min((time_s for time_s in times if time_s is not None), default=None)
-        return None if due_s is None else max(0.0, due_s - self._clock.wall())
-
-    def _again(self, after_s: float) -> None:
-        at_s = self._clock.wall() + after_s
-        self._again_s = at_s if self._again_s is None else min(self._again_s, at_s)
 
     async def _look_up(self) -> None:
         for key in self.draining.unknown():
@@ -130,7 +116,7 @@ class DrainController:
                 self.draining.set_pod(key, None)
             except (KubeError, ValueError) as error:
                 log.warning("pod %s, which holds a GPU that is drained, cannot be read, trying on: %s", key, error)
-                self._again(_AGAIN_S)
+                self._turns.again(_AGAIN_S)
             else:
                 # An agent says who holds its GPUs: no pod of another node leaves by its word.
                 is_there = pod.spec.node_name in self.draining.nodes_of(key)
@@ -181,12 +167,12 @@ class DrainController:
         log.info("pod %s: its eviction is refused, trying on: %s", action.pods[0][0], error)
         if error.status != _TOO_MANY:
             self.draining.failed(action)
-            self._again(_AGAIN_S)
+            self._turns.again(_AGAIN_S)
             return
         if self.draining.refused(action, self._clock.wall()):
             self._count("refused")
             self._say(action, "Warning", words.drain_refused(action.drain.cause, exact(REFUSED_S), str(error)))
-        self._again(_REFUSED_AGAIN_S)
+        self._turns.again(_REFUSED_AGAIN_S)
 
     def _requeue(self, action: DrainAction) -> None:
         assert action.workload is not None
@@ -195,7 +181,7 @@ class DrainController:
             return  # it is evicted already, and its pods are on their way out
         if kept.writing:
             self.draining.failed(action)
-            self._again(_TOGETHER_S)
+            self._turns.again(_TOGETHER_S)
             return
         then = partial(self._requeued, action)
         requeue(self._writes, kept, action.drain.cause, then, Failpoint.DRAIN_REQUEUED, now_s=self._clock.wall())
@@ -211,8 +197,8 @@ class DrainController:
         elif result in (Result.LOST, Result.REFUSED):
             log.warning("workload %s: it was not requeued for a drain, trying on: %s", action.workload, why)
             self.draining.failed(action)
-            self._again(_AGAIN_S)
-            self._event.set()
+            self._turns.again(_AGAIN_S)
+            self._turns.wake()
 
 
 _TOO_MANY: Final = 429

@@ -28,7 +28,7 @@ from controller.reconcile.repairs.repairs_shell import about_node
 from failpoints.names import Failpoint
 from inventory.api.names import GPU_READY, GPUS_HEALTHY, MAINTENANCE_PLANNED, REPAIR_TAINT
 from kube.client import Client
-from kube.clock import Clock, sleep
+from kube.clock import Clock, Turns
 from kube.errors import KubeError, NotFoundError
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
@@ -74,8 +74,7 @@ class MaintenanceController:
         self._put = put
         self._clock = clock
         self._tell = tell
-        self._event = asyncio.Event()
-        self._again_s: float | None = None
+        self._turns = Turns(clock, together_s=_TOGETHER_S)
         self._gpus: dict[str, _Gpus] = {}
         """GpuNodes that ask for a reboot."""
         self._agents: set[str] = set()
@@ -108,7 +107,7 @@ class MaintenanceController:
             case _:
                 return
         if self._dirty:
-            self._event.set()
+            self._turns.wake()
 
     def _hear_gpus(self, name: str, node: GpuNode) -> None:
         if name not in self._agents:
@@ -152,11 +151,7 @@ class MaintenanceController:
 
     async def run(self) -> None:
         while True:
-            due_s = self._again_s
-            await self._clock.wait(self._event, None if due_s is None else max(0.0, due_s - self._clock.wall()))
-            await sleep(self._clock, _TOGETHER_S)
-            self._event.clear()
-            self._again_s = None
+            await self._turns.next()
             for name in sorted(self._dirty):
                 self._dirty.discard(name)
                 try:
@@ -167,8 +162,7 @@ class MaintenanceController:
 
     def _later(self, name: str, after_s: float = _AGAIN_S) -> None:
         self._dirty.add(name)
-        at_s = self._clock.wall() + after_s
-        self._again_s = at_s if self._again_s is None else min(self._again_s, at_s)
+        self._turns.again(after_s)
 
     def _planned(self, name: str) -> str:
         """The message of MaintenancePlanned; empty where no reboot is wanted, or none was granted yet."""

@@ -36,7 +36,7 @@ from controller.reconcile.repairs.breaker import (
 from controller.reconcile.repairs.grants import Grant, entries, node_repairs, rfc3339
 from failpoints.names import Failpoint
 from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_RESUMED, REPAIR_TAINT
-from kube.clock import Clock, sleep
+from kube.clock import Clock, Turns
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
 from kube.writing.writes import Abandoned, Missing, Outcome, Verb, Write, Written
@@ -79,8 +79,7 @@ class RepairController:
         self._clock = clock
         self._figures = figures
         self._tell = tell
-        self._event = asyncio.Event()
-        self._again_s: float | None = None
+        self._turns = Turns(clock, together_s=_TOGETHER_S)
         self._versions: dict[str, tuple[str, str]] = {}
         """The uid and the newest known version of GpuNodes with repairs."""
         self._writing: set[str] = set()
@@ -116,7 +115,7 @@ class RepairController:
             case _:
                 return
         if changed:
-            self._event.set()
+            self._turns.wake()
 
     def _hear_repairs(self, name: str, entry: Any) -> bool:
         found = node_repairs(name, entry.object.status)
@@ -144,10 +143,7 @@ class RepairController:
 
     async def run(self) -> None:
         while True:
-            await self._clock.wait(self._event, self._idle_s())
-            await sleep(self._clock, _TOGETHER_S)
-            self._event.clear()
-            self._again_s = None
+            await self._turns.next(self.breaker.next_due_s())
             self.reconcile()
 
     def reconcile(self) -> None:
@@ -164,22 +160,13 @@ class RepairController:
         self._tell_held(found.held_back)
         self._tell_tripped(found.tripped)
 
-    def _idle_s(self) -> float | None:
-        times = [self.breaker.next_due_s(), self._again_s]
-        due_s = min((time_s for time_s in times if time_s is not None), default=None)
-        return None if due_s is None else max(0.0, due_s - self._clock.wall())
-
-    def _again(self, after_s: float) -> None:
-        at_s = self._clock.wall() + after_s
-        self._again_s = at_s if self._again_s is None else min(self._again_s, at_s)
-
     def _write(self, node: str, grants: tuple[Grant, ...]) -> None:
         place, version = f"{GPU_NODES.kind}/{node}", self._versions.get(node)
         sent = self._sent.get(node)
         if version is None or place in self._writing:
             return
         if sent is not None and sent[0] == grants and self._clock.wall() < sent[1]:
-            self._again(sent[1] - self._clock.wall())
+            self._turns.again(sent[1] - self._clock.wall())
             return
         metadata = {"name": node, "uid": version[0], "resourceVersion": version[1]}
         body: dict[str, Any] = {"apiVersion": GPU_NODES.api_version, "kind": GPU_NODES.kind, "metadata": metadata}
@@ -206,12 +193,12 @@ class RepairController:
         else:
             self.breaker.failed(node, grants)
             self._not_written(f"gpunode {node}: its grants", outcome)
-        self._event.set()
+        self._turns.wake()
 
     def _not_written(self, what: str, outcome: Outcome[Any]) -> None:
         if not isinstance(outcome, Missing | Abandoned):
             log.info("%s could not be written, trying on: %s", what, getattr(outcome, "error", outcome))
-            self._again(_AGAIN_S)
+            self._turns.again(_AGAIN_S)
 
     def _answer(self, name: str, flavor: ResourceFlavor, now_s: float) -> None:
         """Answers a person's annotation: the time from which on grants count stands in another one."""

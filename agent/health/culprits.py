@@ -8,7 +8,8 @@ suspect. Neither is said of one program on one GPU. Source: the analyser of NVSe
 apart in this way over a cluster; here it is one node's GPUs, for all application faults.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -108,21 +109,24 @@ class CulpritCore:
             assert each.count >= max(1, len(each.programs)), f"{gpu}: more programs than faults"
             assert each.first_s <= each.last_s, f"{gpu}: the last fault is before the first"
             assert len(each.programs) <= MOST_PROGRAMS, f"{gpu}: more programs than are kept"
-            assert each.culprit is self._culprit(each), f"{gpu}: the culprit of XID {xid} has drifted"
+            assert each.culprit is _culprit(each, self._gpus_of_programs(xid)), (
+                f"{gpu}: the culprit of XID {xid} has drifted"
+            )
 
     def _judge(self, xid: int) -> None:
         """Say anew of each GPU with this XID whose fault it is: one program may clear, or accuse, another GPU."""
+        gpus = self._gpus_of_programs(xid)
         for key, each in self._counts.items():
-            if each.xid == xid and (culprit := self._culprit(each)) is not each.culprit:
+            if each.xid == xid and (culprit := _culprit(each, gpus)) is not each.culprit:
                 self._counts[key] = replace(each, culprit=culprit)
 
-    def _culprit(self, count: FaultCount) -> Culprit:
-        elsewhere = {
-            program
-            for other in self._counts.values()
-            if other.xid == count.xid and other.gpu != count.gpu
-            for program in other.programs
-        }
-        if not elsewhere.isdisjoint(count.programs):
-            return Culprit.PROGRAM
-        return Culprit.GPU if len(count.programs) > 1 else Culprit.UNKNOWN
+    def _gpus_of_programs(self, xid: int) -> Counter[str]:
+        """The number of GPUs on which each program has the XID."""
+        return Counter(program for each in self._counts.values() if each.xid == xid for program in each.programs)
+
+
+def _culprit(count: FaultCount, gpus: Mapping[str, int]) -> Culprit:
+    """``gpus``: the number of GPUs on which each program has this XID."""
+    if any(gpus[program] > 1 for program in count.programs):
+        return Culprit.PROGRAM
+    return Culprit.GPU if len(count.programs) > 1 else Culprit.UNKNOWN

@@ -54,11 +54,8 @@ class ResetOrder(Struct, frozen=True, kw_only=True):
 
 
 class ResetStep(Struct, frozen=True, kw_only=True):
-    """The next step of one GPUReset, which ``means`` these GPUs: those to be ordered, then a status. ``note``: why it
-    failed.
-    """
+    """The next step of one GPUReset: GPUs to be ordered, then a status. ``note``: why it failed."""
 
-    means: tuple[str, ...] = ()
     orders: tuple[str, ...] = ()
     phase: str = IN_PROGRESS
     begun: frozenset[str] = frozenset()
@@ -96,26 +93,26 @@ def reset_order(given: Mapping[str, Any], started_s: float) -> ResetOrder | None
 
 def step(order: ResetOrder, gpus: GpuNodeStatus | None, annotated: Sequence[str], now_s: float) -> ResetStep:
     """The next step. ``gpus``: None where there is no GpuNode of that name. ``annotated``: GPUs whose order waits."""
-    wanted = _wanted(order, gpus) if gpus is not None else words.reset_without_agent(order.node)
+    wanted = meant(order, gpus) if gpus is not None else words.reset_without_agent(order.node)
     if isinstance(wanted, str):
         return ResetStep(phase=FAILED, begun=order.begun, note=wanted)
     assert gpus is not None
     if order.phase == PENDING:
-        return ResetStep(means=wanted, orders=tuple(gpu for gpu in wanted if gpu not in annotated))
+        return ResetStep(orders=tuple(gpu for gpu in wanted if gpu not in annotated))
     repairs = {repair.gpu: repair for repair in gpus.repairs}
     begun = order.begun | {gpu for gpu in wanted if gpu in repairs or _obeyed(order, gpu, gpus)}
     for gpu in wanted:
         note = _failure(order, gpu, gpus, repairs.get(gpu), begun, annotated)
         if note:
-            return ResetStep(means=wanted, phase=FAILED, begun=begun, note=note)
+            return ResetStep(phase=FAILED, begun=begun, note=note)
     if all(_is_back(gpu, repairs.get(gpu), begun) for gpu in wanted):
-        return ResetStep(means=wanted, phase=SUCCEEDED, begun=begun)
+        return ResetStep(phase=SUCCEEDED, begun=begun)
     if now_s >= order.started_s + TIMEOUT_S:
-        return ResetStep(means=wanted, phase=FAILED, begun=begun, note=words.reset_too_long(exact(TIMEOUT_S)))
-    return ResetStep(means=wanted, begun=begun)
+        return ResetStep(phase=FAILED, begun=begun, note=words.reset_too_long(exact(TIMEOUT_S)))
+    return ResetStep(begun=begun)
 
 
-def _wanted(order: ResetOrder, gpus: GpuNodeStatus) -> tuple[str, ...] | str:
+def meant(order: ResetOrder, gpus: GpuNodeStatus) -> tuple[str, ...] | str:
     """The GPUs that are meant, all without a selector; or what is wrong with it."""
     by_uuid = {device.uuid for device in gpus.devices}
     by_bus = {device.pci_bus_id.lower(): device.uuid for device in gpus.devices}

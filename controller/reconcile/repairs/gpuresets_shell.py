@@ -19,7 +19,7 @@ from controller.cluster.watching.kinds import GPU_NODES, NODES
 from controller.cluster.writing.workloadwrites import Stamped
 from controller.objects.decode import GpuNode
 from controller.reconcile.repairs.breaker import MANAGED
-from controller.reconcile.repairs.gpuresets import PENDING, START, ResetOrder, reset_order, status_of, step
+from controller.reconcile.repairs.gpuresets import PENDING, START, ResetOrder, meant, reset_order, status_of, step
 from controller.reconcile.repairs.grants import rfc3339
 from failpoints.names import Failpoint
 from inventory.api.names import REMEDIATION_ORDER
@@ -47,8 +47,8 @@ class GpuResetController:
         self._put = put
         self._clock = clock
         self._gpu_nodes: dict[str, GpuNode] = {}
-        self._standing: dict[str, tuple[str, tuple[str, ...]]] = {}
-        """Node and GPUs of orders that stood when this leader saw them last, by the uid of their GPUReset."""
+        self._followed: dict[str, ResetOrder] = {}
+        """GPUResets that went on when this leader saw them last, by uid."""
         self._unmanaged: set[str] = set()
         """Nodes whose label says that nobody repairs them."""
 
@@ -88,26 +88,30 @@ class GpuResetController:
             order = reset_order(given, _started_s(given))
             if order is not None and not order.is_over and order.node not in self._unmanaged:
                 going_on.add(order.uid)
+                self._followed[order.uid] = order
                 await self._follow(order, given)
-        for uid in self._standing.keys() - going_on:
-            await self._take_back(uid)
+        for uid in self._followed.keys() - going_on:
+            if await self._taken_back(self._followed[uid]):
+                del self._followed[uid]
         return True
 
-    async def _take_back(self, uid: str) -> None:
-        """Takes the orders off that no agent has answered, of a GPUReset that is over or gone: nobody wants them."""
-        name, gpus = self._standing[uid]
-        node = self._gpu_nodes.get(name)
-        notes = node.metadata.annotations if node is not None else {}
+    async def _taken_back(self, order: ResetOrder) -> bool:
+        """Takes the orders off that no agent has answered, of a GPUReset that is over or gone: nobody wants them.
+        Whether that is done.
+        """
+        node = self._gpu_nodes.get(order.node)
+        gpus = meant(order, node.status) if node is not None else ()
+        if node is None or isinstance(gpus, str):
+            return True
+        notes = node.metadata.annotations
         left = tuple(gpu for gpu in gpus if notes.get(f"{REMEDIATION_ORDER}{gpu}") == START)
-        if node is None or not left or await self._order(node, left, None):
-            del self._standing[uid]
+        return not left or await self._order(node, left, None)
 
     async def _follow(self, order: ResetOrder, given: dict[str, Any]) -> None:
         node, now_s = self._gpu_nodes.get(order.node), self._clock.wall()
         notes = node.metadata.annotations if node is not None else {}
         annotated = [key.removeprefix(REMEDIATION_ORDER) for key in notes if key.startswith(REMEDIATION_ORDER)]
         due = step(order, node.status if node is not None else None, annotated, now_s)
-        self._standing[order.uid] = (order.node, due.means)
         if due.orders and node is not None and not await self._order(node, due.orders, START):
             return
         if order.phase == due.phase and due.begun == order.begun:

@@ -280,7 +280,7 @@ class NodeState:
         parts = {str(gpu.uuid), *(str(mig.uuid) for mig in instances)}
         holders = (holder for device, holder in (self._held or {}).items() if physical_id(device) in parts)
         programs = {self.program_of(holder.namespace, holder.pod) for holder in holders if holder.pod}
-        # Of several that share the GPU nobody can tell which one it was.
+        # A program cannot be told from others that share the GPU with it.
         program = programs.pop() if len(programs) == 1 else ""
         return self.culprits.seen(gpu.uuid, gpu.serial or "", event.xid, program, now_s)
 

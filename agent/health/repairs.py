@@ -226,7 +226,7 @@ class RepairCore:
 
     def _still_draining(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
         if want.action is Action.RESET or (want.due_s is None and (repair.wrong or repair.ordered)):
-            # Without a fault nothing tells whether an interrupted reset took place, but that one is observed.
+            # An interrupted reset of a GPU without a fault is known by nothing but that it was observed.
             if repair.interrupted and repair.attempt >= self.settings.attempts:
                 return (self._failed(repair, "reset", "interrupted", words.interrupted(), now_s),)
             return ()

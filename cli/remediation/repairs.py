@@ -153,7 +153,7 @@ def _drained(node: GpuNode, device: Device, repair: RepairEntry, now: datetime) 
         return "reset", False, say.waits_for_holders(named)
     if repair.asks and not is_granted:
         return "reset", False, say.waits_for_grant()
-    # Nobody has it by the GpuNode; the agent also asks the kubelet and the processes, and says whom it found.
+    # The GpuNode knows of nobody; the agent also asks the kubelet and the processes, and says whom it found.
     if repair.note and not is_granted:
         return "reset", False, say.waits_as_told(repair.note)
     return "reset", True, say.reset_now()

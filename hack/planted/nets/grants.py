@@ -34,9 +34,9 @@ tessera:
   remediation: {{budget: {BUDGET}, window: {WINDOW_S:g}s}}
 """
 LED_S: Final = 60.0
-"""So long at most until a controller has granted what it may, on a machine that others keep busy."""
+"""The longest time in seconds until a controller has granted what it may, on a machine that others keep busy."""
 MOMENT_S: Final = 2.0
-"""So long the net goes on looking for a grant that should not come."""
+"""The seconds for which the net looks for a grant that should not come."""
 FIRST, SECOND, OTHER = "node-1", "node-2", "node-3"
 POOLS: Final = {FIRST: "h100", SECOND: "h100", OTHER: "a100"}
 """The flavor of each node, which has one GPU, ``GPU-<node>``."""
@@ -151,7 +151,7 @@ async def judged() -> list[str]:
         async with leading(server):
             ask(server, SECOND)
             ask(server, OTHER)
-            # Of another flavor: with its grant it is known that the new leader decides.
+            # A grant in another flavor shows that the new leader decides.
             await eventually(lambda: watch.has(OTHER), within_s=LED_S, what="the new leader grants nothing")
             await asyncio.sleep(MOMENT_S)
         watching.cancel()

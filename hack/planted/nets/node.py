@@ -30,7 +30,7 @@ SCENES: Final[dict[str, tuple[int, Play]]] = {
 }
 """By name the number of GPUs and what happens on them. Each has an agent of its own."""
 PRODUCTS: Final = {"repaired": "NVIDIA H100 80GB HBM3"}
-"""By scene, where it is not that of the others: an A100 behind an NVSwitch is not reset alone."""
+"""The product of a scene that needs its own: an A100 behind an NVSwitch is not reset alone."""
 CLAIMS: Final = "claims"
 HANG_S: Final = 200.0
 """A scene that takes so long has no end."""

@@ -56,7 +56,7 @@ def test_what_is_no_gpunode_is_refused_as_that(text: bytes) -> None:
 
 
 class Listener:
-    """Somebody who is asked; ``meanwhile`` is called while an order is obeyed."""
+    """A receiver of grants and orders; ``meanwhile`` is called while an order is obeyed."""
 
     def __init__(self) -> None:
         self.wanted = True

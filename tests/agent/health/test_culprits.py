@@ -1,4 +1,4 @@
-"""Whose fault an application's XIDs are."""
+"""The culprits behind applications' XIDs."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""With an API server a GPU is reset by the controller's grant alone, and people order by annotations of the GpuNode."""
+"""A GPU is reset by the controller's grant alone where there is an API server; people order by annotations."""
 
 from collections.abc import AsyncIterator
 

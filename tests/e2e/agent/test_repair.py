@@ -58,11 +58,6 @@ def least(lab: Lab) -> Iterator[Counter[str]]:
         thread.join()
 
 
-def resets(agent: Agent) -> list[int]:
-    gpus = agent.sim(status=True)["status"]["gpus"]
-    return [gpu["resets"] for gpu in gpus]
-
-
 def repairs(agent: Agent) -> dict[str, str]:
     return {str(one.gpu): one.state.value for one in agent.report().repairs}
 
@@ -80,11 +75,11 @@ def test_a_held_gpu_is_reset_when_its_pod_has_gone_and_no_other_gpu_leaves(lab: 
         agent.sim(gpu=index, xid=FAULT)
         lab.await_amounts({**ALL_WELL, GPU: WHOLE - 1})
         agent.until(lambda found: any("default/train" in one.note for one in found.repairs), "the repair waits for it")
-        assert (pod.container, sum(resets(agent))) == (ran, 0)
+        assert (pod.container, sum(agent.resets())) == (ran, 0)
         lab.delete_pods("train")
         agent.until(lambda found: not found.repairs, "the repair is over")
         lab.await_amounts(ALL_WELL)
-    assert [resets(agent)[each] for each in range(WHOLE + 1)] == [int(each == index) for each in range(WHOLE + 1)]
+    assert [agent.resets()[each] for each in range(WHOLE + 1)] == [int(each == index) for each in range(WHOLE + 1)]
     assert {name: seen[name] for name in ALL_WELL} == {GPU: WHOLE - 1, MIG: 2}
     assert uuid in lab.run("all", {GPU: WHOLE}).visible
 
@@ -97,7 +92,7 @@ def test_a_cut_gpu_is_cut_anew_and_its_instances_are_given_again(lab: Lab, agent
         agent.until(lambda found: not found.repairs, "the repair is over")
         lab.await_amounts(ALL_WELL)
     assert seen[GPU] == WHOLE, "a whole GPU has left"
-    assert resets(agent)[CUT] == 1
+    assert agent.resets()[CUT] == 1
     assert {mig.uuid for mig in agent.report().node.gpus[CUT].mig_instances} == before
     assert set(lab.run("parts", {MIG: 2}).visible) == before
 
@@ -111,11 +106,11 @@ def test_an_agent_that_is_killed_while_a_reset_runs_brings_the_gpu_back_at_its_n
     agent.kill()
     agent.start()
     until(agent.serves, "serving again")
-    assert repairs(agent) or resets(agent)[0], "the next agent knows nothing of it"
+    assert repairs(agent) or agent.resets()[0], "the next agent knows nothing of it"
     agent.sim(gpu=0, slow={"call": "reset", "seconds": 0})
     agent.until(lambda found: not found.repairs, "the repair is over")
     lab.await_amounts(ALL_WELL)
-    assert resets(agent)[1:] == [0] * WHOLE
+    assert agent.resets()[1:] == [0] * WHOLE
 
 
 def test_a_lost_gpu_is_never_reset_and_a_reboot_is_said_to_be_wanted(lab: Lab, agent: Agent) -> None:
@@ -123,7 +118,7 @@ def test_a_lost_gpu_is_never_reset_and_a_reboot_is_said_to_be_wanted(lab: Lab, a
     agent.sim(gpu=2, xid=LOST)
     agent.until(lambda found: [one.state.value for one in found.repairs] == ["RebootWanted"], "a reboot is wanted")
     lab.await_amounts({**ALL_WELL, GPU: WHOLE - 1})
-    assert resets(agent) == [0] * (WHOLE + 1)
+    assert agent.resets() == [0] * (WHOLE + 1)
     assert repairs(agent) == {uuid: "RebootWanted"}
     assert agent.metric('tessera_gpu_repairs_total{step="reboot",result="wanted"}') == 1
     agent.sim(gpu=2, reset=True)
@@ -138,4 +133,4 @@ def test_without_the_section_a_fault_waits_for_a_person(lab: Lab, agent: Agent) 
     assert repairs(agent) == {}
     agent.sim(gpu=1, reset=True)
     lab.await_amounts(ALL_WELL)
-    assert resets(agent) == [0, 1, 0, 0, 0], "the person's alone"
+    assert agent.resets() == [0, 1, 0, 0, 0], "the person's alone"

@@ -251,7 +251,7 @@ def guarded(cluster: Cluster) -> Cluster:
 def test_an_agents_token_changes_two_conditions_of_its_own_node_alone(guarded: Cluster) -> None:
     def patched(status: dict[str, Any], node: str = "node-1") -> str:
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": status}
-        # By server-side apply, as the agent does it: a patch by kubectl would read the status first.
+        # The agent applies on the server's side too: a patch by kubectl would read the status first.
         apply = ("apply", "--server-side", "--force-conflicts", "--subresource=status", "-f", "-")
         return denied(guarded, *apply, input=json.dumps(body))
 

@@ -65,10 +65,6 @@ def granted(scene: DeviceScene) -> list[str]:
     return sorted(one["gpu"] for one in scene.bench.gpunode().get("remediationGrants", []))
 
 
-def resets(agent: Agent) -> list[int]:
-    return [gpu["resets"] for gpu in agent.sim(status=True)["status"]["gpus"]]
-
-
 def is_well(scene: DeviceScene) -> bool:
     return scene.bench.amounts().get(GPU) == GPUS and not scene.agent.report().repairs and not repairs(scene)
 
@@ -89,7 +85,7 @@ async def test_a_gang_moves_its_gpu_alone_is_reset_by_grant_and_is_given_again(a
         )
         await until(lambda: is_well(scene), "the GPU is back")
         assert granted(scene) == [device], "reset without a grant"
-        assert [index for index, count in enumerate(resets(agent)) if count] == [scene.index(device)]
+        assert [index for index, count in enumerate(agent.resets()) if count] == [scene.index(device)]
         await scene.delete("train")
         await scene.job("all", 1, GPUS)
         await until(lambda: scene.queues.complete("all"), "a pod had all GPUs")
@@ -105,10 +101,10 @@ async def test_nothing_is_reset_while_no_controller_grants_it_and_the_next_one_d
         await until(lambda: [one.get("asks") for one in repairs(scene).values()] == ["reset"], "it is asked for")
         agent.sim(gpu=0, xid=31)
         await until(lambda: bool(agent.report().application_faults), "the agent goes on")
-        assert (sum(resets(agent)), granted(scene)) == (0, [])
+        assert (sum(agent.resets()), granted(scene)) == (0, [])
         controller.start()
         await until(lambda: is_well(scene), "the GPU is back")
-        assert resets(agent) == [int(index == 3) for index in range(GPUS)]
+        assert agent.resets() == [int(index == 3) for index in range(GPUS)]
 
 
 async def test_a_controller_that_dies_after_its_grant_changes_nothing(agent: Agent, stage: Stage) -> None:
@@ -122,22 +118,22 @@ async def test_a_controller_that_dies_after_its_grant_changes_nothing(agent: Age
         agent.sim(gpu=1, slow={"call": "reset", "seconds": 0})
         await until(lambda: is_well(scene), "the GPU is back")
         assert len(granted(scene)) == 1
-        assert resets(agent)[1] == 1
+        assert agent.resets()[1] == 1
 
 
 async def test_a_storm_trips_the_breaker_and_a_person_lifts_it(cluster: Cluster, agent: Agent, stage: Stage) -> None:
     async with stage() as scene:
         for index in range(4):
             agent.sim(gpu=index, xid=FAULT)
-        await until(lambda: sum(resets(agent)) == BUDGET, "the budget is used")
+        await until(lambda: sum(agent.resets()) == BUDGET, "the budget is used")
         await until(lambda: scene.bench.amounts()[GPU] == GPUS - 4 + BUDGET, "those are back")
         await until(lambda: [one.get("asks") for one in repairs(scene).values()] == ["reset"] * 2, "two wait")
-        assert (sum(resets(agent)), len(granted(scene))) == (BUDGET, BUDGET)
+        assert (sum(agent.resets()), len(granted(scene))) == (BUDGET, BUDGET)
         env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
         resume = [script("tessera"), "remediation", "resume", "gpus"]
         await asyncio.to_thread(subprocess.run, resume, env=env, check=True, timeout=60)
         await until(lambda: is_well(scene), "all are back")
-        assert resets(agent) == [1] * 4 + [0] * (GPUS - 4)
+        assert agent.resets() == [1] * 4 + [0] * (GPUS - 4)
 
 
 async def test_a_drain_lets_a_pod_finish_for_its_time_and_then_moves_its_gang_whole(agent: Agent, stage: Stage) -> None:
@@ -157,7 +153,7 @@ async def test_a_drain_lets_a_pod_finish_for_its_time_and_then_moves_its_gang_wh
             "the gang runs again",
         )
         await until(lambda: is_well(scene), "the GPU is back")
-        assert [index for index, count in enumerate(resets(agent)) if count] == [scene.index(device)]
+        assert [index for index, count in enumerate(agent.resets()) if count] == [scene.index(device)]
         workload = scene.queues.watcher.of_job("train")
         assert sum(one["count"] for one in workload["status"]["schedulingStats"]["evictions"]) == 1
         await scene.delete("train")

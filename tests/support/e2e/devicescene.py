@@ -30,7 +30,7 @@ class DeviceScene:
     bench: Lab
     controllers: list[Controller] = field(default_factory=list)
     pods: dict[str, Json] = field(default_factory=dict)
-    """By uid."""
+    """Every pod as it was last seen, by uid."""
 
     def hear(self, change: Change[Json]) -> None:
         match change:

@@ -128,6 +128,10 @@ class Agent(AgentProcess):
         """Of a whole GPU."""
         return next(one for one in self.report().health if one.gpu_index == index and one.mig is None)
 
+    def resets(self) -> list[int]:
+        """The number of resets of each GPU, by whomever, as the hardware counts them."""
+        return [gpu["resets"] for gpu in self.sim(status=True)["status"]["gpus"]]
+
     def sockets(self) -> dict[str, str]:
         """Socket by resource."""
         return {status.resource: status.socket for status in self.report().servers}

@@ -12,7 +12,7 @@ from tests.support.history.told import GPU, Json, Told, admitted, ended, having,
 
 LATE_S: Final = 2.0
 HELD_S: Final = 8.0
-"""So long a pod has had a GPU, and has it yet, that is reset under it by a fault: longer than sources are late."""
+"""The seconds for which a pod has a GPU before a fault resets it, and after: longer than sources are late."""
 SHARE: Final = "nvidia.com/gpu.shared"
 MIG: Final = "nvidia.com/mig-1g.10gb"
 SIDECAR: Final = {"name": "s", "restartPolicy": "Always", "resources": {"requests": {GPU: "1"}}}

@@ -429,7 +429,7 @@ def carry_out(fleet: Fleet, step: tuple[Any, ...]) -> None:
 
 
 def in_action(fleet: Fleet, *, since_s: float = 0.0) -> set[tuple[str, str]]:
-    """By the log alone: GPUs that were granted a step less than a window ago."""
+    """The GPUs that were granted a step less than a window ago, by the log alone."""
     return {
         (node, grant.gpu)
         for node, grant in fleet.log

@@ -1,4 +1,4 @@
-"""Who leaves a GPU that is drained: by policy, after a time, each gang as a whole and once."""
+"""Pods leave a GPU that is drained: by policy, after a time, each gang as a whole and once."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,6 @@
 """The few parts of every object that callers read, as structs; unknown fields are skipped when decoding."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct, field
@@ -59,3 +60,8 @@ def label_managers(meta: ObjectMeta, key: str) -> tuple[str, ...]:
         if f"f:{key}" in entry.fields.get("f:metadata", {}).get("f:labels", {})
     }
     return tuple(sorted(owners))
+
+
+def timestamp(wall_s: float) -> str:
+    """``wall_s`` (seconds since 1970) as ``metav1.Time``: RFC 3339, in UTC, whole seconds."""
+    return datetime.fromtimestamp(int(wall_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

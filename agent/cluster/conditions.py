@@ -6,7 +6,6 @@
 people look at: True is well in both.
 """
 
-import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from agent.health.repairs import RepairState
 from agent.nodestate import NodeState
 from agent.words import node as words
 from inventory.api.names import GPU_READY, GPUS_HEALTHY
+from kube.objects import timestamp
 
 TYPES: Final = (GPU_READY, GPUS_HEALTHY)
 MOST_NAMED: Final = 8
@@ -63,7 +63,7 @@ def told(node_state: NodeState, unready: str) -> tuple[Told, Told]:
     return ready, healthy
 
 
-def merged(there: Iterable[Mapping[str, Any]], wanted: Sequence[Told], now: dt.datetime) -> list[dict[str, Any]] | None:
+def merged(there: Iterable[Mapping[str, Any]], wanted: Sequence[Told], now_s: float) -> list[dict[str, Any]] | None:
     """The conditions to apply, where the Node has ``there``; None where it has them all. The time of the last
     transition is that of the status.
     """
@@ -79,7 +79,7 @@ def merged(there: Iterable[Mapping[str, Any]], wanted: Sequence[Told], now: dt.d
             "status": each.status,
             "reason": each.reason,
             "message": each.message,
-            "lastTransitionTime": since or now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": since or timestamp(now_s),
         }
         differs |= any(old.get(key) != value for key, value in made.items())
         found.append(made)

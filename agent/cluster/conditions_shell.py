@@ -6,7 +6,6 @@ An agent that may not write them says so once, and tries again after minutes: wi
 """
 
 import asyncio
-import datetime as dt
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -142,8 +141,7 @@ class NodeConditions:
         # An apply that leaves one of ours out would remove it.
         left = set(TYPES) - {each.type for each in wanted}
         kept = [each for each in there if each.get("type") in left]
-        now = dt.datetime.fromtimestamp(int(self._clock.wall()), dt.UTC)
-        made = merged(there, wanted, now)
+        made = merged(there, wanted, self._clock.wall())
         if made is None:
             return
         body = {

@@ -8,7 +8,6 @@ Source: KEP-4817; resource.k8s.io/v1 ``AllocatedDeviceStatus``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec import structs
@@ -18,6 +17,7 @@ from agent.dra.ledger import GivenDevice, Prepared, Stage
 from agent.dra.publishing.partitions import instance
 from agent.words import node as words
 from inventory.devices import NodeInventory
+from kube.objects import timestamp
 
 READY: Final = "Ready"
 PREPARED: Final = "Prepared"
@@ -46,7 +46,7 @@ def timed(wanted: Sequence[DeviceStatus], before: Sequence[DeviceStatus], now_s:
     times = {
         (status.key, each.type, each.status): each.last_transition_time for status in before for each in _of(status)
     }
-    now = datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = timestamp(now_s)
     return tuple(
         structs.replace(
             status,

@@ -34,6 +34,7 @@ from controller.scheduler.quota.usagehistory import UsageRecord
 from controller.scheduler.state.activity import local_queue_problem
 from failpoints.names import Failpoint
 from inventory.api.names import QUEUE_USAGE
+from kube.objects import timestamp
 from kube.resources import Resource
 from kube.writing.writes import Conflicted, Outcome, Verb, Write
 
@@ -393,6 +394,6 @@ def _sampled(sample: UsageRecord) -> Json:
         "weightedShare": 0,
         "admissionFairSharingStatus": {
             "consumedResources": consumed,
-            "lastUpdate": moment(sample.at_s).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastUpdate": timestamp(sample.at_s),
         },
     }

@@ -8,7 +8,6 @@ A pod is read once it is known to hold a failed GPU: that is rare, and the pods 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +30,7 @@ from inventory.api.gpunode import Health
 from kube.client import Client
 from kube.clock import Clock, Turns, sleep
 from kube.errors import ForbiddenError, KubeError, NotFoundError
-from kube.objects import ObjectReference
+from kube.objects import ObjectReference, timestamp
 from kube.reading.reflector import Added, Changed, Removed
 from kube.writing.writes import Abandoned, Missing, Outcome, Verb, Write, Written
 
@@ -162,7 +161,7 @@ class GpuFailureController:
     def _evict(self, action: GpuFailureAction, gone: str) -> None:
         """Evicts the pod. The condition tells a Job's pod failure policy that the pod is not to blame."""
         namespace, _, name = action.pod.partition("/")
-        moment = datetime.fromtimestamp(int(self._clock.wall()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        moment = timestamp(self._clock.wall())
         condition = {
             "type": "DisruptionTarget",
             "status": "True",

@@ -23,11 +23,11 @@ from controller.jobs.kinds.declared.conditions import Seen, conditions
 from controller.jobs.kinds.declared.kind import DeclaredKind
 from controller.objects.meta import is_true
 from controller.reconcile.jobshell.watched import KNOWN_KINDS, JobKinds, resource_of
-from controller.scheduler.decisions import status
 from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import KubeError
+from kube.objects import timestamp
 from kube.resources import Resource
 from kube.writing.writes import Outcome, Verb, Write
 
@@ -91,7 +91,7 @@ class JobKindController:
             missing=await self._missing(given, verdict.kind),
             holders=holders,
         )
-        wanted = conditions(given, verdict, seen, status.moment(self._clock.wall()).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        wanted = conditions(given, verdict, seen, timestamp(self._clock.wall()))
         if (given.get("status") or {}).get("conditions") != wanted:
             await self._write(given, {"status": {"conditions": wanted}}, subresource="status")
 

@@ -22,7 +22,7 @@ from controller.messages import repairs as words
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.objects.meta import find_condition
-from controller.reconcile.repairs.grants import REBOOT, node_repairs, rfc3339
+from controller.reconcile.repairs.grants import REBOOT, node_repairs
 from controller.reconcile.repairs.maintenance import AWAY, conditions_due, reboot_name, taints_due
 from controller.reconcile.repairs.repairs_shell import about_node
 from failpoints.names import Failpoint
@@ -30,7 +30,7 @@ from inventory.api.names import GPU_READY, GPUS_HEALTHY, MAINTENANCE_PLANNED, RE
 from kube.client import Client
 from kube.clock import Clock, Turns
 from kube.errors import KubeError, NotFoundError
-from kube.objects import ObjectReference
+from kube.objects import ObjectReference, timestamp
 from kube.reading.reflector import Added, Changed, Removed
 from kube.resources import Resource
 from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Verb, Write, Written
@@ -213,7 +213,7 @@ class MaintenanceController:
                 return
             tied["resourceVersion"] = outcome.object.metadata.resource_version
         given = raw.get("status", {}).get("conditions") or []
-        conditions = conditions_due(given, planned=planned, away=away, now=_seconds(self._clock.wall()))
+        conditions = conditions_due(given, planned=planned, away=away, now=timestamp(self._clock.wall()))
         if conditions is None:
             return
         outcome = await self._put(self._patch_status(name, {"metadata": tied, "status": {"conditions": conditions}}))
@@ -322,8 +322,3 @@ class MaintenanceController:
             self._later(name, _LOOK_S)
         else:
             self._not_written(name, outcome)
-
-
-def _seconds(now_s: float) -> str:
-    """A time of a condition: whole seconds."""
-    return f"{rfc3339(now_s)[:19]}Z"

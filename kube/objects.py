@@ -63,5 +63,5 @@ def label_managers(meta: ObjectMeta, key: str) -> tuple[str, ...]:
 
 
 def timestamp(wall_s: float) -> str:
-    """``wall_s`` (seconds since 1970) as ``metav1.Time``: RFC 3339, in UTC, whole seconds."""
+    """``wall_s`` (seconds since 1970) as the API writes a Time (metav1): RFC 3339, in UTC, whole seconds."""
     return datetime.fromtimestamp(int(wall_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

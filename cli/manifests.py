@@ -13,7 +13,7 @@ from cli.printing.console import aside
 from cli.printing.output import one_line
 from cli.words import given as say
 from controller.insight.simulation.documents import Document, InputError, judged_values, read, unknown
-from controller.insight.simulation.inputs.quotawords import refused_quotas
+from controller.insight.simulation.inputs.quotawords import refused_calendars, refused_quotas
 from controller.insight.simulation.inputs.references import almost
 from yamlfile.tree import no_utf8
 
@@ -110,7 +110,7 @@ def _read(file: Path, found: Manifests, *, allow_unknown: bool, may_be_empty: bo
         else:
             wrong += map(say.unknown_field, strangers)
         if not wrong and not strangers:
-            wrong += refused_quotas(document)
+            wrong += [*refused_quotas(document), *refused_calendars(document)]
         found.errors += wrong
         found.warnings += [*odd, *almost(document)]
         found.documents.append(document)

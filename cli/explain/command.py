@@ -145,6 +145,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
         "decision": None,
         "evictionsHeld": None,
         "inRepair": None,
+        "calendar": None,
         "wouldAdmit": None,
         "position": None,
         "story": [],

@@ -22,7 +22,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         _place(body),
         *_sentence(body),
         *_too_large(body),
-        *(Text(body[part]["sentence"]) for part in ("evictionsHeld", "inRepair") if body.get(part)),
+        *(Text(body[part]["sentence"]) for part in ("evictionsHeld", "inRepair", "calendar") if body.get(part)),
         *forecasts.parts(body.get("forecast")),
         *_numbers(body),
         *_holders(body),

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.insight.calendarwords import calendar_shown
 from controller.messages.pending import evictions_held, gpus_in_repair
 from controller.messages.spans import exact
 from controller.objects.decode import GpuNode
@@ -60,6 +61,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "decision": None,
         "evictionsHeld": None,
         "inRepair": None,
+        "calendar": None,
         "blocked": None,
         "position": None,
         "story": [_record(record) for record in engine.stories.of(key)],
@@ -78,6 +80,8 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         pending = msgspec.structs.replace(pending, record=record)
     if found["state"] in ("Pending", "HeldBack") and (cause := blocked(engine, workload)) is not None:
         found["blocked"] = {"reason": str(cause.reason), "sentence": cause.message}
+    if found["state"] != "Finished":
+        found["calendar"] = calendar_shown(engine, ClusterQueueName(found["clusterQueue"]), now_s)
     if pending is not None:
         queue = ClusterQueueName(found["clusterQueue"])
         found["decision"] = decision_shown(pending)

@@ -103,6 +103,21 @@ def gpus_in_repair(count: str, which: str) -> str:
 
 
 @_waiting
+def calendar_window(owner: str, line: str, until: str) -> str:
+    return f"{owner} has the quota of its calendar's window {line} until {until}"
+
+
+@_waiting
+def calendar_change(owner: str, line: str, at: str) -> str:
+    return f"{owner} has its own quota; the next window of its calendar, {line}, begins {at}"
+
+
+@_refusal
+def calendar_wrong(owner: str, problem: str) -> str:
+    return f"{owner}: {problem}. Correct the entry; the others hold"
+
+
+@_waiting
 def evictions_held(count: str, span: str) -> str:
     return f"It evicts {count} in {span}; what ends by itself until then is spared"
 

@@ -156,7 +156,7 @@ class Engine:
             case ClusterQueue() | Cohort():
                 if isinstance(given, ClusterQueue):
                     self._mirrored.name_taken(given.metadata.name, now_s)
-                self._put_quotas(shares.through(given) if shares is not None else given, now_s)
+                cluster.put_quotas(shares.through(given) if shares is not None else given, now_s)
             case KaiQueue() | VolcanoQueue():
                 self._mirrored.put(given)
             case LocalQueue():
@@ -234,21 +234,16 @@ class Engine:
         self._workloads.remove(key)
         self.stories.forget(key)
 
-    def _put_quotas(self, given: ClusterQueue | Cohort, now_s: float) -> None:
-        if isinstance(given, ClusterQueue):
-            self._cluster.set_cluster_queue(given, now_s)
-        else:
-            self._cluster.set_cohort(given)
-
     def _retell(self, changed: Iterable[ClusterQueue | Cohort], now_s: float) -> None:
         for given in changed:
-            self._put_quotas(given, now_s)
+            self._cluster.put_quotas(given, now_s)
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
     def cycle(self, now_s: float) -> Decisions:
         """Try one workload of each ClusterQueue that has one, and all second passes that are due."""
         state = self.state
+        self._cluster.keep_calendars(now_s)
         self._mirrored.flush(now_s)
         self._workloads.settle_claims(now_s)
         state.preemption.oracle.now_s = now_s
@@ -286,6 +281,7 @@ class Engine:
     def follow(self, now_s: float) -> None:
         """Do what cycles begin with, for an engine that makes none: another leader decides on what is admitted."""
         self.state.notes.take_undecided()
+        self._cluster.keep_calendars(now_s)
         self._mirrored.flush(now_s)
         self._workloads.settle_claims(now_s)
         self.state.queues.release_due(now_s)
@@ -339,8 +335,9 @@ class Engine:
 
     def _cycles_due_s(self) -> float | None:
         times = [coming.due_s for coming in self.state.notes.passes.values()]
-        later = (self.state.queues.next_due_s(), self.state.preemption.next_due_s(), self._turns.next_due_s())
-        times += filter(None, later)
+        state = self.state
+        later = (state.queues, state.preemption, self._turns, state.calendars)
+        times += filter(None, (each.next_due_s() for each in later))
         return min(times, default=None)
 
     def sample_usage(self, now_s: float) -> dict[LocalQueueKey, UsageRecord]:

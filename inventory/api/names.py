@@ -95,6 +95,8 @@ its place.
 # -- annotations of queues ---------------------------------------------------------------------------------------------
 QUOTA_SHARES: Final = "tessera.dev/quota-shares"
 """An annotation of a ClusterQueue or Cohort: quotas as shares of live capacity."""
+QUOTA_CALENDAR: Final = "tessera.dev/quota-calendar"
+"""An annotation of a ClusterQueue or Cohort: quotas that hold in windows of time."""
 MINIMUM_RUNTIME_BEFORE_PREEMPTION: Final = "tessera.dev/minimum-runtime-before-preemption"
 
 QUEUE_USAGE: Final = "tessera.dev/queue-usage"

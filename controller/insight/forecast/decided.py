@@ -115,6 +115,7 @@ def _with_coming(tree: Tree, coming: Mapping[WorkloadKey, DecisionRecord], now_s
         ),
         held=tuple(held._replace(leaving=True) if held.key in victims else held for held in tree.held),
         coming=tuple(_started(waiting, record, now_s) for waiting, record in zip(mine, records, strict=True)),
+        changes=tree.changes,
     )
 
 

@@ -9,6 +9,7 @@ itself, run forward, takes 3 to 145 seconds for 1,000 workloads
 import heapq
 import math
 from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -44,7 +45,8 @@ class _Need(NamedTuple):
 
 
 class Forward:
-    """One run: ``run`` is called once. It charges the cells of the model, and releases everything at its end.
+    """One run: ``run`` is called once. It charges the cells of the model and changes quotas as calendars say, and takes
+    all of that back at its end.
 
     ``total_s``: the seconds that each workload runs altogether, from its start; None is for ever.
     """
@@ -115,7 +117,10 @@ class Forward:
             self._hold(held)
         self._sweep(now_s)
         backoffs = {waiting.due_s for line in self._tree.lines for waiting in line.waiting}
-        due = sorted(due_s for due_s in (*backoffs, *(at_s for at_s, _ in self._timed)) if begin_s < due_s < math.inf)
+        changes = deque(self._tree.changes)
+        before = {change.cell: change.cell.quota for change in changes}
+        times = (*backoffs, *(at_s for at_s, _ in self._timed), *(change.at_s for change in changes))
+        due = sorted(due_s for due_s in times if begin_s < due_s < math.inf)
         while self._left and (self._ends or due):
             first_s = min(self._ends[0][0] if self._ends else math.inf, due[0] if due else math.inf)
             if first_s - begin_s > HORIZON_S:
@@ -129,8 +134,13 @@ class Forward:
                 now_s = max(now_s, due.pop(0))
             while self._timed and self._timed[0][0] <= now_s:
                 self._open[self._timed.pop(0)[1]] += 1
+            while changes and changes[0].at_s <= now_s:
+                change = changes.popleft()
+                change.cell.configure(change.quota)
             self._sweep(now_s)
             yield
+        for cell, quota in before.items():
+            cell.configure(quota)
         for charges in self._running.values():
             for charge in charges:
                 charge.cell.charge(-charge.amount)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from controller.insight.forecast.closed import opens_when
 from controller.insight.forecast.parts import Parts, finished
+from controller.insight.forecast.quotachanges import QuotaChange, changes_below
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.config import BackfillPolicy
 from controller.scheduler.model.resources import (
@@ -98,12 +99,13 @@ class Tree(NamedTuple):
     """A cohort tree in which a workload waits. Trees share nothing.
 
     ``coming``: workloads of ``lines`` that others are preempted for. They start once these have stopped, and are
-    counted as if they held their quota now.
+    counted as if they held their quota now. ``changes``: of quotas, by calendars.
     """
 
     lines: tuple[Line, ...]
     held: tuple[Held, ...]
     coming: tuple[Held, ...] = ()
+    changes: tuple[QuotaChange, ...] = ()
 
     @property
     def charged(self) -> tuple[Held, ...]:
@@ -164,7 +166,8 @@ def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWo
     trees: list[Tree] = []
     for root, lines in roots.items():
         held = yield from _held(engine, quota, root, {waiting.key for line in lines for waiting in line.waiting})
-        trees.append(Tree(tuple(lines), tuple(held)))
+        changes = changes_below(engine, quota, root, now_s) if state.calendars.owners() else ()
+        trees.append(Tree(tuple(lines), tuple(held), changes=changes))
     extensions = state.config.extensions
     return Model(
         now_s=now_s,

@@ -78,6 +78,12 @@ class Cell:
         """The usage that the parent counts."""
         return self.usage - self.local_quota if self.usage > self.local_quota else 0
 
+    @property
+    def quota(self) -> Quota:
+        """What is configured at the node itself."""
+        nominal = UNLIMITED if self.nominal >= INFINITE else self.nominal
+        return Quota(nominal, self.borrowing_limit, self.lending_limit)
+
     def local_available(self) -> Amount:
         return self.local_quota - self.usage if self.local_quota > self.usage else 0
 

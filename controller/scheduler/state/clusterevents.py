@@ -27,8 +27,21 @@ class ClusterEvents:
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
+    def put_quotas(self, given: ClusterQueue | Cohort, now_s: float) -> None:
+        """Take in an object that has quotas."""
+        if isinstance(given, ClusterQueue):
+            self.set_cluster_queue(given, now_s)
+        else:
+            self.set_cohort(given, now_s)
+
+    def keep_calendars(self, now_s: float) -> None:
+        """Take in anew what has other quotas since a window of its calendar began or ended."""
+        for given in self._state.calendars.due(now_s):
+            self.put_quotas(given, now_s)
+
     def set_cluster_queue(self, given: ClusterQueue, now_s: float) -> None:
         state, name = self._state, ClusterQueueName(given.metadata.name)
+        given = state.calendars.through(given, now_s)
         known = state.cluster.queues.get(name)
         going = given.metadata.deletion_timestamp is not None
         if known is not None and known.object.spec == given.spec:
@@ -50,6 +63,7 @@ class ClusterEvents:
         if known is None:
             return
         parent = known.node.parent
+        state.calendars.gone(ClusterQueue, name)
         self._workloads.strand(name, state.cluster.remove_cluster_queue(name))
         state.activity.forget(name)
         state.queues.cluster_queue_changed(name, now_s)
@@ -84,8 +98,9 @@ class ClusterEvents:
         state.queues.local_queue_changed(key, now_s)
         state.touch()
 
-    def set_cohort(self, given: Cohort) -> None:
+    def set_cohort(self, given: Cohort, now_s: float) -> None:
         state, name = self._state, CohortName(given.metadata.name)
+        given = state.calendars.through(given, now_s)
         node = state.cluster.quota.cohorts.get(name)
         before = None if node is None else (node.root(), node.quota_generation(), node.spec)
         state.cluster.set_cohort(given)
@@ -102,6 +117,7 @@ class ClusterEvents:
         if node is None:
             return
         root = node.root()
+        state.calendars.gone(Cohort, name)
         state.cluster.remove_cohort(name)
         state.wake_tree(root)
         if node.root() is not root:

@@ -19,6 +19,7 @@ from controller.scheduler.preemption.moves import Moves
 from controller.scheduler.preemption.search import Preemption
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.queues.pendingqueues import PendingQueues
+from controller.scheduler.quota.calendars import Calendars
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.quotanode import QuotaNode
 from controller.scheduler.quota.usagehistory import UsageHistory
@@ -145,6 +146,7 @@ class EngineState:
         self.unwritten = UnwrittenDecisions()
         self.notes = HolderNotes()
         self.defaults = PodDefaults()
+        self.calendars = Calendars()
         self.device_claims = DeviceClaims(self.cluster)
         self.moves: Moves = Moves(config.extensions.consolidation) if before is None else before.moves
         usage = config.queue_usage
@@ -245,6 +247,7 @@ class EngineState:
             self.preemption.validate,
             self.reservations.validate,
             self.backfill.validate,
+            self.calendars.validate,
             partial(self.workloads.validate, self.cluster.queues),
             partial(self.unwritten.validate, self.cluster.holders),
             partial(self.notes.validate, self.cluster.holders, self.unwritten.ended),

@@ -103,7 +103,7 @@ class MirrorEvents:
             case ClusterQueue():
                 self._cluster.set_cluster_queue(given, now_s)
             case Cohort():
-                self._cluster.set_cohort(given)
+                self._cluster.set_cohort(given, now_s)
             case ResourceFlavor():
                 self._cluster.set_flavor(given)
             case Topology():

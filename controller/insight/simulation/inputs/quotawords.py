@@ -9,11 +9,16 @@ from typing import Any, Final
 from controller.insight.simulation.documents import Document
 from controller.insight.simulation.problems import shown
 from controller.insight.simulation.sources import Path_
+from controller.objects.decode import DecodeError, decode
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
+from controller.objects.queues import ClusterQueue, Cohort
+from controller.scheduler.quota.calendar import calendar_of
+from inventory.api.names import QUOTA_CALENDAR
 
 _GROUP: Final = "kueue.x-k8s.io"
 _PARENTS: Final = {"ClusterQueue": ("cohortName", "cohort"), "Cohort": ("parentName", "parent")}
 """The fields that name the cohort above an object, by its kind, the present name first."""
+_OWNERS: Final[Mapping[str, type[ClusterQueue | Cohort]]] = {"ClusterQueue": ClusterQueue, "Cohort": Cohort}
 _LIMITS: Final = ("borrowingLimit", "lendingLimit")
 _AMOUNTS: Final = ("nominalQuota", *_LIMITS)
 _AT: Final = ("spec", "resourceGroups")
@@ -40,6 +45,27 @@ def refused_quotas(document: Document) -> Iterator[str]:
                 yield document.told((*path, "resources"), said)
             for number, quota in _objects(flavor.get("resources")):
                 yield from _quota(document, (*path, "resources", number), quota, spec)
+
+
+def refused_calendars(document: Document) -> Iterator[str]:
+    """A line for each entry of a quota calendar that is wrong; none for other kinds."""
+    kind = _OWNERS.get(document.kind)
+    metadata = document.data.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if (
+        document.group != _GROUP
+        or kind is None
+        or not isinstance(annotations, dict)
+        or QUOTA_CALENDAR not in annotations
+    ):
+        return
+    try:
+        owner = decode(document.data, kind)
+    except DecodeError:
+        return  # the API server's rules tell of it
+    for problem in calendar_of(owner).problems:
+        said = problem.removeprefix(f"{QUOTA_CALENDAR}: ")
+        yield document.told(("metadata", "annotations", QUOTA_CALENDAR), f"{said}. Correct it")
 
 
 def _again(document: Document, name: str, path: Path_, seen: dict[str, Path_], what: str) -> Iterator[str]:

@@ -1,0 +1,227 @@
+"""Quotas that hold in windows of time: the annotation ``tessera.dev/quota-calendar`` of a ClusterQueue or Cohort.
+
+A JSON or YAML list of entries ``{from: "0 20 * * *", for: 10h, zone: Europe/Berlin, nominal: {FLAVOR: {RESOURCE:
+quantity}}}``. ``from`` is a cron line at which a window begins, ``for`` its length, ``zone`` the time zone of the cron
+line (UTC without one). ``nominal``, ``borrowing`` and ``lending`` stand in place of the object's own
+``nominalQuota``, ``borrowingLimit`` and ``lendingLimit`` while the window is open. Of two open windows with the same
+quota the entry later in the list counts.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from zoneinfo import ZoneInfo
+
+import msgspec
+import yaml
+
+from controller.objects.quantity import Quantity, QuantityError, parse_quantity
+from controller.objects.queues import ClusterQueue, Cohort
+from controller.scheduler.model.cron import Cron, CronError, cron
+from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
+from controller.scheduler.quota.capacity import QuotaOwner
+from inventory.api.names import QUOTA_CALENDAR
+from yamlfile.parsers import Unfit, go_duration
+
+_LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LONGEST: Final = 16_384
+_MOST_ENTRIES: Final = 100
+_SHOWN: Final = 120
+_LEAST_S: Final = 60.0
+_MOST_S: Final = 366 * 86_400.0
+_CRON: Final = 'a cron line of five fields that fires, such as "0 20 * * *"'
+_FOR: Final = "a duration from 1m to 8784h, such as 10h"
+_ZONE: Final = "a time zone such as Europe/Berlin"
+_KEYS: Final = ("from", "for", "zone", "nominal", "borrowing", "lending")
+
+Limits = Mapping[FlavorResource, Quantity]
+
+
+class Entry(NamedTuple):
+    """Windows of one entry. ``number`` counts from 1 in the annotation; ``for_s`` is their length in seconds."""
+
+    number: int
+    begins: Cron
+    zone: ZoneInfo
+    for_s: float
+    nominal: Limits
+    borrowing: Limits
+    lending: Limits
+
+    def window(self, now_s: float) -> tuple[float, float] | None:
+        """Begin and end of the window that is open now, in seconds since 1970; None if none is. A window that begins
+        again before its end goes on.
+        """
+        begin_s = self.begins.last_s(now_s, self.zone)
+        return (begin_s, begin_s + self.for_s) if now_s < begin_s + self.for_s else None
+
+    def changes_s(self, now_s: float) -> float:
+        """The next time at which a window of the entry may begin or end."""
+        window, next_s = self.window(now_s), self.begins.next_s(now_s, self.zone)
+        return next_s if window is None else min(window[1], next_s)
+
+
+class Calendar(NamedTuple):
+    """The entries that are right, in their order, and a line for each that is not."""
+
+    entries: tuple[Entry, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class _EntryError(ValueError):
+    """One entry is wrong; the message names the field, what was found and what was expected."""
+
+
+def calendar_of(owner: ClusterQueue | Cohort) -> Calendar:
+    """The calendar of an object's annotation; empty without one. Wrong entries are told and left out."""
+    text = owner.metadata.annotations.get(QUOTA_CALENDAR)
+    return Calendar() if text is None else _read(text, owner)
+
+
+def _read(text: str, owner: ClusterQueue | Cohort) -> Calendar:
+    found = _list(text)
+    if isinstance(found, str):
+        return Calendar(problems=(f"{QUOTA_CALENDAR}: {found}",))
+    entries, problems = list[Entry](), list[str]()
+    for number, given in enumerate(found, 1):
+        try:
+            entries.append(_entry(number, given, owner))
+        except _EntryError as wrong:
+            problems.append(f"{QUOTA_CALENDAR}: entry {number}, {_quoted(given)}: {wrong}")
+    return Calendar(tuple(entries), tuple(problems))
+
+
+def _list(text: str) -> Sequence[Any] | str:
+    """The items of the annotation, or what is wrong with the whole."""
+    expected = "expected a list of {from, for, nominal} in JSON or YAML"
+    if len(text) > _LONGEST:
+        return f"expected at most {_LONGEST} characters, found {len(text)}"
+    try:
+        found = yaml.load(text, _LOADER)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        said = str(error).split("\n")[0]
+        return f"{expected}, found {text[:_SHOWN]!r} ({said})"
+    if not isinstance(found, list):
+        return f"{expected}, found {text[:_SHOWN]!r}"
+    return found if len(found) <= _MOST_ENTRIES else f"expected at most {_MOST_ENTRIES} entries, found {len(found)}"
+
+
+def _entry(number: int, given: Any, owner: ClusterQueue | Cohort) -> Entry:
+    if not isinstance(given, dict):
+        raise _EntryError("expected {from, for, nominal}")
+    for key in given:
+        if key not in _KEYS:
+            raise _EntryError(f"found the field {_quoted(key)}, expected {', '.join(_KEYS)}")
+    limits = [_limits(given, key, owner) for key in _KEYS[3:]]
+    if not any(limits):
+        raise _EntryError("expected nominal, borrowing or lending, found none of them")
+    parent = owner.spec.cohort_name if isinstance(owner, ClusterQueue) else owner.spec.parent_name
+    if not parent and any(limits[1:]):
+        raise _EntryError("found borrowing or lending, expected neither without a cohort")
+    return Entry(number, _cron(given.get("from")), _zone(given.get("zone")), _for_s(given.get("for")), *limits)
+
+
+def _cron(given: Any) -> Cron:
+    try:
+        return cron(given if isinstance(given, str) else "")
+    except CronError:
+        raise _EntryError(f"from: found {_quoted(given)}, expected {_CRON}") from None
+
+
+def _zone(given: Any) -> ZoneInfo:
+    try:
+        return ZoneInfo("UTC" if given is None else given)
+    except (ValueError, OSError, TypeError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        raise _EntryError(f"zone: found {_quoted(given)}, expected {_ZONE}") from None
+
+
+def _for_s(given: Any) -> float:
+    try:
+        for_s = go_duration(given if isinstance(given, str) else "")
+    except Unfit:
+        for_s = 0.0
+    if not _LEAST_S <= for_s <= _MOST_S:
+        raise _EntryError(f"for: found {_quoted(given)}, expected {_FOR}")
+    return for_s
+
+
+def _limits(given: Mapping[str, Any], key: str, owner: ClusterQueue | Cohort) -> Limits:
+    flavors = given.get(key, {})
+    if not isinstance(flavors, dict) or not all(isinstance(each, dict) for each in flavors.values()):
+        raise _EntryError(f"{key}: found {_quoted(flavors)}, expected {{FLAVOR: {{RESOURCE: quantity}}}}")
+    known = set(_quotas(owner))
+    found: dict[FlavorResource, Quantity] = {}
+    for flavor, resources in flavors.items():
+        for resource, amount in resources.items():
+            fr = FlavorResource(FlavorName(str(flavor)), ResourceName(str(resource)))
+            if fr not in known:
+                raise _EntryError(f"{key}: found {_quoted(f'{flavor}/{resource}')}, expected {_one_of(known)}")
+            found[fr] = _quantity(amount, f"{key}: {flavor}/{resource}")
+    return found
+
+
+def _quantity(given: Any, where: str) -> Quantity:
+    try:
+        amount = parse_quantity(given)
+    except QuantityError:
+        amount = None
+    if amount is None or isinstance(given, bool) or amount.nanos < 0:
+        raise _EntryError(f"{where}: found {_quoted(given)}, expected a quantity from 0")
+    return amount
+
+
+def _quotas(owner: ClusterQueue | Cohort) -> Iterator[FlavorResource]:
+    for group in owner.spec.resource_groups:
+        for flavor in group.flavors:
+            for resource in flavor.resources:
+                yield FlavorResource(FlavorName(flavor.name), ResourceName(resource.name))
+
+
+def _one_of(known: set[FlavorResource]) -> str:
+    named = [f"{flavor}/{resource}" for flavor, resource in sorted(known)]
+    return ", ".join(named[:5]) if named else "none: the object has no quotas"
+
+
+def _quoted(given: Any) -> str:
+    """A value as JSON, cut off where it is long."""
+    try:
+        text = msgspec.json.encode(given).decode()
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):
+        text = str(type(given).__name__)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def in_force(entries: Sequence[Entry], now_s: float) -> list[tuple[Entry, float]]:
+    """The entries whose window is open, and when it ends."""
+    return [(entry, window[1]) for entry in entries if (window := entry.window(now_s)) is not None]
+
+
+def next_change_s(entries: Sequence[Entry], now_s: float) -> float | None:
+    """The next time at which a window may begin or end; None without entries."""
+    return min((entry.changes_s(now_s) for entry in entries), default=None)
+
+
+def overlaid(owner: QuotaOwner, entries: Sequence[Entry], now_s: float) -> QuotaOwner:
+    """A ClusterQueue or Cohort with the quotas that hold now; the object itself where no window is open."""
+    open_now = [entry for entry, _ in in_force(entries, now_s)]
+    if not open_now:
+        return owner
+    replace = msgspec.structs.replace
+    groups = []
+    for group in owner.spec.resource_groups:
+        flavors = []
+        for flavor in group.flavors:
+            resources = []
+            for quota in flavor.resources:
+                fr = FlavorResource(FlavorName(flavor.name), ResourceName(quota.name))
+                changed = quota
+                for entry in open_now:
+                    changed = replace(
+                        changed,
+                        nominal_quota=entry.nominal.get(fr, changed.nominal_quota),
+                        borrowing_limit=entry.borrowing.get(fr, changed.borrowing_limit),
+                        lending_limit=entry.lending.get(fr, changed.lending_limit),
+                    )
+                resources.append(changed)
+            flavors.append(replace(flavor, resources=tuple(resources)))
+        groups.append(replace(group, flavors=tuple(flavors)))
+    return replace(owner, spec=replace(owner.spec, resource_groups=tuple(groups)))

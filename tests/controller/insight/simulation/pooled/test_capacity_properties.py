@@ -172,6 +172,9 @@ def up_s(taken: Spans, cuts: Spans, delay_s: float, after_s: float, end_s: float
         gone_s = max(until_s, ready_s) + after_s
         while left and left[0][0] <= gone_s:
             gone_s = max(gone_s, left.pop(0)[1] + after_s)
-        gone_s = min((cut_s for notice_s, cut_s in cuts if ready_s < notice_s <= gone_s), default=gone_s)
+        is_cut = False
+        for notice_s, cut_s in sorted(cuts):
+            if ready_s < notice_s <= gone_s:
+                gone_s, is_cut = min(gone_s, cut_s) if is_cut else cut_s, True
         total += max(0.0, min(gone_s, end_s) - ready_s)
     return total

@@ -34,7 +34,15 @@ _HOUR_S: Final = 3600.0
 def show(result: SimulationResult, *, wide: bool = False) -> None:
     clock = Clock(result)
     parts = (timeline(result, clock), placements(result, clock), queues(result, clock), fragmentation(result))
-    print_parts(*parts, pools(result), waiting(result), _running(result), _lost(result), wide=wide)
+    print_parts(
+        *parts,
+        pools(result),
+        nodes(result, clock) if wide else None,
+        waiting(result),
+        _running(result),
+        _lost(result),
+        wide=wide,
+    )
 
 
 class Clock:
@@ -139,6 +147,16 @@ def pools(result: SimulationResult) -> RenderableType | None:
         made.add_row(name, str(came.count(NodeEvent.READY)), str(most), f"{hours:.2f}")
     if result.final.cost:
         made.add_row("", "", "", f"cost {result.final.cost:.2f}")
+    return made
+
+
+def nodes(result: SimulationResult, shown: Clock) -> RenderableType | None:
+    """What happened to nodes that come and go."""
+    if not result.nodes:
+        return None
+    made = titled("Nodes", "time", "event", "node", prose("pool"))
+    for change in result.nodes:
+        made.add_row(shown(change.t), change.event, change.node, change.pool)
     return made
 
 

@@ -87,6 +87,11 @@ def test_people_see_what_nodes_cost_and_what_work_was_lost() -> None:
     table = [line.split() for line in shown[shown.index("Node pools") :].splitlines()]
     assert table[2:5] == [["spot", "2", "2", "1.00"], ["on-demand", "2", "2", "1.43"], ["cost", "36.67"]]
     assert "Work lost by stops: 2.13 GPU-hours" in shown
+    wide = call("--fleet", FOLDER / "fleet-spot.yaml", FOLDER / "spot.yaml", "-o", "wide").stdout
+    assert "Nodes\n" not in shown
+    assert ["1800s", "Interrupted", "spot-1", "spot"] in [
+        line.replace("30m00s", "1800s").split() for line in wide.splitlines()
+    ]
     assert "Node pools" not in call(FOLDER.parent / "simulate/fleet-8.yaml").stdout
 
 

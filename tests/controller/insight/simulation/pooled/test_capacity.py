@@ -88,6 +88,8 @@ def test_several_pods_of_one_job_take_the_fewest_nodes() -> None:
     assert nodes_of(result, "train") == ["large-1"]
     result = simulated(Fleet().pool("small", 8, 2).pool("large", 2, 8), job("one", 2, runtime="60s"))
     assert nodes_of(result, "one") == ["small-1"], "of equally many the tightest"
+    result = simulated(Fleet().pool("small", 8, 2).pool("large", 2, 8), job("train", 2, pods=8, runtime="60s"))
+    assert nodes_of(result, "train") == ["large-1", "large-2"]
 
 
 def test_a_node_that_is_there_is_taken_before_one_that_would_come() -> None:
@@ -120,6 +122,7 @@ def test_without_a_delay_nodes_are_there_at_once_and_may_go_at_once() -> None:
     fleet = Fleet().pool("gpu", 1, delay=0.0, remove_after=0.0)
     result = simulated(fleet, job("one", 8, runtime="1h"), job("two", 8, arrival="10s", runtime="1h"))
     assert started(result) == ["0 Admitted one", "3600 Finished one", "3600 Admitted two", "7200 Finished two"]
+    assert result.timeline[0].event == "Admitted", "it never waits"
     assert result.final.node_hours == {"gpu": 2.0}
     assert sum(each.event == "Removed" for each in result.nodes) == 1, "what is needed again at that moment stays"
 
@@ -135,6 +138,20 @@ def test_at_the_cut_a_job_waits_for_its_nodes() -> None:
     assert (waits.reason, end.running) == ("WaitingForNodes", ())
     assert waits.forecast is not None
     assert waits.forecast["toSeconds"] == 200
+
+
+def test_pools_stand_for_the_autoscaler_that_a_check_would_ask() -> None:
+    check = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "AdmissionCheck",
+        "metadata": {"name": "nodes"},
+        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request"},
+    }
+    queue = cluster_queue(gpus=64, admissionChecksStrategy={"admissionChecks": [{"name": "nodes"}]})
+    jobs = (job("fits", 8, pods=2, runtime="1h"), job("never", 8, pods=3, arrival="1s"))
+    result = simulated(Fleet().pool("gpu", 2), *jobs, queues=(flavor(), check, queue, local_queue()))
+    assert started(result) == ["300 Admitted fits", "3900 Finished fits"]
+    assert [one.reason for one in result.final.pending] == ["TopologyPlacementFailed"], "it holds no quota"
 
 
 def test_pods_without_gpus_take_nodes_too() -> None:

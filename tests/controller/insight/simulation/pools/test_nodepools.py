@@ -94,6 +94,22 @@ def test_nobody_is_told_twice_of_two_interruptions_at_once() -> None:
     assert "210 Removed p-1" in told(given), "the shorter notice counts"
 
 
+def test_of_two_interruptions_the_longer_one_keeps_the_pool_closed() -> None:
+    long, short = (Interruption(at_s=at, notice_s=notice, pool="p") for at, notice in ((100, 300), (110, 0)))
+    given = pools(long, short)
+    passed(given, 899)
+    assert given.phase("p-1") is NodePhase.CLOSED
+    passed(given, 900)
+    assert given.phase("p-1") is NodePhase.ABSENT, "100 + 300 + 500"
+
+
+def test_a_node_that_is_not_there_is_not_interrupted_by_itself() -> None:
+    given = pools(Interruption(at_s=100, notice_s=0, node="p-1"))
+    passed(given, 200)
+    given.take(A, ["p-1"], ZERO_S + 200)
+    assert told(given) == ["200 Ordered p-1"]
+
+
 def test_a_node_that_takes_no_pods_is_no_place() -> None:
     given = pools(Interruption(at_s=0, notice_s=30, pool="p"))
     given.interrupt(ZERO_S)

@@ -58,6 +58,8 @@ SPOT: Final = "tessera.dev/spot"
 """
 ON_DEMAND_FLOOR: Final = "tessera.dev/on-demand-floor"
 """An annotation of a ClusterQueue or LocalQueue: the part of its GPUs that stays on demand, such as ``25%``."""
+OF_SIMULATED_JOBS: Final = (ARRIVAL, RUNTIME, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST, SPOT)
+"""Annotations of a job that say how it behaves in a simulation; each pod that is queued by itself has them too."""
 JOINING: Final = "tessera.dev/joining"
 """A label of pods that were created behind the gate for an object with groups of pods, and are in no group yet."""
 AWAITS_OWNER: Final = "tessera.dev/awaits-owner"

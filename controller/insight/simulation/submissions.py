@@ -42,6 +42,7 @@ from inventory.api.names import (
     ARRIVAL,
     CHECKPOINT_GRACE,
     CHECKPOINT_INTERVAL,
+    OF_SIMULATED_JOBS,
     RESTART_COST,
     RUNTIME,
     SPOT,
@@ -164,10 +165,10 @@ def _seconds(text: str) -> float:
 
 
 def _told(pod: Json, age: int, runtime: str | None) -> Json:
-    """The pod without what may differ between pods of one group: its arrival is left out, and its runtime becomes the
-    group's.
+    """The pod without what may differ between pods of one group: how it behaves in a simulation is left out, and its
+    runtime becomes the group's.
     """
-    kept = {key: value for key, value in annotations(pod).items() if key not in (ARRIVAL, RUNTIME)}
+    kept = {key: value for key, value in annotations(pod).items() if key not in OF_SIMULATED_JOBS}
     if runtime is not None:
         kept[RUNTIME] = runtime
     created = datetime.fromtimestamp(age, UTC).isoformat()

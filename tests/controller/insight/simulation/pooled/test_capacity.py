@@ -391,6 +391,34 @@ def test_a_job_goes_on_from_its_last_checkpoint(annotations: dict[str, str], end
     assert result.final.lost_gpu_seconds == lost
 
 
+def test_each_replica_behaves_as_its_deployment_says() -> None:
+    template = {
+        "metadata": {"labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: 8}}}]},
+    }
+    annotations = {
+        "tessera.dev/runtime": "1h",
+        "tessera.dev/spot": "never",
+        "tessera.dev/checkpoint-interval": "10m",
+    }
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "serve",
+            "namespace": "ns",
+            "labels": {"kueue.x-k8s.io/queue-name": "main"},
+            "annotations": annotations,
+        },
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template},
+    }
+    fleet = Fleet().pool("spot", 2, labels=SPOT, spot=True).pool("safe", 3, price_per_hour=3.0)
+    result = simulated(fleet.interrupted(1560, 0, node="safe-1"), deployment)
+    assert nodes_of(result, "serve-0") == ["safe-1", "safe-3"]
+    assert nodes_of(result, "serve-1") == ["safe-2"]
+    assert result.final.lost_gpu_seconds == 8 * 60, "21 minutes of work, of which 20 are saved"
+
+
 def test_a_preempted_job_has_all_of_its_grace() -> None:
     queues = (
         flavor(),

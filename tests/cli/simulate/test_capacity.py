@@ -82,6 +82,20 @@ def test_what_a_gang_has_above_its_minimum_runs_only_beside_it(tmp_path: Path) -
     assert told_of["sweep-5"] == "its gang has pods on gpu-1"
 
 
+def test_of_a_gang_whose_nodes_come_a_pod_without_quota_waits_for_quota(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.yaml"
+    text = (FOLDER.parent / "simulate/elastic-gang.yaml").read_text()
+    assert "nominalQuota: 8" in text
+    jobs.write_text(text.replace("nominalQuota: 8", "nominalQuota: 3"))
+    found = json.loads(call("--fleet", FOLDER / "fleet-pool.yaml", jobs, "--until", "5s", "-o", "json").stdout)
+    reasons = {one["workload"]: one["reason"] for one in found["final"]["pending"]}
+    assert [reasons[f"ml/sweep{part}"] for part in ("", "-2", "-3")] == [
+        "WaitingForNodes",
+        "WaitingForNodes",
+        "WaitingForQuota",
+    ]
+
+
 def test_people_see_what_nodes_cost_and_what_work_was_lost() -> None:
     shown = call("--fleet", FOLDER / "fleet-spot.yaml", FOLDER / "spot.yaml").stdout
     table = [line.split() for line in shown[shown.index("Node pools") :].splitlines()]

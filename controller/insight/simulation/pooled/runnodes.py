@@ -47,7 +47,6 @@ class RunNodes:
     def __init__(self, scenario: Scenario, engine: Engine) -> None:
         self._engine = engine
         self._fleet = scenario.pools
-        self._base_s = scenario.base_s
         counted = scenario.objects if scenario.pools else ()
         self._nodes = {each.metadata.name: each for each in counted if isinstance(each, Node)}
         self._gpu_nodes = {each.metadata.name: each for each in counted if isinstance(each, GpuNode)}
@@ -142,7 +141,9 @@ class RunNodes:
         return bool(self._missing(key))
 
     def _missing(self, key: WorkloadKey) -> tuple[str, ...]:
-        """The nodes that the workload waits for: its own, and those of its gang's minimum."""
+        """The nodes that a workload with places waits for: its own, and those of its gang's minimum."""
+        if not self.pools.holds(key):
+            return ()
         own, minimum = self.pools.missing(key), self._minimum.get(key)
         return own if minimum is None else tuple(dict.fromkeys((*own, *self.pools.missing(minimum))))
 

@@ -4,29 +4,40 @@ The same code plans and labels as on a node, under the agent's default configura
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
 
 from agent.cluster.gpunode import build
 from agent.cluster.labels import labels
+from controller.insight.simulation.pools.specs import CAPACITY_TYPE, SPOT_LABELS, Interruption, Pool, PoolFleet, is_spot
 from controller.objects.core import Node as NodeObject
 from controller.objects.decode import GpuNode, decode, read_gpu_node
 from inventory.devices import Clique, Gpu, GpuUuid, MigInstance, MigProfile, MigUuid, NodeInventory, NodeName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec
 from inventory.links import Link, PcieLevel
-from simulator.fleet.fleet import Fleet, GpuSpec, NodeSpec
+from simulator.fleet.fleet import Fleet, GpuSpec, NodeSpec, PoolSpec
 from simulator.fleet.fleetfile import load_fleet
 
 _UNBOUNDED = {"cpu": "1000000", "memory": "1000Ti", "pods": "110"}
 
 
+class FleetNodes(NamedTuple):
+    """A fleet file for a simulation. ``nodes``: those of the file, and all that its pools may have. ``has_events``:
+    something happens to the hardware.
+    """
+
+    nodes: list[NodeObject | GpuNode]
+    fleet: PoolFleet
+    has_events: bool
+
+
 def nodes(fleet: Fleet) -> list[NodeObject | GpuNode]:
-    """Each node with its GpuNode."""
+    """Each node with its GpuNode; those of pools have the label of their capacity."""
     found: list[NodeObject | GpuNode] = []
-    for spec in fleet.nodes:
+    for spec in (*fleet.nodes, *(_of_pool(each, pool) for pool in fleet.pools for each in pool.nodes)):
         node = _hardware(fleet, spec)
         layout = plan(node, LayoutSpec())
         told = build(node=node, layout=layout)
@@ -34,10 +45,35 @@ def nodes(fleet: Fleet) -> list[NodeObject | GpuNode]:
     return found
 
 
-def load_nodes(path: Path) -> tuple[list[NodeObject | GpuNode], bool]:
-    """The nodes of a fleet file and their GpuNodes, and whether it has events. Raises simulator's InputError."""
+def load_nodes(path: Path) -> FleetNodes:
+    """The nodes of a fleet file and their GpuNodes, and which of them come and go. Raises simulator's InputError."""
     fleet = load_fleet(path)
-    return nodes(fleet), any(spec.events for spec in fleet.nodes)
+    pools = tuple(
+        Pool(
+            name=pool.name,
+            nodes=tuple(node.name for node in pool.nodes),
+            min_nodes=pool.min_nodes,
+            delay_s=pool.delay_s,
+            remove_after_s=pool.remove_after_s,
+            cooldown_s=pool.cooldown_s,
+            price_per_hour=pool.price_per_hour,
+            spot=is_spot(_of_pool(pool.nodes[0], pool).labels),
+        )
+        for pool in fleet.pools
+    )
+    interruptions = tuple(
+        Interruption(at_s=each.at_s, notice_s=each.notice_s, pool=each.pool, node=each.node)
+        for each in fleet.interruptions
+    )
+    comes = PoolFleet(pools=pools, interruptions=interruptions)
+    return FleetNodes(nodes(fleet), comes, any(spec.events for spec in fleet.nodes))
+
+
+def _of_pool(spec: NodeSpec, pool: PoolSpec) -> NodeSpec:
+    """A node of a pool with the label that says its capacity, unless its template says it by a provider's label."""
+    if not pool.capacity or any(key in spec.labels for key in SPOT_LABELS):
+        return spec
+    return structs.replace(spec, labels={**spec.labels, CAPACITY_TYPE: pool.capacity})
 
 
 def _hardware(fleet: Fleet, spec: NodeSpec) -> NodeInventory:
@@ -67,6 +103,7 @@ def _node(node: NodeInventory, layout: Layout, spec: NodeSpec) -> NodeObject:
             "name": spec.name,
             "labels": {"kubernetes.io/hostname": spec.name, **published, **spec.labels},
         },
+        "spec": {"taints": spec.taint_objects},
         "status": {
             "allocatable": {**_UNBOUNDED, **offered, **spec.allocatable},
             "conditions": [{"type": "Ready", "status": "True"}],

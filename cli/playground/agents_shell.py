@@ -61,7 +61,8 @@ class NodeAgent:
         """The Node as its kubelet registers it."""
         ready = [{"type": "Ready", "status": "True"}]
         metadata = {"name": self.name, "labels": self.labels}
-        return {"metadata": metadata, "status": {"allocatable": self._allocatable, "conditions": ready}}
+        status = {"allocatable": self._allocatable, "conditions": ready}
+        return {"metadata": metadata, "spec": {"taints": self._spec.taint_objects}, "status": status}
 
     @property
     def node(self) -> PlaygroundNode:

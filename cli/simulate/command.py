@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -25,6 +26,7 @@ from yamlfile.parsers import Unfit, go_duration
 EXIT_PENDING = 3
 _QUIET_S = 2.0
 _EVERY_S = 0.5
+_FIRST_YEAR = 1971
 
 
 class Seconds(click.ParamType[float]):
@@ -41,6 +43,23 @@ class Seconds(click.ParamType[float]):
             self.fail(say.bad_duration(value), param, ctx)
 
 
+class Moment(click.ParamType[float]):
+    """A time in RFC 3339, with its zone, in whole seconds."""
+
+    name = "time"
+
+    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        try:
+            found = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(say.bad_moment(value), param, ctx)
+        if found.tzinfo is None or found.microsecond or "T" not in value.upper() or found.year < _FIRST_YEAR:
+            self.fail(say.bad_moment(value), param, ctx)
+        return found.timestamp()
+
+
 @click.command("simulate", short_help="Which workload would run when, from files alone.")
 @click.argument("manifests", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--fleet", type=click.Path(path_type=Path), envvar="TESSERA_FLEET", help="The simulated fleet's file.")
@@ -50,6 +69,7 @@ class Seconds(click.ParamType[float]):
     envvar="TESSERA_CONFIG",
     help="The controller's configuration file; without it Kueue's defaults and Tessera's policy.",
 )
+@click.option("--start", type=Moment(), metavar="TIME", help="The time at which the simulation starts, for its output.")
 @click.option("--until", type=Seconds(), metavar="DURATION", help="Cut off after so much virtual time.")
 @click.option("--fail-pending", is_flag=True, help=f"Exit with {EXIT_PENDING} if a workload waits at the end.")
 @click.option("--allow-unknown-fields", is_flag=True, help="Fields that no API server knows are a note and no error.")
@@ -58,6 +78,7 @@ def simulate_command(
     manifests: tuple[Path, ...],
     fleet: Path | None,
     config: Path | None,
+    start: float | None,
     until: float | None,
     fail_pending: bool,
     allow_unknown_fields: bool,
@@ -67,7 +88,7 @@ def simulate_command(
 
     MANIFESTS are files, folders of them, or - for standard input. Nodes come from --fleet or as Node manifests. On a
     job, tessera.dev/arrival: 10s and tessera.dev/runtime: 30s say when it comes and how long it runs; without a runtime
-    it runs for ever.
+    it runs for ever. Node pools of the fleet file come and go as jobs need them.
 
     Exit codes: 0 done, 2 wrong input, 3 a workload is pending at the end (--fail-pending).
 
@@ -75,10 +96,11 @@ def simulate_command(
     Examples:
       tessera simulate --fleet fleet.yaml queues.yaml jobs.yaml
       tessera simulate --fleet fleet.yaml --config controller.yaml manifests/
+      tessera simulate --fleet pools.yaml --start 2026-01-05T18:00:00Z queues.yaml jobs.yaml
       tessera simulate --fleet fleet.yaml --until 24h -o json . | jq .final
       kubectl get clusterqueues,localqueues,resourceflavors -A -o yaml | tessera simulate --fleet fleet.yaml - job.yaml
     """
-    read = inputs(manifests, fleet, config, allow_unknown=allow_unknown_fields)
+    read = inputs(manifests, fleet, config, allow_unknown=allow_unknown_fields, start_s=start)
     given = read.scenario
     result = simulate(given, read.settings.engine, until_s=until, progress=patience(time.monotonic))
     unfit = unserved(_unfit(read.documents, result), read.known, given.objects)

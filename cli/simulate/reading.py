@@ -14,6 +14,7 @@ from controller.insight.simulation.inputs.known import Known, known
 from controller.insight.simulation.inputs.nodewords import without_nodes
 from controller.insight.simulation.inputs.references import loose_ends, missing_classes
 from controller.insight.simulation.manifests import Scenario, is_job, scenario, wrong_kinds
+from controller.insight.simulation.pools.specs import FIXED, PoolFleet
 from controller.insight.simulation.problems import found_first
 from controller.objects.core import Namespace
 from controller.objects.meta import KubernetesObject
@@ -33,6 +34,7 @@ class Inputs(NamedTuple):
 
 class _Nodes(NamedTuple):
     objects: list[KubernetesObject]
+    fleet: PoolFleet
     has_events: bool
 
 
@@ -43,9 +45,10 @@ def inputs(
     *,
     allow_unknown: bool = False,
     events_count: bool = False,
+    start_s: float | None = None,
 ) -> Inputs:
     """Read the inputs. Warnings and notes are told on standard error. ``events_count``: events of the fleet's hardware
-    are played.
+    are played. ``start_s``: seconds since 1970 of the start, if it is told.
 
     Raises WrongInputError with all problems, in the order of the files.
     """
@@ -58,13 +61,15 @@ def inputs(
     if read.is_whole:
         wrong += missing_classes(read.documents, names)
     # The outcome of a job's rules may depend on the configuration and on the nodes.
-    made = _scenario(read, settings, nodes.objects, wrong) if settings is not None and nodes is not None else None
+    made = _scenario(read, settings, nodes, start_s, wrong) if settings is not None and nodes is not None else None
     if wrong or made is None or settings is None or nodes is None:
         warn(warnings)
         raise WrongInputError("\n".join(map(found_first, in_order(wrong))))
     notes = [*map(str, settings.without_effect), *read.notes, *made.warnings]
     if nodes.has_events and not events_count:
         notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")
+    if nodes.fleet and events_count:
+        notes.append(f"{fleet}: nodePools, interrupt: nodes come and go in tessera simulate alone, passed over")
     note(notes)
     warn([*made.unqueued, *warnings, *without_nodes(read.documents, made.objects)])
     if made.unqueued and not made.submissions:
@@ -90,20 +95,20 @@ def _settings(config: Path | None, wrong: list[str]) -> ControllerConfig | None:
 
 def _nodes(fleet: Path | None, wrong: list[str]) -> _Nodes | None:
     if fleet is None:
-        return _Nodes([], has_events=False)
+        return _Nodes([], FIXED, has_events=False)
     from cli.fleetnodes import load_nodes
     from simulator.reading import InputError as FleetError
 
     try:
-        nodes, events = load_nodes(fleet)
+        found = load_nodes(fleet)
     except FleetError as error:
         wrong += str(error).splitlines()
         return None
-    return _Nodes([*nodes], events)
+    return _Nodes([*found.nodes], found.fleet, found.has_events)
 
 
 def _scenario(
-    read: Manifests, settings: ControllerConfig, nodes: list[KubernetesObject], wrong: list[str]
+    read: Manifests, settings: ControllerConfig, nodes: _Nodes, start_s: float | None, wrong: list[str]
 ) -> Scenario | None:
     """The scenario; None where the input has problems.
 
@@ -116,8 +121,9 @@ def _scenario(
             wrong += wrong_kinds((each for each in read.documents if id(each) not in refused), settings)
         return None
     told = {line.partition(": ")[0] for line in wrong}
+    documents = (each for each in read.documents if id(each) not in refused)
     try:
-        return scenario((each for each in read.documents if id(each) not in refused), settings, nodes)
+        return scenario(documents, settings, nodes.objects, nodes.fleet, start_s)
     except InputError as error:
         wrong += (line for line in error.lines if line.partition(": ")[0] not in told)
         return None

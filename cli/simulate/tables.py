@@ -1,11 +1,17 @@
 """A simulation's result for people: the timeline, then the state at its end."""
 
+import itertools
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
 from rich.console import RenderableType
 from rich.text import Text
 
 from cli.printing.console import show as print_parts
 from cli.printing.console import titled
 from cli.printing.table import less, prose
+from controller.insight.simulation.pools.nodepools import NodeEvent
 from controller.insight.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent, Waits
 from controller.messages import forecasts as words
 from controller.messages.spans import starts
@@ -21,12 +27,37 @@ _STYLES = {
 }
 
 
+_UP_AND_DOWN: Final[Mapping[str, int]] = {NodeEvent.READY: 1, NodeEvent.REMOVED: -1}
+_HOUR_S: Final = 3600.0
+
+
 def show(result: SimulationResult, *, wide: bool = False) -> None:
-    parts = (timeline(result), placements(result), queues(result), fragmentation(result), waiting(result))
-    print_parts(*parts, _running(result), wide=wide)
+    clock = Clock(result)
+    parts = (timeline(result, clock), placements(result, clock), queues(result, clock), fragmentation(result))
+    print_parts(
+        *parts,
+        pools(result),
+        nodes(result, clock) if wide else None,
+        waiting(result),
+        _running(result),
+        _lost(result),
+        wide=wide,
+    )
 
 
-def timeline(result: SimulationResult) -> RenderableType:
+class Clock:
+    """Shows seconds of a simulation: as spans since its start, or as times where that of the start is told."""
+
+    def __init__(self, result: SimulationResult) -> None:
+        self._start = None if result.start is None else datetime.fromisoformat(result.start)
+
+    def __call__(self, t: float) -> str:
+        if self._start is None:
+            return clock(t)
+        return f"{self._start + timedelta(seconds=t):%Y-%m-%d %H:%M:%SZ}"
+
+
+def timeline(result: SimulationResult, shown: Clock) -> RenderableType:
     if not result.timeline:
         return Text("No job was read: nothing happens.")
     more = (less("queue"), less("reason", 2), less("flavors", 3), prose(""))
@@ -34,7 +65,7 @@ def timeline(result: SimulationResult) -> RenderableType:
     for entry in result.timeline:
         kind = Text(entry.event.value, style=_STYLES.get(entry.event, ""))
         made.add_row(
-            clock(entry.t), kind, entry.workload, entry.cluster_queue, entry.reason, _flavors(entry), entry.message
+            shown(entry.t), kind, entry.workload, entry.cluster_queue, entry.reason, _flavors(entry), entry.message
         )
     return made
 
@@ -52,11 +83,11 @@ def _flavors(entry: TimelineEntry) -> str:
     return ", ".join(sorted({flavor for on in entry.flavors.values() for flavor in on.values()}))
 
 
-def queues(result: SimulationResult) -> RenderableType | None:
+def queues(result: SimulationResult, shown: Clock) -> RenderableType | None:
     if not result.final.cluster_queues:
         return None
     columns = ("queue", prose("used"), prose("borrowed"), less("share"), less("weighted share", 2))
-    made = titled(f"ClusterQueues at {clock(result.final.t)}", *columns)
+    made = titled(f"ClusterQueues at {shown(result.final.t)}", *columns)
     for name, end in result.final.cluster_queues.items():
         used, borrowed = ({k: v for k, v in amounts.items() if v} for amounts in (end.usage, end.borrowed))
         made.add_row(name, _amounts(used), _amounts(borrowed), f"{end.share:.0%}", str(end.weighted_share))
@@ -72,7 +103,7 @@ def _amount(name: str, amount: float) -> str:
     return str(quantity_of(ResourceName(name), amount)) if isinstance(amount, int) and name != CPU else f"{amount:g}"
 
 
-def placements(result: SimulationResult) -> RenderableType | None:
+def placements(result: SimulationResult, shown: Clock) -> RenderableType | None:
     """The nodes and GPUs that admitted workloads were placed on; None where nothing was placed."""
     rows = [
         (entry, place)
@@ -87,7 +118,7 @@ def placements(result: SimulationResult) -> RenderableType | None:
     for entry, place in rows:
         domains = "/".join(place.domains.values())
         gpus = written(place.devices).replace(",", ", ") or "-"
-        made.add_row(clock(entry.t), entry.workload, place.pod_set, domains, place.node or "-", str(place.pods), gpus)
+        made.add_row(shown(entry.t), entry.workload, place.pod_set, domains, place.node or "-", str(place.pods), gpus)
     return made
 
 
@@ -103,6 +134,35 @@ def fragmentation(result: SimulationResult) -> RenderableType | None:
                 sample.flavor, when, f"{spread.free:g}", f"{spread.unusable:.1f}", f"{spread.ratio:.0%}", largest
             )
     return made
+
+
+def pools(result: SimulationResult) -> RenderableType | None:
+    """The nodes of each pool: how many came, how many there were at once, and for how long."""
+    if not result.final.node_hours:
+        return None
+    made = titled("Node pools", "pool", "nodes came", "at once", prose("node-hours"))
+    for name, hours in result.final.node_hours.items():
+        came = [each.event for each in result.nodes if each.pool == name and each.event in _UP_AND_DOWN]
+        most = max(itertools.accumulate((_UP_AND_DOWN[event] for event in came), initial=0))
+        made.add_row(name, str(came.count(NodeEvent.READY)), str(most), f"{hours:.2f}")
+    if result.final.cost:
+        made.add_row("", "", "", f"cost {result.final.cost:.2f}")
+    return made
+
+
+def nodes(result: SimulationResult, shown: Clock) -> RenderableType | None:
+    """What happened to nodes that come and go."""
+    if not result.nodes:
+        return None
+    made = titled("Nodes", "time", "event", "node", prose("pool"))
+    for change in result.nodes:
+        made.add_row(shown(change.t), change.event, change.node, change.pool)
+    return made
+
+
+def _lost(result: SimulationResult) -> RenderableType | None:
+    lost = result.final.lost_gpu_seconds
+    return Text(f"Work lost by stops: {lost / _HOUR_S:.2f} GPU-hours") if lost else None
 
 
 def waiting(result: SimulationResult) -> RenderableType | None:

@@ -28,6 +28,11 @@ def bad_duration(found: str) -> str:
 
 
 @_refusal
+def bad_moment(found: str) -> str:
+    return f"found {quoted(found)}, expected a time such as 2026-01-05T18:00:00Z"
+
+
+@_refusal
 def bad_window(found: str) -> str:
     return f"found {quoted(found)}, expected a duration such as 7d, 12h or 1h30m"
 

@@ -34,6 +34,11 @@ def checks_not_ready(checks: str) -> str:
 
 
 @_unadmitted
+def awaits_nodes(queue: str, count: str, pools: str, coming: str) -> str:
+    return f"Holds quota in ClusterQueue {queue}; {plural(count, 'node')} of {pools} {coming}"
+
+
+@_unadmitted
 def topology_pending() -> str:
     return "The topology assignment is pending"
 
@@ -51,6 +56,11 @@ def gate_cleared() -> str:
 @_evicted
 def preempted(preemptor: str, why: str) -> str:
     return f"Preempted to accommodate {preemptor} {why}"
+
+
+@_evicted
+def nodes_interrupted(what: str, notice: str, whose: str, nodes: str) -> str:
+    return f"{what} is interrupted and gone in {notice}: {whose} has pods on {nodes}"
 
 
 @_evicted

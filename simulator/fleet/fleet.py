@@ -55,13 +55,16 @@ class GpuSpec(Struct, frozen=True, kw_only=True):
 
 
 class NodeSpec(Struct, frozen=True, kw_only=True):
-    """One simulated node; ``levels`` are NVML_TOPOLOGY_* between GPUs, ``mig`` profile names by GPU index."""
+    """One simulated node; ``levels`` are NVML_TOPOLOGY_* between GPUs, ``mig`` profile names by GPU index, ``taints``
+    each a key, a value and an effect.
+    """
 
     name: str
     gpus: tuple[GpuSpec, ...]
     levels: Matrix
     labels: dict[str, str]
     allocatable: dict[str, str]
+    taints: tuple[tuple[str, str, str], ...]
     mig_enabled: frozenset[int]
     mig: dict[int, tuple[str, ...]]
     events: tuple[TimedOrders, ...]
@@ -71,6 +74,37 @@ class NodeSpec(Struct, frozen=True, kw_only=True):
     registered for its GPU.
     """
 
+    @property
+    def taint_objects(self) -> list[dict[str, str]]:
+        """The taints as a Node has them."""
+        return [{"key": key, "value": value, "effect": effect} for key, value, effect in self.taints]
+
+
+class PoolSpec(Struct, frozen=True, kw_only=True):
+    """A pool. ``nodes``: all that it may have at once. ``capacity`` is empty where the file does not say it.
+
+    ``delay_s``: from the order of a node until the node is there. ``remove_after_s``: from a node's last pod until the
+    node goes. ``cooldown_s``: from the end of an interruption until nodes come again.
+    """
+
+    name: str
+    nodes: tuple[NodeSpec, ...]
+    min_nodes: int
+    delay_s: float
+    remove_after_s: float
+    capacity: str
+    price_per_hour: float
+    cooldown_s: float
+
+
+class InterruptionSpec(Struct, frozen=True, kw_only=True):
+    """An interruption of a pool, or of one node: ``notice_s`` after ``at_s`` the nodes are gone."""
+
+    at_s: float
+    notice_s: float
+    pool: str = ""
+    node: str = ""
+
 
 class Fleet(Struct, frozen=True):
     """A whole fleet file; ``cuda`` is NVML's number (12080 for 12.8)."""
@@ -79,9 +113,14 @@ class Fleet(Struct, frozen=True):
     driver: str
     cuda: int
     nodes: tuple[NodeSpec, ...]
+    pools: tuple[PoolSpec, ...] = ()
+    interruptions: tuple[InterruptionSpec, ...] = ()
+    """The interruptions in the order of their times."""
 
     def node(self, name: str | None) -> NodeSpec:
         """The node of that name, or the only one. Raises InputError that lists the names."""
+        if not self.nodes:
+            raise InputError(f"{self.path}: found no nodes, expected some: nodePools are for tessera simulate alone")
         names = ", ".join(node.name for node in self.nodes[:NAMED]) + (", ..." if len(self.nodes) > NAMED else "")
         if name is None:
             if len(self.nodes) == 1:

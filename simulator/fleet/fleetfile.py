@@ -6,6 +6,7 @@ line with file, line, key path, value found and value expected.
 
 import hashlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from simulator.boards.boards import Product
@@ -13,8 +14,9 @@ from simulator.boards.loads import LOAD_KEYS, Load, read_load
 from simulator.boards.migstate import MigError, lay_out
 from simulator.boards.products import PRODUCTS
 from simulator.boards.wiring import LinkEnd
-from simulator.fleet.fleet import Fleet, GpuSpec, NodeSpec, PciAddress
+from simulator.fleet.fleet import Fleet, GpuSpec, InterruptionSpec, NodeSpec, PciAddress, PoolSpec
 from simulator.fleet.orders import ORDER_KEYS, TimedOrders, read_orders
+from simulator.fleet.poolfile import is_interruption, read_interruption, read_pools
 from simulator.fleet.wiringfile import read_levels, read_links
 from simulator.reading import Reader, read_yaml
 
@@ -43,6 +45,7 @@ NODE_KEYS = (
     "nvlink",
     "pcie",
     "allocatable",
+    "taints",
     "migEnabled",
     "mig",
     "fabricClusterUuid",
@@ -52,6 +55,7 @@ NODE_KEYS = (
 
 _PCI = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.0")
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -110,6 +114,7 @@ class NodeDraft:
             levels=levels,
             labels=self._texts("labels"),
             allocatable=self._texts("allocatable"),
+            taints=tuple(self._taints()),
             mig_enabled=mig_enabled,
             mig=mig,
             events=events,
@@ -122,6 +127,14 @@ class NodeDraft:
         if reader is None:
             return {}
         return {str(name): _as_text(value) for name, value in reader.entries("a mapping of texts")}
+
+    def _taints(self) -> Iterator[tuple[str, str, str]]:
+        given = self.reader.get("taints")
+        for reader in given.items("a list of taints") if given else []:
+            reader.mapping(("key", "value", "effect"))
+            value = reader.get("value")
+            effect = reader.need("effect", "one of " + ", ".join(_EFFECTS)).word(_EFFECTS)
+            yield reader.need("key", "a taint's key").text(), value.text() if value else "", effect
 
     def _product(self, reader: Reader | None) -> Product:
         own = reader.get("product") if reader else None
@@ -224,9 +237,10 @@ NOT_TIMED = ("status", "reboot")
 
 def load_fleet(path: Path) -> Fleet:
     """Read and check a fleet file. Raises InputError."""
-    root = read_yaml(path).mapping(("driver", "nodes", "events", "load"))
+    root = read_yaml(path).mapping(("driver", "nodes", "nodePools", "events", "load"))
     driver, cuda = _driver(root)
-    readers = root.need("nodes", "a list of nodes").items("a list of nodes")
+    given = root.get("nodes") if root.get("nodePools") else root.need("nodes", "a list of nodes")
+    readers = given.items("a list of nodes") if given else []
     sizes: dict[str, int] = {}
     drafts = []
     for reader in readers:
@@ -235,10 +249,20 @@ def load_fleet(path: Path) -> Fleet:
             reader.need("name", "a name").fail("a name that no other node has")
         sizes[draft.name] = len(draft.gpus)
         drafts.append(draft)
-    events = _events(root, sizes)
+    pools = read_pools(root, sizes, _of_pool)
+    events, interruptions = _events(root, sizes, pools)
     loads = _loads(root, sizes)
     nodes = tuple(draft.finish(events.get(draft.name, ()), loads.get(draft.name, ())) for draft in drafts)
-    return Fleet(path=path, driver=driver, cuda=cuda, nodes=nodes)
+    return Fleet(path=path, driver=driver, cuda=cuda, nodes=nodes, pools=pools, interruptions=interruptions)
+
+
+def _of_pool(entry: Reader) -> NodeSpec:
+    """A node of a pool. Raises InputError."""
+    draft = NodeDraft(entry)
+    for reader in draft.gpus:
+        if reader is not None and (uuid := reader.get("uuid")) is not None:
+            uuid.fail("no uuid: each node of the pool has GPUs of its own")
+    return draft.finish((), ())
 
 
 def _driver(root: Reader) -> tuple[str, int]:
@@ -270,15 +294,23 @@ def _node_of(reader: Reader, sizes: dict[str, int]) -> str:
     return node.word(sizes)
 
 
-def _events(root: Reader, sizes: dict[str, int]) -> dict[str, tuple[TimedOrders, ...]]:
+def _events(
+    root: Reader, sizes: dict[str, int], pools: tuple[PoolSpec, ...]
+) -> tuple[dict[str, tuple[TimedOrders, ...]], tuple[InterruptionSpec, ...]]:
+    """What happens to the hardware of each node, and the interruptions of nodes. Raises InputError."""
     found: dict[str, list[TimedOrders]] = {}
+    interruptions: list[InterruptionSpec] = []
     events = root.get("events")
     for reader in events.items("a list of events") if events else []:
+        if is_interruption(reader):
+            interruptions.append(read_interruption(reader, pools, sizes))
+            continue
         reader.mapping(("at", "node", *(key for key in ORDER_KEYS if key not in NOT_TIMED)))
         at = reader.need("at", "seconds from the start").number(0, 1e9)
         name = _node_of(reader, sizes)
         found.setdefault(name, []).append(TimedOrders(at=at, orders=read_orders(reader, sizes[name])))
-    return {name: tuple(sorted(timed, key=lambda event: event.at)) for name, timed in found.items()}
+    timed = {name: tuple(sorted(each, key=lambda event: event.at)) for name, each in found.items()}
+    return timed, tuple(sorted(interruptions, key=lambda each: each.at_s))
 
 
 def _loads(root: Reader, sizes: dict[str, int]) -> dict[str, tuple[Load, ...]]:

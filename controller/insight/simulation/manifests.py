@@ -6,7 +6,6 @@ object the later one counts, as if both had been applied.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
@@ -25,12 +24,15 @@ from controller.insight.simulation.inputs.kindwords import another_kind, unread_
 from controller.insight.simulation.inputs.queuewords import passed_over
 from controller.insight.simulation.jobkinds import JobKindsRead, is_declaration, kinds_read
 from controller.insight.simulation.owners import Name, by_name, is_made, without_children
+from controller.insight.simulation.pools.floors import floor_problem
+from controller.insight.simulation.pools.specs import FIXED, PoolFleet, spot_problem
 from controller.insight.simulation.queued.aboveminimum import above_minimum
 from controller.insight.simulation.queued.fractions import fleet_of, in_percents
 from controller.insight.simulation.queued.growing import grown
 from controller.insight.simulation.queued.nativegroups import NATIVE_KINDS, NativeGroups
 from controller.insight.simulation.queued.replicas import KIND as DEPLOYMENT
 from controller.insight.simulation.queued.replicas import is_spare, replicas
+from controller.insight.simulation.start import EPOCH_S, as_at_start, base_of
 from controller.insight.simulation.submissions import (
     DEFAULT_QUEUE,
     KINDS_OF_JOBS,
@@ -49,25 +51,19 @@ from controller.insight.simulation.submissions import (
 from controller.jobs.framework.foreignmarks import as_queued, foreign_queue
 from controller.jobs.framework.kind import Look, ObjectKind
 from controller.jobs.framework.podview import GroupName, SeenPod
-from controller.jobs.framework.raw import JobError
+from controller.jobs.framework.raw import JobError, strings
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.objects.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.objects.core import Namespace, PriorityClass
 from controller.objects.decode import KINDS, DecodeError, UnknownKindError, decode_object
-from controller.objects.meta import Condition, KubernetesObject, ObjectMeta, epoch_s
+from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import (
-    AdmissionCheck,
-    AdmissionCheckStatus,
     ClusterQueue,
     LocalQueue,
     ResourceFlavor,
     WorkloadPriorityClass,
 )
-from controller.scheduler.decisions.status import moment
 from controller.scheduler.mirror.specs import Adoption, QueueOwner, System, system_of
-
-EPOCH_S: Final = 946684800.0
-"""The start of virtual time if no object carries a time: 2000-01-01T00:00:00Z."""
 
 _CONTROLLER_NAMESPACE: Final = "tessera-system"
 _CLUSTER_SCOPED: Final = (
@@ -105,6 +101,7 @@ _FOREIGN: Final = {
 """Foreign kinds except for foreign Jobs, which are read with the jobs."""
 _WITHOUT_EFFECT: Final = {(each.group, each.kind): each.sentence for each in REFUSED}
 """The sentences of other foreign kinds, which a cluster refuses, and what to write instead."""
+_QUEUES: Final = ("ClusterQueue", "LocalQueue")
 _PREEMPTION_DEFAULTS: Final = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
 
 
@@ -126,15 +123,24 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     submissions: tuple[Submission, ...]
     warnings: tuple[str, ...]
     unqueued: tuple[str, ...] = ()
+    pools: PoolFleet = FIXED
+    """Nodes that come and go."""
+    start_told: bool = False
+    """Whether ``base_s`` is a time that somebody told, and is shown."""
     systems: Mapping[System, Adoption] = {}
     """The systems of which Queues or jobs were read. The queues that each system has without an object are among
     ``objects``."""
 
 
 def scenario(
-    documents: Iterable[Document], config: ControllerConfig, nodes: Iterable[KubernetesObject] = ()
+    documents: Iterable[Document],
+    config: ControllerConfig,
+    nodes: Iterable[KubernetesObject] = (),
+    pools: PoolFleet = FIXED,
+    start_s: float | None = None,
 ) -> Scenario:
-    """The scenario of the documents. ``nodes``: nodes with their GpuNodes that come beside the documents.
+    """The scenario of the documents. ``nodes``: nodes with their GpuNodes that come beside the documents. ``pools``:
+    those of them that come and go. ``start_s``: seconds since 1970 at which virtual time starts, if that is told.
 
     Raises InputError with all problems.
     """
@@ -152,6 +158,10 @@ def scenario(
 
     def take(document: Document) -> None:
         _check_foreign(document)
+        if document.kind in _QUEUES:
+            given = strings(document.data, "metadata", "annotations")
+            if problem := spot_problem(given) or floor_problem(given):
+                raise document.error(f"{document.subject}{problem}")
         if _arrives(document, kinds):
             jobs.append(in_percents(document, fleet))
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
@@ -179,8 +189,8 @@ def scenario(
     ]
     systems |= {system_of(type(loaded)) for loaded in objects if isinstance(loaded, QueueOwner)}
     objects += _namespaces(objects, jobs)
-    base_s = _base_s(objects)
-    objects = [_as_at_start(loaded, base_s) for loaded in objects]
+    base_s = told.tried(partial(base_of, objects, start_s), EPOCH_S)
+    objects = [as_at_start(loaded, base_s) for loaded in objects]
     told.notes += _without_effect(objects, config)
     composer = Composer(
         _settings(config),
@@ -198,6 +208,8 @@ def scenario(
         submissions=tuple(submissions),
         warnings=tuple(told.notes),
         unqueued=tuple(told.unqueued),
+        pools=pools,
+        start_told=start_s is not None,
         systems={system: config.switch(system).adoption for system in sorted(systems)},
     )
 
@@ -354,34 +366,6 @@ def _namespaces(objects: list[KubernetesObject], jobs: list[Document]) -> list[K
         Namespace(metadata=ObjectMeta(name=name, labels={**labels.get(name, {}), NAMESPACE_NAME_LABEL: name}))
         for name in names
     ]
-
-
-def _base_s(objects: Iterable[KubernetesObject]) -> float:
-    """The start of virtual time: the latest time at which past usage was written."""
-    times = [epoch_s(found) for loaded in objects if (found := _usage_time(loaded)) is not None]
-    return float(int(max(times, default=EPOCH_S)))
-
-
-def _usage_time(given: KubernetesObject) -> datetime | None:
-    sharing = given.status.fair_sharing if isinstance(given, LocalQueue) else None
-    usage = sharing.admission_fair_sharing_status if sharing is not None else None
-    return usage.last_update if usage is not None else None
-
-
-def _as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
-    """The object at the start: past usage without a time gets the start's, and admission checks are active."""
-    replace = msgspec.structs.replace
-    if isinstance(given, AdmissionCheck):
-        active = Condition(type="Active", status="True", reason="Active", last_transition_time=moment(base_s))
-        return replace(given, status=AdmissionCheckStatus(conditions=(active,)))
-    if not isinstance(given, LocalQueue) or given.status.fair_sharing is None:
-        return given
-    sharing = given.status.fair_sharing
-    usage = sharing.admission_fair_sharing_status
-    if usage is None or usage.last_update is not None:
-        return given
-    dated = replace(sharing, admission_fair_sharing_status=replace(usage, last_update=moment(base_s)))
-    return replace(given, status=replace(given.status, fair_sharing=dated))
 
 
 def _without_effect(objects: Iterable[KubernetesObject], config: ControllerConfig) -> Iterator[str]:

@@ -1,10 +1,20 @@
 """What a timeline tells of the engine: flavors, placements, sentences of admissions, queues at the end."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 
 from controller.insight.forecast.forecast import Forecasts
 from controller.insight.forecast.shown import brief
-from controller.insight.simulation.timeline import End, Fragmentation, QueueEnd, Spread, TimelinePlacement, Waits
+from controller.insight.simulation.pools.nodepools import NodeChange, NodeEvent
+from controller.insight.simulation.timeline import (
+    End,
+    Fragmentation,
+    NodeEntry,
+    QueueEnd,
+    Spread,
+    TimelinePlacement,
+    Waits,
+)
 from controller.messages.spans import exact, with_moments
 from controller.objects.meta import is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL, Domain, decode
@@ -112,17 +122,39 @@ def in_virtual_time(message: str, base_s: float) -> str:
     return with_moments(message, lambda at_s: exact(max(0.0, at_s - base_s)))
 
 
+def nodes(log: Iterable[NodeChange], base_s: float) -> Iterator[NodeEntry]:
+    """What happened to nodes of pools, and to nodes that were interrupted."""
+    for change in log:
+        if change.pool or change.event is not NodeEvent.READY:
+            t = round(change.at_s - base_s, 6)
+            yield NodeEntry(t=t, event=change.event.value, node=change.node, pool=change.pool)
+
+
+def written_time(at_s: float) -> str:
+    """Seconds since 1970 in RFC 3339, without the fraction of a second."""
+    return f"{datetime.fromtimestamp(int(at_s), UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
 def end(
-    engine: Engine, workloads: Iterable[Workload], forecasts: Forecasts, now_s: float, t: float, base_s: float
+    engine: Engine,
+    workloads: Iterable[Workload],
+    forecasts: Forecasts,
+    now_s: float,
+    t: float,
+    *,
+    told: Callable[[str], str],
+    awaiting: Mapping[WorkloadKey, Waits],
 ) -> End:
-    """The state at the end. ``workloads``: those that have arrived and have not ended. ``t``: seconds since the start,
-    which is at ``base_s``.
+    """The state at the end. ``workloads``: those that have arrived and have not ended. ``t``: seconds since the start.
+    ``told``: makes a message what is shown. ``awaiting``: workloads that hold quota and wait for nodes.
     """
     running: list[str] = []
     pending: list[Waits] = []
     for workload in workloads:
         if is_true(workload.status.conditions, "Admitted"):
             running.append(workload.key)
+        elif (waits := awaiting.get(WorkloadKey(workload.key))) is not None:
+            pending.append(waits)
         else:
             found = why(engine, workload, now_s)
             starts = brief(forecasts.get(WorkloadKey(workload.key)))
@@ -130,7 +162,7 @@ def end(
                 Waits(
                     workload=workload.key,
                     reason=str(found.reason),
-                    message=in_virtual_time(found.message, base_s),
+                    message=told(found.message),
                     forecast=starts,
                 )
             )

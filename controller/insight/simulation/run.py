@@ -1,8 +1,9 @@
 """Runs a scenario through the engine in virtual time. Each step: jobs end, jobs arrive, the engine decides until
 nothing changes.
 
-A simulated job stops and releases its quota the moment it is evicted, and starts from zero when it is admitted again.
-Its pods are ready as soon as it is admitted, and its admission checks become Ready at once.
+A simulated job stops and releases its quota the moment it is evicted, and goes on from its last checkpoint, or from
+zero, when it is admitted again. Its pods are ready as soon as it is admitted, and its admission checks become Ready at
+once. With pools of nodes it is admitted when its nodes are there.
 """
 
 from collections.abc import Callable
@@ -12,27 +13,40 @@ import msgspec
 
 from controller.insight.forecast.changes.changes import changes
 from controller.insight.forecast.changes.never import never_of
-from controller.insight.forecast.forecast import Forecaster
+from controller.insight.forecast.forecast import Forecast, Forecaster
+from controller.insight.forecast.shown import brief
 from controller.insight.simulation import report
 from controller.insight.simulation.manifests import Scenario
+from controller.insight.simulation.pooled.implied import pooled
+from controller.insight.simulation.pooled.runnodes import NODES_CHECK, WAITING_FOR_NODES, RunNodes
+from controller.insight.simulation.progress import WorkLedger
+from controller.insight.simulation.report import written_time
 from controller.insight.simulation.settling import MOST_ENTRIES, Settling, UnsettledError
 from controller.insight.simulation.submissions import Submission
-from controller.insight.simulation.timeline import SimulationResult, TimelineEntry, TimelineEvent
+from controller.insight.simulation.timeline import End, SimulationResult, TimelineEntry, TimelineEvent, Waits
 from controller.objects.meta import Condition, is_true, with_condition
 from controller.objects.workload import Workload
 from controller.reconcile.lifecycle import lifecycle
 from controller.reconcile.lifecycle.duetimes import DueTimes
+from controller.reconcile.lifecycle.lifecycle import QueuePolicies
 from controller.reconcile.lifecycle.pendingcause import blocked, of_decision, why
 from controller.scheduler.decisions import reasons, status
 from controller.scheduler.decisions.decisions import Admitted, Decision, Evicted, Pending, SliceReplaced
+from controller.scheduler.decisions.evictionstatus import evicted
 from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.preemption.moves import gpus_of
 from controller.scheduler.queues.found import last_found
 from controller.scheduler.state.intake import local_queue_of
 
-_REQUEUED_AT_ONCE: Final = (reasons.PREEMPTED, reasons.NODE_FAILURES, reasons.BELOW_MINIMUM)
+_REQUEUED_AT_ONCE: Final = (
+    reasons.PREEMPTED,
+    reasons.NODE_FAILURES,
+    reasons.NODE_INTERRUPTED,
+    reasons.BELOW_MINIMUM,
+)
 _STEPS: Final = 32
 """Steps of one workload at one moment: more would mean that two rules contradict each other."""
 
@@ -61,6 +75,7 @@ def simulate(
 
 class Run:
     def __init__(self, scenario: Scenario, config: EngineConfig, *, until_s: float | None, check: bool) -> None:
+        scenario, config = pooled(scenario, config)
         self.engine = Engine(config)
         self._forecaster = Forecaster(endless=self._runs_for_ever)
         self.scenario = scenario
@@ -84,10 +99,15 @@ class Run:
         self._too_large: dict[str, str] = {}
         self._sampled_s = self.now_s
         self._done = 0
-        self._running = 0
-        """A fingerprint of the running workloads and their flavors."""
+        self._holding = 0
+        """A fingerprint of the workloads that hold quota and their flavors: of ``_prints``."""
+        self._prints: dict[WorkloadKey, int] = {}
+        self._work = WorkLedger()
+        self._nodes = RunNodes(scenario, self.engine)
         for loaded in scenario.objects:
-            self.engine.put(loaded, self.now_s)
+            if not self._nodes.keeps(loaded):
+                self.engine.put(loaded, self.now_s)
+        self._nodes.show(self.now_s)
         for system, how in scenario.systems.items():
             self.engine.imply(system, self.now_s, how)
 
@@ -110,6 +130,7 @@ class Run:
             self._advance()
             self._settle(settling)
             self._record_waiting()
+            self._nodes.settled(self.now_s)
             progress(self.t, self._done, len(self._given))
             next_s = self._next_s()
             if next_s is None or (self._until_s is not None and next_s > self._until_s):
@@ -123,14 +144,39 @@ class Run:
         if self._until_s is not None and next_s is not None:
             self.now_s = end_s = self._until_s
         last_t = round(end_s - self.scenario.base_s, 6) if next_s is not None else self._last_t()
-        forecasts = self._forecaster.all(self.engine, self.now_s)
-        final = report.end(self.engine, self.workloads.values(), forecasts, self.now_s, last_t, self.scenario.base_s)
         return SimulationResult(
+            start=self._wall_time(0.0),
             timeline=tuple(self.entries),
-            final=final,
+            final=self._end(last_t),
             fragmentation=report.fragmentation(self.engine, end_s),
+            nodes=tuple(report.nodes(self._nodes.pools.log, self.scenario.base_s)),
             too_large=self._too_large,
         )
+
+    def _end(self, last_t: float) -> End:
+        forecasts = self._forecaster.all(self.engine, self.now_s)
+        awaiting = {key: self._awaiting(key) for key in self.workloads if self._nodes.awaits(key)}
+        end = report.end(
+            self.engine, self.workloads.values(), forecasts, self.now_s, last_t, told=self._dated, awaiting=awaiting
+        )
+        hours, cost = self._nodes.bill(self.now_s if self._until_s is None else self._until_s)
+        lost = round(self._work.lost_gpu_seconds, 3)
+        return msgspec.structs.replace(end, node_hours=hours, cost=cost, lost_gpu_seconds=lost)
+
+    def _awaiting(self, key: WorkloadKey) -> Waits:
+        """A workload that holds quota at the end and waits for its nodes."""
+        in_s = self._nodes.ready_in_s(key, self.now_s)
+        sentence = self._nodes.awaits_what(self.workloads[key], self.now_s)
+        starts = brief(Forecast(at_s=self.now_s, from_s=in_s, likely_s=in_s, to_s=in_s))
+        return Waits(workload=key, reason=WAITING_FOR_NODES, message=sentence, forecast=starts)
+
+    def _dated(self, message: str) -> str:
+        """The message as it is shown: with spans since the start in place of times, unless the start's time is told."""
+        return message if self.scenario.start_told else report.in_virtual_time(message, self.scenario.base_s)
+
+    def _wall_time(self, t: float) -> str | None:
+        """The time at which ``t`` seconds have passed; None unless the start's time is told."""
+        return written_time(self.scenario.base_s + t) if self.scenario.start_told else None
 
     def settle(self) -> None:
         """Decides until nothing changes at the first moment: for questions that need no timeline, no forecasts and no
@@ -150,6 +196,8 @@ class Run:
         workload = self.workloads.get(key)
         if workload is None:
             return ""
+        if self._nodes.awaits(key):
+            return self._nodes.awaits_what(workload, self.now_s)
         if not is_true(workload.status.conditions, "Admitted"):
             return why(self.engine, workload, self.now_s).message
         return next((entry.message for entry in reversed(self.entries) if entry.workload == key), "")
@@ -183,6 +231,7 @@ class Run:
             self._steps.next_s(),
             self.engine.next_wakeup_s(),
             self.scenario.base_s + coming[0].arrival_s if coming else None,
+            self._nodes.pools.due_s(jobs_left=bool(coming or self.workloads)),
         ]
         next_s = min((max(time, self.now_s) for time in times if time is not None), default=None)
         end_s = self._until_s if next_s is None else next_s
@@ -203,6 +252,10 @@ class Run:
         """Applies all that is due by now: ends first, so that jobs that arrive find what is free."""
         for key in self._ends.due(self.now_s):
             self._finish(key, "Succeeded", "Job finished successfully")
+        for key, notice_s, sentence in self._nodes.interrupted(self.now_s):
+            self._interrupted(key, notice_s, sentence)
+        for key in self._nodes.advanced(self.now_s):
+            self._nodes_there(key)
         submissions = self.scenario.submissions
         while self._next < len(submissions) and self.scenario.base_s + submissions[self._next].arrival_s <= self.now_s:
             self._arrive(submissions[self._next])
@@ -223,6 +276,7 @@ class Run:
     def _finish(self, key: WorkloadKey, reason: str, message: str) -> None:
         workload = self.workloads[key]
         self._stop(key)
+        self._work.finish(key)
         self._record(workload, TimelineEvent.FINISHED, reason, message)
         self._ends.set(key, None)
         self._steps.set(key, None)
@@ -238,21 +292,32 @@ class Run:
 
     def _settle(self, settling: Settling) -> None:
         engine = self.engine
+        self._mind_floors()
         while not engine.settled(self.now_s):
             decisions = engine.cycle(self.now_s)
             for decision in decisions.made:
                 self._carry_out(decision)
+            self._mind_floors()
             if self._check:
                 engine.validate()
-            settling.cycled(decisions, (self._running, self._done, self._next), self.t)
+                self._nodes.validate(self.now_s)
+            settling.cycled(decisions, (self._holding, self._done, self._next), self.t)
+
+    def _mind_floors(self) -> None:
+        """Opens or closes spot nodes to workloads that wait, by what their queues hold now."""
+        for workload in self._nodes.turned(self.workloads):
+            self._put(workload)
 
     def _carry_out(self, decision: Decision) -> None:
         key = decision.key
         match decision:
             case Admitted():
-                self._put(decision.status())
+                self._put(self._nodes.placed(decision.status(), self.now_s, self._config.gates))
+                self._hold(key)
                 self._waiting.pop(key, None)
                 self._said.pop(key, None)
+                if self._nodes.awaits(key):
+                    self._waiting[key] = None
                 self._answer_checks(key)
                 self._begin(key, decision)
             case Evicted():
@@ -270,7 +335,12 @@ class Run:
     def _answer_checks(self, key: WorkloadKey) -> None:
         workload = self.workloads[key]
         replace = msgspec.structs.replace
-        ready = tuple(replace(admission_check, state="Ready") for admission_check in workload.status.admission_checks)
+        waits = self._nodes.awaits(key)
+        ready = tuple(
+            each if each.name == NODES_CHECK else replace(each, state="Ready")
+            for each in workload.status.admission_checks
+            if waits or each.name != NODES_CHECK
+        )
         if ready != workload.status.admission_checks:
             self._put(replace(workload, status=replace(workload.status, admission_checks=ready)))
             self._take_steps(key)
@@ -282,8 +352,12 @@ class Run:
             workload.status.conditions, reasons.PODS_READY
         ):
             return
-        runtime_s = self._given[key].runtime_s
-        self._set(self._ends, key, None if runtime_s is None else self.now_s + runtime_s)
+        self._waiting.pop(key, None)
+        self._said.pop(key, None)
+        given = self._given[key]
+        gpus = gpus_of(self.engine.state.cluster.holders[key])
+        more_s = self._work.begin(key, given.checkpoints, gpus, self.now_s)
+        self._set(self._ends, key, None if given.runtime_s is None else self.now_s + more_s + given.runtime_s)
         self._record(
             workload, TimelineEvent.ADMITTED, "Admitted", report.admitted(self.engine, key, decision, self.now_s)
         )
@@ -292,13 +366,26 @@ class Run:
         ready = Condition(
             type=reasons.PODS_READY, status="True", reason="Started", last_transition_time=status.moment(self.now_s)
         )
-        self._running ^= _fingerprint(workload)
+        self._hold(key)
         self._conditions(key, ready)
         self._take_steps(key)
+
+    def _nodes_there(self, key: WorkloadKey) -> None:
+        """The last of the workload's nodes has come: it is admitted."""
+        self._answer_checks(key)
+        self._begin(key)
+
+    def _interrupted(self, key: WorkloadKey, notice_s: float, message: str) -> None:
+        """Evicts a workload, all of its pods, because nodes of it are interrupted."""
+        before = self.workloads[key]
+        self._work.stop(key, self._given[key].checkpoints, self.now_s, notice_s)
+        self._put(evicted(before, reasons.NODE_INTERRUPTED, message, now_s=self.now_s))
+        self._follow(key, before)
 
     def _release(self, key: WorkloadKey, reason: str, message: str) -> None:
         """Stops the workload's job: it gives back what it holds, and waits again unless it may not queue."""
         self._ends.set(key, None)
+        self._work.stop(key, self._given[key].checkpoints, self.now_s)
         gates = self._config.gates
         self._stop(key)
         workload = status.unreserved(
@@ -317,9 +404,15 @@ class Run:
         self._said.pop(key, None)
         self._waiting[key] = None
 
+    def _hold(self, key: WorkloadKey) -> None:
+        """Notes the flavors of a workload that holds quota."""
+        self._holding ^= self._prints.pop(key, 0)
+        self._prints[key] = _fingerprint(self.workloads[key])
+        self._holding ^= self._prints[key]
+
     def _stop(self, key: WorkloadKey) -> None:
-        if is_true(self.workloads[key].status.conditions, reasons.PODS_READY):
-            self._running ^= _fingerprint(self.workloads[key])
+        self._holding ^= self._prints.pop(key, 0)
+        self._nodes.stopped(key, self.now_s)
 
     # -- steps of one workload ---------------------------------------------------------------------------------------
 
@@ -329,7 +422,7 @@ class Run:
         """
         for _ in range(_STEPS):
             workload = self.workloads[key]
-            step = lifecycle.step(workload, lifecycle.queue_policies(self.engine, workload), self._config, self.now_s)
+            step = lifecycle.step(workload, self._policies(workload), self._config, self.now_s)
             if step is None:
                 self._set(self._steps, key, lifecycle.due_s(workload, self._config))
                 return
@@ -339,6 +432,13 @@ class Run:
             self._put(after)
             self._follow(key, workload)
         raise UnsettledError(f"{key}: its conditions do not settle at {self.t:g} s")
+
+    def _policies(self, workload: Workload) -> QueuePolicies:
+        """The rules of the workload's queues; while its nodes are coming, our check beside theirs."""
+        policies = lifecycle.queue_policies(self.engine, workload)
+        if not self._nodes.awaits(WorkloadKey(workload.key)):
+            return policies
+        return msgspec.structs.replace(policies, checks=(*policies.checks, NODES_CHECK))
 
     def _follow(self, key: WorkloadKey, before: Workload) -> None:
         """Applies a step of the workload to its job."""
@@ -371,11 +471,12 @@ class Run:
         self.entries.append(
             TimelineEntry(
                 t=self.t,
+                time=self._wall_time(self.t),
                 event=kind,
                 workload=workload.key,
                 cluster_queue=self.cluster_queue(workload),
                 reason=reason,
-                message=report.in_virtual_time(message, self.scenario.base_s),
+                message=self._dated(message),
                 flavors=report.flavors(workload),
                 preempted_by=by,
                 placement=report.placement(self.engine, workload),
@@ -388,14 +489,21 @@ class Run:
         """
         changed = [key for key in self._waiting if key in self.workloads]
         for key in sorted(changed, key=lambda waiting: (self._given[waiting].arrival_s, self._given[waiting].order)):
-            workload, decision = self.workloads[key], self._waiting[key]
-            found = blocked(self.engine, workload) or (
-                of_decision(decision) if decision is not None else why(self.engine, workload, self.now_s)
-            )
-            if self._said.get(key) != found.reason:
-                self._said[key] = found.reason
-                self._record(workload, TimelineEvent.PENDING, str(found.reason), found.message)
+            reason, message = self._cause(key, self._waiting[key])
+            if self._said.get(key) != reason:
+                self._said[key] = reason
+                self._record(self.workloads[key], TimelineEvent.PENDING, reason, message)
         self._waiting.clear()
+
+    def _cause(self, key: WorkloadKey, decision: Pending | None) -> tuple[str, str]:
+        """Why a workload waits: reason and message. ``decision``: the last one on it, if it was made now."""
+        workload = self.workloads[key]
+        if self._nodes.awaits(key):
+            return WAITING_FOR_NODES, self._nodes.awaits_what(workload, self.now_s)
+        found = blocked(self.engine, workload) or (
+            of_decision(decision) if decision is not None else why(self.engine, workload, self.now_s)
+        )
+        return str(found.reason), found.message
 
     def cluster_queue(self, workload: Workload) -> str:
         if workload.status.admission is not None:

@@ -19,7 +19,9 @@ from controller.insight.forecast.refused import refused_by_rules
 from controller.insight.simulation.documents import Document, InputError
 from controller.insight.simulation.groups import KINDS_OF_GROUPS
 from controller.insight.simulation.groups import workload_body as serving_workload
+from controller.insight.simulation.pools.specs import spot_problem
 from controller.insight.simulation.problems import shown
+from controller.insight.simulation.progress import Checkpoints
 from controller.jobs.framework import compose, names
 from controller.jobs.framework.kind import JobKind, ObjectKind, api_version, completed
 from controller.jobs.framework.marks import is_managed, priority_class, queue_name
@@ -34,7 +36,18 @@ from controller.objects.workload import Workload
 from controller.reconcile.pods import compose as podcompose
 from controller.reconcile.pods import group as podgroup
 from controller.scheduler.decisions.reasons import REQUEUED, PendingReason
-from inventory.api.names import ABOVE_MINIMUM_OF, ABOVE_MINIMUM_SUBGROUP, ARRIVAL, RUNTIME, SUBGROUP
+from inventory.api.names import (
+    ABOVE_MINIMUM_OF,
+    ABOVE_MINIMUM_SUBGROUP,
+    ARRIVAL,
+    CHECKPOINT_GRACE,
+    CHECKPOINT_INTERVAL,
+    OF_SIMULATED_JOBS,
+    RESTART_COST,
+    RUNTIME,
+    SPOT,
+    SUBGROUP,
+)
 from yamlfile.parsers import Unfit, go_duration
 
 POD: Final = ("v1", "Pod")
@@ -152,10 +165,10 @@ def _seconds(text: str) -> float:
 
 
 def _told(pod: Json, age: int, runtime: str | None) -> Json:
-    """The pod without what may differ between pods of one group: its arrival is left out, and its runtime becomes the
-    group's.
+    """The pod without what may differ between pods of one group: how it behaves in a simulation is left out, and its
+    runtime becomes the group's.
     """
-    kept = {key: value for key, value in annotations(pod).items() if key not in (ARRIVAL, RUNTIME)}
+    kept = {key: value for key, value in annotations(pod).items() if key not in OF_SIMULATED_JOBS}
     if runtime is not None:
         kept[RUNTIME] = runtime
     created = datetime.fromtimestamp(age, UTC).isoformat()
@@ -199,6 +212,9 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     arrival_s: float
     runtime_s: float | None
     workload: Workload
+    checkpoints: Checkpoints = Checkpoints()
+    spot: str = ""
+    """The job's own annotation: see ``inventory.api.names.SPOT``; empty for none."""
 
     @property
     def key(self) -> str:
@@ -246,11 +262,13 @@ class Composer:
                 told += refused_by_rules(kind, job, self._settings.gates, self._cluster.look)
             except JobError as error:
                 told.append(str(error))
-        for key in (ARRIVAL, RUNTIME):
+        for key in (ARRIVAL, RUNTIME, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST):
             try:
                 _duration(document.data, key)
             except JobError as error:
                 told.append(str(error))
+        if problem := spot_problem(annotations(document.data)):
+            told.append(problem)
         if told:
             what = f"{document.kind} {document.data['metadata']['name']}"
             raise InputError.of(str(document.error(f"{what}: {each}")) for each in dict.fromkeys(told))
@@ -288,7 +306,14 @@ class Composer:
             raise document.error(f"{document.kind} {name}: {error}") from None
         known = [runtime for runtime in runtimes if runtime is not None]
         runtime_s = max(known) if len(known) == len(runtimes) else None
-        return Submission(order=order, arrival_s=arrival_s, runtime_s=runtime_s, workload=workload)
+        return Submission(
+            order=order,
+            arrival_s=arrival_s,
+            runtime_s=runtime_s,
+            workload=workload,
+            checkpoints=_checkpoints([each.data for each in documents]),
+            spot=next(filter(None, (annotations(each.data).get(SPOT, "") for each in documents)), ""),
+        )
 
     def _body(self, every: Sequence[Json], order: int, namespace_labels: Mapping[str, str]) -> Json | None:
         given = every[0]
@@ -359,3 +384,17 @@ def _duration(given: Json, key: str) -> float | None:
         raise JobError(
             f'metadata.annotations[{key}]: found {shown(text)}, expected a duration such as "90s". Correct it'
         ) from None
+
+
+def _checkpoints(jobs: Iterable[Json]) -> Checkpoints:
+    """How a job, or the pods of a group, keep their work: of several values the greatest. Raises JobError."""
+    given = list(jobs)
+
+    def greatest(key: str) -> float | None:
+        return max((found for each in given if (found := _duration(each, key)) is not None), default=None)
+
+    return Checkpoints(
+        interval_s=greatest(CHECKPOINT_INTERVAL),
+        grace_s=greatest(CHECKPOINT_GRACE),
+        restart_cost_s=greatest(RESTART_COST) or 0.0,
+    )

@@ -31,13 +31,14 @@ class TimelinePlacement(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One event. ``t``: seconds since the start. ``flavors``: by pod set and resource, of a workload that holds or held
-    quota.
+    """One event. ``flavors``: by pod set and resource, of a workload that holds or held quota.
 
-    ``reason``: the condition's reason code. ``cluster_queue`` is empty if the LocalQueue does not exist.
+    ``t``: seconds since the start; ``time``: the time in RFC 3339, if that of the start is told. ``reason``: the
+    condition's reason code. ``cluster_queue`` is empty if the LocalQueue does not exist.
     """
 
     t: float
+    time: str | None = None
     event: TimelineEvent
     workload: str
     cluster_queue: str
@@ -71,12 +72,28 @@ class QueueEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The state after the last entry, or at the time at which the run was cut off."""
+    """The state after the last entry, or at the time at which the run was cut off.
+
+    ``node_hours``: by pool, until its last node has gone or the run ends; ``cost``: these by the pools' prices.
+    ``lost_gpu_seconds``: GPUs by work since the last checkpoint, over all stops of jobs.
+    """
 
     t: float
     pending: tuple[Waits, ...]
     running: tuple[str, ...]
     cluster_queues: dict[str, QueueEnd]
+    node_hours: dict[str, float] = {}
+    cost: float = 0.0
+    lost_gpu_seconds: float = 0.0
+
+
+class NodeEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What happens to a node; ``pool`` is empty for one of no pool. ``event``: see ``pools.nodepools.NodeEvent``."""
+
+    t: float
+    event: str
+    node: str
+    pool: str
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -101,10 +118,12 @@ class Fragmentation(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 class SimulationResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """``too_large``: by workload that was admitted without a place, that no node is large enough for one of its pods.
-    In a cluster these would hold their quota and not run.
+    In a cluster these would hold their quota and not run. ``start``: the time of the start, if it is told.
     """
 
+    start: str | None = None
     timeline: tuple[TimelineEntry, ...]
     final: End
     fragmentation: tuple[Fragmentation, ...] = ()
+    nodes: tuple[NodeEntry, ...] = ()
     too_large: dict[str, str] = {}

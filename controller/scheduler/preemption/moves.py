@@ -37,11 +37,14 @@ def _hosts(places: Iterable[TopologyUsage | None]) -> tuple[str, ...]:
 def lost_gpu_seconds(holder: Holder, now_s: float) -> float:
     """The holder's GPUs, parts of GPUs included, times the seconds since it was admitted."""
     started_s = started_at_s(holder)
-    if started_s is None:
-        return 0.0
+    return 0.0 if started_s is None else gpus_of(holder) * max(0.0, now_s - started_s)
+
+
+def gpus_of(holder: Holder) -> float:
+    """The GPUs, MIG instances and parts of GPUs that the holder is charged for."""
     gpus = sum(amount for fr, amount in holder.usage.items() if is_gpu(fr.resource))
     percents = sum(amount for fr, amount in holder.usage.items() if fr.resource == GPU_PERCENT)
-    return (gpus + percents / _PERCENTS) * max(0.0, now_s - started_s)
+    return gpus + percents / _PERCENTS
 
 
 class Moves:

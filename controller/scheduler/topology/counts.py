@@ -370,8 +370,8 @@ class Counts:
             self._closed.pop(leaf, None)
             if shut is not None:
                 self._closed[leaf] = shape.filter.problem(shut)
-            if shape.filter.preferred:
-                self.scores[leaf] = sum(shape.filter.score(node) for node in nodes) if open_ else 0
+        if shape.filter.preferred and tree.by_host:
+            self.scores[leaf] = sum(shape.filter.score(node) for node in nodes) if open_ else 0
         self._eligible[leaf] = open_
 
     def _sum(self, domain: int) -> None:

@@ -8,6 +8,7 @@ from controller.cluster.config.load import default, parse
 from controller.cluster.config.settings import ControllerConfig
 from controller.insight.simulation.documents import Document
 from controller.insight.simulation.manifests import scenario
+from controller.insight.simulation.pools.specs import FIXED, PoolFleet
 from controller.insight.simulation.run import simulate
 from controller.insight.simulation.timeline import SimulationResult
 
@@ -86,10 +87,17 @@ def given(*objects: Json) -> list[Document]:
     return [Document("f.yaml", number, data) for number, data in enumerate(objects, 1)]
 
 
-def run(*objects: Json, using: str = "", until_s: float | None = None) -> SimulationResult:
-    """Every sum of the engine is checked on the way."""
+def run(
+    *objects: Json,
+    using: str = "",
+    until_s: float | None = None,
+    pools: PoolFleet = FIXED,
+    start_s: float | None = None,
+) -> SimulationResult:
+    """Every sum of the engine, and of the pools of nodes, is checked on the way."""
     settings = config(using)
-    return simulate(scenario(given(*objects), settings), settings.engine, until_s=until_s, check=True)
+    found = scenario(given(*objects), settings, pools=pools, start_s=start_s)
+    return simulate(found, settings.engine, until_s=until_s, check=True)
 
 
 def told(result: SimulationResult) -> list[str]:

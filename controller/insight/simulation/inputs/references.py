@@ -18,7 +18,6 @@ from controller.jobs.framework import names
 from controller.objects.core import Node
 from controller.objects.meta import KubernetesObject
 from inventory.api.names import (
-    ARRIVAL,
     GPU_MEMORY_GIB,
     GPU_PERCENT,
     GPU_PERCENT_DEVICES,
@@ -26,13 +25,14 @@ from inventory.api.names import (
     MIN_GPU_MEMORY_GIB,
     MIN_REPLICAS,
     MINIMUM_RUNTIME_BEFORE_PREEMPTION,
+    OF_SIMULATED_JOBS,
+    ON_DEMAND_FLOOR,
     ON_GPU_FAILURE,
     PREFERRED_GPU_LINK,
     PREFIX,
     QUOTA_CALENDAR,
     QUOTA_SHARES,
     REQUIRED_GPU_LINK,
-    RUNTIME,
 )
 
 _KUEUE: Final = "kueue.x-k8s.io/"
@@ -54,17 +54,17 @@ _WRITTEN: Final = frozenset(
         names.MIN_PARALLELISM,
         names.ELASTIC_JOB,
         *(_KUEUE + name for name in (*_POD_GROUPS, *_PODSETS)),
-        ARRIVAL,
+        *OF_SIMULATED_JOBS,
         GPU_PRODUCT,
         MIN_GPU_MEMORY_GIB,
         MIN_REPLICAS,
         MINIMUM_RUNTIME_BEFORE_PREEMPTION,
+        ON_DEMAND_FLOOR,
         ON_GPU_FAILURE,
         PREFERRED_GPU_LINK,
         QUOTA_CALENDAR,
         QUOTA_SHARES,
         REQUIRED_GPU_LINK,
-        RUNTIME,
     }
 )
 """Labels and annotations that people write."""

@@ -17,7 +17,7 @@ from controller.jobs.framework.marks import is_elastic
 from controller.jobs.framework.names import WORKLOAD
 from controller.jobs.framework.podsets import PodSetInfo
 from controller.jobs.framework.raw import JobError, annotations
-from inventory.api.names import ARRIVAL
+from inventory.api.names import OF_SIMULATED_JOBS
 
 _JOB = (api_version(ForeignJobKind()), ForeignJobKind.kind)
 
@@ -52,9 +52,9 @@ def pods_above(document: Document) -> Iterator[Document]:
         for task, count in minimums(plan).items()
     }
     seen = Seen(plan=plan, status=read_status({}), placed=placed)
-    arrival = {key: value for key, value in annotations(job).items() if key == ARRIVAL}
+    told = {key: value for key, value in annotations(job).items() if key in OF_SIMULATED_JOBS}
     above = (new for task in plan.tasks for new in new_pods_above(seen, task, ()))
     for pod in pod_bodies(job, seen, seen.status, above):
-        pod["metadata"]["annotations"] |= arrival
+        pod["metadata"]["annotations"] |= told
         del pod["metadata"]["ownerReferences"]
         yield document.having(pod)

@@ -14,10 +14,9 @@ from controller.jobs.framework.marks import queue_name
 from controller.jobs.framework.names import QUEUE_NAME
 from controller.jobs.framework.podview import MANAGED
 from controller.jobs.framework.raw import JobError, Json, annotations, labels, mapping
-from inventory.api.names import ABOVE_MINIMUM_OF, ARRIVAL, RUNTIME
+from inventory.api.names import ABOVE_MINIMUM_OF, OF_SIMULATED_JOBS
 
 _MOST: Final = 100_000
-_TOLD_BY_JOB: Final = (ARRIVAL, RUNTIME)
 
 
 def grown(document: Document, kinds: JobKindsRead) -> list[Document]:
@@ -41,7 +40,7 @@ def grown(document: Document, kinds: JobKindsRead) -> list[Document]:
 
 def _pods(kind: JobKind, job: Json, above: dict[str, int]) -> Iterator[Json]:
     first, templates, meta = kind.counts(job), kind.templates(job), job["metadata"]
-    told = {key: value for key, value in annotations(job).items() if key in _TOLD_BY_JOB}
+    told = {key: value for key, value in annotations(job).items() if key in OF_SIMULATED_JOBS}
     for name, count in above.items():
         template = templates[name]
         called = f"{meta['name']}-{name}" if len(first) > 1 else meta["name"]

@@ -11,12 +11,11 @@ from controller.jobs.framework.marks import min_replicas
 from controller.jobs.framework.names import QUEUE_NAME
 from controller.jobs.framework.raw import JobError, Json, annotations, integer, labels, mapping
 from controller.jobs.serving.apps import Deployment
-from inventory.api.names import ABOVE_MIN_REPLICAS, ARRIVAL, RUNTIME
+from inventory.api.names import ABOVE_MIN_REPLICAS, OF_SIMULATED_JOBS
 
 KIND: Final = ("apps/v1", "Deployment")
 DEFAULT_QUEUE: Final = "default"
 _MOST: Final = 100_000
-_TOLD_BY_DEPLOYMENT: Final = (ARRIVAL, RUNTIME)
 
 
 def replicas(document: Document, default_queues: Collection[str]) -> list[Document]:
@@ -41,7 +40,7 @@ def _pods(job: Json) -> list[Json]:
     if not 0 <= count <= _MOST:
         raise JobError(f"spec.replicas: expected 0 to {_MOST}, found {count}")
     template = mapping(Deployment().stamped(job), "spec", "template")
-    told = {key: value for key, value in annotations(job).items() if key in _TOLD_BY_DEPLOYMENT}
+    told = {key: value for key, value in annotations(job).items() if key in OF_SIMULATED_JOBS}
     meta = job["metadata"]
     found: list[Json] = []
     for index in range(count):

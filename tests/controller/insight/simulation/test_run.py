@@ -156,11 +156,13 @@ def test_who_never_runs_is_told_why(objects: tuple[dict[str, object], ...], reas
 def test_every_key_is_always_there() -> None:
     result = plain(run(*ONE_QUEUE, job("a", 4), job("b", 8)))
     entry_keys = {
-        *("t", "event", "workload", "clusterQueue", "reason", "message", "flavors", "preemptedBy", "placement"),
+        *("t", "time", "event", "workload", "clusterQueue", "reason", "message", "flavors", "preemptedBy", "placement"),
     }
+    assert set(result) == {"start", "timeline", "final", "fragmentation", "nodes", "tooLarge"}
     assert [set(entry) for entry in result["timeline"]] == [entry_keys, entry_keys]
     assert (result["timeline"][1]["flavors"], result["timeline"][1]["preemptedBy"]) == ({}, None)
-    assert set(result["final"]) == {"t", "pending", "running", "clusterQueues"}
+    sums = {"nodeHours", "cost", "lostGpuSeconds"}
+    assert set(result["final"]) == {"t", "pending", "running", "clusterQueues", *sums}
     assert set(result["final"]["pending"][0]) == {"workload", "reason", "message", "forecast"}
     assert result["final"]["clusterQueues"] == {
         "main": {"usage": {GPU: 4}, "borrowed": {GPU: 0}, "share": 0.5, "weightedShare": 0}

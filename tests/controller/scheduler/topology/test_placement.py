@@ -485,6 +485,20 @@ def test_preferred_affinity_goes_before_size_where_its_gate_is_on() -> None:
         assert lab.main(asked) == expected
 
 
+def test_a_preferred_node_that_is_gone_recommends_its_rack_no_more() -> None:
+    term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    affinity = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": term}]}
+    }
+    asked = ask(2, required=RACK, spec={"affinity": affinity})
+    lab = Lab({"b/r/a": 4, "b/s/b": 2}, {"TASRespectNodeAffinityPreferred": True})
+    lab.topologies.set_node(node("b/r/big", 8, labels={"disk": "ssd"}))
+    assert lab.main(asked) == {"big": 2}
+    lab.topologies.remove_node("big")
+    assert lab.main(asked) == {"b": 2}, "the tightest rack: none is preferred"
+    lab.topologies.validate_trees()
+
+
 def test_balanced_placement_loads_as_few_hosts_evenly() -> None:
     hosts = {f"b/r{rack}/r{rack}h{host}": 4 for rack in range(3) for host in range(2)}
     greedy = Lab(hosts).main(ask(10, preferred=RACK))

@@ -1,0 +1,1 @@
+"""Nodes that come and go in a simulation, by themselves: pools, interruptions, floors."""

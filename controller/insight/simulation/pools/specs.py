@@ -1,0 +1,77 @@
+"""Node pools and interruptions as a fleet file describes them. Times are seconds; those of events count from the start
+of the simulation.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from controller.insight.simulation.problems import shown
+from inventory.api.names import SPOT
+
+SPOT_WORDS: Final = ("never", "allowed", "preferred")
+"""The values of the annotation ``SPOT``."""
+CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
+"""Karpenter's label of a node: ``spot`` or ``on-demand``."""
+SPOT_LABELS: Final[Mapping[str, str]] = {
+    CAPACITY_TYPE: "spot",
+    "cloud.google.com/gke-spot": "true",
+    "cloud.google.com/gke-preemptible": "true",
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+}
+"""Labels by which Karpenter, GKE, EKS and AKS mark a node that may be interrupted, each with its value."""
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool. ``nodes``: the names of all that it may have at once; at least ``min_nodes`` of them are kept.
+
+    ``delay_s``: from the order of a node until the node is there. ``remove_after_s``: from the last pod of a node until
+    the node goes. ``cooldown_s``: from the end of an interruption until the pool gives nodes again.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    min_nodes: int = 0
+    delay_s: float = 0.0
+    remove_after_s: float = 600.0
+    cooldown_s: float = 3600.0
+    price_per_hour: float = 0.0
+    spot: bool = False
+
+
+class Interruption(msgspec.Struct, frozen=True, kw_only=True):
+    """All nodes of a pool, or one node, are gone ``notice_s`` after ``at_s``. One of ``pool`` and ``node`` is empty."""
+
+    at_s: float
+    notice_s: float
+    pool: str = ""
+    node: str = ""
+
+
+class PoolFleet(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a fleet comes and goes."""
+
+    pools: tuple[Pool, ...] = ()
+    interruptions: tuple[Interruption, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.pools or self.interruptions)
+
+
+FIXED: Final = PoolFleet()
+"""A fleet in which no node comes or goes."""
+
+
+def is_spot(labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels may be interrupted by its provider."""
+    return any(labels.get(key) == value for key, value in SPOT_LABELS.items())
+
+
+def spot_problem(annotations: Mapping[str, str]) -> str:
+    """The problem of the annotation ``SPOT`` of a job or a queue; empty if it has none."""
+    found = annotations.get(SPOT)
+    if found is None or found in SPOT_WORDS:
+        return ""
+    return f"metadata.annotations[{SPOT}]: found {shown(found)}, expected never, allowed or preferred. Correct it"

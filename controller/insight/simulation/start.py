@@ -1,0 +1,53 @@
+"""The start of virtual time, and objects as they are at that time."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from controller.insight.simulation.documents import InputError
+from controller.objects.meta import Condition, KubernetesObject, epoch_s
+from controller.objects.queues import AdmissionCheck, AdmissionCheckStatus, LocalQueue
+from controller.scheduler.decisions.status import moment
+
+EPOCH_S: Final = 946684800.0
+"""The start of virtual time if no object carries a time: 2000-01-01T00:00:00Z."""
+
+
+def base_of(objects: Iterable[KubernetesObject], start_s: float | None) -> float:
+    """The start of virtual time: ``start_s``, or the latest time at which past usage was written. Raises InputError if
+    usage was written after ``start_s``: it would have to fade backwards.
+    """
+    times = [(epoch_s(found), loaded.key) for loaded in objects if (found := _usage_time(loaded)) is not None]
+    latest_s, key = max(times, default=(EPOCH_S, ""))
+    if start_s is None:
+        return float(int(latest_s))
+    if key and latest_s > start_s:
+        told, since = (f"{moment(each):%Y-%m-%dT%H:%M:%SZ}" for each in (start_s, latest_s))
+        raise InputError(
+            f"--start: found {told}, expected {since} or later: LocalQueue {key} tells its usage until then"
+        )
+    return start_s
+
+
+def _usage_time(given: KubernetesObject) -> datetime | None:
+    sharing = given.status.fair_sharing if isinstance(given, LocalQueue) else None
+    usage = sharing.admission_fair_sharing_status if sharing is not None else None
+    return usage.last_update if usage is not None else None
+
+
+def as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
+    """The object at the start: past usage without a time gets the start's, and admission checks are active."""
+    replace = msgspec.structs.replace
+    if isinstance(given, AdmissionCheck):
+        active = Condition(type="Active", status="True", reason="Active", last_transition_time=moment(base_s))
+        return replace(given, status=AdmissionCheckStatus(conditions=(active,)))
+    if not isinstance(given, LocalQueue) or given.status.fair_sharing is None:
+        return given
+    sharing = given.status.fair_sharing
+    usage = sharing.admission_fair_sharing_status
+    if usage is None or usage.last_update is not None:
+        return given
+    dated = replace(sharing, admission_fair_sharing_status=replace(usage, last_update=moment(base_s)))
+    return replace(given, status=replace(given.status, fair_sharing=dated))

@@ -1,0 +1,196 @@
+"""``tessera simulate`` on fleets whose nodes come and go: the examples do what their first lines say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+
+from cli.main import tessera
+from cli.simulate.reading import inputs
+
+FOLDER = Path(__file__).parents[3] / "examples" / "capacity"
+
+
+def call(*words: str | Path) -> click.testing.Result:
+    return click.testing.CliRunner().invoke(tessera, ["simulate", *map(str, words)])
+
+
+def simulated(name: str, fleet: str, *words: str) -> dict[str, Any]:
+    result = call("--fleet", FOLDER / f"{fleet}.yaml", FOLDER / f"{name}.yaml", "-o", "json", *words)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def told(found: dict[str, Any]) -> list[str]:
+    return [f"{entry['t']:g} {entry['event']} {entry['reason']}" for entry in found["timeline"]]
+
+
+def test_a_gang_on_an_empty_fleet_starts_when_its_nodes_are_there() -> None:
+    found = simulated("gang", "fleet-pool")
+    assert told(found) == ["0 Pending WaitingForNodes", "300 Admitted Admitted", "3900 Finished Succeeded"]
+    assert {place["node"] for place in found["timeline"][1]["placement"]} == {"gpu-1", "gpu-2"}
+    assert all(len(place["devices"]) == 8 for place in found["timeline"][1]["placement"])
+    assert found["final"]["nodeHours"] == {"gpu": pytest.approx(2.0667, abs=1e-4)}
+    assert found["final"]["cost"] == pytest.approx(41.3333, abs=1e-3)
+    assert found["final"]["lostGpuSeconds"] == 0
+    assert "2.07 node-hours" in (FOLDER / "gang.yaml").read_text(), "as the file says"
+
+
+def test_an_interrupted_gang_goes_on_from_its_checkpoint_on_demand() -> None:
+    found = simulated("spot", "fleet-spot")
+    assert told(found) == [
+        "0 Pending WaitingForNodes",
+        "120 Admitted Admitted",
+        "1800 Evicted NodeInterrupted",
+        "1800 Pending WaitingForNodes",
+        "2100 Admitted Admitted",
+        "4560 Finished Succeeded",
+    ]
+    pools = [{place["node"].rpartition("-")[0] for place in entry["placement"]} for entry in found["timeline"]]
+    assert pools == [{"spot"}, {"spot"}, {"spot"}, {"on-demand"}, {"on-demand"}, {"on-demand"}]
+    assert found["final"]["nodeHours"] == {"spot": 1.0, "on-demand": pytest.approx(1.4333, abs=1e-4)}
+    assert found["final"]["lostGpuSeconds"] == 16 * (1680 - 1200)
+    gone = [change for change in found["nodes"] if (change["event"], change["pool"]) == ("Removed", "spot")]
+    assert [change["t"] for change in gone] == [1920.0, 1920.0]
+
+
+def test_what_a_gang_has_above_its_minimum_runs_only_beside_it(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    template = "{gpus: 2, product: NVIDIA A100-SXM4-80GB}"
+    fleet.write_text(
+        f"nodes: [{{name: fixed, gpus: 1, product: NVIDIA A100-SXM4-80GB}}]\nnodePools:\n"
+        f"- {{name: gpu, template: {template}, max: 4, delay: 5, removeAfter: 0}}\n"
+        "events: [{at: 30, node: gpu-1, interrupt: 10}]\n"
+    )
+    result = call("--fleet", fleet, FOLDER.parent / "simulate/elastic-gang.yaml", "-o", "json")
+    running: set[str] = set()
+    told_of: dict[str, str] = {}
+    for entry in json.loads(result.stdout)["timeline"]:
+        name = entry["workload"].partition("/")[2]
+        if entry["event"] == "Admitted":
+            running.add(name)
+            assert {"urgent", "sweep"} & {name, *running}, f"{name} starts before its minimum"
+        elif entry["event"] == "Evicted":
+            running.discard(name)
+            assert (entry["t"], entry["reason"]) == (30, "NodeInterrupted")
+            told_of[name] = entry["message"].rpartition(": ")[2]
+    assert told_of["sweep"] == "the workload has pods on gpu-1"
+    assert told_of["sweep-5"] == "its gang has pods on gpu-1"
+
+
+def test_of_a_gang_whose_nodes_come_a_pod_without_quota_waits_for_quota(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.yaml"
+    text = (FOLDER.parent / "simulate/elastic-gang.yaml").read_text()
+    assert "nominalQuota: 8" in text
+    jobs.write_text(text.replace("nominalQuota: 8", "nominalQuota: 3"))
+    found = json.loads(call("--fleet", FOLDER / "fleet-pool.yaml", jobs, "--until", "5s", "-o", "json").stdout)
+    reasons = {one["workload"]: one["reason"] for one in found["final"]["pending"]}
+    assert [reasons[f"ml/sweep{part}"] for part in ("", "-2", "-3")] == [
+        "WaitingForNodes",
+        "WaitingForNodes",
+        "WaitingForQuota",
+    ]
+
+
+def test_people_see_what_nodes_cost_and_what_work_was_lost() -> None:
+    shown = call("--fleet", FOLDER / "fleet-spot.yaml", FOLDER / "spot.yaml").stdout
+    table = [line.split() for line in shown[shown.index("Node pools") :].splitlines()]
+    assert table[2:5] == [["spot", "2", "2", "1.00"], ["on-demand", "2", "2", "1.43"], ["cost", "36.67"]]
+    assert "Work lost by stops: 2.13 GPU-hours" in shown
+    wide = call("--fleet", FOLDER / "fleet-spot.yaml", FOLDER / "spot.yaml", "-o", "wide").stdout
+    assert "Nodes\n" not in shown
+    assert ["1800s", "Interrupted", "spot-1", "spot"] in [
+        line.replace("30m00s", "1800s").split() for line in wide.splitlines()
+    ]
+    assert "Node pools" not in call(FOLDER.parent / "simulate/fleet-8.yaml").stdout
+
+
+def test_the_page_shows_what_is_printed() -> None:
+    page = (FOLDER.parents[1] / "docs/capacity.md").read_text()
+    first, _, last = page.split("```\n")[3].partition("...\n")
+    printed = [
+        line.rstrip() for line in call("--fleet", FOLDER / "fleet-pool.yaml", FOLDER / "gang.yaml").stdout.splitlines()
+    ]
+    for block in (first, last):
+        lines = block.splitlines()
+        at = printed.index(lines[0])
+        assert printed[at : at + len(lines)] == lines
+
+
+def test_a_told_start_is_what_times_are_shown_from() -> None:
+    words = ("--start", "2026-01-05T18:00:00Z")
+    found = simulated("gang", "fleet-pool", *words)
+    assert found["start"] == "2026-01-05T18:00:00Z"
+    assert [entry["time"] for entry in found["timeline"]] == [
+        "2026-01-05T18:00:00Z",
+        "2026-01-05T18:05:00Z",
+        "2026-01-05T19:05:00Z",
+    ]
+    shown = call("--fleet", FOLDER / "fleet-pool.yaml", FOLDER / "gang.yaml", *words).stdout
+    assert "2026-01-05 18:05:00Z  Admitted" in shown
+    assert "ClusterQueues at 2026-01-05 19:05:00Z" in shown
+    bare = simulated("gang", "fleet-pool")
+    assert (bare["start"], {entry["time"] for entry in bare["timeline"]}) == (None, {None})
+
+
+@pytest.mark.parametrize("given", ["tomorrow", "2026-01-05", "2026-01-05T18:00:00", "2026-01-05T18:00:00.5Z", "18:00Z"])
+def test_a_start_that_is_no_time_is_refused(given: str) -> None:
+    result = call("--start", given, "--fleet", FOLDER / "fleet-pool.yaml", FOLDER / "gang.yaml")
+    assert result.exit_code == 2
+    assert f'found "{given}", expected a time such as 2026-01-05T18:00:00Z' in result.output
+
+
+def test_a_start_before_usage_was_written_is_refused() -> None:
+    files = ("--fleet", FOLDER.parent / "simulate/fleet-8.yaml", FOLDER.parent / "simulate/heavy-user.yaml")
+    result = call("--start", "1999-01-05T18:00:00Z", *files)
+    assert result.exit_code == 2
+    assert "--start: found 1999-01-05T18:00:00Z, expected " in result.output
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("tessera.dev/spot", "sometimes", "expected never, allowed or preferred"),
+        ("tessera.dev/checkpoint-interval", "often", "expected a duration"),
+        ("tessera.dev/checkpoint-grace", "-5s", "expected a duration"),
+        ("tessera.dev/restart-cost", "90", "expected a duration"),
+    ],
+)
+def test_a_wrong_annotation_is_one_line(tmp_path: Path, key: str, value: str, expected: str) -> None:
+    file = tmp_path / "job.yaml"
+    text = (FOLDER / "gang.yaml").read_text()
+    file.write_text(text.replace("{tessera.dev/runtime: 1h}", f'{{{key}: "{value}"}}'))
+    result = call("--fleet", FOLDER / "fleet-pool.yaml", file)
+    assert result.exit_code == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert f"Job pretrain: metadata.annotations[{key}]: found " in line
+    assert expected in line
+
+
+@pytest.mark.parametrize("queue", ["ClusterQueue", "LocalQueue"])
+def test_a_wrong_annotation_of_a_queue_is_one_line(tmp_path: Path, queue: str) -> None:
+    file = tmp_path / "queues.yaml"
+    named = {"ClusterQueue": "{name: training", "LocalQueue": "{name: jobs, namespace: ml"}[queue]
+    text = (FOLDER / "gang.yaml").read_text()
+    file.write_text(text.replace(f"{named}}}", f"{named}, annotations: {{tessera.dev/spot: 'yes'}}}}"))
+    result = call("--fleet", FOLDER / "fleet-pool.yaml", file)
+    assert result.exit_code == 2
+    assert 'metadata.annotations[tessera.dev/spot]: found "yes", expected never, allowed or preferred' in result.stderr
+
+
+def test_who_plays_hardware_is_told_that_pools_are_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+    inputs([FOLDER / "gang.yaml"], FOLDER / "fleet-pool.yaml", events_count=True)
+    assert "nodePools, interrupt: nodes come and go in tessera simulate alone, passed over" in capsys.readouterr().err
+
+
+def test_a_wrong_pool_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text((FOLDER / "fleet-pool.yaml").read_text().replace("delay: 300", "delay: 5m"))
+    result = call("--fleet", fleet, FOLDER / "gang.yaml")
+    assert result.exit_code == 2
+    (line,) = result.stderr.strip().splitlines()
+    assert line.endswith("nodePools[0].delay: found '5m', expected a number from 0 to 1e+09")

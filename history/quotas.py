@@ -20,7 +20,7 @@ from history.podcost import UNIT, Cost, add, claim_cost, claim_names, pod_cost, 
 from history.world import World
 
 _REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
-_SHARES = "tessera.dev/quota-shares"
+_CHANGING = ("tessera.dev/quota-shares", "tessera.dev/quota-calendar")
 _DEPTH = 64
 """The levels of a tree; what is deeper is not judged."""
 
@@ -198,7 +198,7 @@ class Quotas:
     def reshape(self, queue: Key) -> bool:
         """Takes in a ClusterQueue or Cohort. Whether its spec is another now, or it is new or gone."""
         body = self._world.objects.get(queue)
-        shape = None if body is None else (api.inner(body, "spec"), api.note(body, _SHARES))
+        shape = None if body is None else (api.inner(body, "spec"), *(api.note(body, each) for each in _CHANGING))
         self.reshaped = shape != self._shapes.get(queue)
         if self.reshaped:
             self._shapes[queue], self._trees = shape, None
@@ -289,9 +289,9 @@ def _node(name: str, body: Json | None, *, is_queue: bool) -> Node:
                 cell = Cell(api.text(flavor, "name"), api.text(each, "name"))
                 nominal = quantity(each.get("nominalQuota")) or 0
                 limits[cell] = Limits(nominal, quantity(each.get("borrowingLimit")), quantity(each.get("lendingLimit")))
-    return Node(name, is_queue, limits, [], bool(body and api.note(body, _SHARES)))
+    return Node(name, is_queue, limits, [], any(body and api.note(body, each) for each in _CHANGING))
 
 
 def follows_capacity(node: Node) -> bool:
-    """Whether a quota in the tree is a share of live capacity, which is not recomputed."""
+    """Whether a quota in the tree is a share of live capacity or changes by a calendar: neither is recomputed."""
     return node.follows_capacity or any(map(follows_capacity, node.children))

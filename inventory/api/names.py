@@ -116,6 +116,9 @@ MINIMUM_RUNTIME_BEFORE_PREEMPTION: Final = "tessera.dev/minimum-runtime-before-p
 QUEUE_USAGE: Final = "tessera.dev/queue-usage"
 """An annotation of a foreign Queue, written by the controller: its usage of the cluster over the last window."""
 
+QUOTA_ANNOTATIONS: Final = "tessera.dev/QuotaAnnotations"
+"""A condition of a ClusterQueue, False with what is wrong in its quota annotations; absent where nothing is."""
+
 # -- conditions of Workloads -------------------------------------------------------------------------------------------
 MOVED: Final = "tessera.dev/Moved"
 """A condition of a Workload that was evicted so that another fits, and had another place; the transition is the last

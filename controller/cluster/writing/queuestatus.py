@@ -7,6 +7,7 @@ LocalQueues.
 """
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -22,7 +23,7 @@ from controller.objects.meta import Condition, KubernetesObject, to_json, with_c
 from controller.objects.quantity import NANO, Quantity
 from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
 from controller.objects.volcanoqueue import CLOSED_BY_PARENT, VolcanoQueue
-from controller.scheduler.decisions.status import moment
+from controller.scheduler.decisions.status import MESSAGE_LIMIT, moment
 from controller.scheduler.engine import Engine
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.mirror.specs import QueueOwner
@@ -33,10 +34,12 @@ from controller.scheduler.quota.shares import share
 from controller.scheduler.quota.usagehistory import UsageRecord
 from controller.scheduler.state.activity import local_queue_problem
 from failpoints.names import Failpoint
-from inventory.api.names import QUEUE_USAGE
+from inventory.api.names import QUEUE_USAGE, QUOTA_ANNOTATIONS
 from kube.objects import timestamp
 from kube.resources import Resource
 from kube.writing.writes import Conflicted, Outcome, Verb, Write
+
+_log = logging.getLogger(__name__)
 
 PERIOD_S: Final = 1.0
 _DRAINED_S: Final = 0.1
@@ -80,7 +83,9 @@ class QueueStatuses:
         self._foreign: dict[_Key, QueueOwner] = {}
         """Mirrored Queues of Volcano and KAI."""
         self._written: dict[_Key, Json] = {}
-        self._said: dict[_Key, tuple[ClusterQueue | LocalQueue, tuple[str, str, str], list[Json]]] = {}
+        self._said: dict[_Key, tuple[ClusterQueue | LocalQueue, tuple[str, ...], list[Json]]] = {}
+        self._warned: dict[tuple[type, str], tuple[str, ...]] = {}
+        """What was wrong in the quota annotations of objects when it was logged last."""
         """The conditions of a queue, with the object and the condition that they were made of."""
         self._samples: dict[LocalQueueKey, UsageRecord] = {}
         self._changes = -1
@@ -214,6 +219,8 @@ class QueueStatuses:
         for orphans in locals_of.values():
             self._local_queues(None, orphans, waiting, now_s)
         self._cohort_shares()
+        for cohort in self._cohorts.values():
+            self._annotated(cohort, now_s)
         if self._foreign:
             known = foreignstatus.loads(self._engine)
             for key, owner in self._foreign.items():
@@ -243,8 +250,9 @@ class QueueStatuses:
         totals = self._totals(state, state.holders.values())
         problems = self._engine.inactive(state.name)
         active = _active(not problems, problems[0] if problems else None, "The ClusterQueue admits workloads", now_s)
+        annotated = self._annotated(queue, now_s)
         status: Json = {
-            "conditions": self._conditions(CLUSTER_QUEUES, queue, active),
+            "conditions": self._conditions(CLUSTER_QUEUES, queue, active, annotated),
             **totals,
             "pendingWorkloads": sum(self._engine.state.queues.counts(state.name)),
             "reservingWorkloads": len(state.holders),
@@ -297,15 +305,47 @@ class QueueStatuses:
             "flavorsUsage": reservation if used == reserved else to_json(shown(state, used)),
         }
 
-    def _conditions(self, resource: Resource, queue: ClusterQueue | LocalQueue, active: Condition) -> list[Json]:
-        """The conditions of the object with this one in its place. The time of a transition stays while its status
+    def _annotated(self, queue: ClusterQueue | Cohort, now_s: float) -> Condition | None:
+        """The condition that tells what is wrong in the quota annotations of the object; None where nothing is. It is
+        logged when it is new.
+        """
+        shares, key = self._engine.shares, (type(queue), queue.metadata.name)
+        of_shares = shares.problems.get(key) if shares is not None else None
+        problems = (*filter(None, (of_shares,)), *self._engine.state.calendars.of(*key).problems)
+        if self._warned.get(key, ()) != problems:
+            self._warned[key] = problems
+            for problem in problems:
+                _log.warning("%s %s: %s", type(queue).__name__, queue.metadata.name, problem)
+        if not problems:
+            return None
+        return Condition(
+            type=QUOTA_ANNOTATIONS,
+            status="False",
+            reason="Refused",
+            message="; ".join(problems)[:MESSAGE_LIMIT],
+            last_transition_time=moment(now_s),
+        )
+
+    def _conditions(
+        self,
+        resource: Resource,
+        queue: ClusterQueue | LocalQueue,
+        active: Condition,
+        annotated: Condition | None = None,
+    ) -> list[Json]:
+        """The conditions of the object with these in their places. The time of a transition stays while its status
         does.
         """
         key = (resource, queue.metadata.namespace, queue.metadata.name)
-        said = (active.status, active.reason, active.message)
+        said = (active.status, active.reason, active.message, annotated.message if annotated is not None else "")
         known = self._said.get(key)
         if known is None or known[0] is not queue or known[1] != said:
-            known = self._said[key] = (queue, said, to_json(with_condition(queue.status.conditions, active)))
+            conditions = queue.status.conditions
+            if annotated is not None:
+                conditions = with_condition(conditions, annotated)
+            else:
+                conditions = tuple(each for each in conditions if each.type != QUOTA_ANNOTATIONS)
+            known = self._said[key] = (queue, said, to_json(with_condition(conditions, active)))
         return known[2]
 
     def _cohort_shares(self) -> None:

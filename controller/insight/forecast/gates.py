@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.insight.forecast.changes.changes import EndsAt
-from controller.insight.forecast.changes.never import HOPELESS
+from controller.insight.forecast.changes.never import HOPELESS, lacks_quota
 from controller.insight.forecast.decided import Asked, Decided
 from controller.insight.forecast.forward import STOPPING_S, Gates, first_fit
 from controller.insight.forecast.model import Gate, Model, Tree, Waiting
@@ -54,7 +54,7 @@ def gate_parts(
                 seen.add(waiting.shape)
                 record = decided.by_shape.get(waiting.shape)
                 is_asked = asked is not None and waiting.key == asked.pending.key
-                if record is not None and record.reason in HOPELESS:
+                if record is not None and record.reason in HOPELESS and not (tree.changes and lacks_quota(record)):
                     found[waiting.shape] = ()
                 elif waiting.shape in fitting and (is_asked or _refused(record)):
                     closed.append((waiting, counts[waiting.shape]))

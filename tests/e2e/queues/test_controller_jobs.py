@@ -7,6 +7,7 @@ import random
 import tarfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,31 @@ async def test_borrowed_quota_comes_back_to_its_owner(cluster: Cluster, tmp_path
                 return [scene.condition(f"guest-{n}", "Preempted") for n in range(4)]
 
             await until(lambda: reclaimed().count("True/InCohortReclamation") == 2, "two are told why they went")
+            await scene.clean()
+
+
+async def test_a_window_of_a_calendar_brings_quota_and_a_wrong_entry_is_told(cluster: Cluster, tmp_path: Path) -> None:
+    def annotate(calendar: str) -> None:
+        cluster.kubectl("annotate", "--overwrite", "clusterqueue", "timed", f"tessera.dev/quota-calendar={calendar}")
+
+    def told() -> str:
+        path = "{.status.conditions[?(@.type=='tessera.dev/QuotaAnnotations')].message}"
+        return cluster.kubectl("get", "clusterqueue", "timed", "-o", f"jsonpath={path}")
+
+    async with lab(cluster, {"timed": 2}) as scene:
+        await scene.queue("timed", 0)
+        # The window begins with the next minute but one at the latest, and stays open for the test.
+        begins = datetime.fromtimestamp(time.time() + 65, UTC)
+        annotate(f'[{{from: "{begins:%M %H} * * *", for: 2h, nominal: {{plain: {{cpu: 2}}}}}}, {{from: nights}}]')
+        with scene.controllers(tmp_path, "one", flags=ALONE):
+            await scene.job("late", "timed", pods=2)
+            await until(lambda: scene.condition("late", "QuotaReserved").startswith("False"), "the job has no quota")
+            await until(lambda: 'entry 2, {"from":"nights"}' in told(), "the wrong entry is told")
+            assert time.time() < begins.replace(second=0).timestamp()
+            await until(lambda: scene.runs("late"), "the job runs when its window has begun")
+            assert time.time() >= begins.replace(second=0).timestamp()
+            annotate("[]")
+            await until(lambda: told() == "", "nothing is wrong any more")
             await scene.clean()
 
 

@@ -19,6 +19,7 @@ EXAMPLE_FILES: Final = (
     "kubeflow-jobs.yaml",
     "honest-units.yaml",
     "fractions.yaml",
+    "quota-calendar.yaml",
 )
 """In the order in which they build on each other."""
 DROP: Final = object()

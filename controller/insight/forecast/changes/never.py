@@ -155,12 +155,17 @@ def _may_grow(engine: Engine, pending: PendingWorkload) -> bool:
     return engine.state.cluster.placement.may_grow(devices or asked)
 
 
+def lacks_quota(record: DecisionRecord) -> bool:
+    """Whether the workload asks for more than its queue can have: a window of a calendar may bring more."""
+    return record.reason is PendingReason.EXCEEDS_MAX_QUOTA and record.missing() is not None
+
+
 def _lacks_nodes(record: DecisionRecord) -> bool:
     if record.rule is Rule.NEVER:
         return False
     if record.reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED:
         return not _is_nodeless(record)
-    return record.reason is PendingReason.EXCEEDS_MAX_QUOTA and record.missing() is None
+    return record.reason is PendingReason.EXCEEDS_MAX_QUOTA and not lacks_quota(record)
 
 
 def _unless(engine: Engine, pending: PendingWorkload | None, record: DecisionRecord) -> str | None:

@@ -11,9 +11,9 @@ from controller.cluster.writing.pace import Pace
 from controller.cluster.writing.queuestatus import QueueStatuses
 from controller.objects.decode import decode
 from controller.objects.meta import KubernetesObject, to_json
-from controller.objects.queues import ClusterQueueStatus, LocalQueue
+from controller.objects.queues import ClusterQueue, ClusterQueueStatus, LocalQueue
 from controller.objects.workload import AdmissionCheckState, EvictionCount, ReclaimablePod
-from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.model.config import EngineConfig, Extensions
 from kube.writing.writes import Write
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -23,8 +23,8 @@ BOTH = (CLUSTER_QUEUES, LOCAL_QUEUES)
 class Statuses:
     """The writer on an engine, and what the API server has by its writes."""
 
-    def __init__(self, *queues: KubernetesObject) -> None:
-        self.world = World(EngineConfig())
+    def __init__(self, *queues: KubernetesObject, config: EngineConfig | None = None) -> None:
+        self.world = World(config or EngineConfig())
         self.world.put(flavor(), *queues)
         self.shown: dict[tuple[str, str], dict[str, Any]] = {}
         self.writes = 0
@@ -204,3 +204,44 @@ def test_many_queues_that_empty_together_do_not_fill_the_writers_queue() -> None
     assert (made.due_in_s() or 1.0) <= 0.05
     made.backlog = 20
     assert len(made.written_after(0.05)) == 16
+
+
+def annotated(calendar: str | None, shares: str | None = None) -> KubernetesObject:
+    given: Any = to_json(cluster_queue("cq"))
+    given["metadata"]["annotations"] = {
+        key: value
+        for key, value in (("tessera.dev/quota-calendar", calendar), ("tessera.dev/quota-shares", shares))
+        if value is not None
+    }
+    return decode(given, ClusterQueue)
+
+
+def told(statuses: Statuses) -> list[tuple[str, str]]:
+    conditions = statuses.shown["ClusterQueue", "cq"]["conditions"]
+    return [(each["status"], each["message"]) for each in conditions if each["type"] == "tessera.dev/QuotaAnnotations"]
+
+
+def test_a_wrong_entry_of_a_calendar_is_a_condition_until_it_is_corrected(caplog: pytest.LogCaptureFixture) -> None:
+    right = '{from: "0 20 * * *", for: 1h, nominal: {default: {gpu: 1}}}'
+    statuses = Statuses(annotated(f'[{{from: "0 25 * * *", for: 1h}}, {right}]'), local_queue("lq", "cq"))
+    statuses.written()
+    ((status, message),) = told(statuses)
+    assert status == "False"
+    assert message.startswith('tessera.dev/quota-calendar: entry 1, {"from":"0 25 * * *","for":"1h"}: ')
+    statuses.written()
+    assert [record.getMessage() for record in caplog.records] == [f"ClusterQueue cq: {message}"]
+    statuses.world.put(annotated(f"[{right}]"))
+    statuses.written()
+    assert told(statuses) == []
+    assert [each["type"] for each in statuses.shown["ClusterQueue", "cq"]["conditions"]] == ["Active"]
+
+
+def test_shares_that_cannot_be_used_are_a_condition_too() -> None:
+    statuses = Statuses(
+        annotated(None, '{"default": {"gpu": "lots"}}'),
+        local_queue("lq", "cq"),
+        config=EngineConfig(extensions=Extensions(quota_from_capacity=True)),
+    )
+    statuses.written()
+    ((status, message),) = told(statuses)
+    assert (status, message.partition(":")[0]) == ("False", "tessera.dev/quota-shares")

@@ -193,7 +193,7 @@ class Agent:
             boot_id=self._boot_id,
             now=clock,
             serve=self._serve,
-            warn=reporter.warning,
+            tell=reporter,
             listener=self.metrics,
         )
         self.endpoints = Endpoints(

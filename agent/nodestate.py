@@ -121,6 +121,8 @@ class NodeState:
         """The repairs of GPUs, each with what is asked for; ``RepairNode`` replaces them whole."""
         self.order_answers: tuple[Answered, ...] = ()
         """The answer to the last order of each GPU; ``RepairNode`` replaces them whole."""
+        self.reset_mode = ""
+        """``remediation.reset`` as it holds; ``RepairNode`` writes it, with its repairs."""
         self._choosers: dict[ResourceName, Chooser] = {}
 
     def discovered(self, node: NodeInventory, access: NodeAccess, now_s: float) -> tuple[Transition, ...]:

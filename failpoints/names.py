@@ -175,10 +175,8 @@ class Failpoint(StrEnum):
     """A pod of a group is no longer counted by its Job."""
     POD_DELETED = "api.pod-deleted"
     """A plain pod is deleted by its queue."""
-    POD_DISRUPTED = "api.pod-disrupted"
-    """A pod is told that its GPU has failed."""
     POD_GPU_FAILURE = "api.pod-gpu-failure"
-    """A pod whose GPU has failed is deleted."""
+    """A pod whose GPU has failed is evicted."""
     POD_NODE_FAILURE = "api.pod-node-failure"
     """A pod of a lost node is failed."""
     POD_STUCK = "api.pod-stuck"
@@ -204,10 +202,14 @@ class Failpoint(StrEnum):
     """A RebootNode is deleted: the repair is over."""
     RESET_ORDERED = "api.reset-ordered"
     """A GPUReset becomes orders in the annotations of its GpuNode."""
+    ORDER_REFUSED = "api.order-refused"
+    """A person's order is removed from the GpuNode of a node whose agent takes none."""
     RESET_FOLLOWED = "api.reset-followed"
     """The status of a GPUReset is written."""
     BREAKER_RESUMED = "api.breaker-resumed"
     """The breaker of a flavor's repairs is lifted, as a person asked."""
+    BREAKER_SHOWN = "api.breaker-shown"
+    """A flavor says that the breaker of its repairs has tripped, or does not any more."""
 
     # -- queues and kinds ----------------------------------------------------------------------------------------------
 

@@ -54,10 +54,17 @@ class ObjectReference(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 def label_managers(meta: ObjectMeta, key: str) -> tuple[str, ...]:
     """The names of the managers that own label ``key``, sorted."""
+    return _managers(meta, "f:labels", key)
+
+
+def annotation_managers(meta: ObjectMeta, key: str) -> tuple[str, ...]:
+    """The names of the managers that own annotation ``key``, sorted."""
+    return _managers(meta, "f:annotations", key)
+
+
+def _managers(meta: ObjectMeta, part: str, key: str) -> tuple[str, ...]:
     owners = {
-        entry.manager
-        for entry in meta.managed_fields
-        if f"f:{key}" in entry.fields.get("f:metadata", {}).get("f:labels", {})
+        entry.manager for entry in meta.managed_fields if f"f:{key}" in entry.fields.get("f:metadata", {}).get(part, {})
     }
     return tuple(sorted(owners))
 

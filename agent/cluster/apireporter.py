@@ -97,6 +97,7 @@ class ApiReporter:
                 problems=node_state.problems,
                 by_claim=node_state.by_claim,
                 withheld=node_state.withheld,
+                reset_mode=node_state.reset_mode,
                 repairs=repair_entries(node_state.repairs),
                 order_answers=order_answers(node_state.order_answers),
                 application_faults=fault_entries(node_state.culprits.counts()),
@@ -123,6 +124,9 @@ class ApiReporter:
 
     def warning(self, reason: str, action: str, text: str) -> None:
         self._event(reason=reason, action=action, note=text, kind="Warning")
+
+    def note(self, reason: str, action: str, text: str) -> None:
+        self._event(reason=reason, action=action, note=text, kind="Normal")
 
     def _event(self, *, reason: str, action: str, note: str, kind: EventType) -> None:
         if self._settings.events.enabled:

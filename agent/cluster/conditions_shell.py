@@ -1,11 +1,10 @@
 """Writes this node's two conditions (``conditions``) by server-side apply on the status of its own Node.
 
-    want() -> the newest -> read the Node -> apply where it differs
+    want() -> LatestWriter -> read the Node -> apply where it differs
 
 An agent that may not write them says so once, and tries again after minutes: without them nothing else is worse.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,10 +16,11 @@ from failpoints import points
 from failpoints.names import Failpoint
 from inventory.api.names import GPU_READY
 from kube.client import Client
-from kube.clock import Backoff, Clock, pause_s
-from kube.errors import ForbiddenError, KubeError
+from kube.clock import Backoff, Clock
+from kube.errors import ForbiddenError
 from kube.objects import Metadata
 from kube.resources import NODES
+from kube.writing.latest import LatestWriter
 
 log = logging.getLogger(__name__)
 
@@ -45,28 +45,31 @@ class _Node(Struct, frozen=True):
 class NodeConditions:
     """``want`` may be called at any time and returns at once; ``run`` does the writing.
 
-    ``_unready_s`` is when GPUReady became False in what is wanted; None while it is True.
+    ``_unready_s`` is when GPUReady became False in what is wanted; None while it is True. ``_may_not_until_s``: an API
+    server that refuses the conditions is left alone until then.
     """
 
     def __init__(self, client: Client, node_name: str, *, clock: Clock, backoff: Backoff, resync_s: float) -> None:
         self._client = client
         self._name = node_name
         self._clock = clock
-        self._backoff = backoff
-        self._resync_s = resync_s
         self._wanted: tuple[Told, ...] = ()
         self._only_there = False
         self._unready_s: float | None = None
-        self._written_s = float("-inf")
-        self._not_before_s = float("-inf")
-        self._may_not = False
-        self._pending = False
-        self._wake = asyncio.Event()
+        self._may_not_until_s: float | None = None
+        self._loop: LatestWriter[tuple[Told, ...]] = LatestWriter(
+            "node conditions",
+            self._write_if_allowed,
+            clock=clock,
+            backoff=backoff,
+            min_interval_s=INTERVAL_S,
+            resync_s=resync_s,
+        )
 
     @property
     def settled(self) -> bool:
         """Whether everything that is wanted was written, or may not be."""
-        return not self._pending
+        return self._loop.settled
 
     def want(self, conditions: Sequence[Told], *, only_there: bool = False) -> None:
         """Take the conditions that the Node is to have from now on. ``only_there``: only if it has them already, as
@@ -80,55 +83,34 @@ class NodeConditions:
             self._unready_s = None
         elif self._unready_s is None:
             self._unready_s = self._clock.monotonic()
-        self._pending = True
-        self._wake.set()
+        self._loop.put(self._wanted)
 
     def heard(self, statuses: Mapping[str, str]) -> None:
         """Take the statuses of conditions that the Node has, by type: what another client changed is written again."""
-        if not self._pending and any(statuses.get(each.type, each.status) != each.status for each in self._wanted):
-            self._not_before_s = max(self._not_before_s, self._written_s + CONTESTED_S)
-            self._pending = True
-            self._wake.set()
+        if any(statuses.get(each.type, each.status) != each.status for each in self._wanted):
+            self._loop.look_again(CONTESTED_S)
 
     async def run(self, begin_s: float = 0.0) -> None:
         """Write until cancelled, from ``begin_s`` seconds on."""
-        self._not_before_s = self._clock.monotonic() + begin_s
-        while True:
-            self._wake.clear()
-            pause = await self._turn()
-            await self._clock.wait(self._wake, pause)
+        await self._loop.run(begin_s)
 
-    async def _turn(self) -> float | None:
-        """Write if it is time. Returns the seconds until it may be; None while nothing is wanted."""
+    async def _write_if_allowed(self, wanted: tuple[Told, ...]) -> None:
         now_s = self._clock.monotonic()
-        if not self._wanted:
-            return None
-        early_s = max(self._not_before_s, self._written_s + INTERVAL_S) - now_s
-        if early_s > 0:
-            return early_s
+        if self._may_not_until_s is not None and now_s < self._may_not_until_s:
+            self._loop.look_again(self._may_not_until_s - now_s)
+            return
         wait_s = 0.0 if self._unready_s is None else max(0.0, self._unready_s + UNREADY_S - now_s)
-        wanted = self._wanted
         try:
             await self._write(wanted, still_ready=wait_s > 0)
         except ForbiddenError as refused:
-            if not self._may_not:
+            if self._may_not_until_s is None:
                 log.warning("node conditions may not be written", extra={"error": str(refused)})
-            self._may_not, self._pending = True, False
-            self._not_before_s = now_s + FORBIDDEN_S
-            return FORBIDDEN_S
-        except KubeError as failed:
-            log.info("node conditions not written", extra={"error": str(failed)})
-            pause = max(pause_s(failed, self._backoff), INTERVAL_S)
-            self._not_before_s = now_s + pause
-            return pause
-        self._backoff.reset()
-        self._may_not = False
-        self._written_s = now_s
+            self._may_not_until_s = now_s + FORBIDDEN_S
+            self._loop.look_again(FORBIDDEN_S)
+            return
+        self._may_not_until_s = None
         if wait_s > 0:
-            return wait_s
-        if wanted is self._wanted:
-            self._pending = False
-        return self._resync_s
+            self._loop.look_again(wait_s)
 
     async def _write(self, wanted: tuple[Told, ...], *, still_ready: bool) -> None:
         """Apply what differs. ``still_ready``: GPUReady stays for now as it is."""

@@ -96,6 +96,7 @@ def build(  # noqa: PLR0913
     problems: Sequence[str] | None = None,
     by_claim: Collection[GpuUuid] = (),
     withheld: Mapping[str, str] | None = None,
+    reset_mode: str = "",
     repairs: Sequence[RepairEntry] = (),
     order_answers: Sequence[OrderAnswer] = (),
     application_faults: Sequence[ApplicationFaults] = (),
@@ -136,6 +137,7 @@ def build(  # noqa: PLR0913
         problems=tuple(
             problem[:MAX_TEXT] for problem in (layout.problems if problems is None else problems)[:MAX_PROBLEMS]
         ),
+        reset_mode=reset_mode,
         repairs=tuple(repairs[:MAX_GPUS]),
         order_answers=tuple(order_answers[:MAX_GPUS]),
         application_faults=tuple(application_faults[:MAX_FAULT_COUNTS]),

@@ -20,7 +20,7 @@ from agent.health.grants import Grant
 from agent.process.spread import Spread, fleet_backoff
 from failpoints import points
 from failpoints.names import Failpoint
-from inventory.api.gpunode import MAX_GPUS, GrantEntry
+from inventory.api.gpunode import MAX_GPUS, RESETS_NEVER, GrantEntry
 from inventory.api.names import REMEDIATION_ORDER
 from inventory.devices import GpuUuid
 from kube import depth
@@ -42,13 +42,17 @@ class _Meta(Struct, frozen=True):
 
 class _Status(Struct, frozen=True):
     grants: list[msgspec.Raw] = field(name="remediationGrants", default_factory=list)
+    reset_mode: object = field(name="resetMode", default="")
 
 
 class OwnGpuNode(Struct, frozen=True):
-    """What an agent reads of its own GpuNode: the grants, and the orders by the UUID of their GPU."""
+    """What an agent reads of its own GpuNode: the grants, and the orders by the UUID of their GPU. ``took_none``: the
+    agent that wrote it repaired nothing.
+    """
 
     grants: tuple[Grant, ...]
     orders: Mapping[str, str]
+    took_none: bool = False
 
 
 class _Object(Struct, frozen=True):
@@ -65,7 +69,8 @@ def read(raw: bytes) -> OwnGpuNode:
         if key.startswith(REMEDIATION_ORDER) and key != REMEDIATION_ORDER
     }
     grants = (_grant(bytes(one)) for one in found.status.grants[:MAX_GPUS])
-    return OwnGpuNode(tuple(grant for grant in grants if grant is not None), orders)
+    took_none = found.status.reset_mode == RESETS_NEVER
+    return OwnGpuNode(tuple(grant for grant in grants if grant is not None), orders, took_none)
 
 
 def _grant(raw: bytes) -> Grant | None:
@@ -88,7 +93,7 @@ class Requested(Protocol):
 
     def granted(self, grants: tuple[Grant, ...]) -> None: ...
 
-    async def obey(self, orders: Mapping[str, str]) -> None: ...
+    async def obey(self, orders: Mapping[str, str], *, late: bool = False) -> None: ...
 
 
 class GpuNodeWatch:
@@ -96,7 +101,8 @@ class GpuNodeWatch:
     no GpuNode; ``obey`` with the orders that nobody has answered yet, which are taken off when it returns.
 
     ``_obeyed`` has the orders that were answered and still stand in the object: each is taken for the same order until
-    another value stands there, or none.
+    another value stands there, or none. ``_late`` has those that stood there when the watch began and were written
+    before: nobody waits for them any more.
     """
 
     def __init__(self, requested: Requested, clock: Clock | None = None, spread: Spread | None = None) -> None:
@@ -107,11 +113,15 @@ class GpuNodeWatch:
         """Whether the server has a GpuNode, one that cannot be read included."""
         self._orders: Mapping[str, str] = {}
         self._obeyed: dict[str, str] = {}
+        self._was_off = False
+        """Whether the watch was not wanted before it began."""
+        self._late: Mapping[str, str] = {}
         self._changed = asyncio.Event()
 
     async def follow(self, client: Client, node_name: str, random: Callable[[], float]) -> None:
         """Follow the GpuNode while it is wanted, until cancelled."""
         while True:
+            self._was_off = not self._requested.wanted
             await self._until(wanted=True)
             self._there = False
             own: Reflector[OwnGpuNode] = Reflector(
@@ -138,9 +148,12 @@ class GpuNodeWatch:
     def _hear(self, change: Change[OwnGpuNode]) -> None:
         match change:
             case Added(new=entry) | Changed(new=entry):
+                if not self._there:
+                    self._late = entry.object.orders if self._was_off or entry.object.took_none else {}
                 self._there = True
                 self._requested.granted(entry.object.grants)
                 self._orders = entry.object.orders
+                self._late = {gpu: order for gpu, order in self._late.items() if self._orders.get(gpu) == order}
                 self._obeyed = {gpu: order for gpu, order in self._obeyed.items() if gpu in self._orders}
                 self._changed.set()
             case Undecodable():
@@ -156,9 +169,12 @@ class GpuNodeWatch:
             self._changed.clear()
             orders = dict(self._orders)
             fresh = {gpu: order for gpu, order in orders.items() if self._obeyed.get(gpu) != order}
-            if fresh:
-                await self._requested.obey(fresh)
-                self._obeyed |= fresh
+            late = {gpu: order for gpu, order in fresh.items() if self._late.get(gpu) == order}
+            if late:
+                await self._requested.obey(late, late=True)
+            if now := {gpu: order for gpu, order in fresh.items() if gpu not in late}:
+                await self._requested.obey(now)
+            self._obeyed |= fresh
             left = [
                 gpu for gpu, order in sorted(orders.items()) if not await self._take_off(client, node_name, gpu, order)
             ]

@@ -53,6 +53,9 @@ class Reporter(Protocol):
     def warning(self, reason: str, action: str, text: str) -> None:
         """Report that something has happened to the node; ``reason`` and ``action`` are an Event's, in CamelCase."""
 
+    def note(self, reason: str, action: str, text: str) -> None:
+        """Report, like ``warning``, what is as it should be."""
+
 
 class NoCluster(Exception):  # noqa: N818 - a state, not a mistake
     """The kubeconfig or service account cannot be used; one line says why."""
@@ -79,3 +82,5 @@ class NoReporter:
     def problem(self, text: str) -> None: ...
 
     def warning(self, reason: str, action: str, text: str) -> None: ...
+
+    def note(self, reason: str, action: str, text: str) -> None: ...

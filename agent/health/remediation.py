@@ -71,6 +71,7 @@ class Action(StrEnum):
 class Want(Struct, frozen=True, kw_only=True):
     """The repair that the faults call for. ``reason`` is one CamelCase word, equal for the same fault; ``cause`` a
     sentence; ``since_s`` when the oldest fault that blocks began. ``due_s``: when silence alone will want more.
+    ``absent``: the board is gone, and whatever was to be done about it is for another day.
     """
 
     action: Action = Action.NONE
@@ -78,6 +79,7 @@ class Want(Struct, frozen=True, kw_only=True):
     cause: str = ""
     since_s: float = 0.0
     due_s: float | None = None
+    absent: bool = False
 
 
 def wanted(faults: Sequence[Fault], *, told: bool | None, now_s: float) -> Want:
@@ -88,7 +90,9 @@ def wanted(faults: Sequence[Fault], *, told: bool | None, now_s: float) -> Want:
     wants nothing that could be done here.
     """
     blocking = [fault for fault in faults if fault.blocks]
-    if not blocking or any(f.fault_class is FaultClass.REPLACE or f.kind in _ABSENT for f in blocking):
+    if any(fault.kind in _ABSENT for fault in blocking):
+        return Want(absent=True)
+    if not blocking or any(fault.fault_class is FaultClass.REPLACE for fault in blocking):
         return Want()
     worst = _telling(blocking)
     since_s = min(fault.since_s for fault in blocking)

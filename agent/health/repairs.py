@@ -186,6 +186,9 @@ class RepairCore:
             return (self._over(repair, "drain", "cleared", words.switched_off(), now_s),)
         if repair.state is RepairState.RETIRED:
             return ()
+        if want.absent and not repair.wrong:
+            # A board that is gone has the verdict of one: what it needs is known when it is back.
+            return (self._over(repair, "drain", "cleared", words.board_gone(), now_s),)
         if repair.state is RepairState.REBOOT_WANTED:
             well = want.action is Action.NONE and want.due_s is None and state is not HealthState.UNHEALTHY
             gone = well and not repair.wrong
@@ -299,6 +302,14 @@ class RepairCore:
             return self._failed(replace(repair, wrong=True), "verify", "failed", wrong, now_s)
         repair = replace(repair, interrupted=False)
         return self._moved(repair, RepairState.PROBATION, "verify", "passed", words.verified(), now_s)
+
+    def unverified(self, gpu: GpuUuid, why: str) -> bool:
+        """Take that a GPU in Verifying could not be looked at, as ``why`` says: it stays there. True where that is
+        news.
+        """
+        repair = self._repairs[gpu]
+        assert repair.state is RepairState.VERIFYING, f"{gpu} is {repair.state}"
+        return self._noted(repair, why)
 
     def reset_seen(self, gpu: GpuUuid) -> None:
         """Record that a reset of the GPU was observed. Where none of ours is under way it is a person's, and what was

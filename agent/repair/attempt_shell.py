@@ -23,7 +23,7 @@ from agent.mig.node import MigNode
 from agent.mps.node import MpsNode
 from agent.repair.journal_shell import Before
 from agent.repair.openers import openers
-from agent.repair.tool_shell import ResetTool, verify
+from agent.repair.tool_shell import ResetTool, VerifierError, verify
 from agent.repair.units import ResetUnit
 from agent.words import repairs as words
 from inventory.devices import Gpu, GpuUuid
@@ -55,6 +55,9 @@ class RepairServices(Protocol):
 
     def unable(self, gpu: GpuUuid, why: str) -> bool:
         """Hear that the GPU cannot be reset by itself at all; always True."""
+
+    def unverified(self, gpu: GpuUuid, why: str) -> bool:
+        """Hear that nobody could look whether the GPU is well after its reset; always False."""
 
     def rest(self, gpu: GpuUuid) -> None:
         """Leave the GPU alone for a while, longer each time: its reset was refused, for somebody who is not found."""
@@ -147,8 +150,7 @@ class Attempt:
         if result is ResetResult.BUSY:
             self._node.rest(self._gpu)
         if result is ResetResult.DONE:
-            wrong = await Verification(self._node, self._gpu, self._unit).run()
-            await self._node.end(lambda core, now_s: core.verified(self._gpu, wrong, now_s))
+            return await verified(self._node, self._gpu, self._unit)
         return True
 
     async def _reset(self, before: dict[GpuUuid, Before]) -> tuple[ResetResult | None, str]:
@@ -255,6 +257,18 @@ class Attempt:
         return await read_before(self._node, gpu)
 
 
+async def verified(node: RepairServices, gpu: GpuUuid, unit: ResetUnit) -> bool:
+    """Verify a GPU that was reset. False where the administrator's program could not be run: another reset would not
+    help, and the GPU stays where it is.
+    """
+    try:
+        wrong = await Verification(node, gpu, unit).run()
+    except VerifierError as failed:
+        return node.unverified(gpu, str(failed))
+    await node.end(lambda core, now_s: core.verified(gpu, wrong, now_s))
+    return True
+
+
 class Verification:
     """Compares a unit with what it was before its reset, and makes its MIG instances again."""
 
@@ -264,11 +278,13 @@ class Verification:
         self._unit = unit
 
     async def run(self) -> str:
-        """Empty where all is as before, else what is wrong, in one line."""
+        """Empty where all is as before, else what is wrong, in one line. Raises VerifierError."""
         wrong = ""
-        for gpu in self._unit.gpus:
-            wrong = wrong or await self._one(gpu)
-        await self._node.as_before()
+        try:
+            for gpu in self._unit.gpus:
+                wrong = wrong or await self._one(gpu)
+        finally:
+            await self._node.as_before()
         return wrong
 
     async def _one(self, gpu: Gpu) -> str:

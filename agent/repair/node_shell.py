@@ -34,13 +34,14 @@ from agent.mig.node import MigNode
 from agent.mps.node import REPAIR, MpsNode
 from agent.nodestate import NodeState
 from agent.process.tasks import Alarm
-from agent.repair.attempt_shell import Attempt, Verification
+from agent.repair.attempt_shell import Attempt, verified
 from agent.repair.journal_shell import Before, JournalEntry, RepairJournal
 from agent.repair.tool_shell import ResetTool
 from agent.repair.units import ResetUnit, reset_unit
 from agent.words import health as health_words
 from agent.words import repairs as words
 from inventory.devices import GpuUuid
+from kube.loglines import LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +63,19 @@ class RepairListener(Protocol):
     def retired(self, number: int) -> None: ...
 
 
+class RepairReporter(Protocol):
+    """The receiver of what people are told, each with an Event's reason and action."""
+
+    def warning(self, reason: str, action: str, text: str) -> None: ...
+
+    def note(self, reason: str, action: str, text: str) -> None: ...
+
+
 class RepairNode:
     """The repairs of one node, and the ``attempt_shell.RepairServices`` of its attempts.
 
     ``refused`` says why settings that a GpuLayout has do not hold. ``serve`` shows the kubelet the present node state,
-    ``warn`` is the reporter's ``warning``.
+    ``tell`` is the reporter.
 
     Used on the event loop alone. ``_acting`` are the GPUs of the unit in action, from before NVML lets go of them until
     they are verified: they are withheld, whatever the core says. ``_told`` says of each GPU whether its NVML tells a
@@ -87,7 +96,7 @@ class RepairNode:
         boot_id: str,
         now: Callable[[], float],
         serve: Callable[[], None],
-        warn: Callable[[str, str, str], None],
+        tell: RepairReporter,
         listener: RepairListener,
     ) -> None:
         self.monitor = monitor
@@ -101,7 +110,7 @@ class RepairNode:
         self._boot_id = boot_id
         self._now = now
         self._serve = serve
-        self._warn = warn
+        self._reporter = tell
         self._listener = listener
         self._journal = RepairJournal(settings.state_dir)
         self._core = self._fresh_core()
@@ -116,7 +125,7 @@ class RepairNode:
         self.turns = 0
         """How often the GPUs that wait have been looked at."""
         self._unsaved = False
-        self._shown: object = ((), ())
+        self._shown: object = ((), (), "")
         self._poked = asyncio.Event()
         self._found = asyncio.Event()
         self._news = asyncio.Event()
@@ -176,6 +185,8 @@ class RepairNode:
         if settings.remediation == self.settings.remediation:
             return
         self.settings = settings
+        self._rests_until_s.clear()
+        self._poked.set()
         self._changed(self._core.reconfigured(settings.remediation, self._now()))
         self.wanted_changed.set()
         self._judge_all()
@@ -210,9 +221,10 @@ class RepairNode:
         self._take_grants()
         self._poked.set()
 
-    async def obey(self, orders: Mapping[str, str]) -> None:
+    async def obey(self, orders: Mapping[str, str], *, late: bool = False) -> None:
         """Obey the orders of people, by the UUID of the GPU, or refuse them. What they changed, and the answers, are in
-        the journal when this returns, if it can be written. While no GPU is known yet, this waits.
+        the journal when this returns, if it can be written. While no GPU is known yet, this waits. ``late``: they were
+        written while nothing was repaired here, and are refused.
         """
         while not self._node_state.health.gpus():
             self._found.clear()
@@ -221,10 +233,16 @@ class RepairNode:
         for text, order in sorted(orders.items()):
             now_s = self._now()
             gpu = GpuUuid(text)
-            changes, answer = self._core.ordered(gpu, order, now_s) if gpu in known else ((), words.order_no_gpu())
+            changes: tuple[RepairChange, ...] = ()
+            if late:
+                answer = words.order_before()
+            elif gpu in known:
+                changes, answer = self._core.ordered(gpu, order, now_s)
+            else:
+                answer = words.order_no_gpu()
             answered = Answered(gpu=text, order=order, answer=answer, at_s=now_s, refused=not changes)
             self._answers = (*(each for each in self._answers if each.gpu != text), answered)[-MOST_ANSWERS:]
-            log.warning("order", extra={"gpu": text, "order": order[:40], "answer": answer})
+            log.warning("order", extra={"gpu": text, "order": order[:40], "answer": answer, LIMIT: None})
             self._changed(changes)
         self._unsaved = True
         self._judge_all()
@@ -249,7 +267,8 @@ class RepairNode:
                 await self._save()
                 if await self._turn():
                     continue
-                waits = any(repair.state is RepairState.DRAINING for repair in self._core.repairs())
+                states = {repair.state for repair in self._core.repairs()}
+                waits = not states.isdisjoint({RepairState.DRAINING, RepairState.VERIFYING})
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL_S if waits else None):
                         await self._poked.wait()
@@ -290,8 +309,7 @@ class RepairNode:
         if unit is None or repair is None:
             return False
         if repair.state is RepairState.VERIFYING:
-            await self._verify(uuid, unit)
-            return True
+            return await self._verify(uuid, unit)
         if unit.refused:
             return self.unable(uuid, unit.refused)
         return await Attempt(self, uuid, unit).run()
@@ -326,6 +344,15 @@ class RepairNode:
         if self._core.repair(gpu) is not None:  # a person may have ended the repair meanwhile
             self._changed((self._core.unable(gpu, why, self._now()),))
         return True
+
+    def unverified(self, gpu: GpuUuid, why: str) -> bool:
+        self.rest(gpu)
+        if self._core.unverified(gpu, why):
+            log.warning("repair waits", extra={"gpu": gpu, "why": why})
+            self._reporter.warning("GpuResetWaits", "Verify", words.not_verified(self._name(gpu), why))
+            self._unsaved = True
+            self._show()
+        return False
 
     def rest(self, gpu: GpuUuid) -> None:
         refused = self._refused[gpu] = self._refused.get(gpu, 0) + 1
@@ -394,12 +421,11 @@ class RepairNode:
         faults = self._node_state.health.faults(gpu)
         return wanted(faults, told=self._told.get(gpu), now_s=self._now())
 
-    async def _verify(self, gpu: GpuUuid, unit: ResetUnit) -> None:
-        """Verify a reset that an agent before this one began."""
+    async def _verify(self, gpu: GpuUuid, unit: ResetUnit) -> bool:
+        """Verify a reset that an agent before this one began, or that could not be verified before."""
         self.acting(unit.uuids)
         try:
-            wrong = await Verification(self, gpu, unit).run()
-            await self.end(lambda core, now_s: core.verified(gpu, wrong, now_s))
+            return await verified(self, gpu, unit)
         finally:
             self.acting(frozenset())
 
@@ -429,7 +455,7 @@ class RepairNode:
         if news:
             text = words.not_begun(self._name(gpu), who)
             log.warning("repair waits", extra={"gpu": gpu, "why": who})
-            self._warn("GpuResetWaits", "Reset", text)
+            self._reporter.warning("GpuResetWaits", "Reset", text)
 
     def _changed(self, changes: Iterable[RepairChange]) -> None:
         changed = False
@@ -437,7 +463,8 @@ class RepairNode:
             changed = True
             new = "over" if change.new is None else change.new.value
             level = logging.INFO if change.new in (None, RepairState.PROBATION) else logging.WARNING
-            extra = {"gpu": change.gpu, "state": new, "step": change.step, "result": change.result}
+            # Each step is told, also the same one again: the log is the only record of attempts that a node has.
+            extra = {"gpu": change.gpu, "state": new, "step": change.step, "result": change.result, LIMIT: None}
             log.log(level, "repair", extra={**extra, "why": change.note})
             self._listener.repaired(change)
             self._tell(change)
@@ -455,11 +482,11 @@ class RepairNode:
         if count.culprit is Culprit.GPU:
             programs = ", ".join(count.programs)
             text = health_words.gpu_suspect(self._name(count.gpu), count.xid, programs)
-            self._warn("GpuSuspect", "Diagnose", text)
+            self._reporter.warning("GpuSuspect", "Diagnose", text)
         else:
             gpus = self._node_state.culprits.elsewhere(count)
             text = health_words.program_at_fault(count.xid, gpus, next(reversed(count.programs)))
-            self._warn("ProgramAtFault", "Debug", text)
+            self._reporter.warning("ProgramAtFault", "Debug", text)
         log.warning("application faults", extra={"gpu": count.gpu, "xid": count.xid, "culprit": count.culprit.value})
         self._serve()
 
@@ -467,13 +494,13 @@ class RepairNode:
         name = self._name(change.gpu)
         if change.new in _TOLD:
             reason, action, say = _TOLD[change.new]
-            self._warn(reason, action, say(name, change.note))
+            self._reporter.warning(reason, action, say(name, change.note))
         elif change.repair_s is not None:
-            self._warn("GpuReturned", "Return", words.over(name, f"{change.repair_s:.0f}"))
+            self._reporter.note("GpuReturned", "Return", words.over(name, f"{change.repair_s:.0f}"))
         elif change.new is None:
-            self._warn("GpuRepairEnded", "Repair", words.ended(name, change.note))
+            self._reporter.warning("GpuRepairEnded", "Repair", words.ended(name, change.note))
         else:
-            self._warn("GpuRepair", "Repair", words.moved(name, change.new.value, change.note))
+            self._reporter.warning("GpuRepair", "Repair", words.moved(name, change.new.value, change.note))
 
     def _show(self) -> None:
         """Withhold the GPUs in repair; the kubelet is served where that changes anything."""
@@ -482,8 +509,9 @@ class RepairNode:
             reasons.setdefault(str(gpu), words.withheld(RepairState.RESETTING.value))
         self._node_state.repairs = tuple((repair, self._core.ask(repair.gpu)) for repair in self._core.repairs())
         self._node_state.order_answers = self._answers
+        self._node_state.reset_mode = self.settings.remediation.reset.value
         self._listener.retired(sum(repair.state is RepairState.RETIRED for repair in self._core.repairs()))
-        shown = self._node_state.repairs, self._answers
+        shown = self._node_state.repairs, self._answers, self._node_state.reset_mode
         differs = shown != self._shown
         self._shown = shown
         if self._node_state.withhold(REPAIR, reasons) or differs:

@@ -31,6 +31,14 @@ _IN_USE: Final = "in use"
 """The words of nvidia-smi where a process has the GPU."""
 
 
+_NOT_RUN: Final = (126, 127)
+"""The exit codes of shells for a program that may not be run, or is not there."""
+
+
+class VerifierError(Exception):
+    """The administrator's program could not be run, so that nothing is known of the GPU; one line says why."""
+
+
 class Ended(Struct, frozen=True):
     """How a program ended. ``code`` None: it did not end in its time, and was killed. ``output`` is its end, on one
     line.
@@ -95,7 +103,8 @@ class ResetTool:
 
 
 async def verify(settings: Settings, gpu: GpuUuid) -> str:
-    """Run the administrator's program with this GPU alone visible; empty where it ends with 0, else one line.
+    """Run the administrator's program with this GPU alone visible; empty where it ends with 0, else one line. Raises
+    VerifierError.
 
     ``agent.verify`` is told where the driver's libcuda is, which the loader need not find in a container.
     """
@@ -107,9 +116,11 @@ async def verify(settings: Settings, gpu: GpuUuid) -> str:
     try:
         ended = await run(command, env, timeout_s)
     except OSError as missing:
-        return words.probe_failed(missing.strerror or "an error", command[0])
+        raise VerifierError(words.verifier_not_run(command[0], missing.strerror or "an error")) from None
     if ended.code is None:
         return words.probe_late(f"{timeout_s:g}")
+    if ended.code in _NOT_RUN:
+        raise VerifierError(words.verifier_not_run(command[0], ended.output))
     return "" if ended.code == 0 else words.probe_failed(ended.code, ended.output)
 
 

@@ -167,6 +167,11 @@ def retired_by_order() -> str:
 
 
 @_part
+def board_gone() -> str:
+    return "the GPU is gone from the node"
+
+
+@_part
 def stopped() -> str:
     return "a person ended the repair"
 
@@ -204,6 +209,11 @@ def order_no_gpu() -> str:
 @_refusal
 def order_never() -> str:
     return "This node has remediation.reset: never. Set it before a repair is ordered"
+
+
+@_refusal
+def order_before() -> str:
+    return "It was written before this node took orders. See that it is still wanted, and order it again"
 
 
 @_refusal
@@ -379,6 +389,16 @@ def layout_not_back(why: str) -> str:
 @_part
 def probe_failed(code: object, line: str) -> str:
     return f"remediation.verify ended with {code}: {line}"
+
+
+@_part
+def verifier_not_run(program: str, why: str) -> str:
+    return f"remediation.verify.command: {program} could not be run: {why}"
+
+
+@_waiting
+def not_verified(gpu: str, why: str) -> str:
+    return f"{gpu} was reset, and stays out until it can be verified: {why}"
 
 
 @_part

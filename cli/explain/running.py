@@ -3,13 +3,14 @@
 from datetime import UTC, datetime
 
 from cli.access.cluster import Where, named_config
+from cli.access.gpunodes_shell import list_gpu_nodes
 from cli.printing.console import Json
 from cli.workload.read import pods_of
 from controller.cluster.config.load import load, parse
 from controller.cluster.config.settings import ControllerConfig
-from controller.cluster.watching.kinds import GPU_NODES, WORKLOADS
+from controller.cluster.watching.kinds import WORKLOADS
 from controller.insight.podtroubles import FailurePolicy, pods_shown
-from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
+from controller.objects.decode import GpuNode
 from controller.objects.workload import Workload
 from kube.client import Client
 from kube.errors import KubeError
@@ -27,18 +28,10 @@ async def running(client: Client, where: Where, workload: Workload) -> Json | No
 
 async def gpu_nodes(client: Client) -> tuple[GpuNode, ...]:
     """The GpuNodes; empty where they may not be read, or do not exist."""
-
-    def decode(raw: bytes) -> GpuNode | None:
-        try:
-            return read_gpu_node(raw)
-        except DecodeError:
-            return None
-
     try:
-        listed = (await client.list_decoded(GPU_NODES, decode)).items
+        return tuple(await list_gpu_nodes(client, []))
     except KubeError:
         return ()
-    return tuple(each for each in listed if each is not None)
 
 
 async def _policy(client: Client, where: Where) -> FailurePolicy:

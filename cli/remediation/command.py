@@ -5,7 +5,8 @@ from typing import Final
 
 import click
 
-from cli.access.cluster import Where, awaited, is_kind_missing, run
+from cli.access.cluster import Where, awaited, is_kind_missing, run, told
+from cli.access.gpunodes_shell import list_gpu_nodes
 from cli.access.kubeapi import MANAGER, kube_options, opened
 from cli.naming.meant import meant
 from cli.naming.nearest import NearestGroup
@@ -14,13 +15,14 @@ from cli.options import Duration
 from cli.printing.console import Json, aside, patience
 from cli.printing.output import FOR_PEOPLE, output_option, printed, table_option
 from cli.remediation import order_shell, tables
-from cli.remediation.repairs import plans, rows
+from cli.remediation.repairs import Hindrances, plans, rows
 from cli.words import remediation as say
-from controller.cluster.watching.kinds import FLAVORS, GPU_NODES
-from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
-from inventory.api.names import REMEDIATION_BREAKER
-from kube.client import Client
-from kube.errors import NotFoundError
+from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES
+from controller.objects.decode import GpuNode
+from inventory.api.names import NVSENTINEL_MANAGED, REMEDIATION_BREAKER, REMEDIATION_TRIPPED
+from kube.client import Client, Selection
+from kube.errors import KubeError, NotFoundError
+from kube.objects import Metadata
 
 _ANSWER_S: Final = 60.0
 
@@ -80,8 +82,8 @@ def list_(where: Where, nodes: tuple[str, ...], output: str) -> None:
 def plan(where: Where, nodes: tuple[str, ...], output: str) -> None:
     """What would be done now about each GPU that has failed, is suspect or in repair; or why nothing is.
 
-    Nothing is written. The answer is from GpuNodes alone: an agent also asks its kubelet and looks for processes that
-    have the GPU open, immediately before a reset.
+    Nothing is written. The answer is from GpuNodes, the breakers that flavors show and labels of nodes: an agent also
+    asks its kubelet and looks for processes that have the GPU open, immediately before a reset.
 
     \b
     Examples:
@@ -91,7 +93,9 @@ def plan(where: Where, nodes: tuple[str, ...], output: str) -> None:
 
     async def work() -> None:
         found, notes = await _read(where, nodes)
-        planned = [row for node in found for row in plans(node, datetime.now(UTC))]
+        async with opened(where) as client:
+            hindrances = await _hindrances(client, notes)
+        planned = [row for node in found for row in plans(node, datetime.now(UTC), hindrances)]
         if output in FOR_PEOPLE:
             tables.show_plans(planned, wide=output == "wide")
         else:
@@ -105,16 +109,8 @@ async def _read(where: Where, nodes: tuple[str, ...]) -> tuple[list[GpuNode], li
     none.
     """
     notes: list[str] = []
-
-    def read_one(raw: bytes) -> GpuNode | None:
-        try:
-            return read_gpu_node(raw)
-        except DecodeError as wrong:
-            notes.append(f"passed over: {wrong}")
-            return None
-
     async with opened(where) as client:
-        every = [each for each in (await client.list_decoded(GPU_NODES, read_one)).items if each is not None]
+        every = await list_gpu_nodes(client, notes)
         known = {each.metadata.name for each in every}
         for name in nodes:
             if name not in known:
@@ -123,6 +119,29 @@ async def _read(where: Where, nodes: tuple[str, ...]) -> tuple[list[GpuNode], li
         aside(note)
     wanted = [each for each in every if not nodes or each.metadata.name in nodes]
     return sorted(wanted, key=lambda each: each.metadata.name), notes
+
+
+async def _hindrances(client: Client, notes: list[str]) -> Hindrances:
+    """What Nodes and ResourceFlavors say about grants; a note where they may not be read."""
+    try:
+        unmanaged = await _names(client, f"{NVSENTINEL_MANAGED}=false")
+        tripped: dict[str, str] = {}
+        for flavor in (await client.list_all(FLAVORS, Json)).items:
+            meta, spec = flavor["metadata"], flavor.get("spec") or {}
+            if REMEDIATION_TRIPPED in (meta.get("annotations") or {}):
+                labels = ",".join(f"{key}={value}" for key, value in (spec.get("nodeLabels") or {}).items())
+                tripped |= dict.fromkeys(await _names(client, labels), meta["name"])
+    except KubeError as failed:
+        notes.append(f"what keeps repairs from being granted is not known: {told(failed)}")
+        aside(notes[-1])
+        return Hindrances()
+    return Hindrances(unmanaged=frozenset(unmanaged), tripped=tripped)
+
+
+async def _names(client: Client, labels: str) -> list[str]:
+    """The Nodes with these labels."""
+    found = await client.list_all(NODES, Metadata, Selection(label_selector=labels))
+    return [node.metadata.name for node in found.items]
 
 
 # -- orders

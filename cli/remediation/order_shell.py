@@ -19,7 +19,7 @@ from cli.remediation import repairs
 from cli.words import remediation as say
 from controller.cluster.watching.kinds import GPU_NODES
 from controller.objects.decode import DecodeError, GpuNode, read_gpu_node
-from inventory.api.gpunode import Device, OrderAnswer
+from inventory.api.gpunode import RESETS_NEVER, Device, OrderAnswer
 from inventory.api.names import REMEDIATION_ORDER
 from kube.client import Client
 from kube.errors import ConflictError, NotFoundError
@@ -49,12 +49,14 @@ class Ordered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def write(client: Client, node: str, gpu: str, order: str, *, replace: bool) -> Ordered:
-    """Write the order; one that stands there already is not written again. Raises click.ClickException, also for
-    another order that its agent has not answered yet, unless ``replace``.
+    """Write the order; one that stands there already is not written again. Raises click.ClickException, also for a node
+    whose agent takes no orders, and for another order that its agent has not answered yet, unless ``replace``.
     """
     for _ in range(_TRIES):
         found = await _read(client, node)
         made = _ordered(found, gpu, order)
+        if found.status.reset_mode == RESETS_NEVER:
+            raise click.ClickException(say.takes_no_orders(made.name))
         stands = found.metadata.annotations.get(made.key)
         if stands == order:
             return made

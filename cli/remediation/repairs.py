@@ -4,15 +4,16 @@ GpuNode -> rows() -> RepairRow (in repair)
 GpuNode -> plans() -> PlanRow (failed, suspect, or in repair)
 """
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from cli.words import remediation as say
 from controller.objects.decode import GpuNode
-from inventory.api.gpunode import GRANT_LASTS_S, Device, GrantEntry, OrderAnswer, RepairEntry
+from inventory.api.gpunode import Device, GrantEntry, OrderAnswer, RepairEntry, Step, is_granted
+from inventory.api.names import NVSENTINEL_MANAGED
 
 ORDERS: Final = ("start", "stop", "retire", "return")
 DRAINING, REBOOT_WANTED, RETIRED, PROBATION = "Draining", "RebootWanted", "Retired", "Probation"
@@ -76,10 +77,10 @@ def holders(node: GpuNode, device: Device) -> tuple[str, ...]:
 
 def grant(node: GpuNode, repair: RepairEntry, now: datetime) -> GrantEntry | None:
     """The grant for what the repair asks now, if it has not lapsed."""
-    lasts = timedelta(seconds=GRANT_LASTS_S)
+    asked = Step(repair.gpu, repair.generation, repair.asks)
     for each in node.status.remediation_grants:
-        of = (each.gpu, each.generation, each.action) == (repair.gpu, repair.generation, repair.asks)
-        if of and now - each.granted < lasts:
+        granted = Step(each.gpu, each.generation, each.action)
+        if is_granted(asked, granted, each.granted.timestamp(), now.timestamp()):
             return each
     return None
 
@@ -106,14 +107,26 @@ def rows(node: GpuNode, now: datetime) -> Iterator[RepairRow]:
         )
 
 
-def plans(node: GpuNode, now: datetime) -> Iterator[PlanRow]:
+class Hindrances(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps the controller from granting anything: ``unmanaged`` nodes, by their label; ``tripped``: the flavor of
+    a node whose breaker has tripped.
+    """
+
+    unmanaged: frozenset[str] = frozenset()
+    tripped: Mapping[str, str] = {}
+
+
+NO_HINDRANCES: Final = Hindrances()
+
+
+def plans(node: GpuNode, now: datetime, hindrances: Hindrances = NO_HINDRANCES) -> Iterator[PlanRow]:
     """The GPUs of one node that are not Healthy or are in repair, by index."""
     repairs = {each.gpu: each for each in node.status.repairs}
     for device in sorted(node.status.devices, key=lambda each: each.index):
         repair = repairs.get(device.uuid)
         if repair is None and device.health_state == "Healthy":
             continue
-        action, is_due, says = _planned(node, device, repair, now)
+        action, is_due, says = _planned(node, device, repair, now, hindrances)
         yield PlanRow(
             node=node.metadata.name,
             index=device.index,
@@ -128,7 +141,9 @@ def plans(node: GpuNode, now: datetime) -> Iterator[PlanRow]:
         )
 
 
-def _planned(node: GpuNode, device: Device, repair: RepairEntry | None, now: datetime) -> tuple[str, bool, str]:
+def _planned(
+    node: GpuNode, device: Device, repair: RepairEntry | None, now: datetime, hindrances: Hindrances
+) -> tuple[str, bool, str]:
     if repair is None:
         if device.health_state == PROBATION:
             return "nothing", False, say.verdict()
@@ -139,6 +154,11 @@ def _planned(node: GpuNode, device: Device, repair: RepairEntry | None, now: dat
         return "nothing", False, say.is_retired(node.metadata.name, device.index)
     if repair.state != DRAINING:
         return "nothing", True, say.goes_on(repair.state)
+    if repair.asks and grant(node, repair, now) is None:
+        if node.metadata.name in hindrances.unmanaged:
+            return "nothing", False, say.nobody_repairs(NVSENTINEL_MANAGED)
+        if (flavor := hindrances.tripped.get(node.metadata.name)) is not None:
+            return repair.asks, False, say.breaker_tripped(flavor)
     return _drained(node, device, repair, now)
 
 

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Final, TypeVar
 
 from cli.access.cluster import told
+from cli.access.gpunodes_shell import list_gpu_nodes, noting
 from cli.printing.console import Json
 from cli.top.fleet import Figures, Fleet, QueueRow, figures, gpus, queues, without_nodes
-from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, GPU_NODES, NODES
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, NODES
 from controller.objects.core import Node
-from controller.objects.decode import DecodeError, GpuNode, decode, read_gpu_node
+from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
 from inventory.words.catalog import plural
 from kube.client import Client, Selection
@@ -34,16 +35,8 @@ async def read(client: Client, *, agents: str, only: frozenset[str], at_most: in
     Raises KubeError where GpuNodes may not be listed. Other objects that cannot be read are a note.
     """
     notes: list[str] = []
-
-    def read_one(raw: bytes) -> GpuNode | None:
-        try:
-            return read_gpu_node(raw)
-        except DecodeError as wrong:
-            notes.append(f"passed over: {wrong}")
-            return None
-
-    listed = (await client.list_decoded(GPU_NODES, read_one)).items
-    nodes = [node for node in listed if node is not None and (not only or node.metadata.name in only)]
+    listed = await list_gpu_nodes(client, notes)
+    nodes = [node for node in listed if not only or node.metadata.name in only]
     names = sorted(node.metadata.name for node in nodes)[:at_most]
     measured = await _measured(client, agents, frozenset(names), notes)
     machines = await _machines(client, notes)
@@ -73,15 +66,7 @@ async def _queues(client: Client, machines: Iterable[Node], notes: list[str]) ->
 
 def _reader(type_: type[T], notes: list[str]) -> Callable[[bytes], T | None]:
     """A decoder for which an object that cannot be read is a note."""
-
-    def read_one(raw: bytes) -> T | None:
-        try:
-            return decode(raw, type_)
-        except DecodeError as wrong:
-            notes.append(f"passed over: {wrong}")
-            return None
-
-    return read_one
+    return noting(lambda raw: decode(raw, type_), notes)
 
 
 async def _machines(client: Client, notes: list[str]) -> tuple[Node, ...]:

@@ -28,6 +28,19 @@ def verdict() -> str:
     return "nothing is done: it is on probation"
 
 
+@_refusal
+def nobody_repairs(label: str) -> str:
+    return f"nothing is done, by the node's label {label}=false. Remove it to have its GPUs repaired"
+
+
+@_waiting
+def breaker_tripped(flavor: str) -> str:
+    return (
+        f"it waits: the breaker of flavor {flavor} has tripped, and heals by itself. "
+        f"At once by: tessera remediation resume {flavor}"
+    )
+
+
 @_waiting
 def waits_for_grant() -> str:
     return "it is reset once the controller grants it"
@@ -99,6 +112,11 @@ def no_flavor(found: str) -> str:
 @_refusal
 def order_stands(gpu: str, found: str) -> str:
     return f"{gpu}: found the order {quoted(found)}, which its agent has not answered. Use --replace to give yours"
+
+
+@_refusal
+def takes_no_orders(gpu: str) -> str:
+    return f"{gpu}: its agent takes no orders, found remediation.reset: never there, expected when-free or drain"
 
 
 @_refusal

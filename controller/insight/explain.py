@@ -7,13 +7,13 @@ and LocalQueues are named ``NAMESPACE/NAME``: ``controller.people.visibility`` f
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from controller.insight.calendarwords import calendar_shown
-from controller.messages.pending import evictions_held, gpus_in_repair
-from controller.messages.spans import exact
+from controller.messages.pending import evictions_held, gpu_in_repair, gpus_in_repair
+from controller.messages.spans import duration, exact
 from controller.objects.decode import GpuNode
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.placeencoding import hosts
@@ -45,6 +45,16 @@ Json = dict[str, Any]
 _PLACES_SHOWN: Final = 8
 _HOLDERS_SHOWN: Final = 100
 _REPAIRS_SAID: Final = 3
+
+
+class RepairedNode(NamedTuple):
+    """A GpuNode with repairs and the labels of its Node. ``back_at``: the second since 1970 at which a GPU is likely
+    back, by its UUID; a GPU that waits for a person is not in it.
+    """
+
+    labels: Mapping[str, str]
+    gpu_node: GpuNode
+    back_at: Mapping[str, float]
 
 
 def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
@@ -101,28 +111,38 @@ def held_back(evictions: int, left_s: float) -> Json:
     return {"evictions": evictions, "seconds": seconds, "sentence": said}
 
 
-def in_repair(
-    engine: Engine, queue: ClusterQueueName, repaired: Iterable[tuple[Mapping[str, str], GpuNode]]
-) -> Json | None:
-    """The GPUs in repair on nodes of the queue's flavors; None for none. ``repaired``: GpuNodes with repairs, each with
-    the labels of its Node.
+def in_repair(engine: Engine, queue: ClusterQueueName, repaired: Iterable[RepairedNode], now_s: float) -> Json | None:
+    """The GPUs in repair on nodes of the queue's flavors; None for none. ``backAt`` is the second since 1970 at which
+    one is likely back, None where a person has to do something.
     """
     cluster = engine.state.cluster
     state = cluster.queues.get(queue)
     flavors = {fr.flavor for fr in state.flavor_resources} if state is not None else set()
     specs = [cluster.flavors[name].spec for name in flavors if name in cluster.flavors]
     found = [
-        {"node": node.metadata.name, "gpu": repair.gpu, "state": repair.state, "next": repair.next}
-        for labels, node in repaired
+        {
+            "node": node.metadata.name,
+            "gpu": repair.gpu,
+            "state": repair.state,
+            "next": repair.next,
+            "backAt": back_at.get(repair.gpu),
+        }
+        for labels, node, back_at in repaired
         if any(spec.selects(labels) for spec in specs)
         for repair in node.status.repairs
         if repair.state != "Probation"
     ]
     if not found:
         return None
-    which = ", ".join(f"{each['gpu']} of node {each['node']} ({each['state']})" for each in found[:_REPAIRS_SAID])
+    which = ", ".join(_one_in_repair(each, now_s) for each in found[:_REPAIRS_SAID])
     more = f" and {len(found) - _REPAIRS_SAID} more" if len(found) > _REPAIRS_SAID else ""
     return {"gpus": found[:_HOLDERS_SHOWN], "sentence": gpus_in_repair(str(len(found)), f"{which}{more}")}
+
+
+def _one_in_repair(found: Json, now_s: float) -> str:
+    at_s = found["backAt"]
+    lasts = "" if at_s is None else duration(max(0.0, at_s - now_s))
+    return gpu_in_repair(found["gpu"], found["node"], found["state"], lasts)
 
 
 def holders(engine: Engine, queue: ClusterQueueName, fr: FlavorResource, now_s: float) -> list[Json]:

@@ -5,6 +5,24 @@ from inventory.words.catalog import Kind, Place, plural, said
 _part = said(Place.FORECASTS, Kind.PART)
 
 
+_note = said(Place.FORECASTS, Kind.NOTE)
+
+
+@_note
+def repairs_assumed(gpus: str, lasts: str) -> str:
+    return f"{gpus} in repair: back {lasts} after the fault is assumed, since no repair has been seen yet"
+
+
+@_note
+def repairs_last(gpus: str, lasts: str, repairs: str) -> str:
+    return f"{gpus} in repair: back {lasts} after the fault, the median of the last {repairs}"
+
+
+@_note
+def waits_for_repair() -> str:
+    return "It waits for devices that are out of service, and starts when the first is back at the earliest"
+
+
 @_part
 def asks_for_less(most: str) -> str:
     return f"unless it asks for at most {most}, or the quota is raised"

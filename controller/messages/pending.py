@@ -102,6 +102,13 @@ def gpus_in_repair(count: str, which: str) -> str:
     return f"{plural(count, 'GPU')} of its queue's flavors in repair: {which}"
 
 
+@_part
+def gpu_in_repair(gpu: str, node: str, state: str, lasts: str) -> str:
+    """``lasts``: until it is likely back; empty where that is not known."""
+    back = f", likely back in {lasts}" if lasts else ""
+    return f"{gpu} of node {node} ({state}{back})"
+
+
 @_waiting
 def calendar_window(owner: str, line: str, until: str) -> str:
     return f"{owner} has the quota of its calendar's window {line} until {until}"

@@ -53,6 +53,11 @@ def drain_requeued(drained: str, workload: str) -> str:
     return f"{drained}; workload {workload} is requeued"
 
 
+@_note
+def drain_starts_again(drained: str, workload: str, when: str) -> str:
+    return f"{drained}; workload {workload} is requeued, likely start: {when}"
+
+
 @_refusal
 def drain_refused(drained: str, minutes: str, why: str) -> str:
     return f"{drained}; its eviction is refused for {minutes} ({why}). End the pod, or have its budget allow it"
@@ -69,8 +74,25 @@ def node_unreachable() -> str:
 
 
 @_waiting
+def no_agent_runs(seconds: str) -> str:
+    return f"No agent has run on the node for {seconds}: its last word may be old"
+
+
+@_waiting
 def no_gpunode() -> str:
     return "No GpuNode of this name exists: no agent speaks for the node"
+
+
+@_refusal
+def order_without_resets(gpu: str, order: str, node: str) -> str:
+    return (
+        f"GPU {gpu}: {order} is not obeyed: node {node} has remediation.reset: never. Set it before a repair is ordered"
+    )
+
+
+@_refusal
+def reset_never(node: str) -> str:
+    return f"Found {node} in spec.nodeName, expected a node whose agent has another remediation.reset than never"
 
 
 @_refusal

@@ -168,6 +168,36 @@ class Pod(KubernetesObject, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
 
+class ContainerState(Struct, frozen=True, kw_only=True):
+    running: dict[str, Any] | None = None
+
+
+class ContainerStatus(Struct, frozen=True, kw_only=True):
+    state: ContainerState = ContainerState()
+
+
+class AgentPodStatus(Struct, frozen=True, kw_only=True):
+    phase: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class AgentPodSpec(Struct, frozen=True, kw_only=True):
+    node_name: str = ""
+
+
+class AgentPod(KubernetesObject, frozen=True, kw_only=True):
+    """A pod of the agents' DaemonSet, as far as it says whether the agent runs."""
+
+    spec: AgentPodSpec = AgentPodSpec()
+    status: AgentPodStatus = AgentPodStatus()
+
+    @property
+    def runs(self) -> bool:
+        """Whether all of its containers run. One that is restarted again and again does not between two times."""
+        statuses = self.status.container_statuses
+        return self.status.phase == "Running" and all(each.state.running is not None for each in statuses)
+
+
 class LimitRangeItem(Struct, frozen=True, kw_only=True):
     """One item. ``type`` is Container, Pod or PersistentVolumeClaim."""
 

@@ -75,8 +75,12 @@ class RetireFields(Struct, frozen=True, rename="camel", omit_defaults=True):
 class RemediationFields(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Repairs of the nodes' GPUs. What is not given stays as the agent's own configuration says."""
 
-    reset: Annotated[str, Meta(max_length=16, description="never, when-free or drain.")] = ""
-    reboot: Annotated[str, Meta(max_length=16, description="never or ask.")] = ""
+    reset: Annotated[
+        str, Meta(description="Whether GPUs are reset.", extra_json_schema={"enum": ["never", "when-free", "drain"]})
+    ] = ""
+    reboot: Annotated[
+        str, Meta(description="Whether a reboot is asked for.", extra_json_schema={"enum": ["never", "ask"]})
+    ] = ""
     attempts: Annotated[int, Meta(ge=1, le=10, description="Resets for one fault.")] | None = None
     retire_after: RetireFields | None = None
 

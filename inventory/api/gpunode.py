@@ -11,7 +11,7 @@ reads all objects.
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +30,8 @@ MAX_FAULT_COUNTS: Final = 256
 GRANT_LASTS_S: Final = 600.0
 """The seconds for which a grant of a repair holds; a GPU that was not acted on by then asks anew."""
 MAX_TEXT: Final = 512
+RESETS_NEVER: Final = "never"
+"""``GpuNodeStatus.reset_mode`` of a node whose agent repairs nothing, and hears no orders."""
 HANDED_OUT: Final = ("Healthy", "Suspect")
 """States of health in which the agent gives a device to containers; a device without a state is healthy."""
 
@@ -274,6 +276,21 @@ class GrantEntry(Struct, frozen=True, kw_only=True):
     granted: Time
 
 
+class Step(NamedTuple):
+    """One step of one repair: what an agent asks for, and what a grant is of."""
+
+    gpu: str
+    generation: int
+    action: str
+
+
+def is_granted(asked: Step, granted: Step, granted_s: float, now_s: float) -> bool:
+    """Whether a grant that was given at ``granted_s`` lets the step that is asked for happen at ``now_s``, both in
+    seconds since 1970.
+    """
+    return asked == granted and now_s < granted_s + GRANT_LASTS_S
+
+
 class OrderAnswer(Struct, frozen=True, kw_only=True):
     """The agent's answer to an order of a person: an annotation of the GpuNode that it has taken off."""
 
@@ -318,6 +335,14 @@ class GpuNodeStatus(Struct, frozen=True, kw_only=True):
         tuple[Text, ...],
         Meta(max_length=MAX_PROBLEMS, description="What was asked for and could not be, one line each."),
     ] = ()
+    reset_mode: Annotated[
+        str,
+        Meta(
+            max_length=16,
+            description="remediation.reset as it holds on the node: never, when-free or drain. With never the node's "
+            "agent hears no orders. Absent: an agent wrote this that does not tell.",
+        ),
+    ] = ""
     repairs: Annotated[
         tuple[RepairEntry, ...], Meta(max_length=MAX_GPUS, description="GPUs that are repaired, or wait for it.")
     ] = ()

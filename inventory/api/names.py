@@ -144,6 +144,10 @@ REMEDIATION_RESUMED: Final = "tessera.dev/remediation-resumed"
 """An annotation of a ResourceFlavor, written by the controller when it takes REMEDIATION_BREAKER off: the time from
 which on grants count.
 """
+REMEDIATION_TRIPPED: Final = "tessera.dev/remediation-tripped"
+"""An annotation of a ResourceFlavor while its breaker has tripped: since when. The controller alone writes it."""
+NVSENTINEL_MANAGED: Final = "k8saas.nvidia.com/ManagedByNVSentinel"
+"""A label of Nodes, NVSentinel's own: with ``false`` nobody repairs the node."""
 REPAIR_TAINT: Final = "tessera.dev/repair"
 """The key of the taint on a node whose repair concerns the whole node; the controller sets and removes it."""
 GPU_READY: Final = "nvidia.com/GPUReady"

@@ -240,3 +240,40 @@ def test_an_agent_grants_itself_no_repair_and_takes_orders_off_alone(
 ) -> None:
     found = refused("gpunode", now, before)
     assert says in found if says else found == ""
+
+
+def grants_policy() -> dict[str, Any]:
+    text = (TEMPLATES / "grants-policy.yaml").read_text().split("\n---\n")[0]
+    named = text.replace('{{ include "tessera.controllerUser" . | squote }}', "'controller'")
+    named = named.replace("{{ $agent | squote }}", "'agent'").replace("{{ $name }}", "x")
+    spec = yaml.safe_load(re.sub(r"\{\{-?[^}]*\}\}", "", named))["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
+@pytest.mark.parametrize(
+    ("user", "before", "now", "passes"),
+    [
+        ("admin", None, gpunode(), True),
+        ("admin", None, gpunode(grants=[GRANT]), False),
+        ("admin", gpunode(), gpunode(grants=[GRANT]), False),
+        ("admin", gpunode(grants=[GRANT]), gpunode(), False),
+        ("admin", gpunode(grants=[GRANT]), gpunode(grants=[]), False),
+        ("admin", gpunode(grants=[GRANT]), gpunode(grants=[{**GRANT, "action": "reboot"}]), False),
+        ("admin", gpunode(grants=[GRANT]), gpunode(ORDER, [GRANT]), True),
+        ("admin", {"metadata": {"name": "node-1"}}, {"metadata": {"name": "node-1"}}, True),
+        ("controller", gpunode(), gpunode(grants=[GRANT]), True),
+        ("controller", gpunode(grants=[GRANT]), gpunode(), True),
+        ("controllers", gpunode(), gpunode(grants=[GRANT]), False),
+        ("agent", gpunode(), gpunode(grants=[GRANT]), True),
+    ],
+)
+def test_nobody_but_the_controller_grants_a_repair_and_the_agents_own_policy_speaks_to_the_agent(
+    user: str, before: dict[str, Any] | None, now: dict[str, Any], passes: bool
+) -> None:
+    spec = grants_policy()
+    given = {"object": now, "oldObject": before, "request": {"userInfo": {"username": user}}, "variables": {}}
+    (condition,), (rule,) = spec["matchConditions"], spec["validations"]
+    assert (not evaluated(condition["expression"], given) or evaluated(rule["expression"], given)) is passes
+    says = evaluated(rule["messageExpression"], given)
+    assert says == f"status.remediationGrants: found a change by {user}, expected none but by controller"

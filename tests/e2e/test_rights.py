@@ -37,7 +37,7 @@ UNUSED: Final[Mapping[str, str]] = {
     f"{CONTROLLER}: * queues*.scheduling.*": "where Volcano's or KAI's Queues are installed",
     f"{CONTROLLER}: * *podgroups*.scheduling.*": "where PodGroups of Volcano, KAI or Kubernetes itself are served",
     f"{CONTROLLER}: * *.janitor.dgxc.nvidia.com": "where the janitor's kinds of NVSentinel are installed",
-    f"{CONTROLLER}: create pods/eviction": "a pod without a workload whose GPU is drained for its repair",
+    f"{CONTROLLER}: create pods/eviction": "a pod whose GPU has failed, or is drained for its repair",
     f"{CONTROLLER}: [gp]* nodes*": "a node whose repair wants a reboot, or whose agent is away",
     f"{CONTROLLER}: get *.apps": "an owner that is gone is looked for once more before its workloads are given up",
 }

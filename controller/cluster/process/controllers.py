@@ -36,6 +36,7 @@ from controller.foreign.jobs.podgroup_shell import JobGroups
 from controller.foreign.jobs.queuecommands_shell import QueueCommandController
 from controller.foreign.jobs.reconcile_shell import ForeignJobController
 from controller.foreign.usage.queueusage_shell import QueueUsageQueries
+from controller.insight.forecast.service_shell import ForecastService
 from controller.jobs.framework import names
 from controller.jobs.framework.settings import ClusterObjects, DevicePlan, has_no_workload, is_never_spare
 from controller.objects.workload import Workload
@@ -59,6 +60,7 @@ from controller.reconcile.pods.reconcile_shell import PodController
 from controller.reconcile.repairs.draining_shell import DrainController
 from controller.reconcile.repairs.gpuresets_shell import GpuResetController
 from controller.reconcile.repairs.maintenance_shell import MaintenanceController
+from controller.reconcile.repairs.orders_shell import OrderRefusals
 from controller.reconcile.repairs.repairs_shell import RepairController
 from controller.reconcile.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.reconcile.serving.reconcile_shell import ServingController
@@ -114,6 +116,7 @@ class TermControllers:
         core: Core,
         writer: Writer,
         events: EventPublisher,
+        forecasts: ForecastService,
         *,
         counting: Counting,
         device_plan: DevicePlan,
@@ -124,6 +127,7 @@ class TermControllers:
         self._core = core
         self._writer = writer
         self._events = events
+        self._forecasts = forecasts
         self._counting = counting
         self._device_plan = device_plan
         self._workloads = WorkloadActions(
@@ -199,6 +203,9 @@ class TermControllers:
         resets = GpuResetController(self._client, self._writer.put, clock=self._clock)
         self._of_others.append(resets.hear)
         yield "gpu-resets", self._after_loading(resets.run)
+        refusals = OrderRefusals(self._writer.put, clock=self._clock, tell=self._events.publish)
+        self._of_others.append(refusals.hear)
+        yield "gpu-orders", refusals.run()
         yield "gpu-maintenance", self._after_loading(self._maintenance().run)
         yield "gpu-drains", self._after_loading(self._drains().run)
         self._of_others.append(PlanResultReporter(self._counting.planned_pod, self._events.publish).hear)
@@ -312,9 +319,9 @@ class TermControllers:
             self._client,
             self._core.ledger,
             self._core.writes,
-            self._writer.put,
             GpuFailureRecord(self._client, self._writer.put, self._own_namespace),
             clock=self._clock,
+            may_write=lambda: self._writer.may_write,
             count=self._counting.gpu_failure,
             tell=self._events.publish,
         )
@@ -343,7 +350,13 @@ class TermControllers:
         return run()
 
     def _maintenance(self) -> MaintenanceController:
-        planned = MaintenanceController(self._client, self._writer.put, clock=self._clock, tell=self._events.publish)
+        planned = MaintenanceController(
+            self._client,
+            self._writer.put,
+            own_namespace=self._own_namespace,
+            clock=self._clock,
+            tell=self._events.publish,
+        )
         self._of_others.append(planned.hear)
         return planned
 
@@ -358,6 +371,7 @@ class TermControllers:
             may_write=lambda: self._writer.may_write,
             count=self._counting.drain,
             tell=self._events.publish,
+            starts_again=self._forecasts.starts_again,
         )
         self._of_others.append(drains.hear)
         return drains

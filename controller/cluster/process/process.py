@@ -28,6 +28,7 @@ from controller.cluster.process.server import Listeners, exposed, probe
 from controller.cluster.process.term import WRITES_AT_ONCE, Replica, Running, Term
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import (
+    AGENT_PODS,
     DECLARATIONS,
     DEPLOYMENTS,
     IF_SERVED,
@@ -46,6 +47,7 @@ from controller.cluster.watching.kinds import (
 from controller.core import Core
 from controller.foreign.jobs.reconcile_shell import foreign_readers
 from controller.insight.forecast.parts import Parts
+from controller.objects.core import AgentPod
 from controller.reconcile.jobshell.watched import (
     external_kinds,
     job_kinds,
@@ -314,6 +316,7 @@ class Process:
             readers[DECLARATIONS] = read_job
             if self._foreign_jobs is not None and not self._with_the_system:
                 readers |= foreign_readers()
+            readers[AGENT_PODS] = reader(AgentPod)
             if self._config.integrations.queue_pods:
                 readers[QUEUED_PODS] = read_pod
             if grouped := serving_kinds(self._config.integrations.frameworks):

@@ -235,6 +235,7 @@ class Term:
             core,
             running.writer,
             running.events,
+            running.forecasts,
             counting=self._counting,
             device_plan=self._device_plan or core.engine.device_plan,
         )

@@ -18,6 +18,7 @@ from controller.cluster.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, 
 from controller.cluster.webhooks.keeper import OwnCertificates, SecretName
 from controller.cluster.webhooks.service import service_names
 from controller.core import Core
+from controller.insight.explain import RepairedNode
 from controller.insight.forecast.forecast import Forecast
 from controller.insight.forecast.shown import Foretold
 from controller.insight.podtroubles import FailurePolicy
@@ -114,12 +115,18 @@ class _Leading:
             self._known |= {key.partition("/")[0] for key in core.engine.state.cluster.local_queues}
         return self._answers
 
-    def _repaired(self) -> Iterator[tuple[Mapping[str, str], GpuNode]]:
-        """GpuNodes with repairs, each with the labels of its Node."""
+    def _repaired(self) -> Iterator[RepairedNode]:
+        """GpuNodes with repairs, as ``RepairedNode`` has them."""
+        running = self._running()
+        expected = running.forecasts.comebacks().gpus if running is not None else ()
+        back_at: dict[str, dict[str, float]] = {}
+        for each in expected:
+            back_at.setdefault(each.node, {})[each.gpu] = each.at_s
         for gpu_node in self._feeds[GPU_NODES].objects():
             if gpu_node.status.repairs:
                 node = self._feeds[NODES].get(ObjectKey("", gpu_node.metadata.name))
-                yield (node.object.metadata.labels if node is not None else {}), gpu_node
+                labels = node.object.metadata.labels if node is not None else {}
+                yield RepairedNode(labels, gpu_node, back_at.get(gpu_node.metadata.name, {}))
 
     async def foretold(self, asked: Asked) -> Foretold:
         running = self._running()

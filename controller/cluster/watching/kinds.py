@@ -81,6 +81,10 @@ FOREIGN_JOB_PODS: Final = Labelled(
     "", "v1", "pods", "Pod", namespaced=True, selector="volcano.sh/job-name", word="Volcano's"
 )
 """Pods of Volcano Jobs: see ``controller.foreign.jobs``."""
+AGENT_PODS: Final = Labelled(
+    "", "v1", "pods", "Pod", namespaced=True, selector="app.kubernetes.io/component=agent", word="agents'"
+)
+"""Pods of the agents, and of others with that label: see ``controller.reconcile.repairs.agentpods``."""
 VOLCANO_COMMANDS: Final = Resource("bus.volcano.sh", "v1alpha1", "commands", "Command", namespaced=True)
 DEPLOYMENTS: Final = Labelled(
     "apps", "v1", "deployments", "Deployment", namespaced=True, selector="kueue.x-k8s.io/queue-name"

@@ -4,18 +4,21 @@ comes.
 A decision stands beside the forecast wherever both are shown, so the two agree.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 from controller.insight.forecast.changes.never import Never, Oversized, never_parts, on_free_quota
 from controller.insight.forecast.model import Charge, Held, Model, Tree, Waiting
 from controller.insight.forecast.parts import Parts
+from controller.insight.forecast.returning import comes_back, first_back_s, fits_again_s
 from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.engine import Engine
-from controller.scheduler.model.resources import FlavorName, WorkloadKey
+from controller.scheduler.model.resources import FlavorName, FlavorResource, WorkloadKey
 from controller.scheduler.queues.found import last_found
 from controller.scheduler.queues.pending import PendingWorkload
+from controller.scheduler.state.podsizes import PodSizeNoFit
 
 PREEMPTING: Final = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION})
 """Rules of a workload that starts once its victims have stopped."""
@@ -37,12 +40,17 @@ class Asked(NamedTuple):
 
 class Decided(NamedTuple):
     """``by_shape``: the decision on the first workload of each shape. ``coming``: workloads that others are preempted
-    for.
+    for. ``growing``: shapes that lack quota only until GPUs are back from repair. ``back_s``: when the first GPU is
+    likely back that a shape may wait for, of those that wait for devices out of service. ``fits_s``: when a node is
+    likely large enough for the pods of a workload.
     """
 
     by_shape: Mapping[int, DecisionRecord]
     coming: Mapping[WorkloadKey, DecisionRecord]
     never: Never = Never()
+    growing: Collection[int] = frozenset()
+    back_s: Mapping[int, float] = {}
+    fits_s: Mapping[WorkloadKey, float] = {}
 
 
 def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> Parts[Decided]:
@@ -52,7 +60,7 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
     by_shape: dict[int, DecisionRecord] = {}
     coming: dict[WorkloadKey, DecisionRecord] = {}
     firsts: dict[int, PendingWorkload | None] = {}
-    oversized, too_large = Oversized(engine), dict[WorkloadKey, str]()
+    oversized, too_large = Oversized(engine), dict[WorkloadKey, PodSizeNoFit]()
     seen: set[int] = set()
     tries, asks_of_nodes = _TRIES, _ASKED_OF_NODES
     for line in (line for tree in model.trees for line in tree.lines):
@@ -71,8 +79,8 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
                         tries -= 1
                         yield
                         record = engine.tried(pending, model.now_s)
-            if pending is not None and (clause := oversized.clause(pending)) is not None:
-                too_large[waiting.key] = clause
+            if pending is not None and (missing := oversized.found(pending)) is not None:
+                too_large[waiting.key] = missing
             if place % _READ == 0:
                 yield
             if record is None:
@@ -87,8 +95,31 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
             # Of a strict queue the head alone is tried, whatever a dry run says of the others.
             if record.rule in PREEMPTING and record.workload == waiting.key and not (line.strict and place):
                 coming[waiting.key] = record
-    never = yield from never_parts(engine, by_shape, firsts)
-    return Decided(by_shape, coming, never._replace(oversized=too_large))
+    growing = _growing(model, by_shape)
+    hopeless = {shape: record for shape, record in by_shape.items() if shape not in growing}
+    never = yield from never_parts(engine, hopeless, firsts)
+    back_s = {
+        shape: at_s
+        for shape in never.repaired
+        if (pending := firsts[shape]) is not None
+        and (at_s := first_back_s(engine, pending, model.comebacks)) is not None
+    }
+    fits_s = {key: fits_again_s(engine, missing, model.comebacks) for key, missing in too_large.items()}
+    clauses = {key: missing.clause for key, missing in too_large.items() if fits_s[key] is None}
+    fitting = {key: at_s for key, at_s in fits_s.items() if at_s is not None}
+    return Decided(by_shape, coming, never._replace(oversized=clauses), growing, back_s, fitting)
+
+
+def _growing(model: Model, by_shape: Mapping[int, DecisionRecord]) -> frozenset[int]:
+    """The shapes that lack quota only until GPUs are back."""
+    found: set[int] = set()
+    for tree in model.trees:
+        comes: Counter[FlavorResource] = Counter()
+        for charge, _ in tree.absent:
+            comes[charge.fr] += charge.amount
+        shapes = {waiting.shape for line in tree.lines for waiting in line.waiting} if comes else set()
+        found |= {shape for shape in shapes & by_shape.keys() if comes_back(comes, by_shape[shape])}
+    return frozenset(found)
 
 
 def _pending(engine: Engine, waiting: Waiting, asked: Asked | None) -> PendingWorkload | None:
@@ -108,14 +139,13 @@ def _with_coming(tree: Tree, coming: Mapping[WorkloadKey, DecisionRecord], now_s
     records = [coming[waiting.key] for waiting in mine]
     # A victim that moves runs on elsewhere.
     victims = {target.holder.key for record in records for target in record.targets if target.move is None}
-    return Tree(
+    return tree._replace(
         lines=tuple(
             line._replace(waiting=tuple(waiting for waiting in line.waiting if waiting.key not in coming))
             for line in tree.lines
         ),
         held=tuple(held._replace(leaving=True) if held.key in victims else held for held in tree.held),
         coming=tuple(_started(waiting, record, now_s) for waiting, record in zip(mine, records, strict=True)),
-        changes=tree.changes,
     )
 
 

@@ -19,9 +19,12 @@ from controller.insight.forecast.closed import opens_when
 from controller.insight.forecast.decided import Asked, Decided, decided_parts, with_coming
 from controller.insight.forecast.forward import STOPPING_S, Forward, Gates
 from controller.insight.forecast.gates import gate_parts
-from controller.insight.forecast.model import MOST, Line, Model, Tree, model_parts
+from controller.insight.forecast.model import MOST, Line, Model, Tree, Waiting, model_parts
 from controller.insight.forecast.parts import Parts, finished
+from controller.insight.forecast.repairtimes import RepairTimes
+from controller.insight.forecast.returning import SOONEST_S, assumed
 from controller.insight.forecast.runtimes import Experience, RuntimeHistory
+from controller.messages.forecasts import waits_for_repair
 from controller.objects.meta import epoch_s, find_condition
 from controller.objects.workload import Workload
 from controller.scheduler.decisions import reasons
@@ -86,14 +89,16 @@ def _none_is_endless(_key: WorkloadKey) -> bool:
 
 
 class Forecaster:
-    """Makes forecasts. ``history`` and ``calibration`` are what it has learnt of workloads; both are bounded.
-    ``endless``: whether a workload is known never to end by itself; the run times of others say nothing of it.
+    """Makes forecasts. ``history`` and ``calibration`` are what it has learnt of workloads, ``repairs`` of GPUs; all
+    are bounded. ``endless``: whether a workload is known never to end by itself; the run times of others say nothing of
+    it.
     """
 
     def __init__(self, endless: Callable[[WorkloadKey], bool] = _none_is_endless) -> None:
         self._endless = endless
         self.history = RuntimeHistory()
         self.calibration = Calibration()
+        self.repairs = RepairTimes()
 
     def observe(self, workload: Workload, *, gone: bool = False) -> None:
         """Learns from a Workload that was created or changed, or is ``gone``."""
@@ -111,7 +116,7 @@ class Forecaster:
 
     def parts(self, engine: Engine, now_s: float, most: int = MOST) -> Parts[Forecasts]:
         """The forecasts of all pending workloads. The engine may change in the pauses."""
-        model = yield from model_parts(engine, now_s, most)
+        model = yield from model_parts(engine, now_s, most, comebacks=self.repairs.comebacks(now_s))
         found: Forecasts = dict.fromkeys(model.left_out, Forecast(at_s=now_s, assumes=(_BEHIND,)))
         until = {local: opens_when(engine, local) for local in set(model.closed.values())}
         found |= {key: Forecast(at_s=now_s, not_before=until[local]) for key, local in model.closed.items()}
@@ -136,7 +141,7 @@ class Forecaster:
 
         ``record``: what the engine would decide on it.
         """
-        model = yield from model_parts(engine, now_s, MOST, asked)
+        model = yield from model_parts(engine, now_s, MOST, asked, self.repairs.comebacks(now_s))
         tree = next((tree for tree in model.trees if any(_has(line, asked.key) for line in tree.lines)), None)
         if tree is None:
             return None
@@ -183,7 +188,8 @@ class Forecaster:
             runs.append(forward.starts)
         found: Forecasts = {}
         for line in tree.lines:
-            assumes = _assumes(tree, line, known[line.name], self.calibration.seen(line.name), gates)
+            repairs = (assumed(model.comebacks),) if tree.absent else ()
+            assumes = repairs + _assumes(tree, line, known[line.name], self.calibration.seen(line.name), gates)
             width = self.calibration.width(line.name)
             for ahead, waiting in enumerate(line.waiting):
                 ordered = sorted(run.get(waiting.key, math.inf) for run in runs)
@@ -202,9 +208,9 @@ def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forec
     runs, it replaces their range.
     """
     never, repaired, oversized = decided.never
-    if not never and not repaired and not oversized and not decided.coming:
+    back = (waits_for_repair(), assumed(model.comebacks))
+    if not (never or repaired or oversized or decided.coming or decided.fits_s):
         return found
-    replace = msgspec.structs.replace
     for line in (line for tree in model.trees for line in tree.lines):
         yield
         for ahead, waiting in enumerate(line.waiting):
@@ -213,16 +219,34 @@ def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forec
             elif waiting.key in decided.coming:
                 found[waiting.key] = _soon(model.now_s, ahead)
             elif (known := found.get(waiting.key)) is not None:
-                told = never.get(waiting.shape) if known.from_s is None else None
-                if told is not None:
-                    found[waiting.key] = replace(known, ahead=ahead, never=told, assumes=())
-                elif waiting.shape in repaired and known.from_s is None:
-                    found[waiting.key] = replace(known, ahead=ahead, assumes=(_OUT_OF_SERVICE,))
-                elif known.ahead != ahead:
-                    found[waiting.key] = replace(known, ahead=ahead)
+                found[waiting.key] = _as_known(known, decided, waiting, ahead, back)
             if ahead % _TOLD == 0:
                 yield
     return found
+
+
+def _as_known(known: Forecast, decided: Decided, waiting: Waiting, ahead: int, back: tuple[str, ...]) -> Forecast:
+    """The forecast by the runs, with what the decision adds. ``back``: what is assumed of GPUs in repair."""
+    replace = msgspec.structs.replace
+    if waiting.key in decided.fits_s:
+        return _not_before(known, decided.fits_s[waiting.key], ahead, back)
+    if known.from_s is not None:
+        return known if known.ahead == ahead else replace(known, ahead=ahead)
+    if (told := decided.never.clauses.get(waiting.shape)) is not None:
+        return replace(known, ahead=ahead, never=told, assumes=())
+    if waiting.shape in decided.back_s:
+        return _not_before(known, decided.back_s[waiting.shape], ahead, back)
+    if waiting.shape in decided.never.repaired:
+        return replace(known, ahead=ahead, assumes=(_OUT_OF_SERVICE,))
+    return known if known.ahead == ahead else replace(known, ahead=ahead)
+
+
+def _not_before(known: Forecast, back_s: float, ahead: int, assumes: tuple[str, ...]) -> Forecast:
+    """The forecast of a workload that waits for a repair, whatever else it waits for."""
+    from_s = round(max(SOONEST_S, back_s - known.at_s, known.from_s or 0.0), 1)
+    return msgspec.structs.replace(
+        known, ahead=ahead, from_s=from_s, likely_s=None, to_s=None, never=None, assumes=assumes
+    )
 
 
 def _soon(now_s: float, ahead: int) -> Forecast:

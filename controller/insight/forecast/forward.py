@@ -115,6 +115,8 @@ class Forward:
         now_s = begin_s = self._begin_s
         for held in self._tree.charged:
             self._hold(held)
+        for charge, at_s in self._tree.absent:
+            self._charge((charge,), max(at_s, begin_s), at_s)
         self._sweep(now_s)
         backoffs = {waiting.due_s for line in self._tree.lines for waiting in line.waiting}
         changes = deque(self._tree.changes)

@@ -54,7 +54,9 @@ def gate_parts(
                 seen.add(waiting.shape)
                 record = decided.by_shape.get(waiting.shape)
                 is_asked = asked is not None and waiting.key == asked.pending.key
-                if record is not None and record.reason in HOPELESS and not (tree.changes and lacks_quota(record)):
+                hopeless = record is not None and record.reason in HOPELESS
+                grows = waiting.shape in decided.growing or (record is not None and lacks_quota(record) and tree.changes)
+                if hopeless and not grows:
                     found[waiting.shape] = ()
                 elif waiting.shape in fitting and (is_asked or _refused(record)):
                     closed.append((waiting, counts[waiting.shape]))
@@ -84,9 +86,10 @@ def _by_shape(tree: Tree) -> Counter[int]:
 
 def _fit_by_sums(tree: Tree) -> set[int]:
     """Shapes that fit into quota beside all that holds it now."""
-    for held in tree.charged:
-        for charge in held.charges:
-            charge.cell.charge(charge.amount)
+    charges = [charge for held in tree.charged for charge in held.charges]
+    charges += [charge for charge, _ in tree.absent]
+    for charge in charges:
+        charge.cell.charge(charge.amount)
     found: set[int] = set()
     looked: set[int] = set()
     for line in tree.lines:
@@ -95,9 +98,8 @@ def _fit_by_sums(tree: Tree) -> set[int]:
                 looked.add(waiting.shape)
                 if first_fit(waiting.choices) is not None:
                     found.add(waiting.shape)
-    for held in tree.charged:
-        for charge in held.charges:
-            charge.cell.charge(-charge.amount)
+    for charge in charges:
+        charge.cell.charge(-charge.amount)
     return found
 
 

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 from controller.insight.forecast.closed import opens_when
 from controller.insight.forecast.parts import Parts, finished
 from controller.insight.forecast.quotachanges import QuotaChange, changes_below
+from controller.insight.forecast.repairtimes import NO_COMEBACKS, Comebacks
+from controller.insight.forecast.returning import grown
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.config import BackfillPolicy
 from controller.scheduler.model.resources import (
@@ -95,17 +97,26 @@ class Line(NamedTuple):
     waiting: tuple[Waiting, ...]
 
 
+class Absent(NamedTuple):
+    """Quota of GPUs in repair: it counts as held until they are likely back, at ``at_s``."""
+
+    charge: Charge
+    at_s: float
+
+
 class Tree(NamedTuple):
     """A cohort tree in which a workload waits. Trees share nothing.
 
     ``coming``: workloads of ``lines`` that others are preempted for. They start once these have stopped, and are
-    counted as if they held their quota now. ``changes``: of quotas, by calendars.
+    counted as if they held their quota now. ``changes``: of quotas, by calendars. ``absent``: quota that is not there
+    yet.
     """
 
     lines: tuple[Line, ...]
     held: tuple[Held, ...]
     coming: tuple[Held, ...] = ()
     changes: tuple[QuotaChange, ...] = ()
+    absent: tuple[Absent, ...] = ()
 
     @property
     def charged(self) -> tuple[Held, ...]:
@@ -114,7 +125,7 @@ class Tree(NamedTuple):
 
 class Model(NamedTuple):
     """``left_out``: pending workloads that were too many to consider. ``closed``: the LocalQueues of workloads whose
-    queues admit nothing.
+    queues admit nothing. ``comebacks``: the GPUs in repair that are likely back some time.
     """
 
     now_s: float
@@ -123,6 +134,7 @@ class Model(NamedTuple):
     fair: bool
     left_out: frozenset[WorkloadKey]
     closed: Mapping[WorkloadKey, LocalQueueKey]
+    comebacks: Comebacks = NO_COMEBACKS
 
 
 def model_of(engine: Engine, now_s: float, most: int = MOST, asked: PendingWorkload | None = None) -> Model:
@@ -130,14 +142,22 @@ def model_of(engine: Engine, now_s: float, most: int = MOST, asked: PendingWorkl
     return finished(model_parts(engine, now_s, most, asked))
 
 
-def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWorkload | None = None) -> Parts["Model"]:
+def model_parts(
+    engine: Engine,
+    now_s: float,
+    most: int = MOST,
+    asked: PendingWorkload | None = None,
+    comebacks: Comebacks = NO_COMEBACKS,
+) -> Parts[Model]:
     """The model of an engine. ``most``: the number of pending workloads in it, equally many of each ClusterQueue.
-    ``asked``: one more workload, which is not in the engine; it is in the model wherever it stands.
+    ``asked``: one more workload, which is not in the engine; it is in the model wherever it stands. ``comebacks``: GPUs
+    in repair, whose quota comes back with them.
 
     The engine may change in the pauses. Pending workloads are read before holders, so one that starts meanwhile waits
     in the model, and does not hold anything yet.
     """
     quota = yield from _copied(engine)
+    growing = grown(engine, quota, comebacks)
     state = engine.state
     closed: dict[WorkloadKey, LocalQueueKey] = {}
     queued = yield from _by_queue(engine, closed)
@@ -167,7 +187,12 @@ def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWo
     for root, lines in roots.items():
         held = yield from _held(engine, quota, root, {waiting.key for line in lines for waiting in line.waiting})
         changes = changes_below(engine, quota, root, now_s) if state.calendars.owners() else ()
-        trees.append(Tree(tuple(lines), tuple(held), changes=changes))
+        absent = tuple(
+            Absent(Charge(each.fr, each.node.cells[each.fr], each.amount), each.at_s)
+            for each in growing
+            if each.node.root() is root
+        )
+        trees.append(Tree(tuple(lines), tuple(held), changes=changes, absent=absent))
     extensions = state.config.extensions
     return Model(
         now_s=now_s,
@@ -176,6 +201,7 @@ def model_parts(engine: Engine, now_s: float, most: int = MOST, asked: PendingWo
         fair=state.config.fair_sharing is not None,
         left_out=frozenset(left_out),
         closed=closed,
+        comebacks=comebacks,
     )
 
 

@@ -13,17 +13,21 @@ from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import GPU_NODES, NODES
 from controller.insight.forecast.changes.changes import Change, admits, change_parts
 from controller.insight.forecast.changes.never import pod_too_large
 from controller.insight.forecast.forecast import Forecast, Forecaster
 from controller.insight.forecast.parts import Parts
-from controller.insight.forecast.shown import Foretold
+from controller.insight.forecast.repairtimes import Comebacks, node_facts
+from controller.insight.forecast.shown import Foretold, brief
 from controller.messages import forecasts as words
+from controller.messages.spans import starts
 from controller.objects.workload import Workload
 from controller.scheduler.decisions.sentences import sentence
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import WorkloadKey
-from kube.clock import Clock
+from kube.clock import Clock, sleep
+from kube.reading.reflector import Added, Changed, Removed
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +46,7 @@ took."""
 _MOST_REST_S: Final = 2.0
 """The longest pause after work on a workload that is not in the engine yet: the next request has its answer within
 ``FIRST_S``."""
+_LOOK_S: Final = 1.0
 _KEPT: Final = 500
 _MOST_ASKED: Final = 4
 """Requests about workloads that are not in the engine yet that are worked on or wait at a time."""
@@ -93,7 +98,20 @@ class ForecastService:
         self._forecaster.observe(workload, gone=gone)
 
     def on_object(self, observed: ObjectChange) -> None:
-        """Does nothing: forecasts learn from Workloads alone."""
+        repairs = self._forecaster.repairs
+        match observed.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == GPU_NODES:
+                repairs.set_gpu_node(key.name, entry.object.status, self._clock.wall())
+            case Removed(key=key) if observed.resource == GPU_NODES:
+                repairs.set_gpu_node(key.name, None, self._clock.wall())
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == NODES:
+                repairs.set_node(key.name, node_facts(entry.object))
+            case Removed(key=key) if observed.resource == NODES:
+                repairs.set_node(key.name, None)
+
+    def comebacks(self) -> Comebacks:
+        """The GPUs in repair that are likely back some time."""
+        return self._forecaster.repairs.comebacks(self._clock.wall())
 
     async def run(self) -> None:
         while True:
@@ -141,6 +159,19 @@ class ForecastService:
             found = self._latest
         changes = await self._changes_of(key, workload) if workload is not None and key in found else ()
         return Foretold({key: found[key]} if key in found else {}, changes)
+
+    async def starts_again(self, key: WorkloadKey, within_s: float) -> str:
+        """When a workload that goes back to its queue is likely to start again, in words. Waits ``within_s`` for it to
+        be pending; empty if it is not by then, and where nothing is known of its start.
+        """
+        until_s = self._clock.monotonic() + within_s
+        while True:
+            found = (await self.of(key, None)).forecasts.get(key)
+            if found is not None:
+                return starts(brief(found)) if found.from_s is not None or found.never is not None else ""
+            if self._clock.monotonic() >= until_s:
+                return ""
+            await sleep(self._clock, _LOOK_S)
 
     async def of_new(self, workload: Workload) -> Submitted:
         """The forecast of a workload if it came now. Raises BusyError, and TimeoutError if there is no forecast in

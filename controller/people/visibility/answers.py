@@ -1,14 +1,13 @@
 """Answers from the engine: first whole, with every object by its key, then as one user may see them. Pure."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC
 from itertools import islice
 from typing import Any, Final
 
 from controller.cluster.writing.heldevictions import Waiting
-from controller.insight.explain import explained, held_back, in_repair, in_turn, queue_shown, waiting_row
+from controller.insight.explain import RepairedNode, explained, held_back, in_repair, in_turn, queue_shown, waiting_row
 from controller.insight.forecast.shown import AHEAD_SHOWN, Foretold, brief, shown
-from controller.objects.decode import GpuNode
 from controller.objects.meta import to_json
 from controller.objects.workload import Workload
 from controller.people.visibility.redaction import redacted, told
@@ -21,7 +20,7 @@ from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 Json = dict[str, Any]
 WorkloadOf = Callable[[WorkloadKey], Workload | None]
 Waits = Callable[[WorkloadKey], Waiting | None]
-Repaired = Callable[[], Iterable[tuple[Mapping[str, str], GpuNode]]]
+Repaired = Callable[[], Iterable[RepairedNode]]
 Turn = tuple[int, int, PendingWorkload]
 
 _VIEW: Final = f"{VIEW_GROUP}/{VIEW_VERSION}"
@@ -37,8 +36,7 @@ KEPT_S: Final = 1.0
 
 class Answers:
     """The answers of one engine at one moment. ``workload_of``: a Workload by its key, None where it is not known.
-    ``waits``: the evictions that are held back for a preemptor, None for none. ``repaired``: GpuNodes with repairs,
-    each with the labels of its Node.
+    ``waits``: the evictions that are held back for a preemptor, None for none. ``repaired``: GpuNodes with repairs.
 
     An answer that was gathered once is given again, and is never changed.
     """
@@ -123,7 +121,7 @@ class Answers:
                 found["evictionsHeld"] = held_back(held.evictions, held.until_s - self._now_s)
             if found["state"] == "Pending":
                 queue = ClusterQueueName(found["clusterQueue"])
-                found["inRepair"] = in_repair(self._engine, queue, self._repaired())
+                found["inRepair"] = in_repair(self._engine, queue, self._repaired(), self._now_s)
         return self._explained[key]
 
     def _in_turn(self, queue: ClusterQueueName) -> list[Turn]:

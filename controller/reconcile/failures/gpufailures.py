@@ -17,6 +17,10 @@ from controller.messages.spans import exact
 from controller.scheduler.model.resources import WorkloadKey
 
 TOGETHER_S: Final = 10.0
+REFUSED_AGAIN_S: Final = 30.0
+"""The time after which an eviction that a PodDisruptionBudget refused is asked for again; it is never forced."""
+REFUSED_S: Final = 600.0
+"""The time for which an eviction may be refused before people are told."""
 
 
 class RecentActions(Struct, frozen=True, kw_only=True):
@@ -65,11 +69,20 @@ class _Step(Struct):
     held_back: bool = False
 
 
+class _Refused(Struct):
+    """A pod whose eviction is refused since ``since_s``, and is asked for again at ``again_s``."""
+
+    since_s: float
+    again_s: float
+    is_said: bool = False
+
+
 class GpuFailures:
     """``unknown`` names the pods to be read, ``set_pod`` takes what was found, ``due_actions`` decides.
 
     ``_cases`` and ``_steps`` have the same keys, and ``_of_node`` holds just these by node. ``_victims`` has pods of
-    cases only: a pod without a case is forgotten. ``_actions`` is sorted, at most as long as the budget.
+    cases only, and so has ``_refused``: a pod without a case is forgotten. ``_actions`` is sorted, at most as long as
+    the budget.
     """
 
     def __init__(self, rules: GpuFailureRules) -> None:
@@ -79,6 +92,7 @@ class GpuFailures:
         self._of_node: dict[str, set[Case]] = {}
         self._steps: dict[Case, _Step] = {}
         self._victims: dict[str, Victim | None] = {}
+        self._refused: dict[str, _Refused] = {}
         self._actions: list[float] = []
         """The times at which actions were taken, within the window."""
         self._began: dict[str, float] = {}
@@ -113,6 +127,7 @@ class GpuFailures:
         if old is not None and victim is not None and old.uid != victim.uid:
             for case in self._cases_of(pod):
                 self._steps[case] = _Step()
+            self._refused.pop(pod, None)
         self._victims[pod] = victim
 
     def failed(self, action: GpuFailureAction) -> None:
@@ -124,6 +139,19 @@ class GpuFailures:
                 self._steps[case].acted = False
         if self._actions:
             self._actions.pop()
+
+    def refused(self, action: GpuFailureAction, now_s: float) -> bool:
+        """Notes that an eviction was refused, by a PodDisruptionBudget as a rule: it is due again after a while, and
+        does not count. Returns whether it has been refused for so long that people are to be told, which is True once.
+        """
+        self.failed(action)
+        self._began.pop(gang_of(action.pod, action.victim), None)
+        found = self._refused.setdefault(action.pod, _Refused(since_s=now_s, again_s=now_s))
+        found.again_s = now_s + REFUSED_AGAIN_S
+        self._due_s = found.again_s if self._due_s is None else min(self._due_s, found.again_s)
+        tell = not found.is_said and now_s >= found.since_s + REFUSED_S
+        found.is_said |= tell
+        return tell
 
     def recall(self, recent: RecentActions, now_s: float) -> None:
         """Counts the previous leader's actions. Times after ``now_s``, by its clock, become ``now_s``."""
@@ -160,6 +188,7 @@ class GpuFailures:
         assert cases == self._cases.keys() == self._steps.keys(), "the index of cases by node has drifted"
         assert all(case.node == node for node, held in self._of_node.items() for case in held), "a case of another node"
         assert self._victims.keys() <= {case.pod for case in cases}, "a pod is remembered that holds nothing failed"
+        assert self._refused.keys() <= {case.pod for case in cases}, "a refusal is remembered of a pod without a case"
         assert len(self._actions) <= self.rules.budget, "more actions than the budget allows"
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -179,6 +208,10 @@ class GpuFailures:
         if victim.policy is OnGpuFailure.NOTIFY:
             step.acted = True
             return action
+        refused = self._refused.get(case.pod)
+        if refused is not None and now_s < refused.again_s:
+            self._due_s = refused.again_s if self._due_s is None else min(self._due_s, refused.again_s)
+            return None
         gang = gang_of(case.pod, victim)
         due_s = self._may_act_s(gang, now_s)
         if due_s is not None:
@@ -230,6 +263,7 @@ class GpuFailures:
         del self._cases[case], self._steps[case]
         if not self._cases_of(case.pod):
             self._victims.pop(case.pod, None)
+            self._refused.pop(case.pod, None)
 
 
 def gang_of(pod: str, victim: Victim) -> str:

@@ -5,11 +5,10 @@ GpuNodes -> controller.reconcile.failures.gpufailures -> pods, read from the API
 A pod is read once it is known to hold a failed GPU: that is rare, and the pods of a cluster are too many to watch.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -17,12 +16,22 @@ from controller.cluster.config.settings import GpuFailureRules, OnGpuFailure
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES, PODS, reader
 from controller.cluster.watching.ledger import Ledger
-from controller.cluster.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.messages import repairs as words
+from controller.messages.spans import exact
 from controller.objects.core import Pod
 from controller.objects.decode import GpuNode
 from controller.reconcile.failures.gpufailurerecord_shell import GpuFailureRecord
-from controller.reconcile.failures.gpufailures import GpuFailureAction, GpuFailures, Victim
-from controller.reconcile.failures.holders_shell import about_pod, about_workload, requeue, runs, victim
+from controller.reconcile.failures.gpufailures import REFUSED_S, GpuFailureAction, GpuFailures, Victim
+from controller.reconcile.failures.holders_shell import (
+    TOO_MANY,
+    about_pod,
+    about_workload,
+    evict,
+    requeue,
+    runs,
+    victim,
+)
 from controller.scheduler.decisions import reasons
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
@@ -30,9 +39,8 @@ from inventory.api.gpunode import Health
 from kube.client import Client
 from kube.clock import Clock, Turns, sleep
 from kube.errors import ForbiddenError, KubeError, NotFoundError
-from kube.objects import ObjectReference, timestamp
+from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
-from kube.writing.writes import Abandoned, Missing, Outcome, Verb, Write, Written
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +64,10 @@ class GpuFailureController:
         client: Client,
         ledger: Ledger,
         writes: WorkloadWrites,
-        put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
         record: GpuFailureRecord,
         *,
         clock: Clock,
+        may_write: Callable[[], bool],
         count: Callable[[str], None],
         tell: Callable[[ObjectReference, str, str, str], None],
     ) -> None:
@@ -67,7 +75,7 @@ class GpuFailureController:
         self._client = client
         self._ledger = ledger
         self._writes = writes
-        self._put = put
+        self._may_write = may_write
         self._record = record
         self._clock = clock
         self._count = count
@@ -115,10 +123,10 @@ class GpuFailureController:
         counting = [planned for planned in actions if not planned.held_back and planned.kind is not OnGpuFailure.NOTIFY]
         for action in actions:
             if action not in counting:
-                self._carry_out(action)
+                await self._carry_out(action)
         if counting and await self._record.write(self.failures.recent()):
             for action in counting:
-                self._carry_out(action)
+                await self._carry_out(action)
 
     async def _look_up(self) -> None:
         for key in self.failures.unknown():
@@ -141,60 +149,44 @@ class GpuFailureController:
 
     # -- what is done ------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, action: GpuFailureAction) -> None:
-        self._count("held-back" if action.held_back else action.kind.value)
+    async def _carry_out(self, action: GpuFailureAction) -> None:
         gone = f"GPU {action.device} of node {action.node} has failed ({action.cause})"
         if action.held_back:
+            self._count("held-back")
             self._say(action, f"{gone}; {action.kind} is held back: {action.held_back}")
             return
         match action.kind:
             case OnGpuFailure.NOTIFY:
+                self._count(action.kind.value)
                 self._say(action, f"{gone}; the pod keeps running")
             case OnGpuFailure.REQUEUE_GANG if action.victim.workload is not None:
+                self._count(action.kind.value)
                 self._requeue(action, action.victim.workload, gone)
             case _:
-                self._evict(action, gone)
+                await self._evict(action, gone)
 
     def _say(self, action: GpuFailureAction, note: str) -> None:
         self._tell(about_pod(action.pod, action.victim.uid), "Warning", GPU_FAILED, note)
 
-    def _evict(self, action: GpuFailureAction, gone: str) -> None:
-        """Evicts the pod. The condition tells a Job's pod failure policy that the pod is not to blame."""
-        namespace, _, name = action.pod.partition("/")
-        moment = timestamp(self._clock.wall())
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": GPU_FAILED,
-            "message": gone,
-            "lastTransitionTime": moment,
-        }
-        metadata = {"name": name, "namespace": namespace, "uid": action.victim.uid}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": {"conditions": [condition]}}
-        write: Write[Any] = Write(
-            verb=Verb.APPLY,
-            resource=PODS,
-            namespace=namespace,
-            name=name,
-            subresource="status",
-            body=body,
-            kind=Stamped,
-            failpoint=Failpoint.POD_DISRUPTED,
-        )
-        self._put(write)
-        uid = action.victim.uid
-        deletion = msgspec.structs.replace(
-            write, verb=Verb.DELETE, subresource=None, body=uid, failpoint=Failpoint.POD_GPU_FAILURE
-        )
-        done = self._put(deletion)
-        done.add_done_callback(partial(self._evicted, action, gone))
-
-    def _evicted(self, action: GpuFailureAction, gone: str, future: "asyncio.Future[Outcome[Any]]") -> None:
-        outcome = future.result()
-        if isinstance(outcome, Written):
+    async def _evict(self, action: GpuFailureAction, gone: str) -> None:
+        """Evicts the pod, if its PodDisruptionBudgets allow it. The API server's condition DisruptionTarget tells a
+        Job's pod failure policy that the pod is not to blame.
+        """
+        try:
+            uid = action.victim.uid
+            await evict(self._client, action.pod, uid, Failpoint.POD_GPU_FAILURE, may_write=self._may_write)
+        except NotFoundError:
+            return
+        except KubeError as error:
+            if error.status != TOO_MANY:
+                self._failed(action, str(error))
+                return
+            log.info("pod %s: its eviction is refused, trying on: %s", action.pod, error)
+            if self.failures.refused(action, self._clock.wall()):
+                self._say(action, words.drain_refused(gone, exact(REFUSED_S), str(error)))
+        else:
+            self._count(action.kind.value)
             self._say(action, f"{gone}; the pod is evicted")
-        elif not isinstance(outcome, Missing | Abandoned):
-            self._failed(action, str(getattr(outcome, "error", outcome)))
 
     def _requeue(self, action: GpuFailureAction, key: WorkloadKey, gone: str) -> None:
         kept = self._ledger.get(key)

@@ -1,6 +1,9 @@
 """Pods that hold GPUs: their policies, and how their gangs are requeued. Shared by all that take GPUs from pods."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
 
 from controller.cluster.config.settings import OnGpuFailure
 from controller.cluster.watching.ledger import Kept, Ledger
@@ -13,9 +16,13 @@ from controller.reconcile.failures.gpufailures import Victim
 from controller.scheduler.decisions import reasons
 from controller.scheduler.decisions.evictionstatus import evicted
 from controller.scheduler.model.resources import WorkloadKey
+from failpoints import points
 from failpoints.names import Failpoint
 from inventory.api.names import ON_GPU_FAILURE
+from kube.client import Client
+from kube.fencing import fenced
 from kube.objects import ObjectReference
+from kube.resources import Resource
 
 _OVER: Final = ("Succeeded", "Failed")
 
@@ -50,6 +57,30 @@ def requeue(writes: WorkloadWrites, kept: Kept, note: str, then: Then, failpoint
     """Evicts the workload, so that its whole gang goes back to its queue. No write of it may be under way."""
     after = evicted(kept.workload, reasons.NODE_FAILURES, note, now_s=now_s)
     writes.status(kept, after, then, failpoint)
+
+
+TOO_MANY: Final = 429
+"""The status by which the API server says that a PodDisruptionBudget does not allow an eviction now."""
+
+
+async def evict(client: Client, pod: str, uid: str, failpoint: Failpoint, *, may_write: Callable[[], bool]) -> None:
+    """Evicts the pod ``namespace/name`` of this uid by the Eviction API, which PodDisruptionBudgets may refuse. Raises
+    NotFoundError where it is gone, KubeError with the status TOO_MANY where it is refused.
+
+    The writer is not used: it takes a refusal for an API server that is overloaded, and would pause every other write.
+    """
+    namespace, _, name = pod.partition("/")
+    body: dict[str, Any] = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+    target = Resource("", "v1", f"pods/{name}/eviction", "Eviction", namespaced=True)
+    with fenced(may_write):
+        points.before(failpoint)
+        await client.create(target, body, msgspec.Raw, namespace=namespace)
+        points.after(failpoint)
 
 
 def about_pod(pod: str, uid: str) -> ObjectReference:

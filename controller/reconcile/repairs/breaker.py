@@ -19,11 +19,10 @@ from msgspec import Struct
 from controller.cluster.config.settings import RemediationRules
 from controller.reconcile.repairs.grants import REBOOT, Ask, Grant, NodeRepairs, moment_s, newest
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS
+from inventory.api.names import NVSENTINEL_MANAGED
 
 NO_FLAVOR: Final = ""
 """The group of nodes that no flavor selects."""
-MANAGED: Final = "k8saas.nvidia.com/ManagedByNVSentinel"
-"""A label of nodes, NVSentinel's own; ``false``: nobody repairs the node."""
 _IDLE: Final = NodeRepairs()
 
 
@@ -286,7 +285,7 @@ class RepairBreaker:
         node = self._nodes.get(ask.node)
         if node is None:
             return HeldBack(ask=ask, why=Why.NO_NODE)
-        if node.labels.get(MANAGED) == "false":
+        if node.labels.get(NVSENTINEL_MANAGED) == "false":
             return HeldBack(ask=ask, why=Why.UNMANAGED)
         listed = self._due_list(ask.node, now_s)
         if len(listed) >= MAX_GPUS and all(grant.gpu != ask.gpu for grant in listed):

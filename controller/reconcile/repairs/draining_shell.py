@@ -3,45 +3,53 @@
 GpuNodes -> drains and holders -> controller.reconcile.repairs.draining -> Events, evictions, requeued workloads
 
 A drain holds while its agent asks for it and has the grant, as the GpuNode says: a new leader goes on with it. Pods are
-evicted by the Eviction API, which PodDisruptionBudgets may refuse. The writer is not used for that: it takes a refusal
-for an API server that is overloaded, and would pause every other write.
+evicted by the Eviction API, which PodDisruptionBudgets may refuse.
 """
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from controller.cluster.config.settings import OnGpuFailure
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES, PODS, reader
-from controller.cluster.watching.ledger import Ledger
+from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
 from controller.messages import repairs as words
 from controller.messages.spans import exact
 from controller.objects.core import Pod
 from controller.objects.decode import GpuNode
-from controller.reconcile.failures.holders_shell import about_pod, about_workload, requeue, runs, victim
+from controller.reconcile.failures.holders_shell import (
+    TOO_MANY,
+    about_pod,
+    about_workload,
+    evict,
+    requeue,
+    runs,
+    victim,
+)
 from controller.reconcile.repairs.draining import REFUSED_S, Drain, DrainAction, Draining, DrainKind, DrainReason
 from controller.reconcile.repairs.grants import DRAIN, node_repairs
 from controller.scheduler.decisions import reasons
-from failpoints import points
+from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
 from inventory.api.gpunode import GRANT_LASTS_S
 from kube.client import Client
 from kube.clock import Clock, Turns
 from kube.errors import KubeError, NotFoundError
-from kube.fencing import fenced
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
-from kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
 GPU_DRAINED: Final = "GpuDrained"
+FORETOLD_S: Final = 120.0
+"""The time for which a requeued gang's return to its queue is awaited: until then its pods end."""
 NOTICE_S: Final = GRANT_LASTS_S / 2
 """The seconds that a pod which may finish has from the grant at least; the grant still holds then."""
 _TOGETHER_S: Final = 0.2
@@ -72,6 +80,7 @@ class DrainController:
         may_write: Callable[[], bool],
         count: Callable[[str], None],
         tell: Callable[[ObjectReference, str, str, str], None],
+        starts_again: Callable[[WorkloadKey, float], Awaitable[str]],
     ) -> None:
         self.draining = Draining()
         self._usual = usual
@@ -83,7 +92,10 @@ class DrainController:
         self._may_write = may_write
         self._count = count
         self._tell = tell
+        self._starts_again = starts_again
         self._turns = Turns(clock, together_s=_TOGETHER_S)
+        self._foretelling: set[asyncio.Task[None]] = set()
+        """The tasks that wait for forecasts; they end with ``run``."""
 
     def hear(self, observed: ObjectChange) -> None:
         if observed.resource != GPU_NODES:
@@ -101,11 +113,15 @@ class DrainController:
             self._turns.wake()
 
     async def run(self) -> None:
-        while True:
-            await self._turns.next(self.draining.next_due_s())
-            await self._look_up()
-            for action in self.draining.due_actions(self._clock.wall()):
-                await self._carry_out(action)
+        try:
+            while True:
+                await self._turns.next(self.draining.next_due_s())
+                await self._look_up()
+                for action in self.draining.due_actions(self._clock.wall()):
+                    await self._carry_out(action)
+        finally:
+            for task in (*self._foretelling,):
+                task.cancel()
 
     async def _look_up(self) -> None:
         for key in self.draining.unknown():
@@ -142,19 +158,8 @@ class DrainController:
     async def _evict(self, action: DrainAction) -> None:
         """Evicts the one pod of the action, and no other of its name."""
         ((pod, uid),) = action.pods
-        namespace, _, name = pod.partition("/")
-        body: dict[str, Any] = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
-        }
-        target = Resource("", "v1", f"pods/{name}/eviction", "Eviction", namespaced=True)
         try:
-            with fenced(self._may_write):
-                points.before(Failpoint.DRAIN_EVICTED)
-                await self._client.create(target, body, msgspec.Raw, namespace=namespace)
-                points.after(Failpoint.DRAIN_EVICTED)
+            await evict(self._client, pod, uid, Failpoint.DRAIN_EVICTED, may_write=self._may_write)
         except NotFoundError:
             return
         except KubeError as error:
@@ -165,7 +170,7 @@ class DrainController:
 
     def _not_evicted(self, action: DrainAction, error: KubeError) -> None:
         log.info("pod %s: its eviction is refused, trying on: %s", action.pods[0][0], error)
-        if error.status != _TOO_MANY:
+        if error.status != TOO_MANY:
             self.draining.failed(action)
             self._turns.again(_AGAIN_S)
             return
@@ -194,15 +199,25 @@ class DrainController:
             if kept is not None:
                 note = action.drain.cause
                 self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", note)
+                task = asyncio.create_task(self._foretell(action, kept))
+                self._foretelling.add(task)
+                task.add_done_callback(self._foretelling.discard)
         elif result in (Result.LOST, Result.REFUSED):
             log.warning("workload %s: it was not requeued for a drain, trying on: %s", action.workload, why)
             self.draining.failed(action)
             self._turns.again(_AGAIN_S)
             self._turns.wake()
 
-
-_TOO_MANY: Final = 429
-"""The status by which the API server says that a PodDisruptionBudget does not allow an eviction now."""
+    async def _foretell(self, action: DrainAction, kept: Kept) -> None:
+        """Tells when the gang is likely to start again, once it is back in its queue."""
+        try:
+            when = await self._starts_again(WorkloadKey(kept.workload.key), FORETOLD_S)
+        except Exception:
+            log.exception("workload %s: nobody knows when it starts again", kept.workload.key)
+            return
+        if when:
+            note = words.drain_starts_again(action.drain.cause, kept.workload.key, when)
+            self._tell(about_workload(kept), "Normal", GPU_DRAINED, note)
 
 
 def drains(node: GpuNode, wait_s: float) -> Iterator[Drain]:

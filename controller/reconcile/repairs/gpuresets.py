@@ -7,6 +7,7 @@ Conditions are True or False as the janitor's; those of services that are stoppe
 has to be.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from msgspec import Struct
 
 from controller.messages import repairs as words
 from controller.messages.spans import exact
-from inventory.api.gpunode import GpuNodeStatus, OrderAnswer, RepairEntry
+from inventory.api.gpunode import RESETS_NEVER, GpuNodeStatus, OrderAnswer, RepairEntry
 
 Json = dict[str, Any]
 START: Final = "start"
@@ -29,6 +30,7 @@ TESSERA: Final = "Tessera"
 _BEGUN: Final = "ResetJobCreated"
 _STUCK: Final = ("RebootWanted", "Retired")
 _MOST_GPUS: Final = 64
+_LONG_BUS: Final = re.compile(r"0000([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])")
 
 
 class ResetOrder(Struct, frozen=True, kw_only=True):
@@ -94,6 +96,8 @@ def reset_order(given: Mapping[str, Any], started_s: float) -> ResetOrder | None
 def step(order: ResetOrder, gpus: GpuNodeStatus | None, annotated: Sequence[str], now_s: float) -> ResetStep:
     """The next step. ``gpus``: None where there is no GpuNode of that name. ``annotated``: GPUs whose order waits."""
     wanted = meant(order, gpus) if gpus is not None else words.reset_without_agent(order.node)
+    if gpus is not None and gpus.reset_mode == RESETS_NEVER:
+        wanted = words.reset_never(order.node)
     if isinstance(wanted, str):
         return ResetStep(phase=FAILED, begun=order.begun, note=wanted)
     assert gpus is not None
@@ -115,7 +119,7 @@ def step(order: ResetOrder, gpus: GpuNodeStatus | None, annotated: Sequence[str]
 def meant(order: ResetOrder, gpus: GpuNodeStatus) -> tuple[str, ...] | str:
     """The GPUs that are meant, all without a selector; or what is wrong with it."""
     by_uuid = {device.uuid for device in gpus.devices}
-    by_bus = {device.pci_bus_id.lower(): device.uuid for device in gpus.devices}
+    by_bus = {_bus(device.pci_bus_id): device.uuid for device in gpus.devices}
     if not order.uuids and not order.pci_bus_ids:
         return tuple(device.uuid for device in gpus.devices) or words.reset_without_gpus(order.node)
     found: dict[str, None] = {}
@@ -124,10 +128,16 @@ def meant(order: ResetOrder, gpus: GpuNodeStatus) -> tuple[str, ...] | str:
             return words.reset_selector("uuids", uuid[:63], order.node)
         found[uuid] = None
     for bus in order.pci_bus_ids:
-        if bus.lower() not in by_bus:
+        if _bus(bus) not in by_bus:
             return words.reset_selector("pciBusIDs", bus[:63], order.node)
-        found[by_bus[bus.lower()]] = None
+        found[by_bus[_bus(bus)]] = None
     return tuple(found)
+
+
+def _bus(text: str) -> str:
+    """A PCI bus id in one form: NVML and nvidia-smi write its domain with eight digits, the kernel with four."""
+    long = _LONG_BUS.fullmatch(text)
+    return (long[1] if long is not None else text).lower()
 
 
 def _failure(

@@ -18,16 +18,17 @@ from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES, NODES
 from controller.cluster.writing.workloadwrites import Stamped
 from controller.objects.decode import GpuNode
-from controller.reconcile.repairs.breaker import MANAGED
 from controller.reconcile.repairs.gpuresets import PENDING, START, ResetOrder, meant, reset_order, status_of, step
 from controller.reconcile.repairs.grants import rfc3339
 from failpoints.names import Failpoint
-from inventory.api.names import REMEDIATION_ORDER
-from kube.client import Client
+from inventory.api.names import NVSENTINEL_MANAGED, REMEDIATION_ORDER
+from kube.client import Client, Selection
 from kube.clock import Clock, sleep
 from kube.errors import KubeError, NotFoundError
+from kube.objects import Metadata, annotation_managers
 from kube.reading.reflector import Added, Changed, Removed
 from kube.resources import Resource
+from kube.writing.writer import Tuning
 from kube.writing.writes import Outcome, Verb, Write, Written
 
 log = logging.getLogger(__name__)
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 RESETS: Final = Resource("janitor.dgxc.nvidia.com", "v1alpha1", "gpuresets", "GPUReset")
 LOOK_S: Final = 10.0
 ABSENT_S: Final = 60.0
+OWNER: Final = Tuning().field_owner
+"""The field manager of the controller's writes."""
 
 
 class GpuResetController:
@@ -59,7 +62,7 @@ class GpuResetController:
             case Removed(key=key) if observed.resource == GPU_NODES:
                 self._gpu_nodes.pop(key.name, None)
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == NODES:
-                if entry.object.metadata.labels.get(MANAGED) == "false":
+                if entry.object.metadata.labels.get(NVSENTINEL_MANAGED) == "false":
                     self._unmanaged.add(key.name)
                 else:
                     self._unmanaged.discard(key.name)
@@ -96,24 +99,32 @@ class GpuResetController:
         return True
 
     async def _taken_back(self, order: ResetOrder) -> bool:
-        """Takes the orders off that no agent has answered, of a GPUReset that is over or gone: nobody wants them.
-        Whether that is done.
+        """Takes the orders off that no agent has answered, of a GPUReset that is over or gone: nobody wants them. A
+        person's order of the same GPU stays: who wrote it stands in the object's managed fields. Whether that is done.
         """
         node = self._gpu_nodes.get(order.node)
         gpus = meant(order, node.status) if node is not None else ()
         if node is None or isinstance(gpus, str):
             return True
-        notes = node.metadata.annotations
-        left = tuple(gpu for gpu in gpus if notes.get(f"{REMEDIATION_ORDER}{gpu}") == START)
-        return not left or await self._order(node, left, None)
+        left = [gpu for gpu in gpus if node.metadata.annotations.get(f"{REMEDIATION_ORDER}{gpu}") == START]
+        if not left:
+            return True
+        by_name = Selection(field_selector=f"metadata.name={order.node}")
+        for found in (await self._client.list_all(GPU_NODES, Metadata, by_name)).items:
+            meta = found.metadata
+            ours = tuple(gpu for gpu in left if OWNER in annotation_managers(meta, f"{REMEDIATION_ORDER}{gpu}"))
+            return not ours or await self._order((meta.name, meta.uid, meta.resource_version), ours, None)
+        return True
 
     async def _follow(self, order: ResetOrder, given: dict[str, Any]) -> None:
         node, now_s = self._gpu_nodes.get(order.node), self._clock.wall()
         notes = node.metadata.annotations if node is not None else {}
         annotated = [key.removeprefix(REMEDIATION_ORDER) for key in notes if key.startswith(REMEDIATION_ORDER)]
         due = step(order, node.status if node is not None else None, annotated, now_s)
-        if due.orders and node is not None and not await self._order(node, due.orders, START):
-            return
+        if due.orders and node is not None:
+            meta = node.metadata
+            if not await self._order((meta.name, meta.uid, meta.resource_version), due.orders, START):
+                return
         if order.phase == due.phase and due.begun == order.begun:
             return
         started = rfc3339(now_s) if order.phase == PENDING else str(given["status"].get("startTime", rfc3339(now_s)))
@@ -132,20 +143,20 @@ class GpuResetController:
         if not isinstance(outcome, Written):
             log.info("gpureset %s: its status could not be written, trying on", order.name)
 
-    async def _order(self, node: GpuNode, gpus: tuple[str, ...], order: str | None) -> bool:
-        """Writes the orders, which the agent takes off when it has obeyed or refused; None takes them back. Whether
-        that is done.
+    async def _order(self, node: tuple[str, str, str], gpus: tuple[str, ...], order: str | None) -> bool:
+        """Writes the orders, which the agent takes off when it has obeyed or refused; None takes them back. ``node``:
+        name, uid and version of the GpuNode. Whether that is done.
         """
-        meta = node.metadata
+        name, uid, version = node
         outcome = await self._put(
             Write(
                 verb=Verb.MERGE_PATCH,
                 resource=GPU_NODES,
-                name=meta.name,
+                name=name,
                 body={
                     "metadata": {
-                        "uid": meta.uid,
-                        "resourceVersion": meta.resource_version,
+                        "uid": uid,
+                        "resourceVersion": version,
                         "annotations": {f"{REMEDIATION_ORDER}{gpu}": order for gpu in gpus},
                     }
                 },

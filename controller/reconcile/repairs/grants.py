@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from inventory.api.gpunode import GRANT_LASTS_S, GpuNodeStatus, GrantEntry, RepairEntry
+from inventory.api.gpunode import GpuNodeStatus, GrantEntry, RepairEntry, Step, is_granted
 
 DRAIN: Final = "drain"
 RESET: Final = "reset"
@@ -41,10 +41,9 @@ class Ask(Struct, frozen=True):
 
     def is_answered_by(self, grant: Grant | None, now_s: float) -> bool:
         """Whether the agent may act on ``grant`` now."""
-        return (
-            grant is not None
-            and (grant.generation, grant.action) == (self.generation, self.action)
-            and now_s < grant.granted_s + GRANT_LASTS_S
+        asked = Step(self.gpu, self.generation, self.action)
+        return grant is not None and is_granted(
+            asked, Step(grant.gpu, grant.generation, grant.action), grant.granted_s, now_s
         )
 
 

@@ -1,6 +1,6 @@
 """Prepares nodes whose repair wants a reboot, live, and says so where an agent is away.
 
-GpuNodes, Nodes -> controller.reconcile.repairs.maintenance -> taint, conditions, RebootNode
+GpuNodes, Nodes, agents' pods -> controller.reconcile.repairs.maintenance -> taint, conditions, RebootNode
 
 A Node is read as JSON before it is changed, and the patch is tied to the version that was read: taints and conditions
 are replaced as whole lists, and the typed copy lacks fields of theirs. That is rare: a node that is to be rebooted, or
@@ -16,12 +16,14 @@ import msgspec
 from msgspec import Struct
 
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import GPU_NODES, NODES
+from controller.cluster.watching.kinds import AGENT_PODS, GPU_NODES, NODES
 from controller.cluster.writing.workloadwrites import Stamped
 from controller.messages import repairs as words
+from controller.messages.spans import exact
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.objects.meta import find_condition
+from controller.reconcile.repairs.agentpods import AWAY_S, AgentPods
 from controller.reconcile.repairs.grants import REBOOT, node_repairs
 from controller.reconcile.repairs.maintenance import AWAY, conditions_due, reboot_name, taints_due
 from controller.reconcile.repairs.repairs_shell import about_node
@@ -58,8 +60,8 @@ class _Gpus(Struct, frozen=True, kw_only=True):
 
 
 class MaintenanceController:
-    """``hear`` takes changes of GpuNodes and Nodes; ``run``, from when all of them are known, works until cancelled.
-    ``tell`` records an Event: about what, type, reason, note.
+    """``hear`` takes changes of GpuNodes, Nodes and the pods of agents in ``own_namespace``; ``run``, from when all of
+    them are known, works until cancelled. ``tell`` records an Event: about what, type, reason, note.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class MaintenanceController:
         client: Client,
         put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
         *,
+        own_namespace: str,
         clock: Clock,
         tell: Callable[[ObjectReference, str, str, str], None],
     ) -> None:
@@ -83,7 +86,10 @@ class MaintenanceController:
         """Names of GpuNodes that were there in this term. A node that never had one has its conditions from others."""
         self._nodes: dict[str, Node] = {}
         """Nodes that have our taint, or a condition of the agent's or of ours; others have nothing to be changed."""
+        self._pods = AgentPods(own_namespace)
         self._dirty: set[str] = set()
+        self._due_s: dict[str, float] = {}
+        """Nodes without an agent that runs, and when that will count."""
         self._asked: set[str] = set()
         """Nodes whose RebootNode is there, or cannot be."""
         self._looks: dict[str, int] = {}
@@ -104,6 +110,11 @@ class MaintenanceController:
                 self._hear_node(key.name, entry.object)
             case Removed(key=key) if observed.resource == NODES:
                 self._nodes.pop(key.name, None)
+                self._pods.forget(key.name)
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == AGENT_PODS:
+                self._dirty |= self._pods.set_pod(key.namespace, key.name, entry.object, self._clock.wall())
+            case Removed(key=key) if observed.resource == AGENT_PODS:
+                self._dirty |= self._pods.set_pod(key.namespace, key.name, None, self._clock.wall())
             case _:
                 return
         if self._dirty:
@@ -151,7 +162,11 @@ class MaintenanceController:
 
     async def run(self) -> None:
         while True:
-            await self._turns.next()
+            await self._turns.next(min(self._due_s.values(), default=None))
+            now_s = self._clock.wall()
+            for name in [name for name, due_s in self._due_s.items() if due_s <= now_s]:
+                del self._due_s[name]
+                self._dirty.add(name)
             for name in sorted(self._dirty):
                 self._dirty.discard(name)
                 try:
@@ -178,7 +193,21 @@ class MaintenanceController:
         ready = find_condition(node.status.conditions, "Ready") if node is not None else None
         if name in self._agents and ready is not None and ready.status == "Unknown":
             return words.node_unreachable(), ready.last_transition_time
-        return (words.no_gpunode(), None) if name in self._gone else ("", None)
+        if name in self._gone:
+            return words.no_gpunode(), None
+        return self._dead(name) if name in self._agents and node is not None else ("", None)
+
+    def _dead(self, name: str) -> tuple[str, object]:
+        """``_away`` of a node that is there: its agent alone may have ended."""
+        now_s = self._clock.wall()
+        since_s = self._pods.missing_since_s(name, now_s)
+        if since_s is None:
+            self._due_s.pop(name, None)
+        elif now_s < since_s + AWAY_S:
+            self._due_s[name] = since_s + AWAY_S
+        else:
+            return words.no_agent_runs(exact(AWAY_S)), since_s
+        return "", None
 
     async def _reconcile(self, name: str) -> None:
         planned, (away, since) = self._planned(name), self._away(name)

@@ -22,9 +22,9 @@ from controller.cluster.writing.workloadwrites import Stamped
 from controller.messages import repairs as words
 from controller.messages.spans import exact
 from controller.objects.core import Node
+from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ResourceFlavor
 from controller.reconcile.repairs.breaker import (
-    MANAGED,
     NO_FLAVOR,
     HeldBack,
     RepairBreaker,
@@ -35,11 +35,17 @@ from controller.reconcile.repairs.breaker import (
 )
 from controller.reconcile.repairs.grants import Grant, entries, node_repairs, rfc3339
 from failpoints.names import Failpoint
-from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_RESUMED, REPAIR_TAINT
+from inventory.api.names import (
+    NVSENTINEL_MANAGED,
+    REMEDIATION_BREAKER,
+    REMEDIATION_RESUMED,
+    REMEDIATION_TRIPPED,
+    REPAIR_TAINT,
+)
 from kube.clock import Clock, Turns
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
-from kube.writing.writes import Abandoned, Missing, Outcome, Verb, Write, Written
+from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Verb, Write, Written
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +94,8 @@ class RepairController:
         """Lists that were written, and until when the GpuNode may still show an older one."""
         self._flavors: dict[str, ResourceFlavor] = {}
         """Flavors whose annotation waits for an answer, in the version that was seen last."""
-        self._known: set[str] = set()
+        self._known: dict[str, ObjectMeta] = {}
+        """All flavors, as they were seen last."""
         self._told: set[tuple[str, str, int, Why]] = set()
         self._tripped: set[str] = set()
 
@@ -111,7 +118,7 @@ class RepairController:
             case Removed(key=key) if observed.resource == FLAVORS:
                 changed = self.breaker.set_flavor(key.name, None)
                 self._flavors.pop(key.name, None)
-                self._known.discard(key.name)
+                self._known.pop(key.name, None)
             case _:
                 return
         if changed:
@@ -129,7 +136,7 @@ class RepairController:
         return self.breaker.set_repairs(name, found)
 
     def _hear_flavor(self, name: str, flavor: ResourceFlavor) -> bool:
-        self._known.add(name)
+        self._known[name] = flavor.metadata
         waits = REMEDIATION_BREAKER in flavor.metadata.annotations
         before = self._flavors.get(name)
         if waits:
@@ -137,7 +144,8 @@ class RepairController:
         else:
             self._flavors.pop(name, None)
         changed = self.breaker.set_flavor(name, repair_flavor(flavor))
-        return changed or (waits and before != flavor)
+        shows = REMEDIATION_TRIPPED in flavor.metadata.annotations
+        return changed or (waits and before != flavor) or shows is not (name in self._tripped)
 
     # -- the work ----------------------------------------------------------------------------------------------------
 
@@ -159,6 +167,39 @@ class RepairController:
             self._write(node, grants)
         self._tell_held(found.held_back)
         self._tell_tripped(found.tripped)
+        for name, meta in list(self._known.items()):
+            if (REMEDIATION_TRIPPED in meta.annotations) is not (name in found.tripped):
+                self._show_tripped(name, meta, rfc3339(now_s) if name in found.tripped else None)
+
+    def _show_tripped(self, name: str, meta: ObjectMeta, since: str | None) -> None:
+        """Write on the flavor that its breaker has tripped, None: that it has not. It is shown, and read by nobody who
+        decides.
+        """
+        place = f"{FLAVORS.kind}/{name}"
+        if place in self._writing or name in self._flavors:
+            return  # the flavor changes, and is heard of again
+        self._writing.add(place)
+        metadata = {
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+            "annotations": {REMEDIATION_TRIPPED: since},
+        }
+        done = self._put(
+            Write(
+                verb=Verb.MERGE_PATCH,
+                resource=FLAVORS,
+                name=name,
+                body={"metadata": metadata},
+                kind=Stamped,
+                failpoint=Failpoint.BREAKER_SHOWN,
+            )
+        )
+        done.add_done_callback(partial(self._shown, name))
+
+    def _shown(self, name: str, future: "asyncio.Future[Outcome[Any]]") -> None:
+        self._writing.discard(f"{FLAVORS.kind}/{name}")
+        if not isinstance(outcome := future.result(), Written | Conflicted):
+            self._not_written(f"resourceflavor {name}: its annotation", outcome)
 
     def _write(self, node: str, grants: tuple[Grant, ...]) -> None:
         place, version = f"{GPU_NODES.kind}/{node}", self._versions.get(node)
@@ -261,7 +302,7 @@ class RepairController:
             case Why.LEVEL:
                 return words.domain_taken(gpu, step, held.other, held.level, window)
             case Why.UNMANAGED:
-                return words.nobody_repairs(gpu, step, MANAGED)
+                return words.nobody_repairs(gpu, step, NVSENTINEL_MANAGED)
             case Why.FULL:
                 return words.grants_full(gpu, step, window)
             case _:

@@ -3,11 +3,12 @@ Objects pass through here on their way in; when a node or flavor changes capacit
 are shares of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from controller.objects.core import Node
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor
-from controller.scheduler.model.resources import FlavorName
+from controller.scheduler.model.resources import FlavorName, FlavorResource
 from controller.scheduler.quota.capacity import Capacity, QuotaShareError, resolved, shares_of
 
 Owner = ClusterQueue | Cohort
@@ -37,6 +38,11 @@ class QuotaShares:
             for fr in shares:
                 self._users.setdefault(fr.flavor, set()).add(key)
         return made
+
+    def given(self) -> Iterator[tuple[Owner, Mapping[FlavorResource, Fraction]]]:
+        """The objects whose quotas are shares, each with its shares of capacity."""
+        for owner in self._given.values():
+            yield owner, shares_of(owner.metadata.annotations)
 
     def gone(self, kind: type, name: str) -> list[Owner]:
         """Remove an object of any kind. Returns the ClusterQueues and Cohorts that the engine must take in again

@@ -34,12 +34,13 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument(
         "--most", type=int, default=4000, help="agents at most on the real API server (default: %(default)s)"
     )
+    parser.add_argument("--resets", action="store_true", help="the one agent has remediation.reset: when-free")
     options = parser.parse_args(words)
     wanted = [options.only] if options.only else list(PARTS)
     if "return" in wanted:
         show(f"A fleet of {options.agents} comes back", _returns(options.agents, options.window))
     if {"one", "many"} & set(wanted):
-        _on_a_server(wanted, options.minutes * 60, options.window, options.most)
+        _on_a_server(wanted, options.minutes * 60, options.window, options.most, resets=options.resets)
 
 
 def _returns(agents: int, window_s: float) -> list[Row]:
@@ -55,13 +56,14 @@ def _returns(agents: int, window_s: float) -> list[Row]:
     return rows
 
 
-def _on_a_server(wanted: Sequence[str], rest_s: float, window_s: float, most: int) -> None:
+def _on_a_server(wanted: Sequence[str], rest_s: float, window_s: float, most: int, *, resets: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="tessera-bench-") as name, Cluster.up("bench-agents", Spec(nodes=())) as on:
         apply_crds(on, *CRDS)
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": traffic.NODE}}
         on.kubectl("create", "-f", "-", input=json.dumps(node))
-        seen = asyncio.run(traffic.see(on, Path(name), rest_s if "one" in wanted else traffic.POD_S))
+        rests_s = rest_s if "one" in wanted else traffic.POD_S
+        seen = asyncio.run(traffic.see(on, Path(name), rests_s, resets=resets))
         if "one" in wanted:
-            show("One agent, 8 GPUs, on a real API server", traffic.rows(seen))
+            show("One agent, 8 GPUs, on a real API server", traffic.rows(seen, resets=resets))
         if "many" in wanted:
             show("Recorded agents on a real API server", replay.rows(on, seen.exchanges, window_s, most))

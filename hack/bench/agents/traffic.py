@@ -31,8 +31,12 @@ POD_S: Final = 3.0
 """What a pod's steps are apart: longer than any pause of the agent's writers."""
 PODS: Final = 4
 FAULTS: Final = 3
-WATCHED: Final = ("Node", "GpuLayouts", "Pods")
-COMPARED: Final = ("labels", "GpuNode")
+WATCHED: Final = {"Node": "WATCH nodes", "GpuLayouts": "WATCH gpulayouts", "Pods": "WATCH pods"}
+OWN: Final = {"own GpuNode": "WATCH gpunodes"}
+"""The watch that an agent has beside these while it may reset GPUs."""
+COMPARED: Final = {"labels": "GET nodes", "GpuNode": "GET gpunodes", "conditions": "GET nodes"}
+"""What is watched and compared, by the names that ``Spread`` knows, as kinds of exchanges."""
+RESETS: Final = "version: v1\nremediation: {reset: when-free}\n"
 
 
 class Recorder:
@@ -72,11 +76,13 @@ class Seen:
     exchanges: Sequence[Exchange]
 
 
-async def see(cluster: Cluster, folder: Path, rest_s: float) -> Seen:
-    """An agent's start, its rest of that many seconds, pods that come and go, GPUs that fail and recover."""
+async def see(cluster: Cluster, folder: Path, rest_s: float, *, resets: bool = False) -> Seen:
+    """An agent's start, its rest of that many seconds, pods that come and go, GPUs that fail and recover. ``resets``:
+    it may reset GPUs.
+    """
     with recorded(cluster, folder) as (recorder, kubeconfig):
         marks = [time.monotonic()]
-        async with Bench(folder / "agent", kubeconfig=str(kubeconfig)) as bench:
+        async with Bench(folder / "agent", kubeconfig=str(kubeconfig), config=RESETS if resets else None) as bench:
             for seconds, work in ((STARTED_S, None), (rest_s, None), (POD_S, _pods), (POD_S, _faults)):
                 if work is not None:
                     await work(cluster, bench)
@@ -129,17 +135,16 @@ class Hour:
         return self.watches + self.comparisons
 
 
-def hour(node: str, exchanges: Sequence[Exchange], rest: Span) -> Hour:
+def hour(node: str, exchanges: Sequence[Exchange], rest: Span, *, resets: bool = False) -> Hour:
     """What an hour's rest comes to: each watch is taken up and each comparison made once in its period, with the bytes
     that they were seen to have; between them watches have their bookmarks, as many as the rest has shown.
     """
     spread = Spread(node, Settings(node_name=NodeName(node)).api_spread_s)
-    watches = {what: 3600 / spread.pace(what).lasts_s for what in WATCHED}
+    watched = WATCHED | (OWN if resets else {})
+    watches = {what: 3600 / spread.pace(what).lasts_s for what in watched}
     comparisons = {what: 3600 / spread.every_s(what, *RESYNC_S) for what in COMPARED}
-    taken_up = {"Node": "WATCH nodes", "GpuLayouts": "WATCH gpulayouts", "Pods": "WATCH pods"}
-    compared = {"labels": "GET nodes", "GpuNode": "GET gpunodes"}
-    calls = [(times, taken_up[what]) for what, times in watches.items()]
-    calls += [(times, compared[what]) for what, times in comparisons.items()]
+    calls = [(times, watched[what]) for what, times in watches.items()]
+    calls += [(times, COMPARED[what]) for what, times in comparisons.items()]
     quiet = 3600 / rest.seconds
     sizes = _sizes(exchanges)
     return Hour(
@@ -159,9 +164,9 @@ def _sizes(exchanges: Sequence[Exchange]) -> Mapping[str, tuple[float, float]]:
     return found
 
 
-def rows(seen: Seen) -> list[Row]:
+def rows(seen: Seen, *, resets: bool = False) -> list[Row]:
     """The table of one agent."""
-    found = hour(NODE, seen.exchanges, seen.rest)
+    found = hour(NODE, seen.exchanges, seen.rest, resets=resets)
     minutes = seen.rest.seconds / 60
     return [
         Row("start: requests; KiB sent and received", f"{seen.start.requests}; {_kib(seen.start)}", ""),

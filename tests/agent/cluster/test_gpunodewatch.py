@@ -63,13 +63,14 @@ class Listener:
         self.wanted_changed = asyncio.Event()
         self.grants: list[tuple[Grant, ...]] = []
         self.orders: list[Mapping[str, str]] = []
+        self.late: list[Mapping[str, str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
     def granted(self, grants: tuple[Grant, ...]) -> None:
         self.grants.append(grants)
 
-    async def obey(self, orders: Mapping[str, str]) -> None:
-        self.orders.append(orders)
+    async def obey(self, orders: Mapping[str, str], *, late: bool = False) -> None:
+        (self.late if late else self.orders).append(orders)
         does, self.meanwhile = self.meanwhile, lambda: None
         does()
 
@@ -158,6 +159,30 @@ async def test_an_order_that_cannot_be_taken_off_is_not_obeyed_again(here: Here)
 
     await eventually(later)
     assert here.listener.orders == [{"GPU-a": "start"}]
+
+
+@pytest.mark.parametrize("how", ["told by the GpuNode", "known by the process"])
+async def test_an_order_from_before_orders_were_taken_is_refused_and_the_next_one_is_not(how: str) -> None:
+    async with FakeApiServer() as server:
+        clock, listener = VirtualClock(), Listener()
+        there = Here(server, clock, listener)
+        status = {"resetMode": "never"} if how == "told by the GpuNode" else {}
+        server.create(GPU_NODES, NODE, {"metadata": {}, "status": status})
+        listener.wanted = how == "told by the GpuNode"
+        there.order("start")
+        async with Client(server.config, user_agent="test", clock=clock) as client:
+            task = asyncio.create_task(GpuNodeWatch(listener, clock).follow(client, NODE, lambda: 0.5))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            listener.wanted = True
+            listener.wanted_changed.set()
+            await eventually(lambda: there.stands() == {})
+            assert (listener.late, listener.orders) == ([{"GPU-a": "start"}], [])
+            there.order("start")
+            await eventually(lambda: there.stands() == {})
+            assert (listener.late, listener.orders) == ([{"GPU-a": "start"}], [{"GPU-a": "start"}])
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_nothing_is_watched_while_it_is_not_wanted() -> None:

@@ -94,3 +94,12 @@ def test_a_suspect_gpu_wants_nothing() -> None:
     health = core()
     health.apply(XidSeen(GPU, 94), 1.0)
     assert want(health, told=False).action is Action.NONE
+
+
+@pytest.mark.parametrize("told", [True, False, None])
+def test_a_board_that_is_gone_wants_nothing_whatever_was_wrong_with_it(told: bool | None) -> None:
+    health = core()
+    health.apply(ProbeFailed(GPU, reason=ProbeReason.LOST), 1.0)
+    assert want(health, told=told).action is Action.REBOOT
+    health.discovered([], 2.0)
+    assert want(health, told=told) == Want(absent=True)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -20,6 +21,7 @@ from agent.health.repairs import (
     next_step,
 )
 from agent.health.states import HealthState
+from agent.words import repairs as words
 from inventory.devices import GpuUuid
 
 A, B, C = GpuUuid("GPU-a"), GpuUuid("GPU-b"), GpuUuid("GPU-c")
@@ -167,6 +169,37 @@ def test_other_faults_and_old_ones_do_not_count() -> None:
         repairs.judged(A, want, OUT, at_s)
         assert state(repairs) is RepairState.DRAINING
         repairs.judged(A, NOTHING, TRIAL, at_s + 1)
+
+
+@pytest.mark.parametrize("before", [RESET, REBOOT], ids=["draining", "reboot wanted"])
+def test_a_board_that_is_pulled_ends_its_repair_and_wants_no_reboot(before: Want) -> None:
+    repairs = core()
+    repairs.judged(A, before, OUT, 1.0)
+    (change,) = repairs.judged(A, Want(absent=True), OUT, 2.0)
+    assert (change.new, change.note) == (None, words.board_gone())
+    assert repairs.judged(A, Want(absent=True), OUT, 3.0) == ()
+    assert A not in repairs.withheld()
+
+
+def test_a_board_that_was_found_wrong_is_remembered_as_that_while_it_is_away() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, attempts=1))
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    repairs.verified(A, "4 links are missing", 4.0)
+    assert repairs.judged(A, Want(absent=True), OUT, 5.0) == ()
+    assert state(repairs) is RepairState.REBOOT_WANTED
+
+
+def test_a_gpu_that_could_not_be_looked_at_stays_in_verifying() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    assert repairs.unverified(A, "no program")
+    assert not repairs.unverified(A, "no program"), "no news"
+    assert (state(repairs), repairs.candidates(4.0)) == (RepairState.VERIFYING, (A,))
+    repairs.validate()
 
 
 def test_one_gpu_at_a_time() -> None:

@@ -1,11 +1,14 @@
 """The agent alone repairs a GPU, from its fault to its return, as the kubelet and a person come to see it."""
 
+import logging
+
 import msgspec
 import pytest
 
 from agent.health.repairs import Repair, RepairState
 from agent.health.states import HealthState
 from agent.persistence.statefiles import read_boot_id
+from agent.process.log import Limiter
 from agent.repair import tool_shell
 from agent.repair.journal_shell import VERSION
 from inventory.devices import MigInstance
@@ -274,6 +277,50 @@ async def test_the_administrators_program_has_a_say(code: int, ends: str, lab: L
         found = repair(lab, 1)
         assert found is not None
         assert "three rows are bad" in found.note
+
+
+async def test_a_program_that_cannot_be_run_costs_no_second_reset_and_the_gpu_waits_for_it(lab: Lab) -> None:
+    program, seen = lab.folder / "verify", lab.folder / "seen"
+    program.write_text("#!/opt/nonexistent\n")
+    program.chmod(0o755)
+    config = ON.replace("when-free", f"when-free, verify: {{command: [{program}]}}, attempts: 2")
+    await lab.serve(fleet(1, H100), config)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: "could not be run" in getattr(repair(lab, 0), "note", ""))
+    turns = lab.agent.repair.turns
+    await lab.until(lambda: lab.agent.repair.turns > turns + 2, "it is looked at again")
+    found = repair(lab, 0)
+    assert found is not None
+    assert (found.state, found.attempt, resets(lab, 0)) == (RepairState.VERIFYING, 1, 1)
+    assert lab.down(), "nobody gets what was not verified"
+    assert [text for reason, _, text in lab.reporter.warnings if reason == "GpuResetWaits"] != []
+    program.write_text(f"#!/bin/sh\necho x >> {seen}\nexit 127\n")
+    await lab.until(lambda: seen.exists() and len(seen.read_text().split()) > 1, "it is run again")
+    assert state(lab, 0) is RepairState.VERIFYING
+    program.write_text("#!/bin/sh\nexit 0\n")
+    await returned(lab, 0)
+    assert resets(lab, 0) == 1
+
+
+async def test_each_step_of_a_repair_is_in_the_log_also_the_same_one_again(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await lab.serve(fleet(1, H100), ON)
+    lab.sim(gpu=0, xid=119)
+    await returned(lab, 0)
+    steps = [record for record in caplog.records if record.getMessage() == "repair"]
+    assert {vars(record)["step"] for record in steps} == {"drain", "reset", "verify", "return"}
+    limiter = Limiter(lambda: 0.0)
+    assert all(limiter.filter(record) for record in (*steps, *steps)), "none is taken for a repetition"
+
+
+async def test_the_return_of_a_gpu_is_no_warning(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON)
+    lab.sim(gpu=0, xid=119)
+    await returned(lab, 0)
+    assert [reason for reason, _, _ in lab.reporter.notes] == ["GpuReturned"]
+    assert "GpuReturned" not in {reason for reason, _, _ in lab.reporter.warnings}
 
 
 async def test_a_persons_reset_is_taken_as_what_it_is(lab: Lab) -> None:

@@ -57,6 +57,13 @@ async def turned(here: GrantedNode) -> None:
     await here.lab.until(looked)
 
 
+async def test_the_gpunode_says_whether_the_agent_takes_orders(here: GrantedNode) -> None:
+    await here.serve(fleet(1, H100), ON)
+    await here.lab.until(lambda: here.status().get("resetMode") == "when-free", "it says so")
+    await here.restart("version: v1\n")
+    await here.lab.until(lambda: here.status().get("resetMode") == "never", "it says so")
+
+
 async def test_a_repair_is_shown_with_what_comes_next_and_is_granted(here: GrantedNode) -> None:
     await here.serve(fleet(2, H100), ON)
     here.lab.sim(gpu=1, xid=119)
@@ -208,6 +215,9 @@ async def test_its_own_gpunode_is_watched_only_where_it_resets(here: GrantedNode
     )
     here.order(0, "retire")
     await here.lab.agent.reconfigure(here.lab.settings(ON))
+    await here.lab.until(lambda: here.orders() == {} and "before this node took orders" in here.answer(0))
+    assert state(here, 0) == "", "an order from before is not obeyed"
+    here.order(0, "retire")
     await here.lab.until(lambda: here.orders() == {} and state(here, 0) == "Retired")
 
 

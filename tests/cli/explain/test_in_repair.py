@@ -1,5 +1,6 @@
 """``tessera explain`` of a workload that waits says which GPUs of its queue's flavors are in repair."""
 
+import time
 from typing import Any
 
 from controller.cluster.watching.kinds import GPU_NODES, NODES
@@ -28,8 +29,11 @@ async def test_gpus_in_repair_are_told_to_a_workload_that_waits(shell: Shell) ->
         gpu_workload(scene, "waits", 1)
         await eventually(lambda: scene.condition("waits", "QuotaReserved").startswith("False"))
         found = (await shell.json("explain", "team/waits"))["inRepair"]
-        assert found["gpus"] == [{"node": "n1", "gpu": "GPU-n1-0", "state": "Resetting", "next": "reset"}]
-        said = "1 GPU of its queue's flavors in repair: GPU-n1-0 of node n1 (Resetting)"
+        (one,) = found["gpus"]
+        back_in_s = one.pop("backAt") - time.time()
+        assert 240 < back_in_s <= 300, "no repair was seen yet"
+        assert one == {"node": "n1", "gpu": "GPU-n1-0", "state": "Resetting", "next": "reset"}
+        said = "1 GPU of its queue's flavors in repair: GPU-n1-0 of node n1 (Resetting, likely back in 5m)"
         assert found["sentence"] == said
         assert said in " ".join((await shell.run("explain", "waits")).stdout.split())
 

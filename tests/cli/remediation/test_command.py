@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from cli.remediation import order_shell
-from controller.cluster.watching.kinds import FLAVORS, GPU_NODES
-from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_ORDER
+from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES
+from inventory.api.names import NVSENTINEL_MANAGED, REMEDIATION_BREAKER, REMEDIATION_ORDER, REMEDIATION_TRIPPED
 from kube.testing import eventually
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status
@@ -74,6 +74,15 @@ async def answering(agent: Agent, answer: str, *, refused: bool = False) -> None
     agent.obey(answer, refused=refused)
 
 
+async def test_an_order_for_a_node_whose_agent_takes_none_is_refused_before_it_is_written(
+    shell: Shell, agent: Agent
+) -> None:
+    agent.server.merge(GPU_NODES, "gpu-7", {"status": {"resetMode": "never"}})
+    done = await shell.run("remediation", "start", "gpu-7", "3", code=1)
+    assert "found remediation.reset: never there, expected when-free or drain" in done.stderr
+    assert agent.standing() is None
+
+
 @pytest.mark.usefixtures("agent")
 async def test_every_gpu_in_repair_is_listed_for_people_and_programs(shell: Shell) -> None:
     text = (await shell.run("remediation", "list")).stdout
@@ -99,6 +108,28 @@ async def test_a_plan_says_what_is_done_and_writes_nothing(shell: Shell, agent: 
     (row,) = (await shell.json("remediation", "plan"))["gpus"]
     assert (row["action"], row["isDue"], row["state"]) == ("nothing", False, "Retired")
     assert {one.method for one in agent.server.requests} == {"GET"}
+
+
+async def test_a_plan_names_the_breaker_of_the_nodes_flavor_and_the_label_by_which_nobody_repairs(
+    shell: Shell, agent: Agent
+) -> None:
+    waiting = {"gpu": "GPU-3", "state": "Draining", "generation": 1, "asks": "reset"}
+    agent.server.merge(GPU_NODES, "gpu-7", {"status": {"repairs": [waiting]}})
+    agent.server.create(NODES, "gpu-7", {"metadata": {"labels": {"pool": "h100"}}})
+    tripped = {"metadata": {"annotations": {REMEDIATION_TRIPPED: "2026-01-01T00:00:00Z"}}}
+    agent.server.create(FLAVORS, "h100", {**tripped, "spec": {"nodeLabels": {"pool": "h100"}}})
+    assert "breaker of flavor h100" in " ".join((await shell.run("remediation", "plan")).stdout.split())
+    agent.server.merge(NODES, "gpu-7", {"metadata": {"labels": {NVSENTINEL_MANAGED: "false"}}})
+    (row,) = (await shell.json("remediation", "plan"))["gpus"]
+    assert (row["action"], row["isDue"]) == ("nothing", False)
+    assert f"{NVSENTINEL_MANAGED}=false" in row["says"]
+
+
+async def test_a_plan_without_the_right_to_read_nodes_says_what_is_not_known(shell: Shell, agent: Agent) -> None:
+    agent.server.refuse = lambda _method, path: 403 if path.startswith("/api/v1/nodes") else None
+    done = await shell.run("remediation", "plan", "-o", "json")
+    assert [row["uuid"] for row in json.loads(done.stdout)["gpus"]] == ["GPU-3"]
+    assert "what keeps repairs from being granted is not known" in done.stderr
 
 
 async def test_a_gpunode_that_cannot_be_read_is_a_note_and_the_others_are_told(shell: Shell, agent: Agent) -> None:

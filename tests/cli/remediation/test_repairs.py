@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.remediation.repairs import find, grant, plans, rows
+from cli.remediation.repairs import Hindrances, find, grant, plans, rows
 from controller.objects.decode import GpuNode
 from inventory.api.gpunode import GRANT_LASTS_S
 from tests.support.controller.gpunodes import observed
@@ -37,6 +37,24 @@ def held(device: str, pod: str = "bert-0") -> dict[str, Any]:
 
 def says(node: GpuNode) -> list[tuple[str, bool, str]]:
     return [(row.action, row.is_due, row.says) for row in plans(node, NOW)]
+
+
+@pytest.mark.parametrize(
+    ("hindrances", "said"),
+    [
+        (Hindrances(unmanaged=frozenset({"n"})), "the node's label k8saas.nvidia.com/ManagedByNVSentinel=false"),
+        (Hindrances(tripped={"n": "h100"}), "the breaker of flavor h100 has tripped"),
+    ],
+)
+def test_what_keeps_a_grant_back_is_named_until_it_is_granted(hindrances: Hindrances, said: str) -> None:
+    asking = {"devices": [device(0)], "repairs": [repair(0, asks="reset")]}
+    (row,) = plans(observed("n", **asking), NOW, hindrances)
+    assert said in row.says
+    assert not row.is_due
+    (row,) = plans(observed("other", **asking), NOW, hindrances)
+    assert said not in row.says
+    (row,) = plans(observed("n", **asking, remediationGrants=[granted(0, "reset")]), NOW, hindrances)
+    assert row.is_due
 
 
 def test_a_row_has_what_the_agent_told_and_the_grant_that_holds() -> None:

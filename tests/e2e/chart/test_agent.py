@@ -221,10 +221,11 @@ def test_an_agent_labels_its_own_node_only_and_changes_nothing_else(cluster: Clu
     cluster.kubectl("label", "node", "node-1", f"{COUNT}-")
 
 
-def denied(cluster: Cluster, *args: str, **more: Any) -> str:
-    """What the API server says to the agent of node-1; empty if it does it."""
+def denied(cluster: Cluster, *args: str, by_agent: bool = True, **more: Any) -> str:
+    """What the API server says to the agent of node-1, or to an administrator; empty if it does it."""
+    credentials = (as_agent(cluster, "node-1"),) if by_agent else ()
     try:
-        cluster.kubectl(*args, "--dry-run=server", as_agent(cluster, "node-1"), **more)
+        cluster.kubectl(*args, "--dry-run=server", *credentials, **more)
     except ClusterError as error:
         return str(error)
     return ""
@@ -280,9 +281,10 @@ def test_an_agents_token_grants_itself_no_repair_and_takes_orders_off_alone(guar
         changed = '{"metadata": {"annotations": {"tessera.dev/remediation-GPU-1": "stop"}}}'
         assert "metadata.annotations" in denied(guarded, *patch, changed)
         assert "metadata.annotations" in denied(guarded, *patch, '{"metadata": {"annotations": {"a": "b"}}}')
-        assert "grants itself nothing" in denied(
-            guarded, *patch, json.dumps({"status": {"remediationGrants": [grant]}})
-        )
+        forged = json.dumps({"status": {"remediationGrants": [grant]}})
+        assert "grants itself nothing" in denied(guarded, *patch, forged)
+        until(lambda: "expected none but by" in denied(guarded, *patch, forged, by_agent=False), "the policy of grants")
+        assert denied(guarded, *patch, '{"metadata": {"annotations": {"a": "b"}}}', by_agent=False) == ""
     finally:
         guarded.kubectl("delete", "gpunode", "node-1")
 

@@ -6,15 +6,16 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from controller.objects.decode import GpuNode
-from inventory.api.gpunode import Health
+from inventory.api.gpunode import GrantEntry, Health, RepairEntry
 from tests.support.page.browser import TREE, Browser, chromium
-from tests.support.page.objects import workload
+from tests.support.page.objects import NOW, workload
 from tests.support.page.pictures import picture
 from tests.support.page.standin import StandIn
 from tests.support.page.state import EVIL, State, made
@@ -201,6 +202,76 @@ def test_one_failed_gpu_counts_as_one_wherever_it_is_counted(browser: Browser, s
         assert int(shown["fault"]) == fleet["fault"] + 1
         figures = browser.text("dl.figures")
         assert f"Out of service\n{fleet['fault'] + 1}" in figures
+    finally:
+        server.change(lambda state: state.gpu_nodes.update({name: before}))
+
+
+def in_repair(before: GpuNode) -> GpuNode:
+    """GPUs 0 to 4 in as many states of a repair, and one that is not in the node any more."""
+    uuids = [device.uuid for device in before.status.devices]
+    at = datetime.fromtimestamp(NOW, UTC)
+    long = "XID 119: the GSP firmware did not answer; the same fault came 5 times within 86400 s"
+
+    def entry(gpu: str, state: str, minutes: float, **more: Any) -> RepairEntry:
+        since, began = at - timedelta(minutes=minutes), at - timedelta(minutes=3 * minutes)
+        return RepairEntry(gpu=gpu, state=state, since=since, fault_since=began, cause=long, **more)
+
+    held = "held by team-ml/pretrain-0-abcdef, team-ml/pretrain-1-abcdef, process 4711 (python3)"
+    repairs = (
+        entry(uuids[0], "Draining", 5, asks="drain", generation=1, note=held, next="the pods leave once it is granted"),
+        entry(uuids[1], "Draining", 2, asks="reset", generation=4, note="nobody has it", next="it is reset"),
+        entry(uuids[2], "Verifying", 0.1, attempt=2, note="was reset", next="then it is on probation"),
+        entry(uuids[3], "RebootWanted", 90, attempt=2, note="2 resets failed", next="reboot the node"),
+        entry(uuids[4], "Retired", 3000, note="too often", next="a person gives it back"),
+        entry("GPU-99999999-0000-0000-0000-000000000000", "Probation", 1, attempt=1, note="as before", next="service"),
+    )
+    grant = GrantEntry(gpu=uuids[1], generation=4, action="reset", granted=at - timedelta(seconds=50))
+    ill = [msgspec.structs.replace(each, health=Health(state="Unhealthy")) for each in before.status.devices[:5]]
+    devices = (*ill, *before.status.devices[5:])
+    status = msgspec.structs.replace(
+        before.status, devices=devices, repairs=repairs, remediation_grants=(grant,), observed_at=datetime.now(UTC)
+    )
+    return msgspec.structs.replace(before, status=status)
+
+
+STEPS_OF_REPAIRS = """
+return [...document.querySelectorAll("ol.timeline")].map((line) =>
+  [...line.querySelectorAll("li")].map((step) => step.querySelector("b").textContent));
+"""
+OVERLAPS = """
+const boxes = (line, name) => [...line.querySelectorAll(name)].map((each) => each.getBoundingClientRect());
+const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+return [...document.querySelectorAll("ol.timeline li")].filter((step) => {
+  const [title, ...others] = boxes(step, "b, .when, p + p");
+  return others.some((other) => meet(title, other));
+}).map((step) => step.innerText);
+"""
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_repairs_are_read_from_the_fault_to_what_comes_next_at_every_width(
+    browser: Browser, server: StandIn, width: int
+) -> None:
+    name = next(row["name"] for row in STATE.rows("fleet") if all(gpu["state"] == "held" for gpu in row["gpus"]))
+    before = STATE.gpu_nodes[name]
+    server.change(lambda state: state.gpu_nodes.update({name: in_repair(before)}))
+    try:
+        browser.size(width, 900, phone=width < 600)
+        browser.go(f"#/nodes/{name}")
+        browser.until_text("6 GPUs in repair")
+        steps = browser.js(STEPS_OF_REPAIRS)
+        assert steps == [
+            ["Fault", "Draining", "Asks for a drain", "Next"],
+            ["Fault", "Draining", "Reset granted", "Next"],
+            ["Fault", "Verifying, attempt 2", "Next"],
+            ["Fault", "Reboot wanted, attempt 2", "Next"],
+            ["Fault", "Retired", "Next"],
+            ["Fault", "Probation, attempt 1", "Next"],
+        ]
+        assert browser.js(OVERLAPS) == []
+        assert browser.js("return document.documentElement.scrollWidth") <= width
+        assert browser.violations() == []
+        assert browser.errors() == []
     finally:
         server.change(lambda state: state.gpu_nodes.update({name: before}))
 

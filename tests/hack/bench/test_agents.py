@@ -49,8 +49,10 @@ def test_a_request_is_known_by_its_kind_and_a_watchs_bytes_count_when_they_come(
 
 @pytest.mark.parametrize("node", ["node-1", "ip-10-0-0-1", "gpu-00042"])
 def test_an_agent_at_rest_asks_less_than_twenty_times_an_hour(node: str) -> None:
-    found = hour(node, [], span([], 0.0, 60.0))
-    assert found.requests < 20
+    rest = span([], 0.0, 60.0)
+    found, resetting = hour(node, [], rest), hour(node, [], rest, resets=True)
+    assert found.requests < resetting.requests < 20
+    assert found.comparisons == resetting.comparisons
 
 
 @pytest.fixture

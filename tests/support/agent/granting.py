@@ -29,6 +29,10 @@ class Told(ApiReporter):
         self.lab.reporter.warning(reason, action, text)
         super().warning(reason, action, text)
 
+    def note(self, reason: str, action: str, text: str) -> None:
+        self.lab.reporter.note(reason, action, text)
+        super().note(reason, action, text)
+
 
 class GrantedNode:
     """The lab's node with the server. ``grants`` are those that stand in the GpuNode, as the controller wrote them."""

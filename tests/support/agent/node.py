@@ -63,6 +63,7 @@ class Notebook(NoReporter):
         self.transitions: list[Transition] = []
         self.problems: list[str] = []
         self.warnings: list[tuple[str, str, str]] = []
+        self.notes: list[tuple[str, str, str]] = []
         self.publications = 0
 
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:  # noqa: ARG002 - Reporter's
@@ -77,6 +78,9 @@ class Notebook(NoReporter):
 
     def warning(self, reason: str, action: str, text: str) -> None:
         self.warnings.append((reason, action, text))
+
+    def note(self, reason: str, action: str, text: str) -> None:
+        self.notes.append((reason, action, text))
 
 
 class Lab:

@@ -341,7 +341,7 @@ ACTS: Final = (
     Act("a GPU fails", (Failpoint.GPU_FAILURE_RECORD, Failpoint.GPU_FAILURE_REQUEUED), a_gpu_fails),
     Act(
         "a GPU fails and its pod goes",
-        (Failpoint.POD_DISRUPTED, Failpoint.POD_GPU_FAILURE),
+        (Failpoint.POD_GPU_FAILURE,),
         a_gpu_fails_and_its_pod_goes,
     ),
     Act("a node is lost", (Failpoint.NODE_FAILURE, Failpoint.POD_NODE_FAILURE), a_node_is_lost),

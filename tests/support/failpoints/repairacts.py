@@ -13,6 +13,7 @@ from inventory.api.names import (
     REMEDIATION_BREAKER,
     REMEDIATION_ORDER,
     REMEDIATION_RESUMED,
+    REMEDIATION_TRIPPED,
     REPAIR_TAINT,
 )
 from tests.support.failpoints.acts import ends, job, running, runs
@@ -138,6 +139,30 @@ def a_reset_is_asked_for(here: KilledCluster, n: str) -> list[Stage]:
     ]
 
 
+def a_breaker_trips_and_heals(here: KilledCluster, n: str) -> list[Stage]:
+    def shows(tripped: bool) -> bool:
+        return (REMEDIATION_TRIPPED in here.server.get(FLAVORS, "gpu")["metadata"].get("annotations", {})) is tripped
+
+    return [
+        Stage(lambda: asks(here, repair(int(n) + 1, "reset")), lambda: shows(True), "the flavor says so"),
+        Stage(lambda: asks(here), lambda: shows(False), "the flavor says nothing"),
+    ]
+
+
+def an_order_is_refused(here: KilledCluster, n: str) -> list[Stage]:
+    del n
+    order = f"{REMEDIATION_ORDER}{GPU}"
+
+    def is_gone() -> bool:
+        return order not in here.server.get(GPU_NODES, "n1")["metadata"].get("annotations", {})
+
+    def give() -> None:
+        body: Json = {"metadata": {"annotations": {order: "start"}}, "status": {"resetMode": "never"}}
+        here.server.merge(GPU_NODES, "n1", body)
+
+    return [Stage(give, is_gone, "it is taken off")]
+
+
 REPAIRS: Final = (
     Act("a repair is granted", (Failpoint.REPAIR_GRANTED,), a_repair_is_granted, REPAIRED),
     Act("a GPU is drained", (Failpoint.DRAIN_REQUEUED,), a_gpu_is_drained, REPAIRED),
@@ -156,5 +181,12 @@ REPAIRS: Final = (
         REPAIRED,
         (RESETS,),
     ),
+    Act(
+        "a breaker trips and heals",
+        (Failpoint.BREAKER_SHOWN,),
+        a_breaker_trips_and_heals,
+        CONFIG + "  remediation: {budget: 0}\n",
+    ),
+    Act("an order is refused", (Failpoint.ORDER_REFUSED,), an_order_is_refused, REPAIRED),
     Act("a breaker is lifted", (Failpoint.BREAKER_RESUMED,), a_breaker_is_lifted, REPAIRED),
 )

@@ -103,14 +103,13 @@ class Oversized:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._known: dict[_Sizes, str | None] = {}
+        self._known: dict[_Sizes, PodSizeNoFit | None] = {}
 
-    def clause(self, pending: PendingWorkload) -> str | None:
+    def found(self, pending: PendingWorkload) -> PodSizeNoFit | None:
         sets = pending.info.workload.spec.pod_sets
         sizes = pending.local_queue, tuple((each.name, *one_pod(each.template.spec).items()) for each in sets)
         if sizes not in self._known:
-            found = pod_too_large(self._engine, pending)
-            self._known[sizes] = found.clause if found is not None else None
+            self._known[sizes] = pod_too_large(self._engine, pending)
         return self._known[sizes]
 
 

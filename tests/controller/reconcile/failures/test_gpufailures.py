@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.cluster.config.settings import GpuFailureRules, OnGpuFailure
-from controller.reconcile.failures.gpufailures import TOGETHER_S, GpuFailureAction, GpuFailures, RecentActions, Victim
+from controller.reconcile.failures.gpufailures import (
+    REFUSED_AGAIN_S,
+    REFUSED_S,
+    TOGETHER_S,
+    GpuFailureAction,
+    GpuFailures,
+    RecentActions,
+    Victim,
+)
 from controller.scheduler.model.resources import WorkloadKey
 
 JOB = WorkloadKey("ns/job")
@@ -259,3 +267,24 @@ def test_whatever_fails_the_budget_and_the_cool_down_hold(steps: Any, budget: in
         assert at_s - began_s <= TOGETHER_S or any(
             one == gang and first_s <= at_s and first_s - began_s >= 50.0 for first_s, one in acted
         )
+
+
+def test_a_refused_eviction_is_due_again_counts_for_nothing_and_is_told_after_its_time() -> None:
+    world = World(budget=1, cool_down_s=3600.0)
+    world.hold("ns/a", "g0")
+    world.fail("g0")
+    world.pod("ns/a", OnGpuFailure.EVICT)
+    (action,) = world.look()
+    assert not world.core.refused(action, world.now_s)
+    assert world.look(REFUSED_AGAIN_S - 1.0) == []
+    assert world.core.next_due_s() == world.now_s + 1.0
+    assert done(world.look(1.0)) == [("evict", "ns/a")], "neither budget nor cool-down holds it back"
+    told = [
+        world.core.refused(action, world.now_s + REFUSED_S),
+        world.core.refused(action, world.now_s + 2 * REFUSED_S),
+    ]
+    assert told == [True, False]
+    world.pod("ns/a", OnGpuFailure.EVICT, uid="another")
+    assert done(world.look()) == [("evict", "ns/a")], "another pod of that name was refused nothing"
+    world.failed = {}
+    world.tell()

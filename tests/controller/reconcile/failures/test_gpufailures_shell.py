@@ -12,12 +12,13 @@ from controller.cluster.config.settings import GpuFailureRules, OnGpuFailure
 from controller.cluster.watching.kinds import GPU_NODES, NODES, PODS
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.writing.workloadwrites import WorkloadWrites
+from controller.reconcile.failures import gpufailures
 from controller.reconcile.failures.gpufailurerecord_shell import NAME, GpuFailureRecord
 from controller.reconcile.failures.gpufailures import GpuFailureAction, Victim
 from controller.reconcile.failures.gpufailures_shell import GpuFailureController
 from inventory.api.names import GPU_FAILURE_ACTIONS
 from kube.client import Client
-from kube.errors import KubeError, NotFoundError
+from kube.errors import KubeError, NotFoundError, UnavailableError
 from kube.resources import EVENTS, LEASES
 from kube.testing import eventually
 from kube.testing.clocks import VirtualClock
@@ -146,6 +147,39 @@ async def test_a_record_that_nobody_can_read_keeps_nobody_from_acting(kept: str)
             await eventually(lambda: not exists(scene, "p"))
 
 
+class Evicting:
+    """A client that evicts every pod."""
+
+    def __init__(self) -> None:
+        self.evicted: list[str] = []
+
+    async def create(self, _resource: Any, body: Any, _type: Any, *, namespace: str) -> None:
+        assert body["deleteOptions"]["preconditions"] == {"uid": f"{namespace}/{body['metadata']['name']}"}
+        self.evicted.append(body["metadata"]["name"])
+
+
+async def test_a_disruption_budget_is_asked_again_and_never_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpufailures, "REFUSED_AGAIN_S", 0.1)
+    monkeypatch.setattr(gpufailures, "REFUSED_S", 0.0)
+    async with running("evict") as scene:
+        busy = UnavailableError("Cannot evict pod as it would violate the pod's disruption budget.", status=429)
+        scene.server.refuse = lambda method, path: busy if method == "POST" and path.endswith("/eviction") else None
+        fail(scene)
+        await eventually(lambda: len(scene.server.seen("POST", "/eviction")) > 2)
+        assert exists(scene, "p")
+
+        def told() -> list[str]:
+            return [note for note in said(scene, "GpuFailed") if "its eviction is refused for 10m" in note]
+
+        await eventually(lambda: len(told()) == 1)
+        scene.workload("other")
+        await scene.until_admitted("other")
+        scene.server.refuse = lambda _method, _path: None
+        await eventually(lambda: not exists(scene, "p"), what="evicted in the end")
+        await eventually(lambda: any("the pod is evicted" in note for note in said(scene, "GpuFailed")))
+        assert len(told()) == 1, "it is told once"
+
+
 @pytest.mark.parametrize("outcome", [Abandoned("not the leader any more"), Refused(KubeError("no"))])
 async def test_nothing_that_counts_is_done_before_its_record_is_written_by_who_leads(outcome: Outcome[Any]) -> None:
     """A controller that may not write it goes on without; one that leads no more leaves it to the next leader."""
@@ -157,15 +191,15 @@ async def test_nothing_that_counts_is_done_before_its_record_is_written_by_who_l
         future.set_result(outcome)
         return future
 
-    client, ledger = cast("Client", None), Ledger()
+    client, ledger = Evicting(), Ledger()
     failed = GpuFailureController(
         GpuFailureRules(policy=OnGpuFailure.EVICT),
-        client,
+        cast("Client", client),
         ledger,
         cast("WorkloadWrites", None),
-        put,
-        GpuFailureRecord(client, put, "tessera-system"),
+        GpuFailureRecord(cast("Client", client), put, "tessera-system"),
         clock=VirtualClock(),
+        may_write=lambda: True,
         count=counted.append,
         tell=lambda _about, _type, _reason, note: told.append(note),
     )
@@ -176,9 +210,11 @@ async def test_nothing_that_counts_is_done_before_its_record_is_written_by_who_l
         for kind, pod in ((OnGpuFailure.EVICT, "team/p"), (OnGpuFailure.NOTIFY, "team/q"))
     )
     await failed._act([evict, notify])
-    assert told == ["GPU GPU-n1-0 of node n1 has failed (Xid79); the pod keeps running"]
+    gone = "GPU GPU-n1-0 of node n1 has failed (Xid79)"
     leads = isinstance(outcome, Refused)
-    assert [one.resource for one in written] == [LEASES, *((PODS, PODS) if leads else ())]
+    assert told == [f"{gone}; the pod keeps running", *((f"{gone}; the pod is evicted",) if leads else ())]
+    assert [one.resource for one in written] == [LEASES]
+    assert client.evicted == (["p"] if leads else [])
     assert counted == ["notify", *(("evict",) if leads else ())]
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from controller.cluster.process.process import Process
-from controller.cluster.watching.kinds import JOBS, NAMESPACES, POD_GROUPS, PODS, WORKLOADS
+from controller.cluster.watching.kinds import JOBS, NAMESPACES, POD_GROUPS, PODS, QUEUED_PODS, WORKLOADS
 from controller.jobs.framework.podview import GROUP_NAME, GROUP_TOTAL, MANAGED
 from controller.reconcile.pods.reconcile_shell import read_pod
 from kube.errors import NotFoundError
@@ -366,11 +366,13 @@ async def test_pods_are_followed_only_where_they_are_queued(frameworks: str) -> 
     given = config(CONFIG + f"integrations: {{frameworks: {frameworks}}}\n")
     async with stage() as scene:
         scene.queue(cpus=1)
-        async with scene.controller(given, core_only=False):
+        async with scene.controller(given, core_only=False) as process:
             pod(scene, "a")
             scene.workload("known")
             await scene.until_admitted("known")
-            assert bool(scene.server.seen("GET", "/pods")) == ("pod" in frameworks)
+            assert process._feeds is not None
+            assert (QUEUED_PODS in process._feeds, PODS in process._feeds) == ("pod" in frameworks, True)
+            assert not process._feeds[PODS].synced, "all pods are followed where a Topology places them"
 
 
 async def test_a_workload_ends_with_pods_that_vanish_without_being_told_to_go() -> None:

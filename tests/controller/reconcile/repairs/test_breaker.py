@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from controller.cluster.config.settings import RemediationRules, RepairBudget
 from controller.reconcile.repairs.breaker import (
-    MANAGED,
     Decisions,
     RepairBreaker,
     RepairFlavor,
@@ -19,6 +18,7 @@ from controller.reconcile.repairs.breaker import (
 )
 from controller.reconcile.repairs.grants import Ask, Grant, entries, moment_s, node_repairs
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS, GpuNodeStatus, RepairEntry
+from inventory.api.names import NVSENTINEL_MANAGED
 from tests.support.controller.gpunodes import full_status
 
 BEGIN_S = 1_000_000.0
@@ -179,7 +179,7 @@ def test_what_is_under_way_counts_though_nobody_granted_it() -> None:
 def test_a_drain_that_lasts_longer_than_its_grant_is_granted_anew_before_older_asks() -> None:
     fleet = Fleet(one())
     fleet.asks("n2", 0)
-    fleet.labels["n2"] = {**fleet.labels["n2"], MANAGED: "false"}
+    fleet.labels["n2"] = {**fleet.labels["n2"], NVSENTINEL_MANAGED: "false"}
     fleet.tell("n2")
     fleet.now_s += 5.0
     fleet.asks("n1", 0, "drain")
@@ -192,7 +192,7 @@ def test_a_drain_that_lasts_longer_than_its_grant_is_granted_anew_before_older_a
 @pytest.mark.parametrize("before", [True, False], ids=["before-it-ends", "when-it-has-ended"])
 def test_a_drain_that_is_asked_for_with_a_new_generation_keeps_its_place(before: bool) -> None:
     fleet = Fleet(one())
-    fleet.labels["n2"] = {"pool": "a", MANAGED: "false"}
+    fleet.labels["n2"] = {"pool": "a", NVSENTINEL_MANAGED: "false"}
     fleet.asks("n2", 0)
     fleet.now_s += 5.0
     fleet.asks("n1", 0, "drain")
@@ -299,8 +299,8 @@ def test_a_budget_of_none_repairs_nothing() -> None:
 
 def test_a_node_whose_label_says_so_is_repaired_by_nobody() -> None:
     fleet = Fleet(one(9))
-    fleet.labels["n1"] = {"pool": "a", MANAGED: "false"}
-    fleet.labels["n2"] = {"pool": "a", MANAGED: "true"}
+    fleet.labels["n1"] = {"pool": "a", NVSENTINEL_MANAGED: "false"}
+    fleet.labels["n2"] = {"pool": "a", NVSENTINEL_MANAGED: "true"}
     for node in ("n1", "n2"):
         fleet.tell(node)
         fleet.asks(node, 0)

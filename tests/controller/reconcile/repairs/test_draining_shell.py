@@ -141,7 +141,7 @@ async def test_what_the_policy_of_a_failed_gpu_does_is_not_done_twice() -> None:
         asks(scene, "n1", draining(1))
         await eventually(lambda: not exists(scene, "p"))
         await eventually(lambda: any("the pod is evicted" in note for note in notes(scene, "GpuFailed")))
-        assert scene.server.seen("POST", "/eviction") == []
+        assert len(scene.server.seen("POST", "/eviction")) == 1
         assert notes(scene) == []
 
 
@@ -183,3 +183,25 @@ def figures(scene: Stage, action: str) -> float:
     assert scene.process is not None
     lines = [line for line in page(scene.process).splitlines() if line.startswith("tessera_gpu_drains_total{")]
     return sum(float(line.split()[-1]) for line in lines if f'action="{action}"' in line)
+
+
+async def test_a_gang_that_was_requeued_is_told_when_it_is_likely_to_start_again() -> None:
+    async with stage() as scene:
+        scene.queue()
+        on_hosts(scene)
+        scene.server.create(NODES, "n1", node("n1", 2))
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Healthy", "Healthy", holders=[holder("p", 0)]))
+        async with scene.controller(rules("0s"), core_only=False):
+            gpu_workload(scene, "gang", 2)
+            await scene.until_admitted("gang")
+            pod(scene, "p", "")
+            fail(scene)
+            allocatable = {"cpu": "64", "nvidia.com/gpu": "1", "pods": "10"}
+            status = {"allocatable": allocatable, "capacity": {**allocatable, "nvidia.com/gpu": "2"}}
+            scene.server.merge(NODES, "n1", {"status": status})
+            asks(scene, "n1", {**draining(3601), "faultSince": ago(0)})
+            await eventually(lambda: scene.condition("gang", "Evicted") == "True/NodeFailures")
+            scene.server.delete(PODS, "p", namespace="team")
+            scene.release("gang")
+            said = "workload team/gang is requeued, likely start: in 5m or later"
+            await eventually(lambda: any(note.endswith(said) for note in notes(scene)))

@@ -48,6 +48,7 @@ def look(of: ResetOrder, seen: Any, annotated: tuple[str, ...] = (), after_s: fl
         ({}, (G0, G1)),
         ({"uuids": (G1,)}, (G1,)),
         ({"pci_bus_ids": ("0000:00:00.0",)}, (G0,)),
+        ({"pci_bus_ids": ("00000000:00:00.0", "00000000:01:00.0")}, (G0, G1)),
         ({"uuids": (G0,), "pci_bus_ids": ("0000:00:00.0", "0000:01:00.0")}, (G0, G1)),
     ],
 )

@@ -79,6 +79,26 @@ async def test_an_order_that_nobody_answered_goes_with_its_gpureset(monkeypatch:
         await eventually(lambda: orders(scene) == {})
 
 
+async def test_a_persons_own_start_is_not_taken_off_with_a_gpureset(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as scene:
+        scene.server.merge(GPU_NODES, "n1", {"metadata": {"annotations": {ORDER: "start"}}}, manager="kubectl")
+        make(scene, uuids=["GPU-n1-0"])
+        await eventually(lambda: phase(scene) == "InProgress")
+        scene.server.delete(RESETS, "r")
+        make(scene, "gone", "n9")
+        await eventually(lambda: phase(scene, "gone") == "Failed")
+        assert orders(scene) == {ORDER: "start"}
+
+
+async def test_on_a_node_whose_agent_repairs_nothing_a_gpureset_fails_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(monkeypatch) as scene:
+        scene.server.merge(GPU_NODES, "n1", {"status": {"resetMode": "never"}})
+        make(scene, uuids=["GPU-n1-0"])
+        await eventually(lambda: phase(scene) == "Failed")
+        assert "another remediation.reset than never" in str(scene.server.get(RESETS, "r")["status"]["conditions"])
+        assert orders(scene) == {}
+
+
 async def test_a_persons_other_order_stays_when_a_gpureset_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(monkeypatch) as scene:
         make(scene, uuids=["GPU-n1-0"])

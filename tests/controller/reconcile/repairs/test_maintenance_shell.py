@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.cluster.watching.kinds import GPU_NODES, NODES
+from controller.cluster.watching.kinds import GPU_NODES, NODES, PODS
+from controller.reconcile.repairs import maintenance_shell
 from controller.reconcile.repairs.maintenance_shell import REBOOTS
 from kube.errors import NotFoundError
 from kube.testing import eventually
@@ -97,10 +98,7 @@ async def test_nothing_is_prepared_before_it_is_granted() -> None:
 
 @pytest.mark.parametrize("how", ["unreachable", "without a GpuNode"])
 async def test_the_agents_conditions_are_unknown_once_it_is_away_and_are_left_to_it_afterwards(how: str) -> None:
-    agents = [
-        {"type": type_, "status": "True", "reason": "Ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}
-        for type_ in ("nvidia.com/GPUReady", "tessera.dev/GPUsHealthy")
-    ]
+    agents = agent_conditions()
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     async with running() as scene:
         scene.server.merge(NODES, "n1", {"status": {"conditions": [ready, *agents]}})
@@ -113,6 +111,48 @@ async def test_the_agents_conditions_are_unknown_once_it_is_away_and_are_left_to
         for each in agents:
             await eventually(partial(is_unknown, scene, each["type"]))
         scene.server.merge(NODES, "n1", {"status": {"conditions": [lost, *agents]}})
+        asks(scene, "n2", repair("GPU-n2-0", "reboot", state="RebootWanted"))
+        await eventually(lambda: condition(scene, "MaintenancePlanned", "n2")[0] == "True")
+        assert condition(scene, "nvidia.com/GPUReady") == ("True", "Ready"), "the agent has the last word"
+
+
+def agent_conditions() -> list[dict[str, str]]:
+    return [
+        {"type": type_, "status": "True", "reason": "Ready", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for type_ in ("nvidia.com/GPUReady", "tessera.dev/GPUsHealthy")
+    ]
+
+
+def agent_pod(scene: Stage, node: str, state: str = "running") -> None:
+    meta = {"labels": {"app.kubernetes.io/component": "agent"}}
+    status = {"phase": "Running", "containerStatuses": [{"name": "agent", "state": {state: {}}}]}
+    body = {"metadata": meta, "spec": {"nodeName": node}, "status": status}
+    scene.server.create(PODS, f"agent-{node}", body, namespace="tessera-system")
+
+
+@pytest.mark.parametrize("end", ["its pod is gone", "its container is restarted again and again"])
+async def test_the_conditions_of_an_agent_that_alone_has_ended_are_unknown_until_it_says_them_again(
+    end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance_shell, "AWAY_S", 0.3)
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    async with running() as scene:
+        agent_pod(scene, "n1")
+        agent_pod(scene, "n2")
+        for name in ("n1", "n2"):
+            scene.server.merge(NODES, name, {"status": {"conditions": [ready, *agent_conditions()]}})
+        if end == "its pod is gone":
+            scene.server.delete(PODS, "agent-n1", namespace="tessera-system")
+        else:
+            waiting = [{"name": "agent", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]
+            status = {"status": {"containerStatuses": waiting}}
+            scene.server.merge(PODS, "agent-n1", status, namespace="tessera-system")
+        for type_ in ("nvidia.com/GPUReady", "tessera.dev/GPUsHealthy"):
+            await eventually(partial(is_unknown, scene, type_))
+            assert condition(scene, type_, "n2") == ("True", "Ready")
+        found = scene.server.get(NODES, "n1")["status"]["conditions"]
+        assert "No agent has run on the node" in next(each["message"] for each in found if each["type"] != "Ready")
+        scene.server.merge(NODES, "n1", {"status": {"conditions": [ready, *agent_conditions()]}})
         asks(scene, "n2", repair("GPU-n2-0", "reboot", state="RebootWanted"))
         await eventually(lambda: condition(scene, "MaintenancePlanned", "n2")[0] == "True")
         assert condition(scene, "nvidia.com/GPUReady") == ("True", "Ready"), "the agent has the last word"

@@ -18,7 +18,7 @@ from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES, reader
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.reconcile.repairs.repairs_shell import RepairController
-from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_RESUMED
+from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_RESUMED, REMEDIATION_TRIPPED
 from kube.errors import KubeError
 from kube.reading.entries import CachedObject, ObjectKey
 from kube.reading.reflector import Added
@@ -111,6 +111,7 @@ async def test_what_the_budget_holds_back_is_told_counted_and_lifted_by_a_person
             " tessera.dev/remediation-breaker: resume"
         )
         assert grants(scene, "n2") == []
+        await eventually(lambda: REMEDIATION_TRIPPED in flavor_notes(scene), what="the flavor says so")
         assert figure(scene, "tessera_gpu_repair_breaker_tripped") == [1.0]
         assert figure(scene, "tessera_gpu_repair_breaker_trips_total") == [1.0]
         assert figure(scene, "tessera_gpu_repair_grants_total") == [1.0]
@@ -120,7 +121,20 @@ async def test_what_the_budget_holds_back_is_told_counted_and_lifted_by_a_person
         assert REMEDIATION_BREAKER not in annotations
         assert REMEDIATION_RESUMED in annotations
         await told(scene, "RepairBreakerHealed")
+        await eventually(lambda: REMEDIATION_TRIPPED not in flavor_notes(scene), what="the flavor says nothing")
         assert figure(scene, "tessera_gpu_repair_breaker_tripped") == [0.0]
+
+
+def flavor_notes(scene: Stage) -> dict[str, str]:
+    return dict(scene.server.get(FLAVORS, "default")["metadata"].get("annotations", {}))
+
+
+async def test_a_new_leader_takes_off_what_a_flavor_says_of_a_breaker_that_has_healed() -> None:
+    async with stage() as scene:
+        furnish(scene, "n1")
+        scene.server.merge(FLAVORS, "default", {"metadata": {"annotations": {REMEDIATION_TRIPPED: SINCE}}})
+        async with scene.controller(rules(), core_only=False):
+            await eventually(lambda: REMEDIATION_TRIPPED not in flavor_notes(scene))
 
 
 async def test_another_value_of_the_annotation_is_refused_in_a_line() -> None:

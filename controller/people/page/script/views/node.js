@@ -63,11 +63,11 @@ function faults(page, all, answer) {
 
 function repairs(page, all) {
   if (!all.length) return nothing;
-  return panel(`${plural(all.length, "GPU")} in repair`, all.map((repair) => html`<h3>${repair.gpu === null ? repair.uuid : link(["nodes", page.route.parts[1], "gpus", repair.gpu], {}, `GPU ${repair.gpu}`)}</h3>
+  return panel(`${plural(all.length, "GPU")} in repair`, html`<ul class="repairs">${all.map((repair) => html`<li><h3>${repair.gpu === null ? repair.uuid : link(["nodes", page.route.parts[1], "gpus", repair.gpu], {}, `GPU ${repair.gpu}`)}</h3>
     <ol class="timeline">${repairSteps(repair).map((step) => html`<li class="is-${step.kind}">
       <p><b>${step.title}</b> ${step.at === null ? nothing : html`<span class="when" title=${absolute(step.at)}>${time(step.at, page.now)}</span>`}</p>
       ${step.text ? html`<p>${step.text}</p>` : nothing}
-    </li>`)}</ol>`));
+    </li>`)}</ol></li>`)}</ul>`);
 }
 
 function card(page, node, gpu) {

@@ -1,0 +1,124 @@
+"""What a forecast makes of GPUs in repair: quota that follows capacity grows when they are back, and nodes offer them.
+
+Quota that is a share of capacity is put at what it will be, and what is not there yet is held by nobody until then.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from controller.insight.forecast.repairtimes import Comeback, Comebacks
+from controller.messages import forecasts as words
+from controller.messages.spans import duration
+from controller.objects.queues import ClusterQueue
+from controller.scheduler.decisions.reasons import PendingReason
+from controller.scheduler.decisions.records import DecisionRecord
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.resources import (
+    UNLIMITED,
+    Amount,
+    ClusterQueueName,
+    CohortName,
+    FlavorName,
+    FlavorResource,
+    ResourceName,
+)
+from controller.scheduler.queues.pending import PendingWorkload
+from controller.scheduler.quota.quota import QuotaTree
+from controller.scheduler.quota.quotanode import QuotaNode
+from controller.scheduler.state.podsizes import PodSizeNoFit
+from inventory.words.catalog import plural
+
+SOONEST_S: Final = 60.0
+"""No start that waits for a repair is said to be nearer: a forecast to the second there is none."""
+
+
+class Growth(NamedTuple):
+    """``amount`` of quota that ``node`` has from ``at_s`` on; it is in the node's quota already."""
+
+    node: QuotaNode
+    fr: FlavorResource
+    amount: Amount
+    at_s: float
+
+
+def grown(engine: Engine, quota: QuotaTree, comebacks: Comebacks) -> list[Growth]:
+    """Raises the quotas in ``quota``, a copy, that are shares of capacity, to what they are once all GPUs are back."""
+    if engine.shares is None or not comebacks.gpus:
+        return []
+    flavors = [_flavors_of(engine, each) for each in comebacks.gpus]
+    found: list[Growth] = []
+    for owner, shares in engine.shares.given():
+        name, is_queue = owner.metadata.name, isinstance(owner, ClusterQueue)
+        node = quota.cluster_queues.get(ClusterQueueName(name)) if is_queue else quota.cohorts.get(CohortName(name))
+        if node is None or node.spec is None or engine.state.calendars.of(type(owner), name).entries:
+            continue  # the calendar's changes are of quotas as they are now
+        quotas, grows = dict(node.spec.quotas), list[Growth]()
+        for fr, share in shares.items():
+            there = engine.shares.capacity.of(fr)
+            for each, selecting in zip(comebacks.gpus, flavors, strict=True):
+                amount = each.adds.get(fr.resource, 0) if fr.flavor in selecting else 0
+                more = int((there + amount) * share) - int(there * share)
+                there += amount
+                if more and fr in quotas and quotas[fr].nominal < UNLIMITED:
+                    quotas[fr] = msgspec.structs.replace(quotas[fr], nominal=quotas[fr].nominal + more)
+                    grows.append(Growth(node, fr, more, each.at_s))
+        if grows:
+            spec = msgspec.structs.replace(node.spec, quotas=quotas)
+            if is_queue:
+                quota.set_cluster_queue(ClusterQueueName(name), spec)
+            else:
+                quota.set_cohort(CohortName(name), spec)
+            found += grows
+    return found
+
+
+def comes_back(growing: Mapping[FlavorResource, Amount], record: DecisionRecord) -> bool:
+    """Whether a workload that exceeds all quota of its tree does so only until GPUs are back. ``growing``: the quota
+    that comes back to the tree.
+    """
+    missing = record.missing() if record.reason is PendingReason.EXCEEDS_MAX_QUOTA else None
+    return missing is not None and all(
+        each.needed <= each.potential + growing.get(FlavorResource(missing.flavor, each.resource), 0)
+        for each in missing.shortfalls
+    )
+
+
+def first_back_s(engine: Engine, pending: PendingWorkload, comebacks: Comebacks) -> float | None:
+    """When the first GPU is back that a workload asks for, on a node of its queue's flavors. None for none."""
+    queue = engine.queue_of(pending.local_queue)
+    if queue is None:
+        return None
+    asked = {name for pod_set in pending.info.pod_sets for name in pod_set.requests}
+    flavors = {fr.flavor for fr in queue.flavor_resources}
+    for each in comebacks.gpus:
+        if not asked.isdisjoint(each.adds) and not flavors.isdisjoint(_flavors_of(engine, each)):
+            return each.at_s
+    return None
+
+
+def fits_again_s(engine: Engine, missing: PodSizeNoFit, comebacks: Comebacks) -> float | None:
+    """When a node is large enough for the pods that no node has room for now; None where no repair makes one so."""
+    offered: dict[str, Counter[ResourceName]] = {}
+    for each in comebacks.gpus:
+        node = offered.setdefault(each.node, Counter(each.beside))
+        node.update(each.adds)
+        fits = all(node[name] >= amount for name, amount in missing.asked.items())
+        if fits and not _flavors_of(engine, each).isdisjoint(missing.flavors):
+            return each.at_s
+    return None
+
+
+def assumed(comebacks: Comebacks) -> str:
+    """What a forecast assumes of GPUs in repair, as a sentence."""
+    lasts, gpus = duration(comebacks.typical_s), plural(len(comebacks.gpus), "GPU")
+    if not comebacks.seen:
+        return words.repairs_assumed(gpus, lasts)
+    return words.repairs_last(gpus, lasts, plural(comebacks.seen, "repair"))
+
+
+def _flavors_of(engine: Engine, comeback: Comeback) -> frozenset[FlavorName]:
+    known = engine.state.cluster.flavors.items()
+    return frozenset(name for name, flavor in known if flavor.spec.selects(comeback.labels))

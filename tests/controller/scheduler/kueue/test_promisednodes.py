@@ -5,12 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode_object
 from controller.objects.provisioning import PROVISIONING
 from controller.objects.workload import AdmissionCheckState, CheckState, PodSetUpdate, Workload
-from controller.scheduler.model.config import EngineConfig, Extensions
+from controller.scheduler.model.config import Consolidation, EngineConfig, Extensions
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import FLAVORS_GIVEN_UP
 from tests.controller.scheduler.topology.test_topology_in_cycles import gang, places, topology
@@ -26,9 +28,9 @@ CHECK = {
 }
 
 
-def world_of(hosts: dict[str, int], *, on: bool = True) -> World:
+def world_of(hosts: dict[str, int], *, on: bool = True, **more: Any) -> World:
     """Queue ``q`` makes nodes by its check, queue ``plain`` does not; both have the same flavor."""
-    world = World(EngineConfig(extensions=Extensions(requests_withdrawn=on)))
+    world = World(EngineConfig(extensions=Extensions(requests_withdrawn=on, **more)))
     checks: dict[str, Any] = {"admissionChecksStrategy": {"admissionChecks": [{"name": "make"}]}}
     world.put(
         decode_object(CHECK),
@@ -151,6 +153,23 @@ def test_what_the_gang_leaves_is_free_again() -> None:
     assert places(world, "small") in ({"n1": 1}, {"n2": 1})
 
 
+def test_nothing_moves_while_promised_nodes_come() -> None:
+    """The node that has come would make room for the wide one, if the narrow one moved there."""
+    moves = Consolidation(every_queue=True, minimum_runtime_s=0.0)
+    world = world_of({"b/r/a": 4}, consolidation=moves, reserve_for_preemptor=True, no_eviction_cycles=True)
+    world.put(plain("narrow", 1))
+    world.settle()
+    asking(world, pods=2, gpus=4)
+    said(world, "Ready")
+    world.put(new("b/r/n1", 4), plain("wide", 1, 4))
+    world.now_s += 600.0
+    world.settle()
+    assert world.leaving() == []
+    world.finish("w")
+    world.settle()
+    assert holds(world, "wide"), "the node is free for it now"
+
+
 def test_a_workload_is_tried_again_without_the_flavor_that_it_gave_up() -> None:
     world = world_of({"b/r/a": 4})
     first, second = flavor("never", topologyName="dc", nodeLabels={"no": "such"}), flavor("default", topologyName="dc")
@@ -221,3 +240,60 @@ def test_one_that_only_asked_does_not_take_what_was_promised_to_another() -> Non
     world.put(new("b/r/n2", 4))
     world.settle()
     assert places(world, "w") == {"n1": 1, "n2": 1}
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["ask", "promise", "node", "plain", "finish", "wait"]), st.integers(0, 5)), max_size=24
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(STEPS)
+def test_no_other_workload_is_ever_placed_on_a_node_that_came_for_one(steps: list[tuple[str, int]]) -> None:
+    world = world_of({"b/r/old": 2})
+    created: dict[str, float] = {}
+    for number, (what, at) in enumerate(steps):
+        waiting = {name: reserved(world, name) for name in unplaced(world)}
+        before = {name for name in world.running() if holds(world, name) and placed(world, name)}
+        _do(world, what, at, number, created)
+        world.now_s += 1.0
+        world.settle()
+        world.engine.validate()
+        still = unplaced(world) & waiting.keys()
+        for name in world.running() - before:
+            if not placed(world, name) or name.startswith("ask"):
+                continue
+            hosts = [host for host in places(world, name) if host in created]
+            kept = [host for host in hosts if any(waiting[one] < created[host] for one in still)]
+            assert not kept, f"{name} is on {kept}, for which {sorted(still)} wait"
+
+
+def unplaced(world: World) -> set[str]:
+    """Workloads that were promised nodes and have no places yet."""
+    return {key.partition("/")[2] for key in world.engine.state.cluster.promised}
+
+
+def reserved(world: World, name: str) -> float:
+    return world.engine.state.cluster.holders[WorkloadKey(f"ns/{name}")].reserved_at_s
+
+
+def _do(world: World, what: str, at: int, number: int, created: dict[str, float]) -> None:
+    asked = sorted(name for name in world.running() if name.startswith("ask"))
+    running = sorted(world.running())
+    match what:
+        case "ask":
+            world.put(gang(f"ask{number}", 1 + at % 2, 2, RACK, created_s=number))
+        case "promise" if asked:
+            name = asked[at % len(asked)]
+            said(world, "Ready", name)
+        case "node":
+            made = node(f"b/r/n{number}", 2)
+            created[f"n{number}"] = world.now_s
+            meta = msgspec.structs.replace(made.metadata, creation_timestamp=datetime.fromtimestamp(world.now_s, UTC))
+            world.put(msgspec.structs.replace(made, metadata=meta))
+        case "plain":
+            world.put(plain(f"plain{number}", 1, 1 + at % 2))
+        case "finish" if running:
+            world.finish(running[at % len(running)])
+        case "wait":
+            world.now_s += 40.0

@@ -146,8 +146,6 @@ def attempt_of(request: str, workload: str, check: str, most: int) -> int | None
     number = request.removeprefix(prefix)
     if number != request and number.isascii() and number.isdigit() and len(number) < len("1000000"):
         return int(number) if request_name(workload, check, int(number)) == request else None
-    if len(prefix) < _LONGEST_NAME:
-        return None
     return next((each for each in range(1, most + 1) if request_name(workload, check, each) == request), None)
 
 

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.objects.decode import decode
 from controller.objects.meta import is_true
+from controller.objects.provisioning import ProvisioningRequestConfig
 from controller.scheduler.decisions import reasons
 from inventory.api.names import FLAVORS_GIVEN_UP
 from tests.support.controller.provisioningworld import KEY, ProvisioningWorld
@@ -275,6 +277,15 @@ def test_other_parameters_make_another_request_in_its_place() -> None:
     world.settle()
     assert world.log == ["train-make-1", "train-make-1"]
     assert world.requests["train-make-1"].spec.parameters == {"p": "2"}
+
+
+def test_a_configuration_concerns_the_workloads_of_the_checks_that_name_it() -> None:
+    world = asked()
+    found = decode({"metadata": {"name": "d"}, "spec": {"provisioningClassName": "k"}}, ProvisioningRequestConfig)
+    assert list(world.core.set_config("d", found)) == []
+    assert list(world.core.set_config("c", found)) == [KEY]
+    assert list(world.core.set_check("make", None)) == [KEY]
+    assert list(world.core.set_config("c", None)) == []
 
 
 def test_checks_of_other_controllers_are_left_alone() -> None:

@@ -114,6 +114,23 @@ class Failpoint(StrEnum):
     EVENT_COUNTED = "api.event-counted"
     """An Event that repeats is counted."""
 
+    # -- requests for nodes --------------------------------------------------------------------------------------------
+
+    CHECK_STATE = "api.workload-check-state"
+    """The state of an admission check that requests nodes is written into a Workload."""
+    FLAVORS_GIVEN_UP = "api.workload-flavors-given-up"
+    """The flavors whose nodes do not come are noted in a Workload."""
+    CHECK_ACTIVE = "api.check-active"
+    """The condition Active of an AdmissionCheck that requests nodes is written."""
+    POD_TEMPLATE = "api.pod-template"
+    """A PodTemplate is created for a ProvisioningRequest to come."""
+    POD_TEMPLATE_CHANGED = "api.pod-template-changed"
+    """A PodTemplate gets another owner, or the template of a newer request."""
+    PROVISIONING_REQUEST = "api.provisioning-request"
+    """A ProvisioningRequest is created."""
+    PROVISIONING_REQUEST_REMOVED = "api.provisioning-request-removed"
+    """A ProvisioningRequest is deleted that no workload waits for or runs on."""
+
     # -- Workloads -----------------------------------------------------------------------------------------------------
 
     WORKLOAD = "api.workload"

@@ -142,6 +142,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
         "admission": to_json(admission) if admission is not None else None,
         "reason": waits.reason if waits is not None else None,
         "sentence": waits.message if waits is not None else None,
+        "checks": [],
         "decision": None,
         "evictionsHeld": None,
         "inRepair": None,

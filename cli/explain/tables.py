@@ -21,6 +21,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         _headline(body),
         _place(body),
         *_sentence(body),
+        *_checks(body),
         *_too_large(body),
         *(Text(body[part]["sentence"]) for part in ("evictionsHeld", "inRepair", "calendar") if body.get(part)),
         *forecasts.parts(body.get("forecast")),
@@ -51,6 +52,13 @@ def _sentence(body: Json) -> list[Text]:
         return [Text(f"Pods that run: {pods['running']} of {pods['of']}"), *_troubles(pods["troubles"])]
     told = _told(body)
     return [told] if told is not None else []
+
+
+def _checks(body: Json) -> Iterator[Text]:
+    """The admission checks that it waits for."""
+    for check in body.get("checks") or ():
+        said = f": {check['message']}" if check["message"] else ""
+        yield Text(f"Admission check {check['name']} is {check['state']}{said}")
 
 
 def _too_large(body: Json) -> Iterator[Text]:

@@ -68,6 +68,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "state": _state(engine, workload),
         "conditions": to_json(workload.status.conditions),
         "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
+        "checks": checks_waited_for(workload),
         "decision": None,
         "evictionsHeld": None,
         "inRepair": None,
@@ -102,6 +103,17 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         found["couldBeMade"] = _could_be_made(engine, workload)
         found["position"] = next((place for place, _, each in in_turn(engine, queue) if each.key == key), None)
     return found
+
+
+def checks_waited_for(workload: Workload) -> list[Json]:
+    """The admission checks that a workload with quota still waits for, with what they say."""
+    waits = is_true(workload.status.conditions, "QuotaReserved") and not is_true(workload.status.conditions, "Admitted")
+    states = workload.status.admission_checks if waits else ()
+    return [
+        {"name": state.name, "state": state.state, "message": state.message}
+        for state in states
+        if state.state != "Ready"
+    ]
 
 
 def held_back(evictions: int, left_s: float) -> Json:

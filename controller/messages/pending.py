@@ -77,6 +77,11 @@ def preemption_gated(gates: str) -> str:
 
 
 @_part
+def flavor_given_up(flavor: str) -> str:
+    return f"nodes of flavor {flavor} were requested too often in vain"
+
+
+@_part
 def beyond_quota(amount: str, resource: str, flavor: str, most: str) -> str:
     asks = f"asks for {amount} {resource} of flavor {flavor} where the queue can have {most} at most"
     return f"{asks} (ask for less, or raise its quota)"

@@ -61,6 +61,8 @@ class Outcomes:
                 if entry.key in state.unwritten.evictions:
                     # An entry that was decided on earlier has preempted the workload.
                     state.notes.drop_pass(entry.key)
+                elif entry.rule is Rule.NOT_PLACED and entry.key in state.notes.awaiting:
+                    state.notes.pass_later(entry.key, now_s)  # its nodes are to come: nothing has failed
                 else:
                     made.append(passed := self._second_pass(entry, record))
                     if isinstance(passed, Admitted):

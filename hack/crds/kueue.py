@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controller.objects import queues, workload
+from controller.objects import provisioning, queues, workload
 from hack.crds.older import V1BETA1
 from hack.crds.schema import Schema, Shape, structural
 from hack.crds.shapes import QUEUES
@@ -87,6 +87,10 @@ KINDS: Final = (
         struct=queues.LocalQueue, plural="localqueues", short=["queue", "queues", "lq"],
         namespaced=True, converted=True, description="A namespace's door to a ClusterQueue.",
         columns=(("ClusterQueue", "string", ".spec.clusterQueue"), _PENDING, _ADMITTED),
+    ),
+    CustomResource(
+        struct=provisioning.ProvisioningRequestConfig, plural="provisioningrequestconfigs", status=False,
+        short=["prc"], description="What an admission check requests of an autoscaler, and how often.",
     ),
     CustomResource(
         struct=queues.ResourceFlavor, plural="resourceflavors", status=False,

@@ -6,7 +6,7 @@ ValidatingAdmissionPolicies: a rule here is paid for at every write of the objec
 
 from typing import Final
 
-from controller.objects import core, meta, queues
+from controller.objects import core, meta, provisioning, queues
 from hack.crds.schema import Schema, Shape, rules
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -260,4 +260,27 @@ OTHERS: Final[dict[type, Shape]] = {
     queues.AdmissionCheckStatus: Shape(fields={"conditions": CONDITIONS}),
 }
 
-QUEUES: Final[dict[type, Shape]] = SHARED | GROUPS | CLUSTER_QUEUE | OTHERS
+_RETRIES: Final[Schema] = {"backoffLimitCount": 3, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800}
+
+PROVISIONING: Final[dict[type, Shape]] = {
+    provisioning.RetryStrategy: Shape(fields={name: {"default": value} for name, value in _RETRIES.items()}),
+    provisioning.NodeSelectorUpdate: Shape(
+        required=("key", "valueFromProvisioningClassDetail"),
+        fields={
+            "key": QUALIFIED | text(317, 1),
+            "valueFromProvisioningClassDetail": text(32768, 1),
+        },
+    ),
+    provisioning.ProvisioningPodSetUpdates: Shape(fields={"nodeSelector": keyed("key", most=8)}),
+    provisioning.ProvisioningRequestConfigSpec: Shape(
+        required=("provisioningClassName",),
+        fields={
+            "provisioningClassName": REFERENCE,
+            "parameters": {"maxProperties": 100, "additionalProperties": text(255)},
+            "managedResources": SET | counted(100),
+            "retryStrategy": {"default": _RETRIES},
+        },
+    ),
+}
+
+QUEUES: Final[dict[type, Shape]] = SHARED | GROUPS | CLUSTER_QUEUE | OTHERS | PROVISIONING

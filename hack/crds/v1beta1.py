@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from controller.objects import queues, workload
+from controller.objects import provisioning, queues, workload
 from hack.crds import older
 from hack.crds.older import V1BETA1
 from hack.crds.schema import Shape, laid_over, rules
@@ -77,6 +77,7 @@ QUEUES: Final[dict[type, Shape]] = NEWER_QUEUES | {
             "flavors": FLAVORS_USED,
         }
     ),
+    provisioning.ProvisioningPodSetUpdates: Shape(fields={"nodeSelector": counted(8)}),
     queues.TopologySpec: topology_spec((IMMUTABLE, "levels cannot be changed")),
     queues.WorkloadPriorityClass: Shape(required=("value",)),
     queues.AdmissionCheckParametersReference: _fields(

@@ -66,6 +66,14 @@ AWAITS_OWNER: Final = "tessera.dev/awaits-owner"
 """An annotation of jobs that were created with an owner whose own controller did not make them: suspended, they wait
 until the controller finds them within what the owner's Workload is charged for.
 """
+FLAVORS_GIVEN_UP: Final = "tessera.dev/flavors-given-up"
+"""An annotation of a Workload, written by the controller: flavors whose nodes were requested too often in vain, with
+commas between them. The workload is not assigned to them any more.
+"""
+ASKED_FOR: Final = "tessera.dev/asked-for"
+"""An annotation of a ProvisioningRequest, written by the controller: a digest of the pods and flavors that its nodes
+are for. A request with another digest is left from an earlier reservation of quota.
+"""
 MIN_REPLICAS: Final = "tessera.dev/min-replicas"
 """An annotation of serving workloads: the replicas above this number are the first to be reclaimed."""
 ABOVE_MIN_REPLICAS: Final = "tessera.dev/above-min-replicas"

@@ -14,11 +14,12 @@ from tests.support.failpoints.acts import ACTS, a_job_runs
 from tests.support.failpoints.cluster import Act, Dead, KilledCluster
 from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.furtheracts import FURTHER
+from tests.support.failpoints.provisioningacts import PROVISIONING
 from tests.support.failpoints.repairacts import REPAIRS
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
-@pytest.mark.parametrize("act", [*ACTS, *FURTHER, *REPAIRS], ids=lambda act: act.name.replace(" ", "-"))
+@pytest.mark.parametrize("act", [*ACTS, *FURTHER, *REPAIRS, *PROVISIONING], ids=lambda act: act.name.replace(" ", "-"))
 async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
     act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -174,7 +174,9 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         takeovers_first=on,
         limits_before_defaults=on,
         whole_searches=on,
+        requests_withdrawn=on,
         own_places=on,
+        leaving_nodes=on,
         exact_fair_sharing=on,
     )
 

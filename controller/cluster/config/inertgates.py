@@ -12,7 +12,6 @@ _NO_MULTIKUEUE: Final = "there is no MultiKueue yet"
 _SAME: Final = "how Kueue computes: decisions are the same"
 
 IDLE: Final[Mapping[str, str]] = {
-    "CleanupProvisioningRequestsOnEviction": "ProvisioningRequests are another controller's",
     "CustomMetricLabels": "series carry no labels of objects",
     "DeferRayServiceFinalizationForRedisCleanup": "a RayService holds its quota until its clusters are gone",
     "ManagedJobsNamespaceSelectorAlwaysRespected": "managedJobsNamespaceSelector always counts",

@@ -26,6 +26,7 @@ from controller.cluster.watching.kinds import (
     JOINING_PODS,
     LOCAL_QUEUES,
     PODS,
+    PROVISIONING_REQUESTS,
     QUEUED_PODS,
     QUEUES_OF,
     RawWorkloads,
@@ -57,6 +58,7 @@ from controller.reconcile.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.groupobjects_shell import GroupObjects
 from controller.reconcile.pods.reconcile_shell import PodController
+from controller.reconcile.provisioning.provisioning_shell import ProvisioningController
 from controller.reconcile.repairs.draining_shell import DrainController
 from controller.reconcile.repairs.gpuresets_shell import GpuResetController
 from controller.reconcile.repairs.maintenance_shell import MaintenanceController
@@ -198,6 +200,8 @@ class TermControllers:
             yield "lost-nodes", self._lost_nodes().run()
         if self._config.engine.gates.on(RECOVERY):
             yield "stuck-pods", self._stuck_pods().run()
+        if PROVISIONING_REQUESTS in self._feeds:
+            yield "provisioning", self._after_loading(self._provisioning().run)
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         yield "gpu-repairs", self._repairs()
         resets = GpuResetController(self._client, self._writer.put, clock=self._clock)
@@ -307,6 +311,22 @@ class TermControllers:
         self._of_workloads.append(lost.workload)
         self._of_others.append(lost.hear)
         return lost
+
+    def _provisioning(self) -> ProvisioningController:
+        requests = ProvisioningController(
+            self._core.engine,
+            self._core.ledger,
+            self._core.writes,
+            self._raws,
+            self._feeds,
+            self._client,
+            self._writer.put,
+            clock=self._clock,
+            tell=partial(self._events.publish_all, ledger=self._core.ledger),
+        )
+        self._of_workloads.append(requests.workload)
+        self._of_others.append(requests.hear)
+        return requests
 
     def _stuck_pods(self) -> StuckPodController:
         stuck = StuckPodController(self._client, self._writer.put, clock=self._clock, tell=self._events.publish)

@@ -34,6 +34,7 @@ from controller.cluster.watching.kinds import (
     IF_SERVED,
     JOINING_PODS,
     NAMESPACES,
+    PROVISIONING_KINDS,
     QUEUED_PODS,
     REPLICA_SETS,
     TYPES,
@@ -309,6 +310,7 @@ class Process:
         readers |= claim_readers(self._config.engine.claim_rules)
         if self._raws is not None:
             readers[WORKLOADS] = self._raws.read
+            readers |= {resource: reader(type_) for resource, type_ in PROVISIONING_KINDS.items()}
             kinds = job_kinds(self._config.integrations.frameworks)
             externals = external_kinds(self._config.integrations.external_frameworks)
             readers |= dict.fromkeys(externals, keep_owner)

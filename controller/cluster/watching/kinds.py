@@ -16,6 +16,7 @@ from controller.objects.deviceclaims import DeviceClass, ResourceClaim, Resource
 from controller.objects.interning import interned
 from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject, ObjectMeta, OwnerReference
+from controller.objects.provisioning import PROVISIONING, ProvisioningRequest, ProvisioningRequestConfig
 from controller.objects.queues import (
     AdmissionCheck,
     ClusterQueue,
@@ -154,6 +155,22 @@ def _serves_resource(given: object) -> bool:
     return isinstance(given, DeviceClass) and bool(given.spec.extended_resource_name)
 
 
+PROVISIONING_CONFIGS: Final = Resource(_GROUP, _VERSION, "provisioningrequestconfigs", "ProvisioningRequestConfig")
+PROVISIONING_REQUESTS: Final = Resource(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", namespaced=True
+)
+PROVISIONING_KINDS: Final[dict[Resource, type[KubernetesObject]]] = {
+    PROVISIONING_CONFIGS: ProvisioningRequestConfig,
+    PROVISIONING_REQUESTS: ProvisioningRequest,
+}
+"""The kinds by which checks request nodes: see ``controller.reconcile.provisioning``. They are watched once there is a
+check that does. The second is an autoscaler's, and may come and go."""
+
+
+def _requests_nodes(given: object) -> bool:
+    return isinstance(given, AdmissionCheck) and given.spec.controller_name == PROVISIONING
+
+
 Needs = Callable[[object], bool]
 _HAS_CLAIMS: Final[dict[Resource, Needs]] = {WORKLOADS: _has_claims, DEVICE_CLASSES: _serves_resource}
 NEEDED_BY: Final[dict[Resource, dict[Resource, Needs]]] = {
@@ -161,6 +178,8 @@ NEEDED_BY: Final[dict[Resource, dict[Resource, Needs]]] = {
     CLAIM_TEMPLATES: {WORKLOADS: _names_claims},
     DEVICE_CLAIMS: _HAS_CLAIMS,
     DEVICE_SLICES: _HAS_CLAIMS,
+    PROVISIONING_CONFIGS: {CHECKS: _requests_nodes},
+    PROVISIONING_REQUESTS: {CHECKS: _requests_nodes},
 }
 """Kinds that are watched only once there is an object of another kind that needs them. A cluster has many pods, and
 they count only if a Topology places pods on nodes; and as many claims, which count if a Workload names some, or if pods

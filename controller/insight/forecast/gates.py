@@ -55,7 +55,9 @@ def gate_parts(
                 record = decided.by_shape.get(waiting.shape)
                 is_asked = asked is not None and waiting.key == asked.pending.key
                 hopeless = record is not None and record.reason in HOPELESS
-                grows = waiting.shape in decided.growing or (record is not None and lacks_quota(record) and tree.changes)
+                grows = waiting.shape in decided.growing or (
+                    record is not None and lacks_quota(record) and tree.changes
+                )
                 if hopeless and not grows:
                     found[waiting.shape] = ()
                 elif waiting.shape in fitting and (is_asked or _refused(record)):

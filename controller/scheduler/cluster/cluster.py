@@ -3,6 +3,7 @@ placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here m
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from controller.objects.core import LimitRange, Namespace
@@ -25,6 +26,7 @@ from controller.scheduler.model.undo import Trial, UndoLog
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.quota import QuotaTree, UnknownClusterQueueError
 from controller.scheduler.quota.quotaspec import cluster_queue_spec, cohort_spec
+from controller.scheduler.topology.nodes import LEAVING
 from controller.scheduler.topology.placement import Topologies
 from controller.scheduler.topology.port import NoTopology, Placement
 
@@ -75,6 +77,10 @@ class Cluster:
         self.limits: dict[str, LimitSummary] = {}
         """LimitRanges by namespace; absent where a namespace has none."""
         self.holders: dict[WorkloadKey, Holder] = {}
+        self.promised: AbstractSet[WorkloadKey] = frozenset()
+        """Holders for which nodes come, and whose pods have no places there yet: a set of ``HolderNotes``, which alone
+        changes it. ``EngineState`` puts it here once.
+        """
         self.observers: list[HolderObserver] = []
         self.generation = 0
         """A number that grows with every change of flavors, checks, topologies and queues: what was compiled from them
@@ -349,5 +355,11 @@ def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[
     claims = config.claim_rules.placed
     more = config.extensions
     return Topologies(
-        undo, config.gates, held=held, packs=more.keep_linked_gpus, claims=claims, own_places=more.own_places
+        undo,
+        config.gates,
+        held=held,
+        packs=more.keep_linked_gpus,
+        claims=claims,
+        own_places=more.own_places,
+        leaving=LEAVING if more.leaving_nodes else frozenset(),
     )

@@ -9,7 +9,9 @@ anew.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from controller.messages import pending as words
 from controller.objects.core import NodeSelector, Toleration
+from controller.objects.provisioning import PROVISIONING
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
 from controller.scheduler.cluster.cluster import Cluster
@@ -41,7 +43,7 @@ from controller.scheduler.quota.cells import Cell
 from controller.scheduler.quota.queuestate import QueueState, ResourceGroup
 from controller.scheduler.topology.gangdomains import bounded_request, bounds_of
 from controller.scheduler.topology.requests import TopologyRequest, asks_for_parts
-from inventory.api.names import ALL_NODES, GANG
+from inventory.api.names import ALL_NODES, FLAVORS_GIVEN_UP, GANG
 
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 """Workload annotation: the flavors that the workload may use, separated by commas. Read behind the gate
@@ -50,7 +52,27 @@ ConcurrentAdmission.
 
 
 # Admission checks whose answer decides on which nodes the pods can run: the topology is chosen after them (KEP-2724).
-_NODE_MAKING: Final = ("kueue.x-k8s.io/provisioning-request", "kueue.x-k8s.io/multikueue")
+_NODE_MAKING: Final = (PROVISIONING, "kueue.x-k8s.io/multikueue")
+
+
+class Barred:
+    """The flavors that annotations keep from a workload: those that one does not name, and those that another names."""
+
+    def __init__(self, allowed: str, given_up: str) -> None:
+        """The texts of the annotations; empty where there is none."""
+        self._allowed = _names(allowed) if allowed else None
+        self._given_up = _names(given_up)
+
+    def why(self, flavor: FlavorName) -> str | None:
+        """Why the flavor is kept from the workload; None if it is not."""
+        if self._allowed is not None and flavor not in self._allowed:
+            return f"the annotation {ALLOWED_FLAVORS} does not name flavor {flavor}"
+        return words.flavor_given_up(flavor) if flavor in self._given_up else None
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(","))
+
 
 _REMEMBERED: Final = 4096
 _ANSWERS: Final = 64
@@ -238,6 +260,7 @@ class Plans:
         which takes 3 us.
         """
         self._respects_annotation = gates.on("ConcurrentAdmission")
+        self._gives_up = cluster.config.extensions.requests_withdrawn
         self._topology = gates.on("TopologyAwareScheduling")
         self._own_places = cluster.config.extensions.own_places
         rules = cluster.config.claim_rules
@@ -263,11 +286,13 @@ class Plans:
         workload = info.workload
         specs, requests = workload.spec.pod_sets, info.pod_sets
         allowed = workload.metadata.annotations.get(ALLOWED_FLAVORS, "") if self._respects_annotation else ""
+        given_up = workload.metadata.annotations.get(FLAVORS_GIVEN_UP, "") if self._gives_up else ""
         together = _together(specs, by_claims=self._by_claims)
         shape = (
             queue.name,
             queue.version,
             allowed,
+            given_up,
             together,
             workload.metadata.annotations.get(GANG, ""),
             tuple(map(constraints, specs)),
@@ -277,13 +302,12 @@ class Plans:
         if plan is None:
             if len(self._by_shape) >= _REMEMBERED:
                 self._by_shape.clear()
-            plan = self._by_shape[shape] = self._compile(incoming, allowed, together)
+            plan = self._by_shape[shape] = self._compile(incoming, Barred(allowed, given_up), together)
         return plan
 
-    def _compile(self, incoming: Incoming, allowed: str, together: tuple[tuple[int, ...], ...]) -> FlavorPlan:
+    def _compile(self, incoming: Incoming, barred: Barred, together: tuple[tuple[int, ...], ...]) -> FlavorPlan:
         queue, info = incoming.queue, incoming.info
         counts_pods = PODS in queue.group_of
-        names = frozenset(FlavorName(name.strip()) for name in allowed.split(",")) if allowed else None
         implied = self._topology and self._cluster.implies_topology(queue)
         specs = info.workload.spec.pod_sets
         # Where all flavors have a topology, a gang's bounds are looked at only when its pods are placed.
@@ -306,7 +330,7 @@ class Plans:
                     if PODS in wanted or not info.pod_sets[index].requests.keys().isdisjoint(wanted)
                 ]
                 if wanted:
-                    options = self._options(queue, group, wanted, pod_sets, takers, names, implied=implied)
+                    options = self._options(queue, group, wanted, pod_sets, takers, barred, implied=implied)
                     groups.append(GroupPlan(wanted, tuple(options)))
             sets.append(SetPlan(members, tuple(groups), undeclared(resources, queue.group_of)))
         asking = frozenset(index for index, asked in enumerate(topology_requests) if self._topology and asked.placed)
@@ -325,7 +349,7 @@ class Plans:
         wanted: tuple[ResourceName, ...],
         pod_sets: list[tuple[PodSet, TopologyRequest]],
         takers: list[TopologyRequest],
-        allowed: frozenset[FlavorName] | None,
+        barred: Barred,
         *,
         implied: bool,
     ) -> Iterator[FlavorOption]:
@@ -338,8 +362,9 @@ class Plans:
         binding = takers if decides else []
         for index, name in enumerate(group.flavors):
             flavor = self._cluster.flavors.get(name)
-            if allowed is not None and name not in allowed:
-                problem: str | None = f"the annotation {ALLOWED_FLAVORS} does not name flavor {name}"
+            problem = barred.why(name)
+            if problem is not None:
+                pass
             elif flavor is None:
                 problem = f"there is no flavor {name}"
             else:

@@ -26,6 +26,7 @@ from controller.scheduler.kueue import variants
 from controller.scheduler.kueue.following import Following
 from controller.scheduler.kueue.nomination import Nominator, nominate_beside_reservations
 from controller.scheduler.kueue.ordering import classical_order, fair_order
+from controller.scheduler.kueue.promisednodes import PromisedNodes
 from controller.scheduler.kueue.secondpass import place_again
 from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
 from controller.scheduler.model.workload import TopologyUsage
@@ -116,6 +117,7 @@ class Cycle:
         nominated: list[Entry] = []
         with self._cluster.trial():
             self._charges = charges = self._reservations.charge()
+            promised = PromisedNodes(self._cluster) if self._cluster.promised else None
             for entry in entries:
                 reserved = charges.concern(entry)
                 goes_on = self._beside_reservations(entry) if reserved else self._nominator.nominate(entry, self._now_s)
@@ -125,7 +127,11 @@ class Cycle:
             for entry in self._ordered(nominated):
                 decided.append(entry)
                 charges.open(entry)
+                if promised is not None:
+                    promised.open(entry)
                 self._decide(entry)
+                if promised is not None:
+                    promised.close(entry)
                 charges.close(entry)
                 self._untouched = self._untouched and entry.rule is Rule.NO_FIT
         return refused

@@ -1,14 +1,18 @@
 """The second pass: a workload that holds quota gets the places of its pods.
 
 Places are chosen late where nodes are made for the workload (an admission check provisions them), and chosen again for
-pods that ran on a node that failed. Flavors and quota stay as they are.
+pods that ran on a node that failed. Flavors and quota stay as they are. Beyond Kueue, a workload that awaits nodes
+takes places that come free meanwhile.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
 
 import msgspec
 
 from controller.objects.placeencoding import Domain
+from controller.objects.provisioning import PROVISIONING
+from controller.objects.queues import AdmissionCheck
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.gangplaces import where_it_was
@@ -25,6 +29,38 @@ from controller.scheduler.topology.gangdomains import bounds_of
 from controller.scheduler.topology.port import Placed, PlacementRequest
 from controller.scheduler.topology.replacement import stays
 from controller.scheduler.topology.requests import topology_request
+
+
+class Awaits(Enum):
+    """What a workload with quota awaits of an autoscaler. PROMISED: its request was provisioned, and its pods have no
+    places yet.
+    """
+
+    NOTHING = auto()
+    NODES = auto()
+    PROMISED = auto()
+
+
+def awaited(workload: Workload, wanted: Iterable[str], checks: Mapping[str, AdmissionCheck]) -> Awaits:
+    """What a workload whose pods have no places yet awaits of an autoscaler, by the ``wanted`` checks of its queue.
+
+    NOTHING also while a check of another kind is not ready: places are chosen after it.
+    """
+    admission = workload.status.admission
+    delayed = admission is not None and any(
+        given.delayed_topology_request == "Pending" for given in admission.pod_set_assignments
+    )
+    if not delayed:
+        return Awaits.NOTHING
+    states = {state.name: state for state in workload.status.admission_checks}
+    ours = [name for name in wanted if name in checks and checks[name].spec.controller_name == PROVISIONING]
+    others = [states[name].state if name in states else "Pending" for name in wanted if name not in ours]
+    if not ours or any(state != "Ready" for state in others):
+        return Awaits.NOTHING
+    own = [states[name] for name in ours if name in states]
+    if len(own) == len(ours) and all(state.state == "Ready" for state in own):
+        return Awaits.PROMISED if any(state.pod_set_updates for state in own) else Awaits.NOTHING
+    return Awaits.NODES if all(state.state in ("Ready", "Pending") for state in own) else Awaits.NOTHING
 
 
 def wants_second_pass(workload: Workload, *, checks_ready: bool, gates: FeatureGates) -> bool:
@@ -96,7 +132,7 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
         concerned = held.name in outstanding if lost is None else _runs_on(held.topology, lost)
         if not concerned or held.name not in sets or flavor is None:
             continue
-        pod_set = where_it_was(cluster, holder, bounds.get(held.name, ()), _updated(sets[held.name], workload))
+        pod_set = where_it_was(cluster, holder, bounds.get(held.name, ()), updated(sets[held.name], workload))
         found.append(
             PlacementRequest(
                 pod_set=pod_set,
@@ -148,7 +184,7 @@ def _runs_on(places: TopologyUsage | None, node: str) -> bool:
     return places is not None and any(domain.values[-1] == node for domain in places.domains)
 
 
-def _updated(pod_set: PodSet, workload: Workload) -> PodSet:
+def updated(pod_set: PodSet, workload: Workload) -> PodSet:
     """The pod set with the node selectors and tolerations that admission checks add to its pods."""
     updates = [
         update

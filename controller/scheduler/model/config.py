@@ -175,10 +175,17 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """A limit without a request becomes the request, before the default request of a LimitRange does."""
     whole_searches: bool = False
     """A flavor that others took from a workload is asked again before the workload is parked."""
+    requests_withdrawn: bool = False
+    """A workload takes back its request for nodes once its pods have places without it; nodes that come for a request
+    are kept for its workload; one whose nodes are taken away queues again, and one whose nodes never come gets the next
+    flavor.
+    """
     own_places: bool = False
     """Each pod set is placed by its own request: a leader's node rules hold for its node, and a pod set that asks for
     no quota and no topology needs no place.
     """
+    leaving_nodes: bool = False
+    """No pod is placed on a node that an autoscaler or a cloud has marked as leaving, whatever the pod tolerates."""
     exact_fair_sharing: bool = False
     """Fair sharing compares shares anew after each admission and after each victim of the preemptor's own; at equal
     shares of cohorts the lower priority gives way; a cohort takes back its own quota whatever its share is.

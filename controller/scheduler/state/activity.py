@@ -6,6 +6,7 @@ from typing import NamedTuple
 from controller.messages import pending, queuestate
 from controller.messages import queues as words
 from controller.objects.meta import is_true
+from controller.objects.provisioning import PROVISIONING
 from controller.objects.queues import LocalQueue
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.decisions.sentences import listed
@@ -13,7 +14,6 @@ from controller.scheduler.model.resources import ClusterQueueName, FlavorName
 from controller.scheduler.quota.queuestate import QueueState
 
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
-PROVISIONING = "kueue.x-k8s.io/provisioning-request"
 
 
 class Inactive(NamedTuple):

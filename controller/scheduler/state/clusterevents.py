@@ -181,6 +181,7 @@ class ClusterEvents:
         for flavor in sorted(flavors - self._offered):
             self._wake_users(flavor)
         if flavors:
+            state.notes.hurry()
             self._offered |= flavors
             state.touch()
             self._offered_at = (state.changes, state.queues.carried_out)

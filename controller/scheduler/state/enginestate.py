@@ -145,6 +145,7 @@ class EngineState:
         self.workloads = KnownWorkloads()
         self.unwritten = UnwrittenDecisions()
         self.notes = HolderNotes()
+        self.cluster.promised = self.notes.promised
         self.defaults = PodDefaults()
         self.calendars = Calendars()
         self.device_claims = DeviceClaims(self.cluster)
@@ -226,6 +227,7 @@ class EngineState:
         self.wake(holder.cluster_queue, departed)
         if any(pod_set.topology is not None for pod_set in holder.info.pod_sets):
             self.queues.wake_waiting_for_nodes()
+            self.notes.hurry()
 
     def wake_beside_moved(self) -> None:
         for holder in self.notes.take_moved():

@@ -10,6 +10,7 @@ from controller.scheduler.quota.queuestate import Holder
 
 SECOND_PASS_FIRST_S: Final = 1.0
 SECOND_PASS_LAST_S: Final = 30.0
+_LONG_AGO_S: Final = 1.0
 
 
 class SecondPass(NamedTuple):
@@ -25,9 +26,12 @@ class HolderNotes:
     ``unready``: workloads that are admitted and whose pods are not all ready. ``replaced``: holder -> the elastic slice
     that it replaced, while that one holds quota as well. ``passes``: second passes to come. ``undecided``: workloads
     that waited here until their object showed an admission that no decision of this engine is about, until the next
-    cycle has looked at them. A key of these four is that of a workload with quota, or of a slice whose end is decided.
+    cycle has looked at them. A key of these is that of a workload with quota, or of a slice whose end is decided.
     Holders that got new places in a second pass are kept for one cycle: from the next cycle on the places that they
     left counts for workloads refused beside them.
+
+    ``awaiting``: workloads that await nodes of an autoscaler, with a second pass to come; ``promised``: those of them
+    whose request was provisioned.
     """
 
     def __init__(self) -> None:
@@ -36,17 +40,23 @@ class HolderNotes:
         self._passes: dict[WorkloadKey, SecondPass] = {}
         self._undecided: set[WorkloadKey] = set()
         self._moved: list[Holder] = []
+        self._awaiting: set[WorkloadKey] = set()
+        self._promised: set[WorkloadKey] = set()
+        self.awaiting: AbstractSet[WorkloadKey] = self._awaiting
+        self.promised: AbstractSet[WorkloadKey] = self._promised
         self.unready: AbstractSet[WorkloadKey] = self._unready
         self.replaced: Mapping[WorkloadKey, WorkloadKey] = self._replaced
         self.passes: Mapping[WorkloadKey, SecondPass] = self._passes
         self.undecided: AbstractSet[WorkloadKey] = self._undecided
 
-    def forget(self, key: WorkloadKey) -> None:
-        """Drop the notes on a workload that no longer holds quota."""
+    def forget(self, key: WorkloadKey) -> bool:
+        """Drop the notes on a workload that no longer holds quota. Returns whether nodes were kept for it."""
+        promised = self.set_awaiting(key, awaiting=False, promised=False)
         self._unready.discard(key)
         self._passes.pop(key, None)
         self._replaced.pop(key, None)
         self._undecided.discard(key)
+        return promised
 
     def note_undecided(self, key: WorkloadKey) -> None:
         self._undecided.add(key)
@@ -70,6 +80,13 @@ class HolderNotes:
     def drop_replaced(self, key: WorkloadKey) -> None:
         self._replaced.pop(key, None)
 
+    def set_awaiting(self, key: WorkloadKey, *, awaiting: bool, promised: bool) -> bool:
+        """Note what the workload awaits of an autoscaler. Returns whether nodes were kept for it until now."""
+        (self._awaiting.add if awaiting else self._awaiting.discard)(key)
+        ended = key in self._promised and not promised
+        (self._promised.add if promised else self._promised.discard)(key)
+        return ended
+
     # -- second passes -----------------------------------------------------------------------------------------------
 
     def want_pass(self, key: WorkloadKey, now_s: float) -> None:
@@ -88,6 +105,13 @@ class HolderNotes:
         waited_s = SECOND_PASS_FIRST_S / 2 if known is None else known.waited_s
         wait_s = min(2 * waited_s, SECOND_PASS_LAST_S)
         self._passes[key] = SecondPass(now_s + wait_s, wait_s)
+
+    def hurry(self) -> None:
+        """Nodes have changed, or places are free: workloads that await some are tried in the next cycle."""
+        for key in self._awaiting:
+            known = self._passes.get(key)
+            if known is not None:
+                self._passes[key] = known._replace(due_s=min(known.due_s, _LONG_AGO_S))
 
     def drop_pass(self, key: WorkloadKey) -> None:
         self._passes.pop(key, None)
@@ -111,6 +135,9 @@ class HolderNotes:
         return moved
 
     def validate(self, holders: Mapping[WorkloadKey, Holder], ended: AbstractSet[WorkloadKey]) -> None:
-        strange = {*self._unready, *self._replaced, *self._passes, *self._undecided} - holders.keys() - ended
+        kept = {*self._unready, *self._replaced, *self._passes, *self._undecided, *self._awaiting}
+        strange = kept - holders.keys() - ended
+        if not self._promised <= self._awaiting:
+            raise DriftError(f"nodes are kept for {sorted(self._promised - self._awaiting)[:5]}, which await none")
         if strange:
             raise DriftError(f"notes on workloads without quota: {sorted(strange)[:5]}")

@@ -9,12 +9,13 @@ from controller.objects.placeencoding import TopologyEncodingError
 from controller.objects.workload import Workload
 from controller.scheduler.decisions import reasons
 from controller.scheduler.decisions.status import checks_for, checks_ready
-from controller.scheduler.kueue.secondpass import wants_second_pass
+from controller.scheduler.kueue.secondpass import Awaits, awaited, wants_second_pass
 from controller.scheduler.model.limitrange import LimitSummary
 from controller.scheduler.model.resources import ClusterQueueName, ResourceName, WorkloadKey
 from controller.scheduler.model.workload import WorkloadInfo
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.queuestate import Holder
+from controller.scheduler.reservations.reservations import WakeAll
 from controller.scheduler.state.enginestate import EngineState
 from controller.scheduler.state.intake import Shapes, WorkloadPhase, holder_of, local_queue_of, replaced_slice, standing
 from inventory.api.names import MOVED
@@ -171,10 +172,19 @@ class WorkloadEvents:
         queue = state.cluster.queues[holder.cluster_queue].object
         checks = checks_for(queue, (fr.flavor for fr in holder.usage))
         ready = checks_ready(workload, checks)
+        if state.config.extensions.requests_withdrawn and not holder.evicted:
+            ready |= self._note_awaited(key, awaited(workload, checks, state.cluster.checks))
         if wants_second_pass(workload, checks_ready=ready, gates=state.config.gates) and not holder.evicted:
             state.notes.want_pass(key, now_s)
         else:
             state.notes.drop_pass(key)
+
+    def _note_awaited(self, key: WorkloadKey, awaits: Awaits) -> bool:
+        """Note what the workload awaits of an autoscaler. Returns whether it takes places as soon as there are some."""
+        awaiting = awaits is not Awaits.NOTHING
+        if self._state.notes.set_awaiting(key, awaiting=awaiting, promised=awaits is Awaits.PROMISED):
+            self._state.carry_out((WakeAll(),))
+        return awaiting
 
     def _release(self, key: WorkloadKey, *, waits: bool = False) -> None:
         """Remove the holder. ``waits``: the workload goes back into its queue, and keeps the penalty of the reservation
@@ -183,7 +193,8 @@ class WorkloadEvents:
         state = self._state
         state.workloads.unstrand(key)
         holder = state.cluster.remove_holder(key)
-        state.notes.forget(key)
+        if state.notes.forget(key):
+            state.carry_out((WakeAll(),))
         state.unwritten.drop_eviction(key)
         known = state.workloads.objects.get(key)
         if known is not None and not waits:

@@ -1,15 +1,18 @@
 """Nodes as they are before any workload is placed: their labels, taints, and what foreign pods leave free.
 
-A node takes pods while it is Ready and schedulable. Free is its allocatable amount minus the requests of the pods that
-run on it and were not placed by this engine (DaemonSets, pods of other schedulers). Source: KEP-2724.
+A node takes pods while it is Ready, schedulable and not being deleted. Free is its allocatable amount minus the
+requests of the pods that run on it and were not placed by this engine (DaemonSets, pods of other schedulers). Source:
+KEP-2724.
 """
 
+import math
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from controller.objects.alike import one_dict
 from controller.objects.core import Node, Pod, Taint
-from controller.objects.meta import is_true
+from controller.objects.meta import epoch_s, is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.queues import ResourceFlavorSpec
 from controller.scheduler.model.nodesizes import too_large
@@ -17,6 +20,23 @@ from controller.scheduler.model.podrequests import amounts, pod_requests, whole_
 from controller.scheduler.model.resources import Amount, ResourceName
 
 PODS: Final = ResourceName("pods")
+LEAVING: Final = frozenset(
+    {
+        "ToBeDeletedByClusterAutoscaler",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+        "aws-node-termination-handler/rebalance-recommendation",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/spot-itn",
+        "cloud.google.com/impending-node-termination",
+        "karpenter.sh/disrupted",
+        "remediator.aks.microsoft.com/unschedulable",
+    }
+)
+"""Taints by which autoscalers and clouds say that a node goes. A pod that tolerates everything would be placed there,
+and die with the node.
+"""
+EVER: Final = -math.inf
+"""Before the creation of every node."""
 
 _TOPOLOGY_ANNOTATIONS: Final = (
     "kueue.x-k8s.io/podset-required-topology",
@@ -37,18 +57,23 @@ class NodeFacts:
     bytes of each, 0.4 MiB of 10,000 nodes.
     """
 
-    __slots__ = ("excluded", "free", "labels", "name", "taints")
+    __slots__ = ("created_s", "excluded", "free", "labels", "name", "taints")
 
     def __init__(
-        self, node: Node, foreign: Mapping[ResourceName, Amount], ceilings: Mapping[ResourceName, Amount]
+        self,
+        node: Node,
+        foreign: Mapping[ResourceName, Amount],
+        ceilings: Mapping[ResourceName, Amount],
+        leaving: AbstractSet[str] = frozenset(),
     ) -> None:
         """``ceilings`` bound the allocatable amounts: a GPU that has just failed is still counted in
-        ``allocatable``.
+        ``allocatable``. ``leaving``: taints of nodes that take no pods any more.
         """
         self.name = node.metadata.name
+        self.created_s = epoch_s(node.metadata.creation_timestamp)
         self.labels: Mapping[str, str] = node.metadata.labels
         self.taints: tuple[Taint, ...] = node.spec.taints
-        self.excluded = _excluded(node)
+        self.excluded = _excluded(node, leaving)
         free = amounts(node.status.allocatable)
         for name, amount in ceilings.items():
             if free.get(name, 0) > amount:
@@ -70,16 +95,21 @@ class NodeFacts:
         )
 
 
-def _excluded(node: Node) -> str:
+def _excluded(node: Node, leaving: AbstractSet[str]) -> str:
+    if node.metadata.deletion_timestamp is not None:
+        return "being deleted"  # Karpenter's finalizer keeps it while its pods are evicted
     if not is_true(node.status.conditions, "Ready"):
         return "not ready"
-    return "cordoned" if node.spec.unschedulable else ""
+    if node.spec.unschedulable:
+        return "cordoned"
+    return next((f"leaving ({taint.key})" for taint in node.spec.taints if taint.key in leaving), "")
 
 
 class NodeCache:
     """Nodes and foreign pods, which may arrive in any order."""
 
-    def __init__(self) -> None:
+    def __init__(self, leaving: AbstractSet[str] = frozenset()) -> None:
+        self._leaving = leaving
         self.facts: dict[str, NodeFacts] = {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, tuple[str, Mapping[ResourceName, Amount]]] = {}
@@ -173,7 +203,7 @@ class NodeCache:
 
     def _refresh(self, name: str) -> NodeFacts | None:
         before = self.facts.get(name)
-        now = NodeFacts(self._nodes[name], self._foreign.get(name, {}), self._ceilings.get(name, {}))
+        now = NodeFacts(self._nodes[name], self._foreign.get(name, {}), self._ceilings.get(name, {}), self._leaving)
         if before is not None and before.same_as(now):
             return None
         self.facts[name] = now

@@ -6,6 +6,7 @@ recomputes them from what is held. A change of a node costs its way to the root 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
@@ -30,7 +31,7 @@ from controller.scheduler.topology.finder import Finder
 from controller.scheduler.topology.fullnodes import FullNodes, FullNodesReader, UnplacedRequest
 from controller.scheduler.topology.gangdomains import FittingNode, joined_by_claims, placed_within
 from controller.scheduler.topology.measures import Spread, spreads
-from controller.scheduler.topology.nodes import NodeCache, NodeFacts, of_queue, placed_here
+from controller.scheduler.topology.nodes import EVER, NodeCache, NodeFacts, of_queue, placed_here
 from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest, no_topology
 from controller.scheduler.topology.replacement import replace
 from controller.scheduler.topology.requests import TopologyRequest, each_of
@@ -60,16 +61,17 @@ class Topologies:
         packs: bool = False,
         claims: bool = False,
         own_places: bool = False,
+        leaving: AbstractSet[str] = frozenset(),
     ) -> None:
         """``held`` returns all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together.
-        ``claims``: ResourceClaims are counted. ``own_places``: a leader's own node rules are looked at.
+        ``claims``: ResourceClaims count. ``own_places``: leaders' own node rules count. ``leaving``: see NodeFacts.
         """
         shared = gates.on("TASHandleOverlappingFlavors")
         self._undo = undo
         self._gates = gates
         self._flavors: dict[FlavorName, ResourceFlavor] = {}
         self._topologies: dict[str, Topology] = {}
-        self._nodes = NodeCache()
+        self._nodes = NodeCache(leaving)
         self.may_grow, self.too_large = self._nodes.may_grow, self._nodes.too_large
         self._above: tuple[tuple[str, ...], ...] = ()
         """The levels of each topology that ends above the nodes."""
@@ -173,14 +175,16 @@ class Topologies:
     def is_behind(self) -> bool:
         return self.devices.is_behind
 
-    def free_by_node(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+    def free_by_node(
+        self, flavor: FlavorName, since_s: float = EVER
+    ) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
         finder = self._finders.get(flavor)
         if finder is None or not finder.tree.by_host:
             return
         tree = finder.tree
         for leaf in tree.at_level[-1]:
-            for node in tree.nodes[leaf].values():
-                used = tree.used[leaf]
+            used = tree.used[leaf]
+            for node in (each for each in tree.nodes[leaf].values() if each.created_s > since_s):
                 by_claim = self.claims.free(node.name) if self.claims is not None else {}
                 amounts = {name: node.free.get(name, 0) - used.get(name, 0) for name in {*node.free, *used}}
                 yield node, amounts | by_claim
@@ -559,8 +563,7 @@ class Topologies:
         self._finders[name] = Finder(tree, self._gates, own_places=self._own_places)
 
     def _fell(self, name: FlavorName) -> None:
-        finder = self._finders.pop(name, None)
-        if finder is not None:
+        if (finder := self._finders.pop(name, None)) is not None:
             finder.tree.close()
 
 
@@ -568,8 +571,7 @@ def _groups(requests: Sequence[PlacementRequest]) -> Iterator[PlacedTogether]:
     """The requests by flavor and pod set group, in the order of each group's first request."""
     found: dict[object, PlacedTogether] = {}
     for at, request in enumerate(requests):
-        name = request.asked.group
-        found.setdefault((request.flavor, at if name is None else name), []).append(request)
+        found.setdefault((request.flavor, at if (name := request.asked.group) is None else name), []).append(request)
     yield from found.values()
 
 

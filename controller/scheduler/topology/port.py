@@ -22,7 +22,7 @@ from controller.scheduler.model.resources import Amount, FlavorName, ResourceNam
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.fullnodes import FullNodes, UnplacedRequest
 from controller.scheduler.topology.measures import Spread
-from controller.scheduler.topology.nodes import NodeFacts
+from controller.scheduler.topology.nodes import EVER, NodeFacts
 from controller.scheduler.topology.requests import TopologyRequest
 from inventory.api.claimplan import ClaimPlan
 
@@ -169,9 +169,11 @@ class Placement(Protocol):
     def is_behind(self) -> bool:
         """Whether ``begin`` would change what is free."""
 
-    def free_by_node(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
+    def free_by_node(
+        self, flavor: FlavorName, since_s: float = EVER
+    ) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
         """The flavor's nodes that take pods, each with its free amounts; none where the topology ends above
-        the nodes.
+        the nodes. ``since_s``: only those that were created after it.
         """
 
     def spreads(self, *, empty: bool = False) -> Sequence[Spread]:
@@ -306,7 +308,11 @@ class NoTopology:
     def is_behind(self) -> bool:
         return False
 
-    def free_by_node(self, flavor: FlavorName) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:  # noqa: ARG002
+    def free_by_node(
+        self,
+        flavor: FlavorName,  # noqa: ARG002
+        since_s: float = EVER,  # noqa: ARG002
+    ) -> Iterator[tuple[NodeFacts, dict[ResourceName, Amount]]]:
         return iter(())
 
     def spreads(self, *, empty: bool = False) -> Sequence[Spread]:  # noqa: ARG002

@@ -14,6 +14,7 @@ PLURALS: Final = {
     "ClusterQueue": "clusterqueues",
     "Cohort": "cohorts",
     "LocalQueue": "localqueues",
+    "ProvisioningRequestConfig": "provisioningrequestconfigs",
     "ResourceFlavor": "resourceflavors",
     "Topology": "topologies",
     "Workload": "workloads",

@@ -14,6 +14,7 @@ RUNNER_MODULES: tuple[str, ...] = (
     "runners_pods",
     "runners_podsets",
     "runners_podstarts",
+    "runners_provisioning",
     "runners_ray",
     "runners_queues",
     "runners_reconcile",
@@ -31,7 +32,6 @@ RUNNER_MODULES: tuple[str, ...] = (
 SCOPE: Final = (
     "multikueue",
     "RemoteObject",
-    "provisioning",
     "workloaddispatcher",
     "concurrentadmission",
 )

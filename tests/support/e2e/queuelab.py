@@ -181,7 +181,7 @@ class Watcher:
             case Changed(key=key, old=old, new=new):
                 self.workloads["/".join(key)] = new.object
                 before, after = admission(old.object), admission(new.object)
-                if before and after and before != after:
+                if before and after and before != after and not _gets_places(before, after):
                     self.broken.append(f"{key}: admitted twice: {before} then {after}")
             case Removed(key=key):
                 self.workloads.pop("/".join(key), None)
@@ -411,6 +411,20 @@ def reserved(workload: Json) -> str:
 def admission(workload: Json) -> Json | None:
     found: Json | None = workload.get("status", {}).get("admission")
     return found
+
+
+def _gets_places(before: Json, after: Json) -> bool:
+    """Whether the admission differs by the places alone that pods wait for whose nodes are made first."""
+
+    def quota(admission: Json, *, waits: list[bool]) -> list[Json]:
+        places = ("topologyAssignment", "delayedTopologyRequest")
+        return [
+            {key: value for key, value in each.items() if not (late and key in places)}
+            for each, late in zip(admission["podSetAssignments"], waits, strict=False)
+        ]
+
+    waits = [each.get("delayedTopologyRequest") == "Pending" for each in before["podSetAssignments"]]
+    return any(waits) and quota(before, waits=waits) == quota(after, waits=waits)
 
 
 def _owner(workload: Json) -> str:

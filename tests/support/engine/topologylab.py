@@ -1,6 +1,7 @@
 """A small data centre for placement: hosts on paths, and pod sets that ask for places."""
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from controller.objects.core import Node, Pod
@@ -78,12 +79,18 @@ def ask(
 
 
 class Lab:
-    def __init__(self, hosts: Mapping[str, int], gates: Mapping[str, bool] | None = None) -> None:
-        """``hosts``: path -> GPUs."""
+    def __init__(
+        self,
+        hosts: Mapping[str, int],
+        gates: Mapping[str, bool] | None = None,
+        *,
+        leaving: AbstractSet[str] = frozenset(),
+    ) -> None:
+        """``hosts``: path -> GPUs. ``leaving``: taints of nodes that take no pods any more."""
         self.balanced = False
         self.layered = True
         self.undo = UndoLog()
-        self.topologies = Topologies(self.undo, FeatureGates(gates), own_places=True)
+        self.topologies = Topologies(self.undo, FeatureGates(gates), own_places=True, leaving=leaving)
         self.topology(BLOCK, RACK, HOST)
         self.flavor("f")
         for path, gpus in hosts.items():

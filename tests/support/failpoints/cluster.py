@@ -26,11 +26,13 @@ from controller.cluster.watching.kinds import (
     NODES,
     POD_GROUPS,
     PODS,
+    PROVISIONING_REQUESTS,
     TOPOLOGIES,
     WORKLOAD_CLASSES,
     WORKLOADS,
 )
 from controller.foreign.jobs.reconcile_shell import JOBS as VOLCANO_JOBS
+from controller.reconcile.provisioning.provisioning_shell import POD_TEMPLATES
 from failpoints.names import Failpoint
 from hack.failpoints.armed import Moment, Point
 from history.judge import Finding, judged
@@ -203,7 +205,7 @@ class KilledCluster:
     def _collect(self) -> None:
         """The garbage collector, of what other objects than Kubernetes' Jobs owned."""
         uids = {stored.body["metadata"]["uid"] for stored in self.server.store.objects.values()}
-        for resource in (PODS, WORKLOADS, POD_GROUPS):
+        for resource in (PODS, WORKLOADS, POD_GROUPS, PROVISIONING_REQUESTS, POD_TEMPLATES):
             for each in self.server.list_all(resource):
                 meta = each["metadata"]
                 owners = {owner["uid"] for owner in meta.get("ownerReferences", [])}

@@ -45,7 +45,9 @@ ALL_ON = Extensions(
     takeovers_first=True,
     limits_before_defaults=True,
     whole_searches=True,
+    requests_withdrawn=True,
     own_places=True,
+    leaving_nodes=True,
     exact_fair_sharing=True,
 )
 

@@ -8,6 +8,7 @@ from controller.scheduler.flavors.plan import ALLOWED_FLAVORS
 from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing, QuotaCheckStrategy
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import ClusterQueueName, FlavorName, ResourceName
+from inventory.api.names import FLAVORS_GIVEN_UP
 from tests.support.engine.flavorlab import Lab, chosen, fr, holding, pod_set
 
 NEXT = {"whenCanBorrow": "TryNextFlavor", "whenCanPreempt": "TryNextFlavor"}
@@ -214,6 +215,17 @@ def test_a_workload_that_names_its_flavors_gets_no_other_while_variants_are_admi
         sets = pod_set(requests={"gpu": 1})
         found = lab.assign(lab.incoming("q", sets, annotations={ALLOWED_FLAVORS: "h100, other"}))
         assert chosen(found) == {"gpu": flavor}
+
+
+def test_a_flavor_that_was_given_up_is_passed_over_and_said_to_be() -> None:
+    sets, notes = pod_set(requests={"gpu": 1}), {FLAVORS_GIVEN_UP: "a100"}
+    lab = two_flavors(EngineConfig(extensions=Extensions(requests_withdrawn=True)))
+    found = lab.assign(lab.incoming("q", sets, annotations=notes))
+    assert chosen(found) == {"gpu": "h100"}
+    assert found.pod_sets[0].attempts[0].problem == "nodes of flavor a100 were requested too often in vain"
+    assert chosen(lab.assign(lab.incoming("q", sets))) == {"gpu": "a100"}
+    kueues = two_flavors()
+    assert chosen(kueues.assign(kueues.incoming("q", sets, annotations=notes))) == {"gpu": "a100"}
 
 
 def test_pods_count_only_where_the_queue_covers_them() -> None:

@@ -1,5 +1,6 @@
 """What a user asks of a topology, and where the pods then are."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -8,6 +9,7 @@ import pytest
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.model.resources import FlavorName
+from controller.scheduler.topology.nodes import LEAVING
 from controller.scheduler.topology.port import PlacementNoFit
 from tests.support.engine.topologylab import BLOCK, FLAVOR, GPU, HOST, RACK, Lab, ask, even, node, pod, usage
 
@@ -293,6 +295,27 @@ def test_nodes_that_cannot_take_pods_have_no_room() -> None:
     assert lab.main(ask(1, required=HOST)) is None
     lab.topologies.set_node(node("b/r/a", 4))
     assert lab.main(ask(1, required=HOST)) == {"a": 1}
+
+
+def test_a_node_that_is_being_deleted_has_no_room_though_its_pods_still_run() -> None:
+    lab = Lab({"b/r/a": 4})
+    going = node("b/r/a", 4)
+    at = datetime(2025, 1, 1, tzinfo=UTC)
+    meta = msgspec.structs.replace(going.metadata, deletion_timestamp=at, finalizers=("karpenter.sh/termination",))
+    lab.topologies.set_node(msgspec.structs.replace(going, metadata=meta))
+    assert lab.main(ask(1, required=HOST)) is None
+
+
+@pytest.mark.parametrize("taint", sorted(LEAVING))
+def test_a_node_that_leaves_gets_no_pod_even_one_that_tolerates_everything(taint: str) -> None:
+    tolerant = {"tolerations": [{"operator": "Exists"}]}
+    going = node("b/r/a", 4, taints=[{"key": taint, "value": "1", "effect": "NoSchedule"}])
+    for leaving, places in ((LEAVING, None), (frozenset[str](), {"a": 1})):
+        lab = Lab({}, leaving=leaving)
+        lab.topologies.set_node(going)
+        assert lab.main(ask(1, required=HOST, spec=tolerant)) == places
+        lab.topologies.set_node(node("b/r/a", 4))
+        assert lab.main(ask(1, required=HOST)) == {"a": 1}
 
 
 def test_a_node_that_moves_to_another_rack_and_back_is_found_where_it_is() -> None:

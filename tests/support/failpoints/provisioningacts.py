@@ -1,0 +1,120 @@
+"""What happens around requests for nodes while the controller is killed."""
+
+from typing import Final
+
+from cli.playground.cluster import GPU
+from controller.cluster.watching.kinds import (
+    CHECKS,
+    CLUSTER_QUEUES,
+    FLAVORS,
+    LOCAL_QUEUES,
+    PROVISIONING_CONFIGS,
+    PROVISIONING_REQUESTS,
+)
+from failpoints.names import Failpoint
+from kube.errors import NotFoundError
+from tests.support.failpoints.acts import ends, gone, job, over, workload
+from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Json, KilledCluster, Stage
+
+TESSERA: Final = CONFIG.replace("policy: kueue", "policy: tessera")
+AT: Final = "2026-01-01T00:00:00Z"
+
+
+def queue(here: KilledCluster, n: str, *flavors: str, retries: int = 3) -> None:
+    """A queue whose check requests nodes, of flavor ``gpu`` or these."""
+    parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": f"c-{n}"}
+    spec = {"controllerName": "kueue.x-k8s.io/provisioning-request", "parameters": parameters}
+    here.make(CHECKS, f"make-{n}", meta={"generation": 1}, spec=spec)
+    strategy = {"backoffLimitCount": retries, "backoffBaseSeconds": 0}
+    here.make(PROVISIONING_CONFIGS, f"c-{n}", spec={"provisioningClassName": "k", "retryStrategy": strategy})
+    quotas = [{"name": name, "resources": [{"name": GPU, "nominalQuota": "4"}]} for name in flavors or ("gpu",)]
+    groups = [{"coveredResources": [GPU], "flavors": quotas}]
+    checks = {"admissionChecks": [{"name": f"make-{n}"}]}
+    whole = {"namespaceSelector": {}, "resourceGroups": groups, "admissionChecksStrategy": checks}
+    here.make(CLUSTER_QUEUES, f"cq-{n}", spec=whole)
+    here.make(LOCAL_QUEUES, f"lq-{n}", TEAM, spec={"clusterQueue": f"cq-{n}"})
+
+
+def request(here: KilledCluster, n: str, attempt: int = 1) -> Json:
+    """The request of the job's workload; empty where there is none."""
+    found = workload(here, n)
+    try:
+        name = f"{found['metadata']['name']}-make-{n}-{attempt}"
+        made: Json = here.server.get(PROVISIONING_REQUESTS, name, namespace=TEAM)
+    except (KeyError, NotFoundError):
+        return {}
+    return made
+
+
+def says(here: KilledCluster, n: str, type_: str, attempt: int = 1) -> None:
+    """The autoscaler."""
+    said = {"type": type_, "status": "True", "reason": "Test", "message": "", "lastTransitionTime": AT}
+    name = request(here, n, attempt)["metadata"]["name"]
+    here.server.merge(PROVISIONING_REQUESTS, name, {"status": {"conditions": [said]}}, namespace=TEAM)
+
+
+def none_left(here: KilledCluster) -> bool:
+    return here.server.list_all(PROVISIONING_REQUESTS) == []
+
+
+def nodes_are_requested(here: KilledCluster, n: str) -> list[Stage]:
+    def begun() -> None:
+        queue(here, n)
+        job(here, n, 2, queue=f"lq-{n}")
+
+    return [
+        Stage(begun, lambda: bool(request(here, n)), "its nodes are requested"),
+        Stage(lambda: says(here, n, "Provisioned"), lambda: over(here, n), "the job has run"),
+        Stage(lambda: None, lambda: none_left(here), "no request is left"),
+        ends(here, n),
+    ]
+
+
+def a_request_fails(here: KilledCluster, n: str) -> list[Stage]:
+    def begun() -> None:
+        queue(here, n)
+        job(here, n, 2, queue=f"lq-{n}")
+
+    return [
+        Stage(begun, lambda: bool(request(here, n)), "its nodes are requested"),
+        Stage(lambda: says(here, n, "Failed"), lambda: bool(request(here, n, 2)), "they are requested again"),
+        Stage(lambda: says(here, n, "Provisioned", 2), lambda: over(here, n), "the job has run"),
+        Stage(lambda: ends(here, n).deed(), lambda: gone(here, n) and none_left(here), "no request is left"),
+    ]
+
+
+def a_flavor_is_given_up(here: KilledCluster, n: str) -> list[Stage]:
+    def begun() -> None:
+        here.make(FLAVORS, f"spare-{n}", spec={"nodeLabels": {"pool": "gpu"}, "topologyName": "hosts"})
+        queue(here, n, "gpu", f"spare-{n}", retries=0)
+        job(here, n, 2, queue=f"lq-{n}")
+
+    def on_the_spare() -> bool:
+        sets = workload(here, n).get("status", {}).get("admission", {}).get("podSetAssignments", [])
+        return bool(request(here, n, 2)) and [each["flavors"][GPU] for each in sets] == [f"spare-{n}"]
+
+    return [
+        Stage(begun, lambda: bool(request(here, n)), "its nodes are requested"),
+        Stage(lambda: says(here, n, "Failed"), on_the_spare, "nodes of the next flavor are requested"),
+        Stage(lambda: says(here, n, "Provisioned", 2), lambda: over(here, n), "the job has run"),
+        Stage(lambda: ends(here, n).deed(), lambda: gone(here, n) and none_left(here), "no request is left"),
+    ]
+
+
+_KINDS: Final = (PROVISIONING_CONFIGS, PROVISIONING_REQUESTS)
+PROVISIONING: Final = (
+    Act(
+        "nodes are requested",
+        (
+            Failpoint.CHECK_ACTIVE,
+            Failpoint.POD_TEMPLATE,
+            Failpoint.PROVISIONING_REQUEST,
+            Failpoint.POD_TEMPLATE_CHANGED,
+            Failpoint.PROVISIONING_REQUEST_REMOVED,
+        ),
+        nodes_are_requested,
+        kinds=_KINDS,
+    ),
+    Act("a request for nodes fails", (Failpoint.CHECK_STATE,), a_request_fails, kinds=_KINDS),
+    Act("a flavor is given up", (Failpoint.FLAVORS_GIVEN_UP,), a_flavor_is_given_up, TESSERA, _KINDS),
+)

@@ -11,6 +11,7 @@ from cli.printing.console import Json, ago, titled
 from cli.printing.console import show as print_parts
 from cli.printing.table import less, prose
 from inventory.api.deviceplan import written
+from inventory.api.names import GANG_SCHEDULED
 
 _HOLDERS = 10
 _STYLES = {"Admitted": "green", "Pending": "yellow", "HeldBack": "yellow", "Evicted": "red"}
@@ -21,6 +22,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         _headline(body),
         _place(body),
         *_sentence(body),
+        *_gang(body),
         *_too_large(body),
         *(Text(body[part]["sentence"]) for part in ("evictionsHeld", "inRepair") if body.get(part)),
         *forecasts.parts(body.get("forecast")),
@@ -51,6 +53,17 @@ def _sentence(body: Json) -> list[Text]:
         return [Text(f"Pods that run: {pods['running']} of {pods['of']}"), *_troubles(pods["troubles"])]
     told = _told(body)
     return [told] if told is not None else []
+
+
+def _gang(body: Json) -> Iterator[Text]:
+    """What kube-scheduler says of the gang of an admitted workload, while it does not start it."""
+    said = {condition["type"]: condition for condition in body["conditions"] or []}
+    told, admitted = said.get(GANG_SCHEDULED), said.get("Admitted")
+    if told is None or admitted is None or told["status"] != "False" or body["state"] != "Admitted":
+        return
+    # Times of one writer, as the API server has them: their order is that of their text.
+    if told["lastTransitionTime"] >= admitted["lastTransitionTime"]:
+        yield Text(told["message"], style="red")
 
 
 def _too_large(body: Json) -> Iterator[Text]:

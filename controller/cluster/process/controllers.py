@@ -5,6 +5,7 @@ controllers wait for pods, before they remove the first scheduling gate.
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,6 +48,7 @@ from controller.reconcile.failures.stuckpods_shell import StuckPodController
 from controller.reconcile.jobs.actions_shell import JobActions
 from controller.reconcile.jobs.jobkinds_shell import JobKindController
 from controller.reconcile.jobs.reconcile_shell import JobController
+from controller.reconcile.jobs.startgroups_shell import StartGroups
 from controller.reconcile.jobshell.clusterobjects import cluster_objects, job_settings
 from controller.reconcile.jobshell.watched import JobKinds, external_kinds, serving_kinds
 from controller.reconcile.jobshell.workloadactions import WorkloadActions
@@ -141,6 +143,7 @@ class TermControllers:
     def start(self) -> Iterator[NamedTask]:
         jobs = None
         if self._job_kinds:
+            groups = self._start_groups()
             jobs = JobController(
                 self._config,
                 self._job_kinds,
@@ -155,12 +158,16 @@ class TermControllers:
                     self._events.publish,
                     started=self._counting.job_started,
                     suspended=self._counting.job_suspended,
+                    groups=groups,
                 ),
                 self._workloads,
                 own_namespace=self._own_namespace,
                 owned=self._owned,
                 claim_devices=self._core.engine.claim_plan,
+                groups=groups,
             )
+            if groups is not None:
+                yield "start-groups", groups.run()
             self._of_workloads.append(jobs.workload)
             self._of_others.append(jobs.hear)
             yield "jobs", self._after_loading(jobs.run)
@@ -222,6 +229,12 @@ class TermControllers:
         """Runs a controller after all workloads are known: a job is reconciled by its workloads."""
         await self._core.loaded.wait()
         await run()
+
+    def _start_groups(self) -> StartGroups | None:
+        """The PodGroups of Kubernetes' own for the starts of jobs; None if the configuration has them off."""
+        if not self._config.native_gangs:
+            return None
+        return StartGroups(self._client, self._writer, clock=self._clock, random=random.random)
 
     def _queue_usage(self) -> QueueUsageQueries | None:
         source, rules = self._config.usage_source, self._config.engine.queue_usage

@@ -9,6 +9,9 @@ from history.world import World
 
 _PART = "tessera.dev/gang"
 _HALF_S = 120.0
+_NATIVE_S = 30.0
+"""kube-scheduler binds the pods of a gang of its own in one cycle, with one call each."""
+_GROUP = ("spec", "schedulingGroup", "podGroupName")
 _AT_ONCE = ("JobSet", "PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
 
 
@@ -60,6 +63,9 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
 
     Pod sets of which there is no pod yet are waited for, unless the job is of a kind that makes all at once. Workloads
     that say which of their pods have to run together (an elastic gang) are not judged.
+
+    Pods that name a PodGroup of Kubernetes' own (``spec.schedulingGroup``) start whole or not at all: 30 seconds count,
+    until they have been whole once.
     """
 
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
@@ -67,11 +73,16 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
         is_whole = workload is not None and not api.is_true(workload, "Evicted") and not api.note(workload, _PART)
         if workload is None or not is_whole or not api.is_admitted(workload):
             return
-        pods = [self.world.objects[each] for each in self.world.pods_of(subject)]
+        pods = (self.world.objects[each] for each in self.world.pods_of(subject))
         there = [pod for pod in pods if not api.is_leaving(pod)]
         ended, given = api.reclaimable(workload), api.assignments(workload)
         wanted = {api.text(each, "name"): each for each in api.rows(workload, "spec", "podSets")}
         is_begun, is_ordered = any(map(api.is_bound, there)), self._is_ordered(subject)
+        groups = {(subject.namespace, name) for pod in there if (name := api.text(pod, *_GROUP))}
+        needed = sum(api.whole(each, "count", default=1) for each in given) - sum(ended.values())
+        if sum(map(_is_placed, there)) >= needed:
+            self.world.were_whole |= groups
+        later_s = _NATIVE_S - _HALF_S if groups - self.world.were_whole else 0.0
         for each in given:
             name = api.text(each, "name")
             count = api.whole(each, "count", default=1)
@@ -80,12 +91,13 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
             if count < least:
                 yield Wrong((str(subject),), f"pod set {name} is admitted with {count} of at least {least} pods")
             mine = [pod for pod in there if len(given) == 1 or api.label(pod, api.POD_SET) == name]
-            placed = [pod for pod in mine if api.is_bound(pod) or api.is_over(pod)]
+            placed = [pod for pod in mine if _is_placed(pod)]
             is_due = any(map(api.is_bound, mine)) or (is_begun and (bool(mine) or not is_ordered))
             if is_due and len(placed) < count - ended.get(name, 0):
                 waiting = sum(map(api.is_gated, mine))
                 said = f", {waiting} wait behind a gate" if waiting else ""
-                yield Wrong((str(subject),), f"{len(placed)} of {count} pods of pod set {name} have a node{said}")
+                told = f"{len(placed)} of {count} pods of pod set {name} have a node{said}"
+                yield Wrong((str(subject),), told, later_s)
 
     def _is_ordered(self, workload: Key) -> bool:
         """Whether its job may make some pods after others have started or ended; so it may where it is not known."""
@@ -93,3 +105,7 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
         waits = [api.rows(row, "dependsOn") for each in jobs for row in api.rows(each, "spec", "replicatedJobs")]
         orders = [api.text(each, "spec", "startupPolicy", "startupPolicyOrder") for each in jobs]
         return any(waits) or "InOrder" in orders or not any(each.get("kind") in _AT_ONCE for each in jobs)
+
+
+def _is_placed(pod: api.Json) -> bool:
+    return api.is_bound(pod) or api.is_over(pod)

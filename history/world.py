@@ -57,6 +57,8 @@ class World:
         """Pods, with their uids, that have waited behind the queue's gate."""
         self.times: dict[Key, Times] = {}
         self.handles: dict[Key, tuple[Handle, ...]] = {}
+        self.were_whole = set[tuple[str, str]]()
+        """PodGroups of Kubernetes' own, by namespace and name, whose pods have all had a node: ``HalfGang`` adds."""
         self._by_handle: dict[tuple[str, Handle], set[Key]] = {}
 
     def all(self, kind: str) -> dict[Key, Json]:

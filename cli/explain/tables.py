@@ -11,6 +11,7 @@ from cli.printing.console import Json, ago, titled
 from cli.printing.console import show as print_parts
 from cli.printing.table import less, prose
 from inventory.api.deviceplan import written
+from inventory.api.names import GANG_SCHEDULED
 
 _HOLDERS = 10
 _STYLES = {"Admitted": "green", "Pending": "yellow", "HeldBack": "yellow", "Evicted": "red"}
@@ -22,6 +23,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         _place(body),
         *_sentence(body),
         *_checks(body),
+        *_gang(body),
         *_too_large(body),
         *(Text(body[part]["sentence"]) for part in ("evictionsHeld", "inRepair", "calendar") if body.get(part)),
         *forecasts.parts(body.get("forecast")),
@@ -59,6 +61,17 @@ def _checks(body: Json) -> Iterator[Text]:
     for check in body.get("checks") or ():
         said = f": {check['message']}" if check["message"] else ""
         yield Text(f"Admission check {check['name']} is {check['state']}{said}")
+
+
+def _gang(body: Json) -> Iterator[Text]:
+    """What kube-scheduler says of the gang of an admitted workload, while it does not start it."""
+    said = {condition["type"]: condition for condition in body["conditions"] or []}
+    told, admitted = said.get(GANG_SCHEDULED), said.get("Admitted")
+    if told is None or admitted is None or told["status"] != "False" or body["state"] != "Admitted":
+        return
+    # Times of one writer, as the API server has them: their order is that of their text.
+    if told["lastTransitionTime"] >= admitted["lastTransitionTime"]:
+        yield Text(told["message"], style="red")
 
 
 def _too_large(body: Json) -> Iterator[Text]:

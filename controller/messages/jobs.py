@@ -1,6 +1,6 @@
 """Sentences about jobs and pods: their Events, and why a Workload of theirs ended."""
 
-from inventory.words.catalog import Kind, Place, plural, said
+from inventory.words.catalog import Kind, Place, because, plural, said
 
 _note = said(Place.JOB_EVENTS, Kind.NOTE)
 _waiting = said(Place.JOB_EVENTS, Kind.WAITING)
@@ -148,3 +148,11 @@ def owner_is_not_readable(owner: str, right: str) -> str:
 @_note
 def started_beside_its_owner(workload: str) -> str:
     return f"Started within what workload {workload} is charged for"
+
+
+@_refusal
+def no_group_made(why: str) -> str:
+    return (
+        f"The job does not start yet: its PodGroup could not be made{because(why)}. "
+        "Set tessera.nativeGangs to off to start jobs without"
+    )

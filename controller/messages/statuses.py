@@ -29,6 +29,21 @@ def admitted_by(queue: str) -> str:
 
 
 @_unadmitted
+def gang_not_scheduled(why: str) -> str:
+    return f"The scheduler starts none of its pods{because(why)}"
+
+
+@_unadmitted
+def gang_preempted_by_scheduler() -> str:
+    return "The scheduler has taken its nodes for pods of a higher priority"
+
+
+@_admitted
+def gang_scheduled() -> str:
+    return "The scheduler has started its pods"
+
+
+@_unadmitted
 def checks_not_ready(checks: str) -> str:
     return f"Admission checks are not ready: {checks}"
 
@@ -119,6 +134,11 @@ def pods_not_ready_in_time(what: str, limit: str) -> str:
 
 
 @_evicted
+def gang_given_up(span: str, why: str) -> str:
+    return f"{why}: its places are taken back after {span}"
+
+
+@_evicted
 def below_minimum_for(span: str, why: str) -> str:
     return f"It has run below its minimum for {span}{because(why)}"
 
@@ -138,6 +158,14 @@ def requeued_too_often(times: object) -> str:
     return (
         f"Its pods were not ready in time, and it was requeued {plural(times, 'time')} already. "
         "See why its pods do not start, then set spec.active to true"
+    )
+
+
+@_stopped
+def gang_refused_too_often(times: object) -> str:
+    return (
+        f"The scheduler did not start its pods, and it was requeued {plural(times, 'time')} already. "
+        "See what else runs on its nodes, then set spec.active to true"
     )
 
 

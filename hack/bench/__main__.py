@@ -9,7 +9,7 @@ from hack.bench.commandline import main as commandline
 from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology
 from hack.bench.fleet import main as fleet
 from hack.bench.node import agent, beside, claimedpods, claims, label, metrics, migplan, preferred, repairs, soak
-from hack.bench.podjobs import volcanojobs
+from hack.bench.podjobs import nativegangs, volcanojobs
 from hack.bench.throughput import claimedjobs, drain, drainjobs, drainmodel, runner, runningjobs, writes
 from hack.bench.web import viewers
 
@@ -33,6 +33,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "claimed-jobs": claimedjobs.main,
     "running-jobs": runningjobs.main,
     "volcano-jobs": volcanojobs.main,
+    "native-gangs": nativegangs.main,
     "drain-model": drainmodel.main,
     "preemption": preemption.main,
     "engine": engine.main,

@@ -97,6 +97,10 @@ COMPOSITE_GROUP: Final = "tessera.dev/composite-pod-group"
 """An annotation of a pod, written by the controller: the CompositePodGroup at the top of its PodGroup's tree, with all
 of which it is queued.
 """
+POD_GROUP: Final = "tessera.dev/pod-group"
+"""An annotation of pod templates of a started job, and so of its pods, written by the controller: the PodGroup of
+``scheduling.k8s.io`` that was made for this start. The API server writes it into ``spec.schedulingGroup``.
+"""
 FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
 """An annotation of a partially admitted Job with the parallelism that it had, kept to restore it."""
 PLACEMENT: Final = "tessera.dev/placement"
@@ -132,6 +136,15 @@ MOVED: Final = "tessera.dev/Moved"
 """A condition of a Workload that was evicted so that another fits, and had another place; the transition is the last
 such eviction.
 """
+
+GANG_SCHEDULED: Final = "tessera.dev/GangScheduled"
+"""A condition of an admitted Workload whose pods are one PodGroup of the controller's: False with kube-scheduler's
+sentence while it starts none of them, or after it has preempted them.
+"""
+
+# -- labels of PodGroups -----------------------------------------------------------------------------------------------
+START_OF: Final = "tessera.dev/start-of"
+"""A label of a PodGroup that the controller made: the uid of the Workload by which its pods start."""
 
 # -- names without an object -------------------------------------------------------------------------------------------
 ALL_NODES: Final = "all-nodes.tessera.dev"

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from controller.foreign.rules.fractions import ASKS, PATCH, VARIABLES, WHOLE
-from inventory.api.names import GPU_PERCENT, PLACEMENT
-from tests.support.controller.celpolicies import evaluated, rewritten
+from inventory.api.names import GPU_PERCENT, PLACEMENT, POD_GROUP
+from tests.support.controller.celpolicies import evaluated, patched, rewritten
 
 TEMPLATES = Path(__file__).parents[2] / "charts" / "tessera" / "templates"
 OF_ONE_GROUP = {"queue-policy-quotas.yaml", "serving-minimum-policy.yaml"}
@@ -84,6 +84,32 @@ def test_only_the_controller_writes_the_placement_of_a_volcano_job(
     given["variables"] = {each["name"]: evaluated(each["expression"], given) for each in spec["variables"]}
     assert (not evaluated(condition["expression"], given) or evaluated(rule["expression"], given)) is passes
     assert f"metadata.annotations[{PLACEMENT}]: expected" in evaluated(rule["messageExpression"], given)
+
+
+@pytest.mark.parametrize(
+    ("notes", "group", "joins"),
+    [
+        ({POD_GROUP: "train-1"}, None, True),
+        ({POD_GROUP: ""}, None, False),
+        ({}, None, False),
+        (None, None, False),
+        ({POD_GROUP: "train-1"}, {"podGroupName": "mine"}, False),
+    ],
+    ids=["named", "named by nothing", "without the name", "without annotations", "in a group of its own"],
+)
+def test_a_pod_joins_the_group_that_its_start_names_and_leaves_no_other(
+    notes: dict[str, str] | None, group: dict[str, str] | None, joins: bool
+) -> None:
+    text = (TEMPLATES / "pod-native-group-policy.yaml").read_text().split("\n---\n")[0]
+    spec = yaml.safe_load(re.sub(r"\{\{-?[^}]*\}\}", "", text))["spec"]
+    pod: dict[str, Any] = {"metadata": {}, "spec": {"containers": []}}
+    pod["metadata"] |= {} if notes is None else {"annotations": notes}
+    pod["spec"] |= {} if group is None else {"schedulingGroup": group}
+    assert all(evaluated(each["expression"], {"object": pod}) for each in spec["matchConditions"]) is joins
+    if joins:
+        (mutation,) = spec["mutations"]
+        operations = evaluated(rewritten(mutation["jsonPatch"]["expression"]), {"object": pod})
+        assert patched(pod, operations)["spec"]["schedulingGroup"] == {"podGroupName": "train-1"}
 
 
 GPU = "nvidia.com/gpu"

@@ -14,12 +14,15 @@ from tests.support.failpoints.acts import ACTS, a_job_runs
 from tests.support.failpoints.cluster import Act, Dead, KilledCluster
 from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.furtheracts import FURTHER
+from tests.support.failpoints.gangacts import GANGS, HALF_UNGATED
 from tests.support.failpoints.provisioningacts import PROVISIONING
 from tests.support.failpoints.repairacts import REPAIRS
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
-@pytest.mark.parametrize("act", [*ACTS, *FURTHER, *REPAIRS, *PROVISIONING], ids=lambda act: act.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "act", [*ACTS, *FURTHER, *GANGS, *REPAIRS, *PROVISIONING], ids=lambda act: act.name.replace(" ", "-")
+)
 async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
     act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,6 +38,24 @@ async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
         for number, point in enumerate(act.points):
             await here.play(act, number, point)
             assert here.deaths_so_far == number + 1
+        await here.stop()
+        assert here.findings() == ()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("act", HALF_UNGATED, ids=lambda act: act.name.replace(" ", "-"))
+async def test_a_gang_whose_gates_are_lifted_in_part_is_finished_by_the_next_leader(
+    act: Act, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kube-scheduler starts none of its pods meanwhile."""
+    async with FakeApiServer() as server:
+        here = KilledCluster(server, Deaths(monkeypatch), act.config)
+        for kind in act.kinds:
+            server.install(kind)
+        await here.start()
+        for number, point in enumerate(act.points):
+            await here.play(act, number, point)
+        assert here.deaths_so_far == len(act.points)
         await here.stop()
         assert here.findings() == ()
 

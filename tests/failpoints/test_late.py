@@ -16,6 +16,7 @@ from tests.support.failpoints.acts import ACTS, PRIORITY, job, runs, workload
 from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Dead
 from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.furtheracts import FURTHER
+from tests.support.failpoints.gangacts import GANGS
 from tests.support.failpoints.late import LateCluster, of_the_controller, table
 from tests.support.failpoints.provisioningacts import PROVISIONING
 from tests.support.failpoints.repairacts import REPAIRS
@@ -35,7 +36,9 @@ def holds(sent: list[Sent], failpoint: Failpoint, answers: list[int]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
-@pytest.mark.parametrize("act", [*ACTS, *FURTHER, *REPAIRS, *PROVISIONING], ids=lambda act: act.name.replace(" ", "-"))
+@pytest.mark.parametrize(
+    "act", [*ACTS, *FURTHER, *GANGS, *REPAIRS, *PROVISIONING], ids=lambda act: act.name.replace(" ", "-")
+)
 async def test_what_a_former_leader_had_sent_changes_nothing_when_it_comes(
     act: Act, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from hack.failpoints.armed import ALL, VARIABLE, Moment, Point, armed, failure
 from tests.support.failpoints.acts import ACTS
 from tests.support.failpoints.deaths import Deaths, DiedError
 from tests.support.failpoints.furtheracts import FURTHER
+from tests.support.failpoints.gangacts import GANGS
 from tests.support.failpoints.nodeacts import ACTS as NODE_ACTS
 from tests.support.failpoints.provisioningacts import PROVISIONING
 from tests.support.failpoints.repairacts import REPAIRS
@@ -40,7 +41,9 @@ def saved(folder: Path, text: str, *, seam: bool) -> subprocess.CompletedProcess
 
 def test_each_failpoint_is_killed_at_in_exactly_one_test() -> None:
     tested = [
-        each for act in (*ACTS, *FURTHER, *REPAIRS, *PROVISIONING, *NODE_ACTS, *ROUTINES) for each in act.failpoints
+        each
+        for act in (*ACTS, *FURTHER, *GANGS, *REPAIRS, *PROVISIONING, *NODE_ACTS, *ROUTINES)
+        for each in act.failpoints
     ]
     assert len(tested) == len(set(tested))
     assert set(tested) == set(Failpoint)

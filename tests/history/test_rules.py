@@ -240,6 +240,33 @@ def test_pods_that_have_ended_or_are_needed_no_more_are_not_missed() -> None:
     assert end(told) == []
 
 
+def test_a_gang_of_kubernetes_own_starts_whole_or_not_at_all() -> None:
+    told = queues()
+    one = job("j", count=3, spec=spec_of(schedulingGroup={"podGroupName": "g"}))
+    told.put(one, admitted(workload(one, count=3)), pod("p0", one), pod("p1", one), pod("p2", one, node=""))
+    assert end(told, 29) == []
+    assert end(told, 2) == [("half-gang", "2 of 3 pods of pod set main have a node")]
+
+
+def test_a_gang_of_kubernetes_own_that_waits_whole_is_no_half_one() -> None:
+    told = queues()
+    one = job("j", count=2, spec=spec_of(schedulingGroup={"podGroupName": "g"}))
+    told.put(one, admitted(workload(one, count=2)), pod("p0", one, node=""), pod("p1", one, node=""))
+    assert [each for each in end(told) if each[0] == "half-gang"] == []
+
+
+def test_a_pod_that_a_started_gang_loses_may_take_as_long_as_any_other() -> None:
+    told = queues()
+    one = job("j", count=2, spec=spec_of(schedulingGroup={"podGroupName": "g"}))
+    lost = pod("p1", one)
+    told.put(one, admitted(workload(one, count=2)), pod("p0", one), lost)
+    told.later(5)
+    told.drop(lost)
+    told.put(pod("p2", one, node=""))
+    assert end(told, 119) == []
+    assert end(told, 2) == [("half-gang", "1 of 2 pods of pod set main have a node")]
+
+
 def test_a_gang_is_not_admitted_below_its_minimum() -> None:
     told = queues()
     one = job("j", count=4)

@@ -4,6 +4,14 @@
 {{- and .Values.controller.enabled (ternary (has "pod" $listed) .Values.controller.pods.enabled (gt (len $listed) 0)) -}}
 {{- end -}}
 
+{{- /* "auto" or "off": whether jobs start with PodGroups of Kubernetes' own, as the controller's configuration says. */ -}}
+{{- define "tessera.nativeGangs" -}}
+{{- $tessera := dig "tessera" dict .Values.controller.config -}}
+{{- $policy := dig "policy" .Values.controller.policy $tessera -}}
+{{- /* A bare off is a boolean in YAML. */ -}}
+{{- ternary "auto" "off" (eq "auto" (dig "nativeGangs" (ternary "auto" "off" (eq $policy "tessera")) $tessera | toString)) -}}
+{{- end -}}
+
 {{- /* "true" where a pod that names no queue may have to wait: its group's object names it, or all pods wait. */ -}}
 {{- define "tessera.unnamedPodsQueued" -}}
 {{- or .Values.controller.jobs.manageWithoutQueueName (ne (include "tessera.groupedParents" .) "[]") -}}

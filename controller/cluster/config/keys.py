@@ -15,6 +15,7 @@ from controller.cluster.config.settings import FOREIGN_LEASES, INJECTED, OnGpuFa
 from controller.cluster.config.values import (
     ADDRESS,
     ANY_TEXT,
+    AUTO,
     CERTIFICATES,
     CIPHER,
     CRON,
@@ -406,6 +407,12 @@ OWN: Final = (
         one_of(OnGpuFailure),
         "notify",
         "what happens to a pod whose GPU fails, where its annotation `tessera.dev/on-gpu-failure` does not say",
+    ),
+    _key(
+        "tessera.nativeGangs",
+        AUTO,
+        "tessera: auto, kueue: off",
+        "jobs of several pods start with a PodGroup of `scheduling.k8s.io`; auto: where v1beta1 or v1alpha3 is served",
     ),
     _key("tessera.gpuFailures.budget", _COUNT, "10", "most pods evicted and gangs requeued for that in any window"),
     _key("tessera.gpuFailures.window", duration(least_s=1), "10m", "that window"),

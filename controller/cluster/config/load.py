@@ -157,6 +157,7 @@ def process_settings(found: Found, policy: Policy) -> dict[str, Any]:
     if "tessera.holdEvictions" in found:
         settings["hold_evictions_s"] = found.get("tessera.holdEvictions")
     usual_s = HOLD_AT_MOST_S if policy is Policy.TESSERA else 0.0
+    settings["native_gangs"] = found.get("tessera.nativeGangs", policy is Policy.TESSERA)
     settings["hold_evictions_at_most_s"] = found.get("tessera.holdEvictionsAtMost", usual_s)
     return settings
 

@@ -365,6 +365,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     hold_evictions_at_most_s: float = 0.0
     """The bound of ``hold_evictions_s`` if ends take long to be seen; ``hold_evictions_s`` itself if the bound is
     less."""
+    native_gangs: bool = False
+    """Whether jobs start with PodGroups of ``scheduling.k8s.io`` that the controller makes, where they are served."""
     serve_old_workloads: bool = True
     """Whether v1beta1 of Workload is served; the CRDs' other kinds always serve it."""
     without_effect: tuple[WithoutEffect, ...] = ()

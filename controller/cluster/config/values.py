@@ -174,6 +174,18 @@ def _served(text: str) -> bool:
 SERVED: Final = Parser(expected="served or off", convert=_served, kinds=STRING | BOOL.kinds)
 """A parser of ``served`` and ``off``. A bare ``off`` is a boolean in YAML, and Helm writes it as ``false``."""
 
+
+def _auto(text: str) -> bool:
+    if text == "auto":
+        return True
+    if BOOL.convert(text):
+        raise Unfit
+    return False
+
+
+AUTO: Final = Parser(expected="auto or off", convert=_auto, kinds=STRING | BOOL.kinds)
+"""A parser of ``auto`` and ``off``, as ``SERVED`` is of its words."""
+
 _OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 

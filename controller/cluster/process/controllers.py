@@ -5,6 +5,7 @@ controllers wait for pods, before they remove the first scheduling gate.
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +50,7 @@ from controller.reconcile.failures.stuckpods_shell import StuckPodController
 from controller.reconcile.jobs.actions_shell import JobActions
 from controller.reconcile.jobs.jobkinds_shell import JobKindController
 from controller.reconcile.jobs.reconcile_shell import JobController
+from controller.reconcile.jobs.startgroups_shell import StartGroups
 from controller.reconcile.jobshell.clusterobjects import cluster_objects, job_settings
 from controller.reconcile.jobshell.watched import JobKinds, external_kinds, serving_kinds
 from controller.reconcile.jobshell.workloadactions import WorkloadActions
@@ -147,26 +149,10 @@ class TermControllers:
     def start(self) -> Iterator[NamedTask]:
         jobs = None
         if self._job_kinds:
-            jobs = JobController(
-                self._config,
-                self._job_kinds,
-                self._client,
-                self._feeds,
-                self._core.ledger,
-                self._raws,
-                JobActions(
-                    self._client,
-                    self._writer,
-                    self._workloads,
-                    self._events.publish,
-                    started=self._counting.job_started,
-                    suspended=self._counting.job_suspended,
-                ),
-                self._workloads,
-                own_namespace=self._own_namespace,
-                owned=self._owned,
-                claim_devices=self._core.engine.claim_plan,
-            )
+            groups = self._start_groups()
+            jobs = self._jobs(groups)
+            if groups is not None:
+                yield "start-groups", groups.run()
             self._of_workloads.append(jobs.workload)
             self._of_others.append(jobs.hear)
             yield "jobs", self._after_loading(jobs.run)
@@ -217,6 +203,30 @@ class TermControllers:
         self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.gate_removed).hear)
         self._core.subscribe(self)
 
+    def _jobs(self, groups: StartGroups | None) -> JobController:
+        return JobController(
+            self._config,
+            self._job_kinds,
+            self._client,
+            self._feeds,
+            self._core.ledger,
+            self._raws,
+            JobActions(
+                self._client,
+                self._writer,
+                self._workloads,
+                self._events.publish,
+                started=self._counting.job_started,
+                suspended=self._counting.job_suspended,
+                groups=groups,
+            ),
+            self._workloads,
+            own_namespace=self._own_namespace,
+            owned=self._owned,
+            claim_devices=self._core.engine.claim_plan,
+            groups=groups,
+        )
+
     def on_workload(self, workload: Workload, gone: bool) -> None:
         for hear in self._of_workloads:
             hear(workload, gone)
@@ -233,6 +243,12 @@ class TermControllers:
         """Runs a controller after all workloads are known: a job is reconciled by its workloads."""
         await self._core.loaded.wait()
         await run()
+
+    def _start_groups(self) -> StartGroups | None:
+        """The PodGroups of Kubernetes' own for the starts of jobs; None if the configuration has them off."""
+        if not self._config.native_gangs:
+            return None
+        return StartGroups(self._client, self._writer, clock=self._clock, random=random.random)
 
     def _queue_usage(self) -> QueueUsageQueries | None:
         source, rules = self._config.usage_source, self._config.engine.queue_usage

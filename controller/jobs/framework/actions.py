@@ -81,6 +81,16 @@ class SetWaitingForPods(Struct, frozen=True, kw_only=True):
     message: str
 
 
+class SetGangScheduled(Struct, frozen=True, kw_only=True):
+    """Set the workload's condition ``tessera.dev/GangScheduled``: what kube-scheduler says of its PodGroup."""
+
+    name: str
+    uid: str
+    status: Literal["True", "False"]
+    reason: str
+    message: str
+
+
 class ReleaseQuota(Struct, frozen=True, kw_only=True):
     """Clear ``status.admission``, and set QuotaReserved and Admitted to False: nothing of the job runs any more.
 
@@ -113,6 +123,33 @@ class StartJob(Struct, frozen=True, kw_only=True):
     patches: tuple[Patch, ...]
     name: str
     uid: str
+
+
+class MakeGroup(Struct, frozen=True, kw_only=True):
+    """Create the PodGroup of a start, before the job starts; ``body`` has no apiVersion, which is the one that is
+    served. A PodGroup of this name that exists already is the same one.
+    """
+
+    body: Json
+
+
+class LowerGroup(Struct, frozen=True, kw_only=True):
+    """Patch a PodGroup that has started: any pod of it may start by itself from now on. ``patch`` is a merge patch,
+    conditional by the resourceVersion in it.
+    """
+
+    name: str
+    patch: Json
+
+
+class RemoveGroup(Struct, frozen=True, kw_only=True):
+    """Delete the PodGroup of a start that is over; the API server keeps it until its pods are gone."""
+
+    name: str
+    uid: str
+
+
+GroupAction = MakeGroup | LowerGroup | RemoveGroup
 
 
 class StopJob(Struct, frozen=True, kw_only=True):
@@ -165,9 +202,10 @@ WorkloadAction = (
     | SetReclaimable
     | SetPodsReady
     | SetWaitingForPods
+    | SetGangScheduled
     | ReleaseQuota
     | HoldWorkload
 )
 """An action about the Workload alone, whatever it was made for."""
 
-Action = WorkloadAction | StartJob | StopJob | UngatePods | AwaitPods | AwaitOwner | EmitEvent | Refuse
+Action = WorkloadAction | GroupAction | StartJob | StopJob | UngatePods | AwaitPods | AwaitOwner | EmitEvent | Refuse

@@ -211,6 +211,16 @@ class JobKind(Protocol):
         """Pods by pod set beyond those that the job begins with, queued one by one; empty if it does not grow."""
         ...
 
+    def makes_all_at_once(self, job: Json) -> bool:
+        """Whether the kind's controller makes all pods of a start at once, none after others have started, and hands
+        the annotations of its templates to them; false for a job whose pods get a PodGroup from others.
+        """
+        ...
+
+    def may_be_short(self, job: Json) -> bool:
+        """Whether a started job may have fewer pods than it began with, of which one has no node yet."""
+        ...
+
     def whole(self) -> "JobKind":
         """The kind with growth turned off: each job starts with all its pods."""
         ...
@@ -340,6 +350,12 @@ class KindDefaults:
 
     def counts_above(self, _job: Json) -> dict[str, int]:
         return {}
+
+    def makes_all_at_once(self, _job: Json) -> bool:
+        return False
+
+    def may_be_short(self, _job: Json) -> bool:
+        return True
 
     def whole(self) -> Self:
         found = copy.copy(self)

@@ -20,7 +20,7 @@ from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet, PodSetAssignment, Workload, admitted_pods
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import ABOVE_MINIMUM_OF, CLAIM_DEVICES
+from inventory.api.names import ABOVE_MINIMUM_OF, CLAIM_DEVICES, POD_GROUP
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
 OWN_ANNOTATIONS: Final = (names.WORKLOAD, names.SLICE_NAME)
@@ -221,9 +221,11 @@ def infos(
     grows: bool = False,
     claims: Callable[[str], str] = no_claim_plan,
     gates: FeatureGates | None = None,
+    group: str = "",
 ) -> tuple[PodSetInfo, ...]:
     """The changes to each pod set of an admitted workload at its start. ``grows``: the workload is the minimum of its
-    job. ``claims``: by pod set the annotation with the devices for its claims, see ``claimplan``.
+    job. ``claims``: by pod set the annotation with the devices for its claims, see ``claimplan``. ``group``: the
+    PodGroup of this start; empty for none.
 
     Raises FlavorMissingError, and StartConflictError if flavors or admission checks contradict each other.
     """
@@ -232,7 +234,7 @@ def infos(
         return ()
     sets = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}
     on = gates or FeatureGates()
-    return tuple(
+    found = (
         _info(
             workload,
             assignment,
@@ -245,6 +247,11 @@ def infos(
         )
         for assignment in admission.pod_set_assignments
     )
+    return tuple(_in_group(info, group) if group else info for info in found)
+
+
+def _in_group(info: PodSetInfo, group: str) -> PodSetInfo:
+    return msgspec.structs.replace(info, own_annotations={**info.own_annotations, POD_GROUP: group})
 
 
 def _info(

@@ -11,6 +11,7 @@ from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.raw import Json
 from controller.jobs.framework.tiers import Tiers
 from controller.objects.meta import LabelSelector, OwnerReference
+from controller.objects.nativegroups import NativeGroup
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import WorkloadKey
@@ -102,7 +103,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     set, the pods that have not ended of a job that has, or is being deleted; "" for pods that name no pod set; None if
     they were not counted. ``charge``: what the Workload of the job above it is charged for and what runs by that,
     without this job; None unless the job is a child that starts by that. ``unread``: why it is not known what is above
-    such a child.
+    such a child. ``groups``: the PodGroups that the controller has made for starts by these Workloads; None if it makes
+    none, or the API has none.
     """
 
     kind: JobKind
@@ -113,3 +115,4 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     left_pods: Mapping[str, int] | None = None
     charge: Charge | None = None
     unread: str = ""
+    groups: tuple[NativeGroup, ...] | None = None

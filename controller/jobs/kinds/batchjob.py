@@ -42,7 +42,7 @@ from controller.jobs.framework.raw import (
     text,
 )
 from controller.jobs.framework.topologyrequest import check_groups, ranked, topology_request
-from controller.jobs.kinds.jobscheduling import native_minimum, placed_by
+from controller.jobs.kinds.jobscheduling import is_grouped, native_minimum, placed_by
 from controller.jobs.rules.batchjob import EQUAL_COMPLETIONS, MINIMUM, POD_SETS
 from inventory.api.names import FULL_PARALLELISM
 
@@ -104,6 +104,13 @@ class BatchJob(KindDefaults):
         full = parallel_pods(job, "spec")
         above = full - self._first_count(job, full)
         return {MAIN: above} if above else {}
+
+    def makes_all_at_once(self, job: Json) -> bool:
+        return not is_grouped(job)
+
+    def may_be_short(self, job: Json) -> bool:
+        ended = integer(job, "status", "succeeded", default=0) + integer(job, "status", "failed", default=0)
+        return ended > 0 and integer(job, "status", "ready", default=0) < integer(job, "status", "active", default=0)
 
     def _first_count(self, job: Json, full: int) -> int:
         """The number of pods that start together, out of those that run at a time."""

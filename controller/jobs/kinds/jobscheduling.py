@@ -9,12 +9,14 @@ from typing import Final
 
 from controller.jobs.framework.names import is_label_key
 from controller.jobs.framework.podsets import UNCONSTRAINED
-from controller.jobs.framework.raw import JobError, Json, at, integer, mapping, shown
+from controller.jobs.framework.raw import JobError, Json, at, integer, mapping, shown, strings
 from controller.jobs.framework.topologyrequest import PREFERRED, REQUIRED
 from controller.objects.decode import DecodeError, decode
 from controller.objects.nativegroups import GroupSpec, problems
 
 _WHERE: Final = "spec.scheduling"
+_OF_PARENT: Final = "scheduling.k8s.io/group-template-name"
+"""An annotation of a Job whose parent's controller has made a Workload for it (KEP-5547)."""
 _BASIC: Final[Json] = {"schedulingPolicy": {"basic": {}}}
 
 
@@ -32,6 +34,11 @@ def scheduling_of(job: Json) -> GroupSpec | None:
         where = f"{_WHERE}.schedulingConstraints.topology[0].key"
         raise JobError(f"{where}: expected a label of nodes, found {shown(spec.level)}")
     return spec
+
+
+def is_grouped(job: Json) -> bool:
+    """Whether the Job controller makes a PodGroup for the Job: by the field, or for its parent."""
+    return at(job, "spec", "scheduling") is not None or _OF_PARENT in strings(job, "metadata", "annotations")
 
 
 def native_minimum(job: Json, pods: int) -> int | None:

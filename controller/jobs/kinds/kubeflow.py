@@ -124,6 +124,14 @@ class KubeflowJob(ReplicaKind):
         first = self._first(job, every)
         return tuple(msgspec.structs.replace(slot, count=first[slot.name]) for slot in every)
 
+    def makes_all_at_once(self, _job: Json) -> bool:
+        return True
+
+    def may_be_short(self, job: Json) -> bool:
+        statuses = mapping(job, "status", "replicaStatuses")
+        active = sum(integer(mapping(statuses, type_), "active", default=0) for type_ in statuses)
+        return active < sum(self.counts(job).values())
+
     def counts_above(self, job: Json) -> dict[str, int]:
         every = super().slots(job)
         first = self._first(job, every)

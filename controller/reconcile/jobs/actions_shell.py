@@ -14,7 +14,10 @@ from controller.jobs.framework.actions import (
     AwaitOwner,
     AwaitPods,
     EmitEvent,
+    LowerGroup,
+    MakeGroup,
     Refuse,
+    RemoveGroup,
     StartJob,
     StopJob,
     UngatePods,
@@ -22,7 +25,9 @@ from controller.jobs.framework.actions import (
 from controller.jobs.framework.kind import JobKind, Patch, api_version
 from controller.jobs.framework.raw import Json, annotations, labels, sequence, text
 from controller.jobs.framework.steps import not_startable
+from controller.messages.jobs import no_group_made
 from controller.reconcile.jobs.dropped import dropped
+from controller.reconcile.jobs.startgroups_shell import StartGroups
 from controller.reconcile.jobshell.watched import resource_of
 from controller.reconcile.jobshell.workloadactions import WorkloadActions, written
 from failpoints.names import Failpoint
@@ -38,7 +43,8 @@ from kube.writing.writes import Verb, Write
 class JobActions:
     """``carry_out`` raises ActionFailedError and KubeError. ``tell`` records an Event: about what, type, reason, note.
 
-    ``started`` and ``suspended`` get the kind of a job whose start or suspension was written. ``_waiting``: by uid, the
+    ``started`` and ``suspended`` get the kind of a job whose start or suspension was written. ``groups`` writes the
+    PodGroups of starts. ``_waiting``: by uid, the
     last Event of a child that waits for its owner. ``_written`` holds this controller's last patches of jobs that no
     watch has shown, by the framework of their kind: only ``_patch_job`` adds to it.
     """
@@ -52,7 +58,9 @@ class JobActions:
         *,
         started: Callable[[str], None],
         suspended: Callable[[str], None],
+        groups: StartGroups | None = None,
     ) -> None:
+        self._groups = groups
         self._client = client
         self._writer = writer
         self._workloads = workloads
@@ -103,10 +111,21 @@ class JobActions:
                     self._tell(_reference(kind, job), "Normal", "AwaitsOwner", note)
                 self._waiting[uid] = note
                 raise NotYetError(note)
+            case MakeGroup() | LowerGroup() | RemoveGroup():
+                await self._group(kind, job, action)
             case UngatePods(gate=gate, counts=counts):
                 await self._ungate(kind, job, gate, counts)
             case _:
                 await self._workloads.carry_out(action, job["metadata"].get("namespace", ""), kind.kind, [job])
+
+    async def _group(self, kind: JobKind, job: Json, action: MakeGroup | LowerGroup | RemoveGroup) -> None:
+        assert self._groups is not None, "an action about groups follows from groups that are known"
+        try:
+            await self._groups.carry_out(action, job["metadata"]["namespace"])
+        except ActionFailedError as error:
+            if isinstance(action, MakeGroup):
+                self._tell(_reference(kind, job), "Warning", "PodGroupNotMade", no_group_made(str(error)))
+            raise
 
     async def _start(self, kind: JobKind, job: Json, start: StartJob) -> None:
         """Starts the job. The answer shows what was stored: a job that is not told where to run must neither run nor

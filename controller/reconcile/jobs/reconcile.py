@@ -56,7 +56,7 @@ from controller.jobs.framework.steps import (
 from controller.messages import jobs as words
 from controller.objects.meta import Condition, find_condition
 from controller.objects.workload import Workload
-from controller.reconcile.jobs import elastic
+from controller.reconcile.jobs import elastic, startgroups
 from controller.reconcile.jobs.children import beside_its_owner
 from controller.reconcile.jobs.ending import outlived, reclaimed
 from controller.reconcile.lifecycle.readiness import pods_ready_action
@@ -348,6 +348,7 @@ def _matched(context: Context, workload: SeenWorkload, *, prebuilt: bool) -> lis
     actions += reclaimed(context, workload)
     ready = pods_ready_action(context, workload)
     actions += [ready] if ready is not None else []
+    actions += startgroups.followed(context, workload)
     if workload.eviction is not None:
         return actions + _evicted(context, workload, workload.eviction)
     if context.kind.is_on_hold(context.job):
@@ -400,6 +401,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
         return _stopping(context, workload, words.not_admitted(workload.name))
     if not context.kind.is_suspended(context.job):
         return elastic.ungated(context, workload) if context.elastic else []
+    group = startgroups.group_of_start(context, workload)
     try:
         grows = bool(context.kind.counts_above(context.job))
         given = infos(
@@ -409,6 +411,7 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
             grows=grows,
             gates=context.settings.gates,
             claims=lambda name: claimplan.written(context.cluster.claim_devices(WorkloadKey(workload.typed.key), name)),
+            group=group,
         )
         patches = context.kind.start(context.job, workload, given)
     except StartConflictError as conflict:
@@ -421,7 +424,8 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
     queue = "" if admission is None else admission.cluster_queue
     started = any(not patch.subresource for patch in patches)
     events = [event("Started", words.started(queue))] if started else []
-    return [StartJob(patches=patches, name=workload.name, uid=workload.uid), *events]
+    start = StartJob(patches=patches, name=workload.name, uid=workload.uid)
+    return [*startgroups.made(context, workload, group), start, *events]
 
 
 def _stopping(context: Context, workload: SeenWorkload | None, why: str) -> list[Action]:

@@ -26,10 +26,12 @@ from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.raw import JobError, Json
 from controller.jobs.framework.settings import ClaimDevices, ClusterObjects, Observed, no_claim_devices
 from controller.objects.meta import OwnerReference, is_true
+from controller.objects.nativegroups import NativeGroup
 from controller.objects.workload import Workload
 from controller.reconcile.jobs.actions_shell import JobActions
 from controller.reconcile.jobs.ending import awaits_pods
 from controller.reconcile.jobs.reconcile import is_orphan, reconcile, unowned
+from controller.reconcile.jobs.startgroups_shell import StartGroups
 from controller.reconcile.jobshell.charges_shell import ChargeReader
 from controller.reconcile.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
 from controller.reconcile.jobshell.owners_shell import Owners
@@ -88,7 +90,9 @@ class JobController:
         own_namespace: str,
         owned: Collection[Resource] = (),
         claim_devices: ClaimDevices = no_claim_devices,
+        groups: StartGroups | None = None,
     ) -> None:
+        self._groups = groups
         self._client = client
         self._feeds = feeds
         self._ledger = ledger
@@ -127,6 +131,8 @@ class JobController:
         """Jobs in ``_children`` with the mark of ``awaits_owner``."""
         self._reads: dict[JobKey, tuple[_ReadObject, ...]] = {}
         self._readers: dict[_ReadObject, set[JobKey]] = {}
+        if groups is not None:
+            groups.tell(self._group_changed)
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
@@ -237,6 +243,12 @@ class JobController:
                 self._queue.put(JobKey("", meta.namespace, meta.name))
         for job in self._prebuilt.get(key, ()):
             self._queue.put(job)
+
+    def _group_changed(self, key: WorkloadKey) -> None:
+        """Enqueues the job by whose Workload a PodGroup was made."""
+        kept = self._ledger.get(key)
+        if kept is not None:
+            self.workload(kept.workload, gone=False)
 
     def _of_another(self, workload: Workload, key: WorkloadKey, *, gone: bool) -> None:
         """Handles a Workload that another controller made, for an object of a kind that is not watched here."""
@@ -366,7 +378,15 @@ class JobController:
             namespace_labels=labels.object.metadata.labels if labels is not None else {},
             gated_pods=gated,
             left_pods=left,
+            groups=await self._groups_of(workloads),
         )
+
+    async def _groups_of(self, workloads: Collection[SeenWorkload]) -> tuple[NativeGroup, ...] | None:
+        """The PodGroups of starts by these Workloads; None if none is made for them."""
+        gangs = [each for each in workloads if each.is_live and sum(one.count for one in each.typed.spec.pod_sets) > 1]
+        if self._groups is None or not any(each.is_reserved for each in gangs):
+            return None
+        return await self._groups.of([each.uid for each in gangs])
 
     async def _finish_orphans(self, key: JobKey, kind: JobKind, uid: str) -> None:
         """Finishes Workloads that an earlier job of this name left, once the API server confirms it: the watch

@@ -18,6 +18,7 @@ from controller.jobs.framework.actions import (
     HoldWorkload,
     ReleaseQuota,
     RemoveFinalizer,
+    SetGangScheduled,
     SetPodsReady,
     SetReclaimable,
     SetWaitingForPods,
@@ -28,6 +29,7 @@ from controller.jobs.framework.raw import Json
 from controller.objects.meta import Condition, Time, epoch_s, find_condition, with_condition
 from controller.objects.workload import ReclaimablePod, RequeueState, Workload
 from controller.scheduler.decisions import reasons, status
+from controller.scheduler.decisions.gangverdict import with_gang_verdict
 from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import WorkloadKey
@@ -46,6 +48,7 @@ _FAILPOINTS: Final = {
     SetReclaimable: Failpoint.RECLAIMABLE,
     SetPodsReady: Failpoint.PODS_READY,
     SetWaitingForPods: Failpoint.WAITING_FOR_PODS,
+    SetGangScheduled: Failpoint.GANG_SCHEDULED,
 }
 
 
@@ -100,7 +103,13 @@ class WorkloadActions:
     def _after(
         self,
         workload: Workload,
-        action: FinishWorkload | SetReclaimable | SetPodsReady | SetWaitingForPods | ReleaseQuota | HoldWorkload,
+        action: FinishWorkload
+        | SetReclaimable
+        | SetPodsReady
+        | SetWaitingForPods
+        | SetGangScheduled
+        | ReleaseQuota
+        | HoldWorkload,
     ) -> Workload:
         now_s = self._clock.wall()
         match action:
@@ -112,6 +121,8 @@ class WorkloadActions:
                 return _with_condition(workload, reasons.PODS_READY, action, now_s)
             case SetWaitingForPods():
                 return _with_condition(workload, reasons.WAITING_FOR_PODS, action, now_s)
+            case SetGangScheduled(status=said, reason=reason, message=message):
+                return with_gang_verdict(workload, said, reason, message, now_s)
             case ReleaseQuota():
                 return self._released(workload, action, now_s)
             case HoldWorkload(on=True, message=message):

@@ -21,6 +21,7 @@ from controller.reconcile.lifecycle.pendingcause import PendingCause, unreservab
 from controller.scheduler.decisions import reasons, status
 from controller.scheduler.decisions.decisions import Event
 from controller.scheduler.decisions.evictionstatus import deactivation_target, evicted, restarted
+from controller.scheduler.decisions.gangverdict import PATIENCE_S, gang_verdict, verdict_deadlines
 from controller.scheduler.decisions.reasons import EventType, PendingReason
 from controller.scheduler.decisions.status import checks_for
 from controller.scheduler.engine import Engine
@@ -121,6 +122,7 @@ def due_s(workload: Workload, config: EngineConfig) -> float | None:
         *_pods_ready_deadlines(workload, config.wait_for_pods_ready),
         *_execution_deadlines(workload),
         *_stale_deadlines(workload),
+        *verdict_deadlines(workload),
     ]
     state = workload.status.requeue_state
     requeued = find_condition(conditions, reasons.REQUEUED)
@@ -292,7 +294,7 @@ def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_
     late = [deadline for deadline in _pods_ready_deadlines(workload, rules) if deadline <= now_s]
     if rules is None or not late:
         return None
-    count = ((workload.status.requeue_state or RequeueState()).count or 0) + 1
+    count = _requeues(workload)
     if rules.backoff_limit_count is not None and count > rules.backoff_limit_count:
         message = statuses.requeued_too_often(count - 1)
         return _mark(workload, REQUEUING_LIMIT_EXCEEDED, message, None, now_s)
@@ -301,6 +303,29 @@ def _pods_ready(workload: Workload, _: QueuePolicies, config: EngineConfig, now_
     message = statuses.pods_not_ready_in_time("ready again" if started else "ready", exact(limit_s or 0.0))
     wait_s = backoff_s(WorkloadKey(workload.key), count, rules)
     return _evict(workload, PODS_READY_TIMEOUT, message, now_s, delay_s=wait_s, count=count)
+
+
+def _gang_not_scheduled(workload: Workload, _: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
+    """A gang that kube-scheduler does not start is evicted, with the back-off and the budget of pods that do not get
+    ready.
+    """
+    told = gang_verdict(workload)
+    if told is None or not any(deadline <= now_s for deadline in verdict_deadlines(workload)):
+        return None
+    rules, count = config.wait_for_pods_ready or WaitForPodsReady(), _requeues(workload)
+    if rules.backoff_limit_count is not None and count > rules.backoff_limit_count:
+        message = statuses.gang_refused_too_often(count - 1)
+        return _mark(workload, REQUEUING_LIMIT_EXCEEDED, message, None, now_s)
+    reason, message = reasons.PREEMPTED_BY_SCHEDULER, told.message
+    if told.reason != reasons.PREEMPTED_BY_SCHEDULER:
+        reason, message = reasons.GANG_NOT_SCHEDULED, statuses.gang_given_up(exact(PATIENCE_S), told.message)
+    wait_s = backoff_s(WorkloadKey(workload.key), count, rules)
+    return _evict(workload, reason, message, now_s, delay_s=wait_s, count=count)
+
+
+def _requeues(workload: Workload) -> int:
+    """The number of the workload's next requeue with a back-off, from 1."""
+    return ((workload.status.requeue_state or RequeueState()).count or 0) + 1
 
 
 def _stale(workload: Workload, _: QueuePolicies, __: EngineConfig, now_s: float) -> Step | None:
@@ -345,6 +370,7 @@ _RULES = (
     _stops,
     _held_up,
     _pods_ready,
+    _gang_not_scheduled,
     _stale,
     _execution_time,
     _lost_queue,

@@ -12,18 +12,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import psutil
 
-from hack.bench.podjobs.load import LIVED, PARALLEL, PODS_OF_A_JOB, PodJobs, Result, setting
+from hack.bench.podjobs.load import LIVED, PARALLEL, PODS_OF_A_JOB, Lived, PodJobs, Result, setting
 from hack.bench.throughput.drain import CRDS, apply_all, apply_crds
 from hack.bench.throughput.drainjobs import COMMANDS
 from hack.bench.throughput.drainload import AGENT
 from hack.bench.throughput.measuring import ROOT, audited, cpu_s, of_ours, peak_mib, started, writes_by
+from hack.cluster.cluster import Cluster
 from kube.client import Client
 from kube.kubeconfig import from_kubeconfig
 
@@ -58,10 +59,10 @@ def main(words: Sequence[str] = ()) -> None:
     options = _options(words)
     runs: dict[str, Run] = {}
     for name in LIVED:
-        runs[name] = run = asyncio.run(_measure(name, options))
+        runs[name] = run = asyncio.run(_measured(name, options))
         told = f"{name}: {options.jobs} jobs ran after {run.load.running_s:.1f} s"
         print(f"volcano-jobs: {time.strftime('%H:%M:%S')} {told}", file=sys.stderr, flush=True)
-    _show(options.jobs, runs["batch"], runs["volcano"])
+    show(options.jobs, {"batch Jobs": runs["batch"], "Volcano Jobs": runs["volcano"]})
 
 
 def _options(words: Sequence[str]) -> argparse.Namespace:
@@ -74,29 +75,37 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-async def _measure(name: str, options: argparse.Namespace) -> Run:
-    nodes = -(-options.jobs * PODS_OF_A_JOB // PODS_OF_A_NODE)
+async def _measured(name: str, options: argparse.Namespace) -> Run:
+    nodes = nodes_for(options.jobs)
     with (
         tempfile.TemporaryDirectory(prefix="tessera-volcano-") as folder,
         audited(f"volcano-{name}", Path(folder), kwok_nodes=nodes) as cluster,
     ):
         apply_crds(cluster, CRDS, *sorted(options.crds.glob("*.yaml")))
-        apply_all(cluster, setting(options.jobs))
-        config = Path(folder) / "controller.yaml"
-        config.write_text(CONFIG)
-        servers = [psutil.Process(cluster.state.processes[program].pid) for program in ("apiserver", "etcd")]
-        command = [*COMMANDS["tessera"], "--config", str(config), "--kubeconfig", str(cluster.kubeconfig)]
-        with started(name, command, cluster.log(f"controller-{name}")) as controller:
-            access = from_kubeconfig(cluster.kubeconfig)
-            agent = Client(access, user_agent=AGENT, timeout_s=60.0, connections=PARALLEL)
-            async with agent as client:
-                # Through the whole way once, so that the start of the controller is not in the figures.
-                first = await PodJobs(client, LIVED[name], 1, "warm-up").run(WARM_UP_S)
-                before_s, own_s = sum(map(cpu_s, servers)), cpu_s(controller)
-                result = await PodJobs(client, LIVED[name], options.jobs).run(options.limit)
-                server_cpu_s, used_s = sum(map(cpu_s, servers)) - before_s, cpu_s(controller) - own_s
-            peak = peak_mib(controller)
-        found = writes_by(Path(folder) / "audit.log", AGENT, expected=first.writes + result.writes)
+        return await measured(cluster, Path(folder), LIVED[name], options.jobs, config=CONFIG, limit_s=options.limit)
+
+
+def nodes_for(jobs: int) -> int:
+    return -(-jobs * PODS_OF_A_JOB // PODS_OF_A_NODE)
+
+
+async def measured(cluster: Cluster, folder: Path, kind: Lived, jobs: int, *, config: str, limit_s: float) -> Run:
+    """One run in a cluster of ``audited``, which has the CRDs. ``folder`` is the audit log's; ``config``: Tessera's."""
+    apply_all(cluster, setting(jobs))
+    file = folder / "controller.yaml"
+    file.write_text(config)
+    servers = [psutil.Process(cluster.state.processes[program].pid) for program in ("apiserver", "etcd")]
+    command = [*COMMANDS["tessera"], "--config", str(file), "--kubeconfig", str(cluster.kubeconfig)]
+    with started("tessera", command, cluster.log("controller")) as controller:
+        access = from_kubeconfig(cluster.kubeconfig)
+        async with Client(access, user_agent=AGENT, timeout_s=60.0, connections=PARALLEL) as client:
+            # Through the whole way once, so that the start of the controller is not in the figures.
+            first = await PodJobs(client, kind, 1, "warm-up").run(WARM_UP_S)
+            before_s, own_s = sum(map(cpu_s, servers)), cpu_s(controller)
+            result = await PodJobs(client, kind, jobs).run(limit_s)
+            server_cpu_s, used_s = sum(map(cpu_s, servers)) - before_s, cpu_s(controller) - own_s
+        peak = peak_mib(controller)
+    found = writes_by(folder / "audit.log", AGENT, expected=first.writes + result.writes)
     ours = of_ours(found, AGENT)
     others = sum((found.get(maker, Counter()) for maker in MAKERS), Counter())
     made = Counter({what: count for what, count in others.items() if what in WRITTEN})
@@ -115,20 +124,22 @@ FIGURES: dict[str, Callable[[Run], float]] = {
 }
 
 
-def _show(jobs: int, batch: Run, volcano: Run) -> None:
+def show(jobs: int, runs: Mapping[str, Run]) -> None:
+    """The table of two runs, by what stands over their columns."""
     print(f"\n{jobs} jobs of {PODS_OF_A_JOB} pods")
-    lines = [["", "batch Jobs", "Volcano Jobs", "ratio"]]
-    lines += [_line(what, of, batch, volcano) for what, of in FIGURES.items()]
-    for what in sorted({*batch.writes, *volcano.writes}):
-        lines.append(_line(f"  Tessera: {what}", partial(_written, what), batch, volcano))
+    base, other = runs.values()
+    lines = [["", *runs, "ratio"]]
+    lines += [_line(what, of, base, other) for what, of in FIGURES.items()]
+    for what in sorted({*base.writes, *other.writes}):
+        lines.append(_line(f"  Tessera: {what}", partial(_written, what), base, other))
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     for line in lines:
         print("  " + "   ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _line(what: str, of: Callable[[Run], float], batch: Run, volcano: Run) -> list[str]:
-    base, found = of(batch), of(volcano)
-    return [what, f"{base:.1f}", f"{found:.1f}", f"{found / base:.2f}" if base else ""]
+def _line(what: str, of: Callable[[Run], float], base: Run, other: Run) -> list[str]:
+    before, found = of(base), of(other)
+    return [what, f"{before:.1f}", f"{found:.1f}", f"{found / before:.2f}" if before else ""]
 
 
 def _written(resource: str, run: Run) -> float:

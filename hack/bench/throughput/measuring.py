@@ -34,11 +34,12 @@ def audited(
     without: Sequence[str] = (),
     flags: Mapping[str, object] = MappingProxyType({}),
     kwok_nodes: int = 0,
+    gates: str = "",
 ) -> Iterator[Cluster]:
     """A control plane that writes each change into ``audit.log`` in the folder.
 
     ``without``: controllers of the controller manager that do not run; ``flags``: more of the API server's;
-    ``kwok_nodes``: how many nodes are played.
+    ``kwok_nodes``: how many nodes are played; ``gates``: feature gates of all of it, as ``A=true,B=true``.
     """
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
@@ -51,11 +52,13 @@ def audited(
         **flags,
     }
     left_out = ",".join(f"-{controller}" for controller in without)
+    gated = (f"--feature-gates={gates}",) if gates else ()
     spec = Spec(
         nodes=(),
         kwok_nodes=kwok_nodes,
-        apiserver_args=tuple(f"--{key}={value}" for key, value in given.items()),
-        controller_manager_args=(f"--controllers=*,{left_out}",) if left_out else (),
+        apiserver_args=(*(f"--{key}={value}" for key, value in given.items()), *gated),
+        controller_manager_args=(*((f"--controllers=*,{left_out}",) if left_out else ()), *gated),
+        scheduler_args=gated,
     )
     with Cluster.up(name, spec) as cluster:
         yield cluster

@@ -19,8 +19,11 @@ from controller.jobs.framework.actions import (
     CreateWorkload,
     DeleteWorkload,
     EmitEvent,
+    LowerGroup,
+    MakeGroup,
     Refuse,
     RemoveFinalizer,
+    RemoveGroup,
     StartJob,
     StopJob,
     UngatePods,
@@ -107,7 +110,7 @@ class World:
                 self.events.append((type_, reason))
             case Refuse(reason=reason):
                 self.events.append(("Warning", reason))
-            case UngatePods():
+            case UngatePods() | MakeGroup() | LowerGroup() | RemoveGroup():
                 pass
             case _:
                 raw = self.workloads[action.name]

@@ -32,11 +32,13 @@ from controller.cluster.watching.kinds import (
     WORKLOADS,
 )
 from controller.foreign.jobs.reconcile_shell import JOBS as VOLCANO_JOBS
+from controller.reconcile.jobs.startgroups_shell import MADE_KINDS
 from controller.reconcile.provisioning.provisioning_shell import POD_TEMPLATES
 from failpoints.names import Failpoint
 from hack.failpoints.armed import Moment, Point
 from history.judge import Finding, judged
 from history.record import read
+from inventory.api.names import POD_GROUP
 from kube.errors import KubeError
 from kube.resources import Resource
 from kube.testing import FakeApiServer, eventually
@@ -61,6 +63,7 @@ tessera:
   pendingCondition: {after: 0s, atMostEvery: 60s}
   gpuFailures: {policy: requeue-gang, budget: 100, window: 1m, coolDown: 1s}
 """
+START_GROUPS: Final = MADE_KINDS[0]
 STEP_S: Final = 0.2
 """Between two changes, on the record's clock: what lasts over 25 of them is no passing state any more."""
 DEAD_S: Final = 15.0
@@ -171,10 +174,8 @@ class KilledCluster:
         all_ = self.server.list_all
         machines = {name: machine for name, machine in self._machines.items() if name != self._lost}
         pods = [{"status": {"phase": "Pending"}, **pod} for pod in all_(PODS)]
-        seen = Seen(all_(JOBS), pods, all_(WORKLOADS), machines)
+        seen = Seen(all_(JOBS), [self._scheduled(pod, pods) for pod in pods], all_(WORKLOADS), machines)
         for write in self._cluster.step(seen, time.time()):
-            if not self.schedules and isinstance(write, Merge) and "nodeName" in write.patch.get("spec", {}):
-                continue
             with contextlib.suppress(KubeError):  # gone meanwhile
                 match write:
                     case Create(resource=resource, body=body):
@@ -202,10 +203,16 @@ class KilledCluster:
         self._collect()
         self._listen()
 
+    def _scheduled(self, pod: Json, pods: list[Json]) -> Json:
+        """The pod as the scheduler has it: behind a gate while it may not go."""
+        if self.schedules and is_whole(pod["metadata"]["name"], pods, self.server.list_all(START_GROUPS)):
+            return pod
+        return {**pod, "spec": {**pod["spec"], "schedulingGates": [{"name": "waits"}]}}
+
     def _collect(self) -> None:
         """The garbage collector, of what other objects than Kubernetes' Jobs owned."""
         uids = {stored.body["metadata"]["uid"] for stored in self.server.store.objects.values()}
-        for resource in (PODS, WORKLOADS, POD_GROUPS, PROVISIONING_REQUESTS, POD_TEMPLATES):
+        for resource in (PODS, WORKLOADS, POD_GROUPS, START_GROUPS, PROVISIONING_REQUESTS, POD_TEMPLATES):
             for each in self.server.list_all(resource):
                 meta = each["metadata"]
                 owners = {owner["uid"] for owner in meta.get("ownerReferences", [])}
@@ -353,6 +360,24 @@ class KilledCluster:
                 _, node, told = kubelets.pop(0)
                 yield _line(at_s, source="kubelet", node=node, **told)
         yield _line(at_s + END_S, source="recorder", type="END")
+
+
+def is_whole(name: str, pods: list[Json], groups: list[Json]) -> bool:
+    """Whether kube-scheduler lets the pod go: its PodGroup, if it names one, is there, and no pod of it is gated."""
+    named = {
+        pod["metadata"]["name"]: (pod["spec"].get("schedulingGroup") or {}).get("podGroupName", "")
+        or (pod["metadata"].get("annotations") or {}).get(POD_GROUP, "")
+        for pod in pods
+    }
+    if not named[name]:
+        return True
+    (least,) = [
+        each["spec"]["schedulingPolicy"]["gang"]["minCount"]
+        for each in groups
+        if each["metadata"]["name"] == named[name]
+    ] or [len(pods) + 1]
+    free = [not pod["spec"].get("schedulingGates") for pod in pods if named[pod["metadata"]["name"]] == named[name]]
+    return len(free) >= least and all(free)
 
 
 class Dead(Exception):  # noqa: N818 - an end, not a mistake

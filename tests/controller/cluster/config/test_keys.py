@@ -115,6 +115,7 @@ GIVEN: dict[str, Any] = {
     "tessera.initContainers.training.memory": "1Gi",
     "tessera.pendingCondition.after": "1s",
     "tessera.pendingCondition.atMostEvery": "2m",
+    "tessera.nativeGangs": False,
     "tessera.gpuFailures.policy": "evict",
     "tessera.gpuFailures.budget": 3,
     "tessera.gpuFailures.window": "1m",

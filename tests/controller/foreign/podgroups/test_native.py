@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from controller.foreign.podgroups.group import SHARED, ForeignGroup, as_member, chosen, lacking, subgroup_of
 from controller.foreign.podgroups.native import BELOW, levels_named, marks_of, read, sharing, tree_of
@@ -64,6 +66,31 @@ def test_a_pod_is_in_the_group_of_its_spec_under_a_name_that_no_other_systems_gr
     assert key_of(theirs)[1] == "train"
     assert key_of(own) == key_of(member("q"))
     assert key_of(member(of="other")) != key_of(own)
+
+
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "native": {"schedulingGroup": {"podGroupName": "train"}},
+    "volcano": {"notes": {"scheduling.k8s.io/group-name": "train"}},
+    "kai": {"notes": {"pod-group-name": "train"}, "labels": {"kai.scheduler/queue": "q"}},
+    "labels": {"labels": {"kueue.x-k8s.io/pod-group-name": "train"}},
+    "job": {"schedulingGroup": {"podGroupName": "train"}, "notes": {"kueue.x-k8s.io/workload": "job-train-12345"}},
+}
+"""A pod of a group called train, by whose word it is."""
+
+
+@drawn(st.lists(st.tuples(st.sampled_from(sorted(SYSTEMS)), st.sampled_from(["a", "b"])), min_size=2, max_size=8))
+def test_in_a_mixed_world_a_native_group_is_of_its_own_pods_alone(drawn_pods: list[tuple[str, str]]) -> None:
+    """Also beside pods that were started with a PodGroup of Tessera's: those belong to their job's Workload."""
+    keys: dict[tuple[str, str], set[Any]] = {}
+    for number, (system, namespace) in enumerate(drawn_pods):
+        body = pod(f"p{number}", **SYSTEMS[system])
+        body["metadata"] |= {"uid": f"p{number}", "namespace": namespace}
+        body["metadata"].setdefault("labels", {})["kueue.x-k8s.io/managed"] = "true"
+        keys.setdefault((system, namespace), set()).add(workload_of(decode(body, Pod)))
+    for (system, namespace), found in keys.items():
+        assert len(found) == 1, "pods of one group are of one Workload"
+        others = set().union(*(each for (other, at), each in keys.items() if (other, at) != (system, namespace)))
+        assert system != "native" or not found & others
 
 
 @pytest.mark.parametrize(

@@ -14,19 +14,22 @@ from controller.objects.workload import (
     Admission,
     AdmissionCheckState,
     CheckState,
+    PodSetAssignment,
     ReclaimablePod,
     RequeueState,
+    TopologyAssignment,
     Workload,
     WorkloadSpec,
     WorkloadStatus,
 )
 from controller.reconcile.lifecycle.lifecycle import QueuePolicies, Step, backoff_s, due_s, step
 from controller.reconcile.lifecycle.pendingcause import PendingCause
+from controller.scheduler.decisions.gangverdict import PATIENCE_S, with_gang_verdict
 from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.model.config import EngineConfig, WaitForPodsReady
 from controller.scheduler.model.gangshape import GangShape, written
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import GANG
+from inventory.api.names import GANG, GANG_SCHEDULED
 
 NOW_S = 1_000_000.0
 RULES = WaitForPodsReady(timeout_s=300.0, recovery_timeout_s=60.0, backoff_base_s=10.0, backoff_max_s=100.0)
@@ -388,3 +391,64 @@ def test_whatever_state_it_starts_in_it_settles_in_a_few_steps(
         assert found.deactivate or found.after != given, "a step changes something"
         given = msgspec.structs.replace(found.after, spec=spec)
     pytest.fail(f"does not settle: {given.status}")
+
+
+def refused(
+    *, placed: bool = True, reason: str = "Unschedulable", since_s: float = NOW_S + 5, **status: Any
+) -> Workload:
+    """A gang of which kube-scheduler starts none. ``placed``: its nodes were chosen here."""
+    told = msgspec.structs.replace(condition(GANG_SCHEDULED, "False", reason, since_s), message="no room")
+    given = running(**status)
+    assignment = TopologyAssignment() if placed else None
+    admission = Admission(
+        cluster_queue="cq", pod_set_assignments=(PodSetAssignment(name="main", topology_assignment=assignment),)
+    )
+    conditions = (*given.status.conditions, told)
+    after = msgspec.structs.replace(given.status, conditions=conditions, admission=admission)
+    return msgspec.structs.replace(given, status=after)
+
+
+def test_places_of_a_gang_that_kube_scheduler_does_not_start_are_taken_back_with_the_back_off_of_readiness() -> None:
+    due = NOW_S + 5 + PATIENCE_S
+    assert due_s(refused(), EngineConfig()) == due
+    assert step(refused(), QueuePolicies(), EngineConfig(), due - 0.5) is None
+    found = took(refused(), now_s=due, config=EngineConfig())
+    assert reason_of(found.after, "Evicted") == "True GangNotScheduled"
+    assert reason_of(found.after, "Requeued") == "False GangNotScheduled"
+    (event,) = found.events
+    assert event.message == "no room: its places are taken back after 1m"
+    state = found.after.status.requeue_state
+    assert state is not None
+    assert state.count == 1
+    assert state.requeue_at is not None
+    assert 60 <= state.requeue_at.timestamp() - due <= 61
+    assert due_s(found.after, EngineConfig()) == state.requeue_at.timestamp(), "only its back-off is due"
+
+
+def test_a_gang_without_places_of_ours_may_wait_for_nodes_that_an_autoscaler_adds() -> None:
+    assert due_s(refused(placed=False), EngineConfig()) is None
+    assert step(refused(placed=False), QueuePolicies(), EngineConfig(), NOW_S + 1e6) is None
+
+
+def test_a_gang_that_kube_scheduler_has_preempted_is_requeued_at_once_also_without_places() -> None:
+    given = refused(placed=False, reason="PreemptedByScheduler")
+    found = took(given, now_s=NOW_S + 5, config=EngineConfig())
+    assert reason_of(found.after, "Evicted") == "True PreemptedByScheduler"
+
+
+def test_the_budget_of_such_requeues_is_that_of_readiness() -> None:
+    rules = msgspec.structs.replace(RULES, backoff_limit_count=2, timeout_s=1e6)
+    config = EngineConfig(wait_for_pods_ready=rules)
+    found = took(refused(requeue_state=RequeueState(count=2)), now_s=NOW_S + 100, config=config)
+    assert reason_of(found.after, "DeactivationTarget") == "True RequeuingLimitExceeded"
+    (told,) = (one for one in found.after.status.conditions if one.type == "DeactivationTarget")
+    assert told.message.startswith("The scheduler did not start its pods, and it was requeued 2 times already.")
+
+
+def test_a_verdict_of_an_earlier_admission_takes_nothing_back() -> None:
+    assert due_s(refused(since_s=NOW_S - 1), EngineConfig()) is None
+    anew = with_gang_verdict(refused(since_s=NOW_S - 1), "False", "Unschedulable", "again", NOW_S + 7)
+    assert due_s(anew, EngineConfig()) == NOW_S + 7 + PATIENCE_S, "its time begins anew"
+    later = with_gang_verdict(refused(), "False", "SchedulerError", "again", NOW_S + 50)
+    assert due_s(later, EngineConfig()) == NOW_S + 5 + PATIENCE_S, "of one admission it goes on"
+    assert due_s(with_gang_verdict(refused(), "True", "Scheduled", "", NOW_S + 50), EngineConfig()) is None

@@ -10,8 +10,9 @@ import pytest
 
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, NAMESPACES, WORKLOADS
 from controller.jobs.framework.podview import ADMISSION_GATE, GroupName
-from controller.reconcile.pods import nativegroups_shell
-from controller.reconcile.pods.nativegroups_shell import COMPOSITE_KINDS, GROUP_KINDS
+from controller.reconcile.jobshell import followed_shell
+from controller.reconcile.jobshell.followed_shell import GROUP_KINDS
+from controller.reconcile.pods.nativegroups_shell import COMPOSITE_KINDS
 from inventory.api.names import ABOVE_MINIMUM_OF, COMPOSITE_GROUP, OUT_OF_GROUP
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
@@ -26,7 +27,7 @@ WORKLOAD = GroupName(None, "g").workload
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nativegroups_shell, "_CHECK_S", 0.05)
+    monkeypatch.setattr(followed_shell, "CHECK_S", 0.05)
 
 
 @asynccontextmanager

@@ -1,0 +1,205 @@
+"""PodGroups of starts in the whole process: made where the API is served, before the job starts, and removed later."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller.cluster.config.settings import ControllerConfig
+from controller.cluster.watching.kinds import JOBS, WORKLOADS
+from controller.reconcile.jobs.startgroups_shell import MADE_KINDS
+from controller.reconcile.jobshell import followed_shell
+from inventory.api.names import GANG_SCHEDULED, POD_GROUP, START_OF
+from kube.resources import EVENTS, Resource
+from kube.testing import eventually
+from tests.controller.cluster.process.test_jobs import QUEUE, says, seen, workload_of
+from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
+
+ON = config(CONFIG + "  nativeGangs: auto\n")
+BETA = MADE_KINDS[0]
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_shell, "CHECK_S", 0.05)
+
+
+@asynccontextmanager
+async def scene_of(*kinds: Resource, given: ControllerConfig = ON) -> AsyncIterator[Stage]:
+    async with stage() as scene:
+        for kind in kinds:
+            scene.server.install(kind)
+        if not kinds:
+            scene.server.unknown.add("podgroups")
+        scene.queue(cpus=9)
+        async with scene.controller(given, core_only=False):
+            yield scene
+
+
+def gang(scene: Stage, name: str, pods: int = 4) -> None:
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"creationTimestamp": stamp(), "labels": {QUEUE: "lq-cq"}},
+        "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template},
+    }
+    scene.server.create(JOBS, name, body, namespace="team")
+
+
+def runs(scene: Stage, name: str) -> bool:
+    return seen(scene, name)["spec"]["suspend"] is False
+
+
+def note(scene: Stage, name: str) -> str:
+    notes: dict[str, str] = seen(scene, name)["spec"]["template"].get("metadata", {}).get("annotations", {})
+    return notes.get(POD_GROUP, "")
+
+
+def groups(scene: Stage, kind: Resource = BETA) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in scene.server.list_all(kind)}
+
+
+def asked(scene: Stage) -> list[str]:
+    return [one.path for one in scene.server.requests if "podgroups" in one.path]
+
+
+def verdict(scene: Stage, name: str, status: str, message: str = "") -> None:
+    """What kube-scheduler writes on the group of the job."""
+    said = {
+        "type": "PodGroupInitiallyScheduled",
+        "status": status,
+        "reason": "Scheduled" if status == "True" else "Unschedulable",
+        "message": message,
+        "lastTransitionTime": stamp(),
+    }
+    scene.server.merge(BETA, note(scene, name), {"status": {"conditions": [said]}}, namespace="team")
+
+
+@pytest.mark.parametrize("version", MADE_KINDS, ids=lambda kind: kind.version)
+async def test_a_gang_starts_with_a_group_in_the_version_that_is_served(version: Resource) -> None:
+    async with scene_of(version) as scene:
+        gang(scene, "a")
+        await eventually(lambda: runs(scene, "a"))
+        (name,) = groups(scene, version)
+        assert note(scene, "a") == name
+        assert groups(scene, version)[name]["apiVersion"] == version.api_version
+        assert groups(scene, version)[name]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
+        made = [one.path for one in scene.server.requests if one.method == "POST" and "podgroups" in one.path]
+        assert len(made) == 1
+
+
+async def test_without_the_api_nothing_is_written_and_one_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with scene_of() as scene:
+        gang(scene, "a")
+        await eventually(lambda: runs(scene, "a"))
+        gang(scene, "b")
+        await eventually(lambda: runs(scene, "b"))
+        assert note(scene, "a") == note(scene, "b") == ""
+        assert asked(scene) == []
+        said = [record.message for record in caplog.records if "podgroups" in record.message]
+        assert said == ["not there: podgroups of scheduling.k8s.io"]
+
+
+async def test_a_job_of_one_pod_asks_for_nothing() -> None:
+    async with scene_of(BETA) as scene:
+        gang(scene, "a", 1)
+        await eventually(lambda: runs(scene, "a"))
+        assert note(scene, "a") == ""
+        assert asked(scene) == []
+
+
+async def test_switched_off_a_gang_starts_as_it_always_did() -> None:
+    async with scene_of(BETA, given=config(CONFIG + "  nativeGangs: off\n")) as scene:
+        gang(scene, "a")
+        await eventually(lambda: runs(scene, "a"))
+        assert (note(scene, "a"), groups(scene)) == ("", {})
+
+
+async def test_the_api_that_comes_while_the_controller_runs_serves_the_next_start() -> None:
+    async with scene_of() as scene:
+        gang(scene, "a")
+        await eventually(lambda: runs(scene, "a"))
+        scene.server.install(BETA)
+        await eventually(lambda: len(asked(scene)) >= 3, what="looked for, listed, watched")
+        gang(scene, "b")
+        await eventually(lambda: runs(scene, "b"))
+        assert list(groups(scene)) == [note(scene, "b")]
+        assert note(scene, "a") == ""
+
+
+async def test_an_evicted_gang_loses_its_group_and_comes_back_with_another() -> None:
+    async with scene_of(BETA) as scene:
+        gang(scene, "a")
+        await eventually(lambda: runs(scene, "a"))
+        first = note(scene, "a")
+        name = workload_of(scene, "a")["metadata"]["name"]
+        scene.server.merge(WORKLOADS, name, {"spec": {"active": False}}, namespace="team")
+        await eventually(lambda: not runs(scene, "a") and note(scene, "a") == "" and not groups(scene), what="stopped")
+        scene.server.merge(WORKLOADS, name, {"spec": {"active": True}}, namespace="team")
+        await eventually(lambda: runs(scene, "a"), what="started again")
+        assert list(groups(scene)) == [note(scene, "a")] != [first]
+
+
+async def test_the_verdict_of_kube_scheduler_stands_on_the_workload_until_it_is_another() -> None:
+    async with scene_of(BETA) as scene:
+        gang(scene, "a")
+        await eventually(lambda: runs(scene, "a"))
+        verdict(scene, "a", "False", "0/3 nodes are available")
+        await eventually(lambda: says(scene, "a", GANG_SCHEDULED) == "False/Unschedulable")
+        verdict(scene, "a", "True")
+        await eventually(lambda: says(scene, "a", GANG_SCHEDULED) == "True/Scheduled")
+        assert runs(scene, "a"), "an autoscaler may add nodes: a gang without places of ours waits"
+
+
+async def test_a_preempted_gang_is_evicted_and_waits_before_it_queues_again() -> None:
+    async with scene_of(BETA) as scene:
+        gang(scene, "a")
+        await eventually(lambda: runs(scene, "a"))
+        said = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        patch = {"status": {"conditions": [{**said, "message": "", "lastTransitionTime": stamp()}]}}
+        scene.server.merge(BETA, note(scene, "a"), patch, namespace="team")
+        await eventually(lambda: says(scene, "a", "Evicted") == "True/PreemptedByScheduler")
+        await eventually(lambda: says(scene, "a", "Requeued") == "False/PreemptedByScheduler")
+        assert workload_of(scene, "a")["status"]["requeueState"]["count"] == 1
+
+
+async def test_a_group_that_is_refused_holds_the_start_and_says_why() -> None:
+    async with scene_of(BETA) as scene:
+        scene.server.refuse = lambda method, path: 403 if method == "POST" and "podgroups" in path else None
+        gang(scene, "a")
+        told = "The job does not start yet: its PodGroup could not be made"
+        await eventually(lambda: any(one["note"].startswith(told) for one in scene.server.list_all(EVENTS)))
+        assert not runs(scene, "a")
+        scene.server.refuse = lambda _method, _path: None
+        await eventually(lambda: runs(scene, "a"))
+        assert list(groups(scene)) == [note(scene, "a")]
+
+
+async def test_a_label_that_a_person_wrote_makes_no_group_ours() -> None:
+    async with scene_of(BETA) as scene:
+        gang(scene, "a")
+        await eventually(lambda: runs(scene, "a"))
+        for name, body in (
+            ("odd", {"metadata": {"labels": {START_OF: "nobody"}}, "spec": {"schedulingPolicy": 7}}),
+            ("other", {"metadata": {"labels": {START_OF: ""}}, "spec": {}}),
+        ):
+            scene.server.create(BETA, name, body, namespace="team")
+        gang(scene, "b", 2)
+        await eventually(lambda: runs(scene, "b"))
+        assert set(groups(scene)) == {"odd", "other", note(scene, "a"), note(scene, "b")}
+
+
+async def test_a_controller_without_the_right_to_list_groups_starts_jobs_as_it_always_did() -> None:
+    async with stage() as scene:
+        scene.server.install(BETA)
+        scene.server.refuse = lambda _method, path: 403 if "podgroups" in path else None
+        scene.queue(cpus=9)
+        async with scene.controller(ON, core_only=False):
+            gang(scene, "a")
+            await eventually(lambda: runs(scene, "a"))
+            assert note(scene, "a") == ""

@@ -151,13 +151,7 @@ class TermControllers:
         if self._job_kinds:
             groups = self._start_groups()
             jobs = self._jobs(groups)
-            if groups is not None:
-                yield "start-groups", groups.run()
-            self._of_workloads.append(jobs.workload)
-            self._of_others.append(jobs.hear)
-            yield "jobs", self._after_loading(jobs.run)
-            if self._config.engine.gates.on(FEATURE):
-                yield from self._ungater()
+            yield from self._job_tasks(jobs, groups)
         if (measured := self._queue_usage()) is not None:
             yield "queue-usage", measured.run()
         if (switch := self._config.foreign_jobs) is not None and FOREIGN_JOB_PODS in self._feeds:
@@ -202,6 +196,15 @@ class TermControllers:
         self._of_others.append(partial(_drop_series, self._counting))
         self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.gate_removed).hear)
         self._core.subscribe(self)
+
+    def _job_tasks(self, jobs: JobController, groups: StartGroups | None) -> Iterator[NamedTask]:
+        if groups is not None:
+            yield "start-groups", groups.run()
+        self._of_workloads.append(jobs.workload)
+        self._of_others.append(jobs.hear)
+        yield "jobs", self._after_loading(jobs.run)
+        if self._config.engine.gates.on(FEATURE):
+            yield from self._ungater()
 
     def _jobs(self, groups: StartGroups | None) -> JobController:
         return JobController(

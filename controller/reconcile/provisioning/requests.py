@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from controller.jobs.framework.names import is_label_value
 from controller.jobs.framework.podsets import FlavorMissingError
 from controller.jobs.framework.podview import MANAGED
 from controller.jobs.framework.raw import Json, copied, mapping, sequence
@@ -152,14 +153,14 @@ def attempt_of(request: str, workload: str, check: str, most: int) -> int | None
 def updates(
     request: ProvisioningRequest, pod_sets: Iterable[NeededPodSet], config: ProvisioningRequestConfig
 ) -> tuple[PodSetUpdate, ...]:
-    """What the pods get so that they run on the nodes of the request. A detail that the provider left out selects
-    nothing.
+    """What the pods get so that they run on the nodes of the request. A detail that the provider left out, or that no
+    label can have as its value, selects nothing: the API server would refuse the pods.
     """
     details, asked = request.status.provisioning_class_details, config.spec.pod_set_updates
     selector = {
         each.key: details[each.value_from_provisioning_class_detail]
         for each in (asked.node_selector if asked is not None else ())
-        if each.value_from_provisioning_class_detail in details
+        if is_label_value(details.get(each.value_from_provisioning_class_detail, " "))
     }
     notes = {CONSUME: request.metadata.name, CLASS_NAME: request.spec.provisioning_class_name}
     return tuple(PodSetUpdate(name=each.name, annotations=notes, node_selector=selector) for each in pod_sets)

@@ -18,6 +18,7 @@ from controller.objects.queues import ResourceFlavorSpec
 from controller.scheduler.model.nodesizes import too_large
 from controller.scheduler.model.podrequests import amounts, pod_requests, whole_amount
 from controller.scheduler.model.resources import Amount, ResourceName
+from inventory.api.names import MAINTENANCE_PLANNED
 
 PODS: Final = ResourceName("pods")
 LEAVING: Final = frozenset(
@@ -67,7 +68,8 @@ class NodeFacts:
         leaving: AbstractSet[str] = frozenset(),
     ) -> None:
         """``ceilings`` bound the allocatable amounts: a GPU that has just failed is still counted in
-        ``allocatable``. ``leaving``: taints of nodes that take no pods any more.
+        ``allocatable``. ``leaving``: taints of nodes that take no pods any more;
+        with any, a planned maintenance counts too.
         """
         self.name = node.metadata.name
         self.created_s = epoch_s(node.metadata.creation_timestamp)
@@ -102,6 +104,8 @@ def _excluded(node: Node, leaving: AbstractSet[str]) -> str:
         return "not ready"
     if node.spec.unschedulable:
         return "cordoned"
+    if leaving and is_true(node.status.conditions, MAINTENANCE_PLANNED):
+        return f"leaving ({MAINTENANCE_PLANNED})"
     return next((f"leaving ({taint.key})" for taint in node.spec.taints if taint.key in leaving), "")
 
 

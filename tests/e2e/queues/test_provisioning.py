@@ -206,6 +206,21 @@ async def test_a_gang_whose_capacity_is_taken_away_queues_again_and_runs_elsewhe
         assert await hosts(scene, "gang") == {"fourth-3", "fourth-4"}
 
 
+async def test_a_gang_that_finds_room_meanwhile_takes_its_request_back(cluster: Cluster, tmp_path: Path) -> None:
+    scaler = StandInAutoscaler(node_of("sixth"))
+    async with autoscaled(cluster, tmp_path, scaler) as scene:
+        await furnish(scene, "sixth", "sixth")
+        await scene.job("first", "sixth", pods=2)
+        await until(lambda: ready(scene, "first", 2), "the first gang runs")
+        scaler.provision_s = 600.0
+        await scene.job("second", "sixth", pods=2)
+        await until(lambda: scene.condition("second", "QuotaReserved").startswith("True"), "the second one waits")
+        scene.finish("first")
+        await until(lambda: ready(scene, "second", 2), "it runs on the nodes of the first")
+        assert await hosts(scene, "second") == {"sixth-1", "sixth-2"}
+        await none_left(scene)
+
+
 async def test_wherever_the_controller_dies_each_gang_runs_and_no_request_is_left(
     cluster: Cluster, tmp_path: Path
 ) -> None:

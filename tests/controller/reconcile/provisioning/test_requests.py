@@ -167,10 +167,13 @@ def test_a_request_that_kueue_made_has_no_digest_and_is_in_sync_by_its_pods_alon
 def test_pods_consume_the_request_and_get_the_selector_that_the_provider_told() -> None:
     given = raw(pod_set("a"))
     known = request(given)
-    details = decode({"status": {"provisioningClassDetails": {"group": "g7"}}}, ProvisioningRequest).status
+    details = decode(
+        {"status": {"provisioningClassDetails": {"group": "g7", "odd": "no value of a label"}}}, ProvisioningRequest
+    ).status
     asked = [
         {"key": "node-group", "valueFromProvisioningClassDetail": "group"},
         {"key": "zone", "valueFromProvisioningClassDetail": "untold"},
+        {"key": "odd", "valueFromProvisioningClassDetail": "odd"},
     ]
     known = ProvisioningRequest(metadata=known.metadata, spec=known.spec, status=details)
     wanted = config(podSetUpdates={"nodeSelector": asked})

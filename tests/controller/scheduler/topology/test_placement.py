@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from controller.objects.decode import decode
+from controller.objects.meta import Condition
 from controller.objects.queues import ResourceFlavor
 from controller.scheduler.model.resources import FlavorName
 from controller.scheduler.topology.nodes import LEAVING
@@ -316,6 +317,16 @@ def test_a_node_that_leaves_gets_no_pod_even_one_that_tolerates_everything(taint
         assert lab.main(ask(1, required=HOST, spec=tolerant)) == places
         lab.topologies.set_node(node("b/r/a", 4))
         assert lab.main(ask(1, required=HOST)) == {"a": 1}
+
+
+def test_a_node_whose_maintenance_is_planned_gets_no_pod() -> None:
+    for leaving, places in ((LEAVING, None), (frozenset[str](), {"a": 1})):
+        lab = Lab({}, leaving=leaving)
+        planned = node("b/r/a", 4)
+        conditions = (*planned.status.conditions, Condition(type="MaintenancePlanned", status="True"))
+        status = msgspec.structs.replace(planned.status, conditions=conditions)
+        lab.topologies.set_node(msgspec.structs.replace(planned, status=status))
+        assert lab.main(ask(1, required=HOST)) == places
 
 
 def test_a_node_that_moves_to_another_rack_and_back_is_found_where_it_is() -> None:

@@ -134,8 +134,8 @@ class MakeGroup(Struct, frozen=True, kw_only=True):
 
 
 class LowerGroup(Struct, frozen=True, kw_only=True):
-    """Patch a PodGroup that has started: any pod of it may start by itself from now on. ``patch`` is a merge patch,
-    conditional by the resourceVersion in it.
+    """Patch a PodGroup that has started: fewer pods of it are left, and these make the gang. ``patch`` is a merge
+    patch, conditional by the resourceVersion in it.
     """
 
     name: str

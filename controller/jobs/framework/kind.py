@@ -217,8 +217,8 @@ class JobKind(Protocol):
         """
         ...
 
-    def may_be_short(self, job: Json) -> bool:
-        """Whether a started job may have fewer pods than it began with, of which one has no node yet."""
+    def pods_left(self, job: Json) -> int | None:
+        """The number of pods that a started job still needs, while one of them does not run; None while all do."""
         ...
 
     def whole(self) -> "JobKind":
@@ -354,8 +354,8 @@ class KindDefaults:
     def makes_all_at_once(self, _job: Json) -> bool:
         return False
 
-    def may_be_short(self, _job: Json) -> bool:
-        return True
+    def pods_left(self, _job: Json) -> int | None:
+        return None
 
     def whole(self) -> Self:
         found = copy.copy(self)

@@ -29,6 +29,7 @@ from controller.jobs.framework.raw import (
     JobError,
     Json,
     annotations,
+    at,
     condition,
     flag,
     has_condition,
@@ -108,9 +109,16 @@ class BatchJob(KindDefaults):
     def makes_all_at_once(self, job: Json) -> bool:
         return not is_grouped(job)
 
-    def may_be_short(self, job: Json) -> bool:
-        ended = integer(job, "status", "succeeded", default=0) + integer(job, "status", "failed", default=0)
-        return ended > 0 and integer(job, "status", "ready", default=0) < integer(job, "status", "active", default=0)
+    def pods_left(self, job: Json) -> int | None:
+        active = integer(job, "status", "active", default=0)
+        if integer(job, "status", "ready", default=0) >= active:
+            return None
+        # The first that succeeds of a Job without completions is the last that is made.
+        left = active if integer(job, "status", "succeeded", default=0) else parallel_pods(job, "spec")
+        if at(job, "spec", "completions") is None:
+            return left
+        remaining = integer(job, "spec", "completions", default=1) - integer(job, "status", "succeeded", default=0)
+        return min(parallel_pods(job, "spec"), remaining)
 
     def _first_count(self, job: Json, full: int) -> int:
         """The number of pods that start together, out of those that run at a time."""

@@ -11,17 +11,14 @@ from functools import cached_property
 from typing import Final
 
 from controller.jobs.framework.kind import Outcome
-from controller.jobs.framework.raw import JobError, Json, annotations, integer, mapping, parallel_pods, sequence, text
+from controller.jobs.framework.raw import JobError, Json, integer, mapping, parallel_pods, sequence, text
 from controller.jobs.framework.templated import Path, Slot, TemplatedKind, dotted, ended, selector
-from controller.jobs.kinds.jobscheduling import is_grouped
 from controller.jobs.rules import cel
 from controller.jobs.rules.topology import parallel_pods_in_cel, pod_set
 
 INDEX_LABEL: Final = "batch.kubernetes.io/job-completion-index"
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
 
-_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""An annotation of a JobSet or of a replicated job's template: its other pods are made when the first has a node."""
 _RESTART_FOR_EVER: Final = "RestartJobSetAndIgnoreMaxRestarts"
 
 
@@ -64,16 +61,6 @@ class JobSet(TemplatedKind):
 
     def is_active(self, job: Json) -> bool:
         return any_job_active(sequence(job, "status", "replicatedJobsStatus"))
-
-    def makes_all_at_once(self, job: Json) -> bool:
-        jobs = sequence(job, "spec", "replicatedJobs")
-        ordered = text(job, "spec", "startupPolicy", "startupPolicyOrder") == "InOrder"
-        waits = ordered or _EXCLUSIVE in annotations(job) or any(sequence(each, "dependsOn") for each in jobs)
-        made = [mapping(each, "template") for each in jobs]
-        return not waits and not any(is_grouped(each) or _EXCLUSIVE in annotations(each) for each in made)
-
-    def may_be_short(self, job: Json) -> bool:
-        return not self.pods_ready(job)
 
     def reclaimed(self, job: Json) -> dict[str, int]:
         if self._may_restart(job):

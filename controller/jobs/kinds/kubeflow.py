@@ -127,10 +127,11 @@ class KubeflowJob(ReplicaKind):
     def makes_all_at_once(self, _job: Json) -> bool:
         return True
 
-    def may_be_short(self, job: Json) -> bool:
+    def pods_left(self, job: Json) -> int | None:
         statuses = mapping(job, "status", "replicaStatuses")
-        active = sum(integer(mapping(statuses, type_), "active", default=0) for type_ in statuses)
-        return active < sum(self.counts(job).values())
+        told = [mapping(statuses, type_) for type_ in statuses]
+        left = sum(self.counts(job).values()) - sum(integer(each, "succeeded", default=0) for each in told)
+        return left if sum(integer(each, "active", default=0) for each in told) < left else None
 
     def counts_above(self, job: Json) -> dict[str, int]:
         every = super().slots(job)

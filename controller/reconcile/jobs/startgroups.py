@@ -128,13 +128,17 @@ def _pod_specs(context: Context) -> Iterator[Json]:
 
 
 def _lowered(context: Context, group: NativeGroup) -> list[Action]:
-    gang = group.spec.scheduling_policy.gang
+    """The action that lowers the minimum to the pods that are left, while one of them does not run.
+
+    Never lower: after a preemption all pods are made anew, and must start together again.
+    """
+    gang, left = group.spec.scheduling_policy.gang, context.kind.pods_left(context.job)
     started = is_true(group.status.conditions, INITIALLY_SCHEDULED)
-    if gang is None or (gang.min_count or 1) <= 1 or not started or not context.kind.may_be_short(context.job):
+    if gang is None or left is None or not started or not 1 <= left < (gang.min_count or 1):
         return []
     meta = group.metadata
     tie = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-    patch = {"metadata": tie, "spec": {"schedulingPolicy": {"gang": {"minCount": 1}}}}
+    patch = {"metadata": tie, "spec": {"schedulingPolicy": {"gang": {"minCount": left}}}}
     return [LowerGroup(name=meta.name, patch=patch)]
 
 

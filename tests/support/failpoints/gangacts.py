@@ -89,7 +89,7 @@ def a_gang_loses_a_pod(here: KilledCluster, n: str) -> list[Stage]:
     def lost() -> None:
         verdict(here, n, "True", "Scheduled")
         here.schedules = False
-        here.server.merge(JOBS, n, {"status": {"failed": 1}}, namespace=TEAM)
+        here.server.merge(JOBS, n, {"status": {"succeeded": 1}}, namespace=TEAM)
         here.server.delete(PODS, running(here, n)[0]["metadata"]["name"], namespace=TEAM)
 
     def back() -> None:

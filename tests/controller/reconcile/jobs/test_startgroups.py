@@ -204,6 +204,18 @@ def test_a_pod_that_is_made_anew_waits_for_no_sister_that_has_ended() -> None:
     assert (world.running(), world.waiting()) == (3, 0)
 
 
+def test_a_gang_whose_pods_are_all_made_anew_starts_whole_again() -> None:
+    world = started()
+    world.room = 2
+    for _ in range(4):
+        world.pod_ends(succeeds=False)
+    world.settle()
+    assert (world.running(), world.waiting()) == (0, 4), "no half of it runs"
+    world.room = 4
+    world.settle()
+    assert world.running() == 4
+
+
 def test_the_last_pods_of_a_job_with_more_completions_start_though_they_are_few() -> None:
     world = started(4, completions=6)
     for _ in range(3):
@@ -222,29 +234,11 @@ def test_a_job_whose_pods_all_run_and_end_costs_its_group_alone() -> None:
     assert next(iter(world.groups.values()))["spec"]["schedulingPolicy"]["gang"]["minCount"] == 4
 
 
-@pytest.mark.parametrize(
-    ("spec", "at_once"),
-    [
-        ({"replicatedJobs": [{"name": "a"}, {"name": "b"}]}, True),
-        ({"replicatedJobs": [{"name": "a"}], "startupPolicy": {"startupPolicyOrder": "InOrder"}}, False),
-        ({"replicatedJobs": [{"name": "a"}, {"name": "b", "dependsOn": [{"name": "a"}]}]}, False),
-        ({"replicatedJobs": [{"name": "a", "template": {"spec": {"scheduling": {}}}}]}, False),
-    ],
-)
-def test_a_jobset_whose_jobs_come_one_after_the_other_has_no_gang(spec: dict[str, Any], at_once: bool) -> None:
-    assert JobSet().makes_all_at_once({"spec": spec}) is at_once
-
-
-def test_followers_of_an_exclusive_jobset_come_after_their_leader() -> None:
-    notes = {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}}
-    assert not JobSet().makes_all_at_once({"metadata": notes, "spec": {}})
-    assert not JobSet().makes_all_at_once({"spec": {"replicatedJobs": [{"template": {"metadata": notes}}]}})
-
-
 def test_kinds_whose_pods_come_at_once_say_so() -> None:
     assert BatchJob().makes_all_at_once({})
     assert all(kind.makes_all_at_once({}) for kind in KUBEFLOW_JOBS)
     assert not MPIJob().makes_all_at_once({}), "its launcher may wait for its workers"
+    assert not JobSet().makes_all_at_once({}), "it does not tell how many pods of a Job have ended"
 
 
 class Gangs(RuleBasedStateMachine):

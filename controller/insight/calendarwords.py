@@ -8,7 +8,7 @@ from controller.messages.spans import moment
 from controller.objects.queues import ClusterQueue, Cohort
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ClusterQueueName
-from controller.scheduler.quota.calendar import Calendar, Entry, in_force, next_change_s
+from controller.scheduler.quota.calendar import Calendar, CalendarEntry, in_force, next_change_s
 
 Json = dict[str, Any]
 
@@ -55,5 +55,5 @@ def _shown(owner: str, calendar: Calendar, now_s: float) -> Json:
     }
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: CalendarEntry) -> str:
     return f'"{entry.begins.text}" {entry.zone.key}'

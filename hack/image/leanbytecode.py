@@ -24,7 +24,7 @@ from typing import Final
 
 _OURS = "agent controller deviceplugin failpoints inventory kube kubeletapi simulator yamlfile"
 _THEIRS = (
-    "aiohappyeyeballs aiohttp aiosignal attr attrs cryptography frozenlist google grpc idna msgspec multidict "
+    "aiohappyeyeballs aiohttp aiosignal attr attrs cronsim cryptography frozenlist google grpc idna msgspec multidict "
     "prometheus_client propcache pynvml typing_extensions yaml yarl"
 )
 LOADED: Final = frozenset(f"{_OURS} {_THEIRS}".split())

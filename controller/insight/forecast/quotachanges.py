@@ -17,7 +17,7 @@ _MOST: Final = 60
 
 
 class QuotaChange(NamedTuple):
-    """From ``at_s`` on the quota of a cell of the model is ``quota``."""
+    """A cell of the model has ``quota`` from ``at_s`` on."""
 
     at_s: float
     cell: Cell

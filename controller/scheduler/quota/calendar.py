@@ -36,7 +36,7 @@ _KEYS: Final = ("from", "for", "zone", "nominal", "borrowing", "lending")
 Limits = Mapping[FlavorResource, Quantity]
 
 
-class Entry(NamedTuple):
+class CalendarEntry(NamedTuple):
     """Windows of one entry. ``number`` counts from 1 in the annotation; ``for_s`` is their length in seconds."""
 
     number: int
@@ -63,7 +63,7 @@ class Entry(NamedTuple):
 class Calendar(NamedTuple):
     """The entries that are right, in their order, and a line for each that is not."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[CalendarEntry, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -81,7 +81,7 @@ def _read(text: str, owner: ClusterQueue | Cohort) -> Calendar:
     found = _list(text)
     if isinstance(found, str):
         return Calendar(problems=(f"{QUOTA_CALENDAR}: {found}",))
-    entries, problems = list[Entry](), list[str]()
+    entries, problems = list[CalendarEntry](), list[str]()
     for number, given in enumerate(found, 1):
         try:
             entries.append(_entry(number, given, owner))
@@ -105,7 +105,7 @@ def _list(text: str) -> Sequence[Any] | str:
     return found if len(found) <= _MOST_ENTRIES else f"expected at most {_MOST_ENTRIES} entries, found {len(found)}"
 
 
-def _entry(number: int, given: Any, owner: ClusterQueue | Cohort) -> Entry:
+def _entry(number: int, given: Any, owner: ClusterQueue | Cohort) -> CalendarEntry:
     if not isinstance(given, dict):
         raise _EntryError("expected {from, for, nominal}")
     for key in given:
@@ -117,7 +117,7 @@ def _entry(number: int, given: Any, owner: ClusterQueue | Cohort) -> Entry:
     parent = owner.spec.cohort_name if isinstance(owner, ClusterQueue) else owner.spec.parent_name
     if not parent and any(limits[1:]):
         raise _EntryError("found borrowing or lending, expected neither without a cohort")
-    return Entry(number, _cron(given.get("from")), _zone(given.get("zone")), _for_s(given.get("for")), *limits)
+    return CalendarEntry(number, _cron(given.get("from")), _zone(given.get("zone")), _for_s(given.get("for")), *limits)
 
 
 def _cron(given: Any) -> Cron:
@@ -190,17 +190,17 @@ def _quoted(given: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
-def in_force(entries: Sequence[Entry], now_s: float) -> list[tuple[Entry, float]]:
+def in_force(entries: Sequence[CalendarEntry], now_s: float) -> list[tuple[CalendarEntry, float]]:
     """The entries whose window is open, and when it ends."""
     return [(entry, window[1]) for entry in entries if (window := entry.window(now_s)) is not None]
 
 
-def next_change_s(entries: Sequence[Entry], now_s: float) -> float | None:
+def next_change_s(entries: Sequence[CalendarEntry], now_s: float) -> float | None:
     """The next time at which a window may begin or end; None without entries."""
     return min((entry.changes_s(now_s) for entry in entries), default=None)
 
 
-def overlaid(owner: QuotaOwner, entries: Sequence[Entry], now_s: float) -> QuotaOwner:
+def overlaid(owner: QuotaOwner, entries: Sequence[CalendarEntry], now_s: float) -> QuotaOwner:
     """A ClusterQueue or Cohort with the quotas that hold now; the object itself where no window is open."""
     open_now = [entry for entry, _ in in_force(entries, now_s)]
     if not open_now:

@@ -80,7 +80,7 @@ class Cell:
 
     @property
     def quota(self) -> Quota:
-        """What is configured at the node itself."""
+        """The quota that is configured at the node itself."""
         nominal = UNLIMITED if self.nominal >= INFINITE else self.nominal
         return Quota(nominal, self.borrowing_limit, self.lending_limit)
 

@@ -196,7 +196,8 @@ async def test_nothing_is_watched_while_it_is_not_wanted() -> None:
             assert not server.requests
             listener.wanted = True
             listener.wanted_changed.set()
-            await eventually(lambda: bool(listener.grants))
+            # The list and the watch after it.
+            await eventually(lambda: bool(listener.grants) and len(server.requests) == 2)
             listener.wanted = False
             listener.wanted_changed.set()
             before = len(server.requests)

@@ -39,8 +39,13 @@ DEAD_S: Final = 15.0
 END_S: Final = 1000.0
 
 
-_TRIED_AGAIN: Final = (grpc.aio.AioRpcError, LookupError, ValueError)
+_TRIED_AGAIN: Final = (grpc.aio.AioRpcError, asyncio.CancelledError, LookupError, ValueError)
 """What a kubelet gets where the agent is not there, not yet registered, or has died."""
+
+
+def _error(deed: asyncio.Future[object]) -> BaseException | None:
+    """How a deed that is done has failed. The agent's death cancels calls to the kubelet in the middle of it."""
+    return asyncio.CancelledError() if deed.cancelled() else deed.exception()
 
 
 async def _awaited(deed: Callable[[], Awaitable[object] | object]) -> object:
@@ -132,9 +137,9 @@ class KilledNode:
         def holds() -> bool:
             nonlocal deed
             self._look()
-            if deed is None or (deed.done() and isinstance(deed.exception(), _TRIED_AGAIN)):
+            if deed is None or (deed.done() and isinstance(_error(deed), _TRIED_AGAIN)):
                 deed = asyncio.ensure_future(_awaited(stage.deed))
-            return self.deaths.is_dead or (deed.done() and (deed.exception() is not None or stage.until()))
+            return self.deaths.is_dead or (deed.done() and (_error(deed) is not None or stage.until()))
 
         try:
             await eventually(holds, within_s=HANG_S, what=f"it never came to this: {stage.what}, {when}")

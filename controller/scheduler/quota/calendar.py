@@ -15,10 +15,10 @@ import msgspec
 import yaml
 
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
-from controller.objects.queues import ClusterQueue, Cohort
+from controller.objects.queues import ClusterQueue, Cohort, ResourceQuota
 from controller.scheduler.model.cron import Cron, CronError, cron
 from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
-from controller.scheduler.quota.capacity import QuotaOwner
+from controller.scheduler.quota.quotaspec import QuotaOwner, requoted
 from inventory.api.names import QUOTA_CALENDAR
 from yamlfile.parsers import Unfit, go_duration
 
@@ -205,23 +205,15 @@ def overlaid(owner: QuotaOwner, entries: Sequence[CalendarEntry], now_s: float) 
     open_now = [entry for entry, _ in in_force(entries, now_s)]
     if not open_now:
         return owner
-    replace = msgspec.structs.replace
-    groups = []
-    for group in owner.spec.resource_groups:
-        flavors = []
-        for flavor in group.flavors:
-            resources = []
-            for quota in flavor.resources:
-                fr = FlavorResource(FlavorName(flavor.name), ResourceName(quota.name))
-                changed = quota
-                for entry in open_now:
-                    changed = replace(
-                        changed,
-                        nominal_quota=entry.nominal.get(fr, changed.nominal_quota),
-                        borrowing_limit=entry.borrowing.get(fr, changed.borrowing_limit),
-                        lending_limit=entry.lending.get(fr, changed.lending_limit),
-                    )
-                resources.append(changed)
-            flavors.append(replace(flavor, resources=tuple(resources)))
-        groups.append(replace(group, flavors=tuple(flavors)))
-    return replace(owner, spec=replace(owner.spec, resource_groups=tuple(groups)))
+
+    def changed(fr: FlavorResource, quota: ResourceQuota) -> ResourceQuota:
+        for entry in open_now:
+            quota = msgspec.structs.replace(
+                quota,
+                nominal_quota=entry.nominal.get(fr, quota.nominal_quota),
+                borrowing_limit=entry.borrowing.get(fr, quota.borrowing_limit),
+                lending_limit=entry.lending.get(fr, quota.lending_limit),
+            )
+        return quota
+
+    return requoted(owner, changed)

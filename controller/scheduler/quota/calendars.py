@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from controller.objects.queues import ClusterQueue, Cohort
 from controller.scheduler.quota.calendar import Calendar, calendar_of, next_change_s, overlaid
-from controller.scheduler.quota.capacity import QuotaOwner
+from controller.scheduler.quota.quotaspec import QuotaOwner
 from inventory.api.names import QUOTA_CALENDAR
 
 Owner = ClusterQueue | Cohort

@@ -12,16 +12,17 @@ to.
 import re
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
 from controller.objects.alike import one_dict, one_set
 from controller.objects.core import Node
-from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor, ResourceGroup
+from controller.objects.queues import ResourceFlavor, ResourceQuota
 from controller.scheduler.model.podrequests import amounts
 from controller.scheduler.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.queueusage import quantity_of
+from controller.scheduler.quota.quotaspec import QuotaOwner, requoted
 from inventory.api.names import QUOTA_SHARES
 
 _PERCENT: Final = re.compile(r"(\d{1,7}(?:\.\d{1,4})?)%", re.ASCII)
@@ -139,9 +140,6 @@ def shares_of(annotations: Mapping[str, str]) -> dict[FlavorResource, Fraction]:
     return shares
 
 
-QuotaOwner = TypeVar("QuotaOwner", bound=ClusterQueue | Cohort)
-
-
 def resolved(owner: QuotaOwner, capacity: Capacity) -> QuotaOwner:
     """``owner`` with its shares as nominal quotas, rounded down. Raises QuotaShareError; the object then counts
     unchanged. A lending limit above the resulting quota is harmless: no queue lends more than it has.
@@ -149,34 +147,20 @@ def resolved(owner: QuotaOwner, capacity: Capacity) -> QuotaOwner:
     shares = shares_of(owner.metadata.annotations)
     if not shares:
         return owner
-    replace = msgspec.structs.replace
-    groups = tuple(_resolved(group, shares, capacity) for group in owner.spec.resource_groups)
-    named = {
-        FlavorResource(FlavorName(flavor.name), ResourceName(resource.name))
-        for group in groups
-        for flavor in group.flavors
-        for resource in flavor.resources
-    }
+    named: set[FlavorResource] = set()
+
+    def shared(fr: FlavorResource, quota: ResourceQuota) -> ResourceQuota:
+        named.add(fr)
+        share = shares.get(fr)
+        if share is None:
+            return quota
+        nominal = min(int(capacity.of(fr) * share), UNLIMITED)
+        return msgspec.structs.replace(quota, nominal_quota=quantity_of(fr.resource, nominal))
+
+    made = requoted(owner, shared)
     unknown = sorted(shares.keys() - named)
     if unknown:
         raise QuotaShareError(
             f"{QUOTA_SHARES}: {unknown[0].flavor}/{unknown[0].resource} is in none of the resource groups"
         )
-    return replace(owner, spec=replace(owner.spec, resource_groups=groups))
-
-
-def _resolved(group: ResourceGroup, shares: Mapping[FlavorResource, Fraction], capacity: Capacity) -> ResourceGroup:
-    replace = msgspec.structs.replace
-    flavors = []
-    for flavor in group.flavors:
-        resources = []
-        for resource in flavor.resources:
-            fr = FlavorResource(FlavorName(flavor.name), ResourceName(resource.name))
-            share = shares.get(fr)
-            if share is not None:
-                nominal = min(int(capacity.of(fr) * share), UNLIMITED)
-                resources.append(replace(resource, nominal_quota=quantity_of(fr.resource, nominal)))
-            else:
-                resources.append(resource)
-        flavors.append(replace(flavor, resources=tuple(resources)))
-    return replace(group, flavors=tuple(flavors))
+    return made

@@ -1,15 +1,33 @@
-"""Makes the quota node's spec of a ClusterQueue or Cohort object."""
+"""Makes the quota node's spec of a ClusterQueue or Cohort object, and such objects with other quotas."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 
 from controller.objects.quantity import Quantity
-from controller.objects.queues import ClusterQueue, Cohort, FairSharing, ResourceGroup
+from controller.objects.queues import ClusterQueue, Cohort, FairSharing, ResourceGroup, ResourceQuota
 from controller.scheduler.model.podrequests import amount_of
 from controller.scheduler.model.resources import Amount, CohortName, FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.cells import NO_QUOTA, Quota
 from controller.scheduler.quota.quotanode import QuotaNodeSpec
+
+QuotaOwner = TypeVar("QuotaOwner", bound=ClusterQueue | Cohort)
+
+
+def requoted(owner: QuotaOwner, change: Callable[[FlavorResource, ResourceQuota], ResourceQuota]) -> QuotaOwner:
+    """The object with what ``change`` makes of the quota of each flavor and resource."""
+    replace = msgspec.structs.replace
+    groups = []
+    for group in owner.spec.resource_groups:
+        flavors = []
+        for flavor in group.flavors:
+            pairs = (
+                (FlavorResource(FlavorName(flavor.name), ResourceName(each.name)), each) for each in flavor.resources
+            )
+            flavors.append(replace(flavor, resources=tuple(change(fr, quota) for fr, quota in pairs)))
+        groups.append(replace(group, flavors=tuple(flavors)))
+    return replace(owner, spec=replace(owner.spec, resource_groups=tuple(groups)))
 
 
 def cluster_queue_spec(cluster_queue: ClusterQueue) -> QuotaNodeSpec:

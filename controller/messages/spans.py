@@ -9,6 +9,8 @@ from typing import Any, Final
 _MINUTE_S: Final = 60.0
 _HOUR_S: Final = 3_600.0
 _DAY_S: Final = 86_400.0
+LATEST_S: Final = 253_402_300_740
+"""The last minute of the year 9999: no time after it can be written."""
 _SHORT: Final = 10
 """The number of hours below which minutes are shown too, rounded to as many."""
 _MOMENT: Final = "%Y-%m-%d %H:%M UTC"
@@ -60,7 +62,7 @@ def moment(at_s: float) -> str:
     """``2026-01-31 12:34 UTC`` of seconds since 1970, the minute that begins next. A message that is kept says a moment
     and no span: a span is wrong a second later.
     """
-    return datetime.fromtimestamp(math.ceil(at_s / _MINUTE_S) * _MINUTE_S, UTC).strftime(_MOMENT)
+    return datetime.fromtimestamp(min(math.ceil(at_s / _MINUTE_S) * _MINUTE_S, LATEST_S), UTC).strftime(_MOMENT)
 
 
 def with_moments(text: str, told: Callable[[float], str]) -> str:

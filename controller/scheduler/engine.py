@@ -326,17 +326,17 @@ class Engine:
             return False
         return not self._passed_over()
 
-    def next_wakeup_s(self) -> float | None:
+    def next_wakeup_s(self, *, calendars: bool = True) -> float | None:
         """When the clock alone may change something: a back-off or a minimum runtime ends, a second pass is due. Past
         usage decays by the caller's timer, see ``sample_usage``.
         """
         packing_s = self._packing.next_due_s(self.state.changes) if self._packing is not None else None
-        return min(filter(None, (self._cycles_due_s(), packing_s)), default=None)
+        return min(filter(None, (self._cycles_due_s(calendars=calendars), packing_s)), default=None)
 
-    def _cycles_due_s(self) -> float | None:
+    def _cycles_due_s(self, *, calendars: bool = True) -> float | None:
         times = [coming.due_s for coming in self.state.notes.passes.values()]
         state = self.state
-        later = (state.queues, state.preemption, self._turns, state.calendars)
+        later = (state.queues, state.preemption, self._turns, *((state.calendars,) if calendars else ()))
         times += filter(None, (each.next_due_s() for each in later))
         return min(times, default=None)
 

@@ -265,7 +265,7 @@ def _told(now_s: float, told: Range | None, ordered: Sequence[float], ahead: int
     likely_s = ordered[len(ordered) // 2]
     return Forecast(
         at_s=now_s,
-        from_s=round(told.from_s, 1),
+        from_s=round(min(told.from_s, likely_s), 1),
         likely_s=round(likely_s, 1) if math.isfinite(likely_s) else None,
         to_s=None if told.to_s is None else round(told.to_s, 1),
         ahead=ahead,

@@ -15,7 +15,7 @@ from controller.insight.simulation.timeline import (
     TimelinePlacement,
     Waits,
 )
-from controller.messages.spans import exact, with_moments
+from controller.messages.spans import LATEST_S, exact, with_moments
 from controller.objects.meta import is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL, Domain, decode
 from controller.objects.workload import PodSetAssignment, Workload
@@ -131,8 +131,8 @@ def nodes(log: Iterable[NodeChange], base_s: float) -> Iterator[NodeEntry]:
 
 
 def written_time(at_s: float) -> str:
-    """Seconds since 1970 in RFC 3339, without the fraction of a second."""
-    return f"{datetime.fromtimestamp(int(at_s), UTC):%Y-%m-%dT%H:%M:%SZ}"
+    """Seconds since 1970 in RFC 3339, without the fraction of a second; the year 9999 is the last."""
+    return f"{datetime.fromtimestamp(min(int(at_s), LATEST_S), UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def end(

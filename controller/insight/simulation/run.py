@@ -24,6 +24,7 @@ from controller.insight.simulation.report import written_time
 from controller.insight.simulation.settling import MOST_ENTRIES, Settling, UnsettledError
 from controller.insight.simulation.submissions import Submission
 from controller.insight.simulation.timeline import End, SimulationResult, TimelineEntry, TimelineEvent, Waits
+from controller.insight.simulation.windows import Windows
 from controller.objects.meta import Condition, is_true, with_condition
 from controller.objects.workload import Workload
 from controller.reconcile.lifecycle import lifecycle
@@ -52,10 +53,6 @@ _STEPS: Final = 32
 
 _SAMPLES: Final = 400
 """Samples of past use within its window, at most."""
-
-_MOST_WINDOWS: Final = 1_000
-_YEAR_S: Final = 366 * 86_400.0
-"""Windows of calendars, and seconds, after which what has not started by then never does."""
 
 Progress = Callable[[float, int, int], None]
 """Called with virtual seconds since the start, the number of jobs that have ended, and the number of all jobs."""
@@ -103,9 +100,7 @@ class Run:
         self._too_large: dict[str, str] = {}
         self._sampled_s = self.now_s
         self._done = 0
-        self._windows, self._windows_since_s, self._entries_seen = 0, self.now_s, 0
-        """Windows of calendars that have begun or ended, and since when, while the number of entries stayed the same.
-        """
+        self._windows = Windows(self.now_s)
         self._holding = 0
         """A fingerprint of the workloads that hold quota and their flavors: of ``_prints``."""
         self._prints: dict[WorkloadKey, int] = {}
@@ -236,26 +231,15 @@ class Run:
         times = [
             self._ends.next_s(),
             self._steps.next_s(),
-            self.engine.next_wakeup_s(),
+            self.engine.next_wakeup_s(calendars=False),
+            self._windows.next_s(self.engine, self.now_s, len(self.entries)),
             self.scenario.base_s + coming[0].arrival_s if coming else None,
             self._nodes.pools.due_s(jobs_left=bool(coming or self.workloads)),
         ]
         next_s = min((max(time, self.now_s) for time in times if time is not None), default=None)
-        if next_s is not None and next_s == self.engine.state.calendars.next_due_s() and not self._awaits_calendars():
-            next_s = min((time for time in times if time is not None and time > next_s), default=None)
         end_s = self._until_s if next_s is None else next_s
         use_s = self._use_s()
         return use_s if use_s is not None and end_s is not None and use_s < end_s else next_s
-
-    def _awaits_calendars(self) -> bool:
-        """Whether a window of a calendar that begins or ends may change anything: something waits, and has not waited
-        through so many of them that it never starts.
-        """
-        if len(self.entries) != self._entries_seen:
-            self._entries_seen, self._windows, self._windows_since_s = len(self.entries), 0, self.now_s
-        self._windows += 1
-        waits = any(True for _ in self.engine.state.queues)
-        return waits and self._windows <= _MOST_WINDOWS and self.now_s - self._windows_since_s <= _YEAR_S
 
     def _use_s(self) -> float | None:
         """The time of the next sample of past use, which grows and fades between two events; None if it decides

@@ -13,6 +13,7 @@ import msgspec
 
 from controller.messages import pending as pending_words
 from controller.messages import statuses
+from controller.messages.spans import LATEST_S
 from controller.objects.meta import Condition, epoch_s, find_condition, is_true, with_condition
 from controller.objects.placeencoding import encode
 from controller.objects.queues import ClusterQueue
@@ -40,8 +41,8 @@ MESSAGE_LIMIT: Final = 32768
 
 
 def moment(now_s: float) -> datetime:
-    """The clock as conditions carry it: whole seconds, UTC."""
-    return datetime.fromtimestamp(int(now_s), UTC)
+    """The clock as conditions carry it: whole seconds, UTC. The year 9999 is the last."""
+    return datetime.fromtimestamp(min(int(now_s), LATEST_S), UTC)
 
 
 # -- admission ---------------------------------------------------------------------------------------------------------

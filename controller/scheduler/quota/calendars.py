@@ -8,12 +8,14 @@ import heapq
 from typing import NamedTuple
 
 from controller.objects.queues import ClusterQueue, Cohort
-from controller.scheduler.quota.calendar import Calendar, calendar_of, next_change_s, overlaid
+from controller.scheduler.quota.calendar import Calendar, calendar_of, in_force, next_change_s, overlaid
 from controller.scheduler.quota.quotaspec import QuotaOwner
 from inventory.api.names import QUOTA_CALENDAR
 
 Owner = ClusterQueue | Cohort
 _OwnerKey = tuple[str, str]
+OpenEntries = frozenset[tuple[str, str, int]]
+"""Open windows: kind and name of the object, and the number of the entry."""
 
 
 class _Kept(NamedTuple):
@@ -74,6 +76,19 @@ class Calendars:
     def owners(self) -> list[Owner]:
         """The objects that have a calendar, without what it changes."""
         return [kept.given for kept in self._kept.values()]
+
+    def open_at(self, at_s: float) -> OpenEntries:
+        """The entries whose window is open then."""
+        kept = self._kept.items()
+        return frozenset((*key, entry.number) for key, one in kept for entry, _ in in_force(one.calendar.entries, at_s))
+
+    def next_change_s(self, at_s: float) -> float | None:
+        """The next time after ``at_s`` at which a window begins or ends."""
+        found = (next_change_s(kept.calendar.entries, at_s) for kept in self._kept.values())
+        return min((each for each in found if each is not None), default=None)
+
+    def __bool__(self) -> bool:
+        return bool(self._kept)
 
     def validate(self) -> None:
         """AssertionError if the next change of an object is not among those that are due."""

@@ -66,3 +66,45 @@ def test_a_wrong_entry_is_refused_with_file_line_and_entry(was: str, written: st
         f"{wrong}:13: ClusterQueue by-night: metadata.annotations[tessera.dev/quota-calendar]: entry" in result.output
     )
     assert told in result.output
+
+
+def events(folder: Path, calendar: str, jobs: dict[str, tuple[str, str]], *words: str | Path) -> list[str]:
+    """The timeline of jobs of one GPU, by name with arrival and run time, in a queue of 4 GPUs with this calendar."""
+    queues, _, job = EXAMPLE.read_text().rpartition("---\n")
+    queues = queues.replace("nominalQuota: 2", "nominalQuota: 4")
+    head, _, rest = queues.partition("    tessera.dev/quota-calendar: |\n")
+    spec = rest.partition("spec:\n")[2]
+    text = f"{head}    tessera.dev/quota-calendar: '{calendar}'\nspec:\n{spec}"
+    for name, (arrival, runtime) in jobs.items():
+        one = job.replace("big-sweep", name).replace("nvidia.com/gpu: 8", "nvidia.com/gpu: 1")
+        text += "---\n" + one.replace("runtime: 1h", f'runtime: {runtime}, tessera.dev/arrival: "{arrival}"')
+    path = folder / "timed.yaml"
+    path.write_text(text)
+    result = call("--start", "2026-01-05T18:00:00Z", "-o", "json", path, *words)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["timeline"]
+    return [f"{entry['t']:g} {entry['event']} {entry['workload'].rpartition('/')[2]}" for entry in found]
+
+
+def test_what_falls_on_the_second_of_a_change_is_not_lost_while_nothing_waits(tmp_path: Path) -> None:
+    calendar = '[{"from":"0 20 * * *","for":"1h","nominal":{"any-gpu":{"nvidia.com/gpu":8}}}]'
+    jobs = {"ends": ("0s", "2h"), "comes": ("2h", "1h"), "late": ("5h", "1h")}
+    assert events(tmp_path, calendar, jobs) == [
+        "0 Admitted ends",
+        "7200 Finished ends",
+        "7200 Admitted comes",
+        "10800 Finished comes",
+        "18000 Admitted late",
+        "21600 Finished late",
+    ]
+
+
+def test_a_rare_window_is_reached_past_many_that_change_nothing(tmp_path: Path) -> None:
+    often = '{"from":"*/2 * * * *","for":"1m","nominal":{"any-gpu":{"nvidia.com/gpu":0}}}'
+    noon = '{"from":"0 12 * * *","for":"1h","nominal":{"any-gpu":{"nvidia.com/gpu":4}}}'
+    always = '{"from":"* * * * *","for":"2m","nominal":{"any-gpu":{"nvidia.com/gpu":0}}}'
+    assert events(tmp_path, f"[{always},{often},{noon}]", {"waits": ("0s", "1h")}) == [
+        "0 Pending waits",
+        "64800 Admitted waits",
+        "68400 Finished waits",
+    ]

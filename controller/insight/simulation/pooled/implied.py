@@ -1,13 +1,14 @@
 """What a fleet with pools changes in a scenario before it runs, so that the engine places every pod on a node.
 
 Flavors without a topology get one that has nodes alone, and topologies that end above the nodes go down to them. Every
-node carries a label with its phase, and each pod prefers nodes that are there to those that are coming, these to those
-that would have to be ordered, and of the last the cheapest. Preferences use the engine's own search (Kueue's gate
-TASRespectNodeAffinityPreferred), so that all else (selectors, taints, levels, links of GPUs) holds for nodes that come
-as for those that are there.
+node carries a label with its phase, and each pod prefers nodes that are there to those that are coming, and these to
+those that would have to be ordered: of the last those of the pool that holds its pod set for the least money.
+Preferences use the engine's own search (Kueue's gate TASRespectNodeAffinityPreferred), so that all else (selectors,
+taints, levels, links of GPUs) holds for nodes that come as for those that are there.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -41,8 +42,8 @@ from controller.objects.queues import (
 from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.gates import DEFAULTS, FeatureGates
-from controller.scheduler.model.podrequests import one_pod
-from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.model.podrequests import amounts, one_pod
+from controller.scheduler.model.resources import Amount, ResourceName, WorkloadKey
 from controller.scheduler.preemption.index import is_gpu
 from inventory.api.names import PREFIX, SPOT
 
@@ -173,7 +174,10 @@ class _Asking:
         keeps_own: bool,
     ) -> None:
         """``deciding``: see ``_deciding``, by queue. ``keeps_own``: pods' own preferences count too."""
-        self._pools = scenario.pools.pools
+        nodes = {each.metadata.name: each for each in scenario.objects if isinstance(each, Node)}
+        self._pools = {
+            pool: amounts(nodes[pool.nodes[0]].status.allocatable) for pool in scenario.pools.pools if pool.nodes
+        }
         self._locals = {each.key: each for each in scenario.objects if isinstance(each, LocalQueue)}
         self._clusters = clusters
         self._deciding = deciding
@@ -186,19 +190,21 @@ class _Asking:
         queue = self._clusters.get(local.spec.cluster_queue) if local is not None else None
         on = (each.metadata.annotations.get(SPOT, "") for each in (local, queue) if each is not None)
         spot = given.spot or next(filter(None, on), "allowed")
-        affinity = NodeAffinity(
-            required_during_scheduling_ignored_during_execution=_no_spot() if spot == "never" else None,
-            preferred_during_scheduling_ignored_during_execution=_preferences(self._pools, spot),
-        )
         resources = self._resources(queue)
         pod_sets = tuple(
             _replace(
                 _unconstrained(each, resources),
-                template=_with_affinity(each.template, affinity, keeps_own=self._keeps_own),
+                template=_with_affinity(each.template, self._affinity(each, spot), keeps_own=self._keeps_own),
             )
             for each in workload.spec.pod_sets
         )
         return _replace(given, workload=_replace(workload, spec=_replace(workload.spec, pod_sets=pod_sets)))
+
+    def _affinity(self, pod_set: PodSet, spot: str) -> NodeAffinity:
+        return NodeAffinity(
+            required_during_scheduling_ignored_during_execution=_no_spot() if spot == "never" else None,
+            preferred_during_scheduling_ignored_during_execution=_preferences(self._pools, spot, pod_set),
+        )
 
     def _resources(self, queue: ClusterQueue | None) -> frozenset[str]:
         """The resources that bring a pod onto a node, of a queue that has others too; empty where all do: there the
@@ -255,9 +261,18 @@ def _no_spot() -> NodeSelector:
     return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_expressions=tuple(rules)),))
 
 
-def _preferences(pools: Iterable[Pool], spot: str) -> tuple[PreferredSchedulingTerm, ...]:
+def _cost(pool: Pool, size: Mapping[ResourceName, Amount], pod_set: PodSet) -> float:
+    """What an hour of the nodes costs that hold all pods of the set; infinite if a node holds none."""
+    asked = {name: amount for name, amount in one_pod(pod_set.template.spec).items() if amount > 0}
+    each = min((size.get(name, 0) // amount for name, amount in asked.items()), default=pod_set.count or 1)
+    return math.ceil(pod_set.count / each) * pool.price_per_hour if each > 0 else math.inf
+
+
+def _preferences(
+    pools: Mapping[Pool, Mapping[ResourceName, Amount]], spot: str, pod_set: PodSet
+) -> tuple[PreferredSchedulingTerm, ...]:
     def rank(pool: Pool) -> tuple[bool, float]:
-        return (spot == "preferred" and not pool.spot, pool.price_per_hour)
+        return (spot == "preferred" and not pool.spot, _cost(pool, pools[pool], pod_set))
 
     given = list(pools)
     ranks = sorted({rank(pool) for pool in given}, reverse=True)

@@ -62,7 +62,8 @@ class Hit(msgspec.Struct, frozen=True):
 class _Slot:
     """One node by its name. ``due_s``: when its phase ends: when a coming node is there, a leaving one gone, a closed
     one may come again; infinite in other phases. ``users``: the workloads that have pods on it. ``idle_s``: since when
-    a node that is there has had none; infinite while it has. ``since_s``: since when it is there.
+    a node that is there has had none; infinite while it has. ``since_s``: since when it is there. ``closed_s``: until
+    when a leaving node will be closed at least, by an interruption during the notice of another.
     """
 
     def __init__(self, name: str, pool: Pool | None) -> None:
@@ -72,6 +73,7 @@ class _Slot:
         self.due_s = inf
         self.idle_s = inf
         self.since_s = inf
+        self.closed_s = -inf
         self.users: set[WorkloadKey] = set()
 
     @property
@@ -270,7 +272,7 @@ class NodePools:
                 self._note(slot, NodeEvent.INTERRUPTED, now_s)
                 self._set(slot, NodePhase.LEAVING, gone_s)
             case NodePhase.LEAVING:
-                slot.due_s = min(slot.due_s, gone_s)
+                slot.due_s, slot.closed_s = min(slot.due_s, gone_s), max(slot.closed_s, back_s)
             case NodePhase.ABSENT if interruption.pool:
                 self._set(slot, NodePhase.CLOSED, back_s)
             case NodePhase.CLOSED:
@@ -282,7 +284,9 @@ class NodePools:
         if slot.pool is not None:
             self._spent[slot.pool.name] += now_s - slot.since_s
         if slot.phase is NodePhase.LEAVING:
-            self._set(slot, NodePhase.CLOSED, inf if slot.pool is None else now_s + slot.pool.cooldown_s)
+            back_s = inf if slot.pool is None else now_s + slot.pool.cooldown_s
+            self._set(slot, NodePhase.CLOSED, max(back_s, slot.closed_s))
+            slot.closed_s = -inf
         else:
             self._set(slot, NodePhase.ABSENT)
         slot.since_s = slot.idle_s = inf

@@ -100,6 +100,22 @@ def test_a_node_that_is_there_is_taken_before_one_that_would_come() -> None:
     assert result.final.node_hours == {"gpu": pytest.approx(3720 / 3600, abs=1e-3)}, "fixed nodes cost nothing here"
 
 
+@pytest.mark.parametrize(
+    ("large", "small", "pods", "chosen"),
+    [
+        (8.0, 7.9, 8, "large"),  # eight small nodes would cost 63.2 an hour
+        (8.0, 0.9, 8, "small"),
+        (8.0, 7.9, 1, "small"),
+    ],
+)
+def test_of_pools_with_nodes_of_other_sizes_the_one_that_holds_the_job_for_less_gives_its_nodes(
+    large: float, small: float, pods: int, chosen: str
+) -> None:
+    fleet = Fleet().pool("large", 2, 8, price_per_hour=large).pool("small", 8, 1, price_per_hour=small)
+    result = simulated(fleet, job("train", 1, pods=pods, runtime="1h"))
+    assert {name.rpartition("-")[0] for name in nodes_of(result, "train")} == {chosen}
+
+
 def test_the_cheaper_pool_gives_its_nodes_first() -> None:
     fleet = Fleet().pool("dear", 2, price_per_hour=30.0).pool("cheap", 1, price_per_hour=10.0)
     result = simulated(fleet, job("one", 8, runtime="1h"), job("two", 8, pods=2, arrival="1s", runtime="1h"))

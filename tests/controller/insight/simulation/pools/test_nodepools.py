@@ -103,6 +103,18 @@ def test_of_two_interruptions_the_longer_one_keeps_the_pool_closed() -> None:
     assert given.phase("p-1") is NodePhase.ABSENT, "100 + 300 + 500"
 
 
+def test_an_interruption_in_the_notice_of_another_keeps_the_pool_closed_for_its_own_time_too() -> None:
+    first, second = (Interruption(at_s=at, notice_s=notice, pool="p") for at, notice in ((300, 60), (330, 100)))
+    given = pools(first, second)
+    given.take(A, ["p-1"], ZERO_S)
+    assert passed(given, 360) == [A, A]
+    assert told(given)[-1] == "360 Removed p-1"
+    passed(given, 929)
+    assert given.phase("p-1") is NodePhase.CLOSED
+    passed(given, 930)
+    assert given.phase("p-1") is NodePhase.ABSENT, "330 + 100 + 500"
+
+
 def test_a_node_that_is_not_there_is_not_interrupted_by_itself() -> None:
     given = pools(Interruption(at_s=100, notice_s=0, node="p-1"))
     passed(given, 200)

@@ -73,9 +73,10 @@ def preempted(preemptor: str, why: str) -> str:
     return f"Preempted to accommodate {preemptor} {why}"
 
 
+@_evicted
 def price_of_victim(work: str, restart: str) -> str:
     """What a victim loses, in GPU-seconds; ``restart`` is empty where its restart costs nothing."""
-    return f"it loses {work} GPU-seconds of work" + (f" and {restart} by its restart" if restart else "")
+    return f"It loses {work} GPU-seconds of work" + (f" and {restart} by its restart" if restart else "")
 
 
 @_evicted

@@ -85,7 +85,7 @@ def loses(target: Target) -> str:
     price = target.price
     if price is None or not (price.work or price.restart):
         return ""
-    return f"; {statuses.price_of_victim(f'{price.work:.0f}', f'{price.restart:.0f}' if price.restart else '')}"
+    return f". {statuses.price_of_victim(f'{price.work:.0f}', f'{price.restart:.0f}' if price.restart else '')}"
 
 
 def shown(resource: ResourceName, amount: Amount) -> str:

@@ -71,6 +71,14 @@ class Candidate(NamedTuple):
     kind: HolderKind
 
 
+class Told(NamedTuple):
+    """A holder that tells of its checkpoints, with its place in the order."""
+
+    order: Order
+    kind: HolderKind
+    entry: RankEntry
+
+
 class VictimSearch(msgspec.Struct, frozen=True, gc=False):
     """One question: the victims that ``incoming`` needs to get ``frs``. ``barred`` may not be evicted, whatever policy
     says; see ``EvictionHistory``.
@@ -85,6 +93,20 @@ class VictimSearch(msgspec.Struct, frozen=True, gc=False):
     barred: Collection[WorkloadKey] = ()
     is_open: Callable[[ClusterQueueName], bool] = lambda _: True
     """Whether a ClusterQueue is active: workloads of an inactive one are no candidates."""
+    _told: dict[int, list[list[Told]]] = {}
+    """The results of ``told`` by the rank's identity: every walk of this question asks for the same."""
+
+    def told(self, rank: Rank) -> list[list[Told]]:
+        """The holders of the rank that tell of their checkpoints, sorted, a list for each usage."""
+        found = self._told.get(id(rank))
+        if found is None:
+            by_usage: dict[object, list[Told]] = {}
+            for kind, entries in rank.kinds.items():
+                if kind.alone is not None:
+                    some = by_usage.setdefault(kind.usage, [])
+                    some += (Told(self.order(rank, kind, entry), kind, entry) for entry in entries)
+            found = self._told[id(rank)] = [sorted(some) for some in by_usage.values()]
+        return found
 
     def has_candidates(self, queue: QueueState, limits: CandidateLimits) -> bool:
         """Whether the queue has a holder within the limits."""
@@ -200,6 +222,27 @@ class _Cursor:
         self._rest = self._open(order)
 
 
+class _ToldCursor(_Cursor):
+    """Holders that tell of their checkpoints and hold the same: each has a kind of its own, ``kind`` is the last
+    one's.
+    """
+
+    def __init__(self, rank: Rank, told: list[Told]) -> None:
+        self._told = told
+        super().__init__(rank, told[0].kind, lambda _: iter(()))
+        self._left = iter(told)
+
+    def next(self) -> RankEntry | None:
+        found = next(self._left, None)
+        if found is None:
+            return None
+        self.kind = found.kind
+        return found.entry
+
+    def after(self, order: Order) -> None:
+        self._left = iter([each for each in self._told if each.order > order])
+
+
 class Walker:
     """The candidates of one ClusterQueue, each once.
 
@@ -297,7 +340,10 @@ class Walker:
                 yield _Cursor(rank, kind, _from_list(entries, _key(search, rank, kind)))
             return
         for kind in rank.kinds:
-            yield _Cursor(rank, kind, self._from_chunks(rank, kind))
+            if kind.alone is None:
+                yield _Cursor(rank, kind, self._from_chunks(rank, kind))
+        for told in search.told(rank):
+            yield _ToldCursor(rank, told)
 
     def _sorted(self, keys: Iterable[WorkloadKey]) -> Mapping[HolderKind, list[RankEntry]]:
         kinds: dict[HolderKind, list[RankEntry]] = {}

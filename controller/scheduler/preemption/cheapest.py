@@ -35,10 +35,11 @@ NO_LOSS: Final = (0.0, 0.0)
 _Places = frozenset[int]
 
 
-class Choice(msgspec.Struct, frozen=True, gc=False):
-    """What is chosen from. ``pool``: the candidates in the order of the search, its victims among them. ``lacking``:
-    how much has to be freed at least. ``holds`` returns whether the policy allows this set, in the order of the pool,
-    and the request fits without it.
+class VictimChoice(msgspec.Struct, frozen=True, gc=False):
+    """A choice between victims. ``pool``: the candidates in the order of the search, its victims among them.
+
+    ``lacking``: how much has to be freed at least. ``holds`` returns whether the policy allows this set, in the order
+    of the pool, and the request fits without it.
     """
 
     pool: Sequence[Target]
@@ -61,7 +62,7 @@ def _total(losses: Iterable[Loss]) -> Loss:
     return gpus, cpus
 
 
-def cheapest(choice: Choice, targets: Sequence[Target]) -> tuple[Target, ...]:
+def cheapest(choice: VictimChoice, targets: Sequence[Target]) -> tuple[Target, ...]:
     """The victims after all exchanges. They hold as ``targets`` does, and lose no more."""
     places = {target.holder.key: place for place, target in enumerate(choice.pool)}
     chosen = found = frozenset(places[target.holder.key] for target in targets)
@@ -76,14 +77,14 @@ def cheapest(choice: Choice, targets: Sequence[Target]) -> tuple[Target, ...]:
     return _targets(choice, chosen)
 
 
-def _targets(choice: Choice, places: Iterable[int]) -> tuple[Target, ...]:
+def _targets(choice: VictimChoice, places: Iterable[int]) -> tuple[Target, ...]:
     return tuple(choice.pool[place] for place in sorted(places))
 
 
 class _Exchange:
     """The victims of one rank; those of other ranks stay as they are."""
 
-    def __init__(self, choice: Choice, chosen: _Places, rank: TargetRank) -> None:
+    def __init__(self, choice: VictimChoice, chosen: _Places, rank: TargetRank) -> None:
         self._choice = choice
         ranked = [place for place, target in enumerate(choice.pool) if choice.rank(target) == rank]
         self._rest = chosen.difference(ranked)

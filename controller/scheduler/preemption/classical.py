@@ -26,7 +26,7 @@ from controller.scheduler.preemption.candidates import (
     limits_reclaim,
     limits_within,
 )
-from controller.scheduler.preemption.cheapest import CANDIDATES, Choice, TargetRank, cheapest
+from controller.scheduler.preemption.cheapest import CANDIDATES, TargetRank, VictimChoice, cheapest
 from controller.scheduler.preemption.neededcapacity import NeededCapacity, fill_back
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.quota.quotanode import QuotaNode, any_borrows, within_quota
@@ -87,7 +87,7 @@ class Classical:
         known = {target.holder.key for target in pool}
         pool += [target for target in targets if target.holder.key not in known]
         lacking = self._search.lacking(self._needed.usage)
-        return cheapest(Choice(pool, self.rank, self._search.loss, lacking, self._holds), targets)
+        return cheapest(VictimChoice(pool, self.rank, self._search.loss, lacking, self._holds), targets)
 
     def is_first(self, targets: tuple[Target, ...]) -> bool:
         """Whether the first candidate of all is the only victim: nobody of its rank loses less."""

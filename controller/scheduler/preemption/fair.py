@@ -21,7 +21,7 @@ from controller.scheduler.cluster.incoming import PreemptionReason, Target
 from controller.scheduler.model.config import FairSharing, PreemptionStrategy
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from controller.scheduler.preemption.candidates import Candidate, VictimSearch, Walker, limits_reclaim, limits_within
-from controller.scheduler.preemption.cheapest import CANDIDATES, Choice, TargetRank, cheapest
+from controller.scheduler.preemption.cheapest import CANDIDATES, TargetRank, VictimChoice, cheapest
 from controller.scheduler.preemption.neededcapacity import NeededCapacity, fill_back
 from controller.scheduler.preemption.tournament import Shares, Tournament
 from controller.scheduler.quota.quotanode import QuotaNode, borrowers_below, within_quota
@@ -97,7 +97,7 @@ class Fair:
         known = {target.holder.key for target in pool}
         pool += [target for target in targets if target.holder.key not in known]
         lacking = self._search.lacking(self._needed.usage)
-        return cheapest(Choice(pool, self.rank, self._search.loss, lacking, self._holds), targets)
+        return cheapest(VictimChoice(pool, self.rank, self._search.loss, lacking, self._holds), targets)
 
     def is_first(self, _targets: tuple[Target, ...]) -> bool:
         """Whether no other search need be asked: unknown, since shares decide on each victim."""

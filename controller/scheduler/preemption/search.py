@@ -76,7 +76,7 @@ class Preemption:
             found = rules.cheapest(found)
             if rules.is_first(found):
                 return found
-        kueues = self._rules(msgspec.structs.replace(search, index=newest), needed).targets()
+        kueues = self._rules(msgspec.structs.replace(search, index=newest, _told={}), needed).targets()
         if kueues and (not found or _cost(rules, search, kueues) < _cost(rules, search, found)):
             return kueues
         return found

@@ -102,7 +102,7 @@ def test_of_two_equal_victims_the_one_that_saved_its_work_gives_way() -> None:
         "9000 Finished silent",
     ]
     (preempted,) = (one["message"] for one in found["timeline"] if one["event"] == "Preempted")
-    assert preempted.endswith("; it loses 1200 GPU-seconds of work and 240 by its restart")
+    assert preempted.endswith(". It loses 1200 GPU-seconds of work and 240 by its restart")
     assert found["final"]["lostGpuSeconds"] == 1200 == 4 * 5 * 60
     kueue = simulated("price-of-preemption", "fleet-8", "--config", EXAMPLES / "configs/controller/kueue.yaml")
     assert told(kueue, "Preempted") == ["3900 Preempted silent"]

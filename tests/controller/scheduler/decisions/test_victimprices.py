@@ -12,7 +12,7 @@ from inventory.api.names import CHECKPOINT_INTERVAL, LAST_CHECKPOINT, RESTART_CO
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
-LOSES = "; it loses 400 GPU-seconds of work and 40 by its restart"
+LOSES = ". It loses 400 GPU-seconds of work and 40 by its restart"
 
 
 def preempted(order: VictimOrder, **annotations: str) -> World:
@@ -41,7 +41,7 @@ def test_the_events_of_a_victim_and_its_condition_say_what_it_loses() -> None:
 def test_a_restart_that_costs_nothing_is_not_mentioned() -> None:
     made = preempted(VictimOrder.LEAST_LOST).cycle().made
     (evicted,) = (one for one in made if isinstance(one, Evicted))
-    assert evicted.message.endswith("; it loses 2800 GPU-seconds of work")
+    assert evicted.message.endswith(". It loses 2800 GPU-seconds of work")
 
 
 def test_kueues_sentence_stays_as_it_is_under_kueues_order() -> None:
@@ -84,5 +84,5 @@ def test_a_checkpoint_that_a_running_workload_tells_of_counts_in_the_next_decisi
     it.put(workload("high", "a", 4, priority=5))
     (evicted,) = (one for one in it.cycle().made if isinstance(one, Evicted))
     assert evicted.key == "ns/old"
-    assert evicted.message.endswith("; it loses 240 GPU-seconds of work")
+    assert evicted.message.endswith(". It loses 240 GPU-seconds of work")
     it.engine.validate()

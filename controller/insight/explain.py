@@ -19,6 +19,7 @@ from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.placeencoding import hosts
 from controller.objects.workload import Workload
 from controller.reconcile.lifecycle.pendingcause import blocked, blocked_by_queues
+from controller.scheduler.cluster.incoming import Target
 from controller.scheduler.decisions.decisions import Pending
 from controller.scheduler.decisions.records import DecisionRecord
 from controller.scheduler.decisions.sentences import details, sentence
@@ -267,8 +268,19 @@ def _record(record: DecisionRecord) -> Json:
         "reason": record.reason.value,
         "sentence": record.rule.value if record.assignment is not None and not _waits(record) else sentence(record),
         "details": details(record),
-        "preempts": [{"workload": target.holder.key, "reason": target.reason.value} for target in record.targets],
+        "preempts": [
+            {"workload": target.holder.key, "reason": target.reason.value, **_price(target)}
+            for target in record.targets
+        ],
     }
+
+
+def _price(target: Target) -> Json:
+    """What the victim loses, where the least lost go first."""
+    if target.price is None:
+        return {}
+    lost, restart = (round(each, 3) for each in target.price)
+    return {"lostGpuSeconds": lost, "restartGpuSeconds": restart}
 
 
 def _waits(record: DecisionRecord) -> bool:

@@ -74,6 +74,12 @@ def preempted(preemptor: str, why: str) -> str:
 
 
 @_evicted
+def price_of_victim(work: str, restart: str) -> str:
+    """What a victim loses, in GPU-seconds; ``restart`` is empty where its restart costs nothing."""
+    return f"It loses {work} GPU-seconds of work" + (f" and {restart} by its restart" if restart else "")
+
+
+@_evicted
 def nodes_interrupted(what: str, notice: str, whose: str, nodes: str) -> str:
     return f"{what} is interrupted and gone in {notice}: {whose} has pods on {nodes}"
 

@@ -24,7 +24,7 @@ from controller.scheduler.decisions.decisions import (
 )
 from controller.scheduler.decisions.evictionstatus import evicted
 from controller.scheduler.decisions.records import DecisionRecord, Rule
-from controller.scheduler.decisions.sentences import moves, told_to
+from controller.scheduler.decisions.sentences import loses, moves, told_to
 from controller.scheduler.decisions.stories import Stories
 from controller.scheduler.flavors.assignment import PodSetChoice
 from controller.scheduler.kueue.secondpass import placed_holder, with_places
@@ -418,7 +418,7 @@ def _message(entry: Entry, target: Target) -> str:
     of_others = entry.mirrored and target.reason is PreemptionReason.IN_COHORT_RECLAMATION
     why = (_TAKES if of_others else _WHY[target.reason]).format(queue=entry.incoming.queue.name, rank=rank)
     where = f" {moves(target.move)}" if target.move is not None else ""
-    return statuses.preempted(preemptor, f"{why}{where}")
+    return statuses.preempted(preemptor, f"{why}{where}{loses(target)}")
 
 
 def slice_ended(decision: Decision) -> WorkloadKey | None:

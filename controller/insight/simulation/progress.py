@@ -10,17 +10,7 @@ from math import inf
 import msgspec
 
 from controller.scheduler.model.resources import WorkloadKey
-
-_ROUNDING_S = 1e-6
-"""Work that is short of a multiple by no more than this is taken to have reached it."""
-
-
-class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job keeps its work. None for an interval or a grace that it does not have."""
-
-    interval_s: float | None = None
-    grace_s: float | None = None
-    restart_cost_s: float = 0.0
+from controller.scheduler.preemption.price import Checkpoints, kept_s
 
 
 class _Run(msgspec.Struct, frozen=True):
@@ -58,23 +48,12 @@ class WorkLedger:
             return
         before_s = self._saved.get(key, 0.0)
         done_s = before_s + max(0.0, now_s - run.since_s - run.loads_s)
-        kept_s = max(before_s, _kept_s(given, done_s, notice_s))
-        self.lost_gpu_seconds += run.gpus * (done_s - kept_s)
-        if kept_s:
-            self._saved[key] = kept_s
+        saved_s = max(before_s, kept_s(given, done_s, notice_s))
+        self.lost_gpu_seconds += run.gpus * (done_s - saved_s)
+        if saved_s:
+            self._saved[key] = saved_s
 
     def finish(self, key: WorkloadKey) -> None:
         """The job has ended: nothing of it is needed any more."""
         self._runs.pop(key, None)
         self._saved.pop(key, None)
-
-
-def _kept_s(given: Checkpoints, done_s: float, notice_s: float) -> float:
-    """The work in the last checkpoint of a job that is stopped after ``done_s`` of work."""
-    if given.grace_s is not None and notice_s >= given.grace_s:
-        return done_s
-    if given.interval_s is None:
-        return 0.0
-    if not given.interval_s:
-        return done_s
-    return min(done_s, (done_s + _ROUNDING_S) // given.interval_s * given.interval_s)

@@ -21,7 +21,6 @@ from controller.insight.simulation.groups import KINDS_OF_GROUPS
 from controller.insight.simulation.groups import workload_body as serving_workload
 from controller.insight.simulation.pools.specs import spot_problem
 from controller.insight.simulation.problems import shown
-from controller.insight.simulation.progress import Checkpoints
 from controller.jobs.framework import compose, names
 from controller.jobs.framework.kind import JobKind, ObjectKind, api_version, completed
 from controller.jobs.framework.marks import is_managed, priority_class, queue_name
@@ -36,6 +35,7 @@ from controller.objects.workload import Workload
 from controller.reconcile.pods import compose as podcompose
 from controller.reconcile.pods import group as podgroup
 from controller.scheduler.decisions.reasons import REQUEUED, PendingReason
+from controller.scheduler.preemption.price import Checkpoints
 from inventory.api.names import (
     ABOVE_MINIMUM_OF,
     ABOVE_MINIMUM_SUBGROUP,

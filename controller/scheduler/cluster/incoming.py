@@ -54,9 +54,19 @@ class Move(NamedTuple):
     lost_gpu_s: float
 
 
+class Price(NamedTuple):
+    """What a victim loses, in GPU-seconds: of its work since its last checkpoint, and by its restart."""
+
+    work: float
+    restart: float
+
+
 class Target(NamedTuple):
-    """A victim and the rule that made it one. ``move``: its new places, if it has some."""
+    """A victim and the rule that made it one. ``move``: its new places, if it has some; ``price``: what it loses, where
+    the least lost go first.
+    """
 
     holder: Holder
     reason: PreemptionReason
     move: Move | None = None
+    price: Price | None = None

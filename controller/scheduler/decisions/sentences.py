@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
-from controller.messages import pending
-from controller.scheduler.cluster.incoming import Move
+from controller.messages import pending, statuses
+from controller.scheduler.cluster.incoming import Move, Target
 from controller.scheduler.decisions.records import DecisionRecord, FlavorNoFit, Rule, TakenNodes
 from controller.scheduler.flavors.assignment import FlavorAttempt, Mode, QuotaNoFit
 from controller.scheduler.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
@@ -65,7 +65,7 @@ def details(record: DecisionRecord) -> list[str]:
         lines += [f"  {problem}" for problem in pod_set.problems]
         lines += [f"  {line}" for attempt in pod_set.attempts for line in _attempt(attempt)]
     lines += [
-        f"preempts {target.holder.key} ({target.reason})"
+        f"preempts {target.holder.key} ({target.reason}){loses(target)}"
         if target.move is None
         else f"moves {target.holder.key} {moves(target.move)}"
         for target in record.targets
@@ -78,6 +78,14 @@ def moves(move: Move) -> str:
     return (
         f"from {listed(move.leaves)} to {listed(move.goes_to)}; {move.lost_gpu_s:.0f} GPU-seconds of its work are lost"
     )
+
+
+def loses(target: Target) -> str:
+    """What the victim loses, to be put behind a sentence; empty where that is not counted, or where it has no GPUs."""
+    price = target.price
+    if price is None or not (price.work or price.restart):
+        return ""
+    return f". {statuses.price_of_victim(f'{price.work:.0f}', f'{price.restart:.0f}' if price.restart else '')}"
 
 
 def shown(resource: ResourceName, amount: Amount) -> str:

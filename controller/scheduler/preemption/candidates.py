@@ -10,7 +10,8 @@ where the brackets mark keys of admission fair sharing and of ``victimOrder: lea
 A question's structs have ``gc=False``: they are made for every try, in 42 ns in place of 76.
 
 Sources: KEP-83, KEP-1337, KEP-4136. No candidate comes twice, and none that a policy keeps. A search costs a step of a
-heap for each candidate that it takes, and one comparison for each rank that it passes over.
+heap for each candidate that it takes, one comparison for each rank that it passes over, and under ``leastLost`` a look
+at each holder that tells of its checkpoints in the ranks that it walks.
 """
 
 import heapq
@@ -27,6 +28,7 @@ from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
 from controller.scheduler.preemption.index import HolderIndex, HolderKind, Rank, RankEntry, started_at_s
+from controller.scheduler.preemption.price import lost_s, restart_s
 from controller.scheduler.quota.queuestate import Holder, QueueState
 
 Order = tuple[bool, int, float, float, float, str, WorkloadKey]
@@ -69,6 +71,14 @@ class Candidate(NamedTuple):
     kind: HolderKind
 
 
+class Told(NamedTuple):
+    """A holder that tells of its checkpoints, with its place in the order."""
+
+    order: Order
+    kind: HolderKind
+    entry: RankEntry
+
+
 class VictimSearch(msgspec.Struct, frozen=True, gc=False):
     """One question: the victims that ``incoming`` needs to get ``frs``. ``barred`` may not be evicted, whatever policy
     says; see ``EvictionHistory``.
@@ -83,6 +93,20 @@ class VictimSearch(msgspec.Struct, frozen=True, gc=False):
     barred: Collection[WorkloadKey] = ()
     is_open: Callable[[ClusterQueueName], bool] = lambda _: True
     """Whether a ClusterQueue is active: workloads of an inactive one are no candidates."""
+    _told: dict[int, list[list[Told]]] = {}
+    """The results of ``told`` by the rank's identity: every walk of this question asks for the same."""
+
+    def told(self, rank: Rank) -> list[list[Told]]:
+        """The holders of the rank that tell of their checkpoints, sorted, a list for each usage."""
+        found = self._told.get(id(rank))
+        if found is None:
+            by_usage: dict[object, list[Told]] = {}
+            for kind, entries in rank.kinds.items():
+                if kind.alone is not None:
+                    some = by_usage.setdefault(kind.usage, [])
+                    some += (Told(self.order(rank, kind, entry), kind, entry) for entry in entries)
+            found = self._told[id(rank)] = [sorted(some) for some in by_usage.values()]
+        return found
 
     def has_candidates(self, queue: QueueState, limits: CandidateLimits) -> bool:
         """Whether the queue has a holder within the limits."""
@@ -141,9 +165,31 @@ class VictimSearch(msgspec.Struct, frozen=True, gc=False):
         return first_s
 
     def order(self, rank: Rank, kind: HolderKind, entry: RankEntry) -> Order:
-        ran_s = max(0.0, self.now_s + entry.newest_s)
-        lost = (kind.gpus * ran_s, kind.milli_cpus * ran_s)
-        return (*rank.order, *lost, entry.newest_s, entry.uid, entry.key)
+        return (*rank.order, *self._loss(kind, entry), entry.newest_s, entry.uid, entry.key)
+
+    def loss(self, holder: Holder) -> tuple[float, float]:
+        """What the holder loses if it stops now: GPU-seconds, or without GPUs milli-CPU-seconds."""
+        return self._loss(*self.index.entry(holder))
+
+    def _loss(self, kind: HolderKind, entry: RankEntry) -> tuple[float, float]:
+        if kind.checkpoints is None:
+            for_s = max(0.0, self.now_s + entry.newest_s)
+        else:
+            for_s = lost_s(kind.checkpoints, -entry.newest_s, self.now_s) + restart_s(kind.checkpoints)
+        return kind.gpus * for_s, kind.milli_cpus * for_s
+
+    def usage_rank(self, holder: Holder) -> float:
+        """Minus the usage of the holder's LocalQueue where that decides on the order, else 0."""
+        queue = self.cluster.queue(holder.cluster_queue)
+        if self.cluster.config.admission_fair_sharing is None or not queue.policies.usage_based_admission:
+            return 0.0
+        return -self.local_queue_usage(holder.local_queue)
+
+    def lacking(self, usage: Mapping[FlavorResource, Amount]) -> dict[FlavorResource, Amount]:
+        """How much of the contested flavor-resources has to be freed at least for this usage to fit."""
+        node = self.incoming.queue.node
+        missing = {fr: usage.get(fr, 0) - node.available(fr) for fr in self.frs}
+        return {fr: amount for fr, amount in missing.items() if amount > 0}
 
 
 def _within(
@@ -174,6 +220,27 @@ class _Cursor:
 
     def after(self, order: Order) -> None:
         self._rest = self._open(order)
+
+
+class _ToldCursor(_Cursor):
+    """Holders that tell of their checkpoints and hold the same: each has a kind of its own, ``kind`` is the last
+    one's.
+    """
+
+    def __init__(self, rank: Rank, told: list[Told]) -> None:
+        self._told = told
+        super().__init__(rank, told[0].kind, lambda _: iter(()))
+        self._left = iter(told)
+
+    def next(self) -> RankEntry | None:
+        found = next(self._left, None)
+        if found is None:
+            return None
+        self.kind = found.kind
+        return found.entry
+
+    def after(self, order: Order) -> None:
+        self._left = iter([each for each in self._told if each.order > order])
 
 
 class Walker:
@@ -223,10 +290,10 @@ class Walker:
         return candidate
 
     def pass_over(self, kind: HolderKind) -> None:
-        """Leave out candidates of this kind in the current rank, until ``resume``."""
-        stay = [item for item in self._heap if item[3].kind != kind]
+        """Leave out candidates of the current rank that hold what this kind holds, until ``resume``."""
+        stay = [item for item in self._heap if item[3].kind.usage != kind.usage]
         if len(stay) < len(self._heap):
-            self._aside += [item[3] for item in self._heap if item[3].kind == kind]
+            self._aside += [item[3] for item in self._heap if item[3].kind.usage == kind.usage]
             heapq.heapify(stay)
             self._heap = stay
 
@@ -273,7 +340,10 @@ class Walker:
                 yield _Cursor(rank, kind, _from_list(entries, _key(search, rank, kind)))
             return
         for kind in rank.kinds:
-            yield _Cursor(rank, kind, self._from_chunks(rank, kind))
+            if kind.alone is None:
+                yield _Cursor(rank, kind, self._from_chunks(rank, kind))
+        for told in search.told(rank):
+            yield _ToldCursor(rank, told)
 
     def _sorted(self, keys: Iterable[WorkloadKey]) -> Mapping[HolderKind, list[RankEntry]]:
         kinds: dict[HolderKind, list[RankEntry]] = {}

@@ -10,7 +10,9 @@ it was found. A search costs a check of quota and places for each victim, and on
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from itertools import islice
 from typing import NamedTuple
 
 from controller.scheduler.cluster.incoming import PreemptionReason, Target
@@ -24,6 +26,7 @@ from controller.scheduler.preemption.candidates import (
     limits_reclaim,
     limits_within,
 )
+from controller.scheduler.preemption.cheapest import CANDIDATES, TargetRank, VictimChoice, cheapest
 from controller.scheduler.preemption.neededcapacity import NeededCapacity, fill_back
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.quota.quotanode import QuotaNode, any_borrows, within_quota
@@ -52,6 +55,8 @@ class Classical:
         self._own = limits_within(self._policies.within_cluster_queue, search.incoming)
         self._reclaim = limits_reclaim(self._policies.reclaim_within_cohort, search.incoming)
         self._sources = tuple(self._find_sources()) if self._reclaim is not None else ()
+        self._borrowing = True
+        """Whether the attempt that found victims may borrow."""
 
     def targets(self) -> tuple[Target, ...]:
         if not self._sources and (
@@ -62,8 +67,47 @@ class Classical:
             if self._could_fit(borrowing=borrowing):
                 found = self._attempt(borrowing=borrowing)
                 if found:
+                    self._borrowing = borrowing
                     return found
         return ()
+
+    def rank(self, target: Target) -> TargetRank:
+        """The place of a candidate in the search order, without what it loses."""
+        holder = target.holder
+        group = 2
+        if holder.cluster_queue != self._incoming.queue.name:
+            group = int(not self._by_name[holder.cluster_queue].advantage)
+        return (not holder.evicted, group, self._search.usage_rank(holder), holder.priority)
+
+    def cheapest(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        """The victims that lose least in place of ``targets``, which ``targets()`` returned."""
+        if self.is_first(targets):
+            return targets
+        pool = list(islice(self._walk(borrowing=self._borrowing), CANDIDATES))
+        known = {target.holder.key for target in pool}
+        pool += [target for target in targets if target.holder.key not in known]
+        lacking = self._search.lacking(self._needed.usage)
+        return cheapest(VictimChoice(pool, self.rank, self._search.loss, lacking, self._holds), targets)
+
+    def is_first(self, targets: tuple[Target, ...]) -> bool:
+        """Whether the first candidate of all is the only victim: nobody of its rank loses less."""
+        first = next(self._walk(borrowing=self._borrowing))
+        return len(targets) == 1 and first.holder.key == targets[0].holder.key
+
+    def _holds(self, targets: Sequence[Target]) -> bool:
+        """Whether each queue gives up these holders, one after the other, and the request fits then."""
+        cluster, own = self._search.cluster, self._incoming.queue.name
+        with cluster.trial():
+            for target in targets:
+                queue = target.holder.cluster_queue
+                if queue != own and not self._by_name[queue].reclaimable(self._search.frs):
+                    return False
+                cluster.release(target.holder)
+            return self._needed.fits(borrowing=self._borrowing)
+
+    @cached_property
+    def _by_name(self) -> dict[ClusterQueueName, BorrowingQueue]:
+        return {source.queue.name: source for source in self._sources}
 
     def _own_total(self) -> Usage:
         """What all candidates of the preemptor's own ClusterQueue hold."""

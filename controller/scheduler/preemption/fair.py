@@ -13,7 +13,7 @@ Shares are computed anew only above a victim (``Shares``), and the cluster is le
 share of each child of the cohorts on its way, and a check of quota and places for each victim.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from controller.scheduler.cluster.incoming import PreemptionReason, Target
 from controller.scheduler.model.config import FairSharing, PreemptionStrategy
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from controller.scheduler.preemption.candidates import Candidate, VictimSearch, Walker, limits_reclaim, limits_within
+from controller.scheduler.preemption.cheapest import CANDIDATES, TargetRank, VictimChoice, cheapest
 from controller.scheduler.preemption.neededcapacity import NeededCapacity, fill_back
 from controller.scheduler.preemption.tournament import Shares, Tournament
 from controller.scheduler.quota.quotanode import QuotaNode, borrowers_below, within_quota
@@ -78,6 +79,35 @@ class Fair:
                 return ()
             fill_back(self._cluster, self._targets, self._fits)
             return tuple(self._targets)
+
+    def rank(self, target: Target) -> TargetRank:
+        """What of the search order all queues have in common: shares decide on the rest."""
+        holder = target.holder
+        return (not holder.evicted, 0, self._search.usage_rank(holder), holder.priority)
+
+    def cheapest(self, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        """The victims that lose least in place of ``targets``, which ``targets()`` returned. Where another queue loses
+        any, shares have decided on each of them, and they stand.
+        """
+        if self._own is None or any(target.holder.cluster_queue != self._queue.name for target in targets):
+            return targets
+        walker, pool = Walker(self._search, self._queue, self._own), list[Target]()
+        while len(pool) < CANDIDATES and (candidate := walker.pop()) is not None:
+            pool.append(Target(candidate.holder, PreemptionReason.IN_CLUSTER_QUEUE))
+        known = {target.holder.key for target in pool}
+        pool += [target for target in targets if target.holder.key not in known]
+        lacking = self._search.lacking(self._needed.usage)
+        return cheapest(VictimChoice(pool, self.rank, self._search.loss, lacking, self._holds), targets)
+
+    def is_first(self, _targets: tuple[Target, ...]) -> bool:
+        """Whether no other search need be asked: unknown, since shares decide on each victim."""
+        return False
+
+    def _holds(self, targets: Sequence[Target]) -> bool:
+        with self._cluster.trial():
+            for target in targets:
+                self._cluster.release(target.holder)
+            return self._needed.fits()
 
     def _borrowers(self) -> Iterator[QuotaNode]:
         """The other active ClusterQueues of the tree that borrow any of the contested flavor-resources."""

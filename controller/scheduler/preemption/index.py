@@ -24,6 +24,7 @@ from controller.scheduler.model.resources import (
     WorkloadKey,
 )
 from controller.scheduler.preemption.chunks import Chunks
+from controller.scheduler.preemption.price import Checkpoints, checkpoints_of
 from controller.scheduler.quota.queuestate import Holder
 
 _FEW: Final = 64
@@ -46,13 +47,16 @@ class HolderKind(NamedTuple):
 
     ``gpus`` and ``milli_cpus`` weigh lost time and are 0 where it is not asked for; ``runs_as`` is the priority class
     whose minimum runtime protects the holders, None where none does; ``usage`` differs only under fair sharing, where
-    it decides whether a holder may be evicted.
+    it decides whether a holder may be evicted. A holder that tells of ``checkpoints`` is ``alone`` in its list, by its
+    key: the newest of them need not lose least.
     """
 
     gpus: Amount = 0
     milli_cpus: Amount = 0
     runs_as: str | None = None
     usage: tuple[tuple[FlavorResource, Amount], ...] = ()
+    checkpoints: Checkpoints | None = None
+    alone: WorkloadKey | None = None
 
 
 _ALL_ALIKE: Final = HolderKind()
@@ -322,7 +326,8 @@ class HolderIndex:
             reference = holder.info.workload.spec.priority_class_ref
             runs_as = "" if reference is None else reference.name
         usage = tuple(sorted(holder.usage.items())) if self._by_usage else ()
-        return HolderKind(gpus, milli_cpus, runs_as, usage)
+        told = checkpoints_of(holder.info.workload.metadata.annotations) if gpus or milli_cpus else None
+        return HolderKind(gpus, milli_cpus, runs_as, usage, told, None if told is None else holder.key)
 
     def _list_of(self, holder: Holder) -> LocalQueueKey:
         return holder.local_queue if self._by_local_queue else ANY_QUEUE

@@ -1,7 +1,7 @@
 """Moves of running workloads: the cost of one, and how many there were lately.
 
-A move is an eviction for which another place was found in the same decision. It is a restart: it is not known when a
-job wrote its last checkpoint, so all its work since it was admitted counts as lost.
+A move is an eviction for which another place was found in the same decision. It is a restart, and costs what any
+preemption costs (``price``).
 
 The rules are our own (``tessera.consolidation``): so many moves an hour, and none twice for the same workload. A
 question costs a pass over the moves of the last hour.
@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from controller.scheduler.cluster.incoming import Move
+from controller.scheduler.cluster.incoming import Move, Price
 from controller.scheduler.model.config import Consolidation
 from controller.scheduler.model.resources import WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.preemption.index import is_gpu, started_at_s
+from controller.scheduler.preemption.price import checkpoints_of, lost_s, restart_s
 from controller.scheduler.quota.queuestate import Holder
 from inventory.api.names import GPU_PERCENT
 
@@ -35,9 +36,17 @@ def _hosts(places: Iterable[TopologyUsage | None]) -> tuple[str, ...]:
 
 
 def lost_gpu_seconds(holder: Holder, now_s: float) -> float:
-    """The holder's GPUs, parts of GPUs included, times the seconds since it was admitted."""
+    """The holder's GPUs, parts of GPUs included, times the seconds of work that it loses; without its restart."""
+    return price_of(holder, now_s).work
+
+
+def price_of(holder: Holder, now_s: float) -> Price:
+    """What the holder loses if it stops now. One that has not started loses nothing."""
     started_s = started_at_s(holder)
-    return 0.0 if started_s is None else gpus_of(holder) * max(0.0, now_s - started_s)
+    if started_s is None:
+        return Price(0.0, 0.0)
+    told, gpus = checkpoints_of(holder.info.workload.metadata.annotations), gpus_of(holder)
+    return Price(gpus * lost_s(told, started_s, now_s), gpus * restart_s(told))
 
 
 def gpus_of(holder: Holder) -> float:

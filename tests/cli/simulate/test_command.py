@@ -93,6 +93,22 @@ def test_preemption_on_three_nodes_of_four() -> None:
     assert told(found, "Finished")[1:3] == ["3600 Finished train-1", "3600 Finished train-2"]
 
 
+def test_of_two_equal_victims_the_one_that_saved_its_work_gives_way() -> None:
+    found = simulated("price-of-preemption", "fleet-8")
+    assert told(found, "Preempted", "Finished") == [
+        "3900 Preempted saves",
+        "4500 Finished urgent",
+        "8160 Finished saves",
+        "9000 Finished silent",
+    ]
+    (preempted,) = (one["message"] for one in found["timeline"] if one["event"] == "Preempted")
+    assert preempted.endswith(". It loses 1200 GPU-seconds of work and 240 by its restart")
+    assert found["final"]["lostGpuSeconds"] == 1200 == 4 * 5 * 60
+    kueue = simulated("price-of-preemption", "fleet-8", "--config", EXAMPLES / "configs/controller/kueue.yaml")
+    assert told(kueue, "Preempted") == ["3900 Preempted silent"]
+    assert kueue["final"]["lostGpuSeconds"] == 4 * 35 * 60
+
+
 def test_four_and_five_gpus_on_a_node_of_eight() -> None:
     found = simulated("four-and-five", "fleet-8")
     assert told(found) == [

@@ -82,7 +82,7 @@ class Lab:
         return [{"coveredResources": [self.resource], "flavors": [{"name": FLAVOR, "resources": [quota]}]}]
 
     def hold(self, name: str, queue: str, amount: int, priority: int = 0, **more: Any) -> Holder:
-        """``more``: fields of Holder by name, ``ran_s`` (seconds since admission) and ``priority_class``."""
+        """``more``: fields of Holder, ``ran_s`` (seconds since admission), ``priority_class`` and ``annotations``."""
         holder = self.holder(name, queue, amount, priority, **more)
         self.cluster.add_holder(holder)
         return holder
@@ -96,6 +96,7 @@ class Lab:
         *,
         ran_s: float = 3600.0,
         priority_class: str = "",
+        annotations: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Holder:
         fr = FlavorResource(FLAVOR, self.resource)
@@ -108,15 +109,23 @@ class Lab:
             "admitted": True,
         }
         return Holder(
-            info=self._info(name, queue, amount, priority_class),
+            info=self._info(name, queue, amount, priority_class, annotations),
             cluster_queue=ClusterQueueName(queue),
             priority=priority,
             **(defaults | more),
         )
 
-    def _info(self, name: str, queue: str, amount: int, priority_class: str = "") -> WorkloadInfo:
+    def _info(
+        self,
+        name: str,
+        queue: str,
+        amount: int,
+        priority_class: str = "",
+        annotations: Mapping[str, str] | None = None,
+    ) -> WorkloadInfo:
         reference = PriorityClassRef(name=priority_class) if priority_class else None
-        workload = Workload(metadata=ObjectMeta(name=name, uid=name), spec=WorkloadSpec(priority_class_ref=reference))
+        metadata = ObjectMeta(name=name, uid=name, annotations=dict(annotations or {}))
+        workload = Workload(metadata=metadata, spec=WorkloadSpec(priority_class_ref=reference))
         requests = {self.resource: amount}
         pod_set = PodSetRequests(name="main", count=1, requests=requests, flavors={self.resource: FLAVOR})
         return WorkloadInfo(workload=workload, cluster_queue=ClusterQueueName(queue), pod_sets=(pod_set,))

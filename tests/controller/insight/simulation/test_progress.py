@@ -5,8 +5,9 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from controller.insight.simulation.progress import Checkpoints, WorkLedger
+from controller.insight.simulation.progress import WorkLedger
 from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.preemption.price import Checkpoints
 
 A = WorkloadKey("ns/a")
 NEVER = Checkpoints()

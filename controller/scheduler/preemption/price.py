@@ -1,0 +1,99 @@
+"""The price of a preemption: what a workload loses if it stops now.
+
+It is the work since its last checkpoint and the time that its restart takes, both times its GPUs. The last checkpoint
+is the one that the program tells (``tessera.dev/last-checkpoint``), else the last multiple of its interval since the
+start; without either all work since the start is lost. A workload that writes one between SIGTERM and its end loses no
+work.
+
+The rule is our own. What a program says of itself is a claim: a time before its start or in the future counts as not
+told, and so does whatever cannot be read; of a restart at most ``MOST_RESTART_S`` counts. Whoever claims to have saved
+more than it has is evicted sooner, not later.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from math import inf
+from typing import Final
+
+import msgspec
+
+from inventory.api.names import CHECKPOINT_GRACE, CHECKPOINT_INTERVAL, LAST_CHECKPOINT, RESTART_COST
+from yamlfile.parsers import Unfit, go_duration
+
+MOST_RESTART_S: Final = 3600.0
+_MOST_TEXT: Final = 64
+_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_KEYS: Final = frozenset((LAST_CHECKPOINT, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST))
+_ROUNDING_S: Final = 1e-6
+"""Work that is short of a multiple by no more than this is taken to have reached it."""
+
+
+class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job keeps its work. None for an interval or a grace that it does not have; ``last_s`` is when it wrote the
+    last one by its own word, in seconds since 1970.
+    """
+
+    interval_s: float | None = None
+    grace_s: float | None = None
+    restart_cost_s: float = 0.0
+    last_s: float | None = None
+
+
+def checkpoints_of(annotations: Mapping[str, str]) -> Checkpoints | None:
+    """What the annotations of a workload say of its checkpoints; None where they say nothing."""
+    if _KEYS.isdisjoint(annotations):
+        return None
+    return Checkpoints(
+        interval_s=_duration_s(annotations.get(CHECKPOINT_INTERVAL)),
+        grace_s=_duration_s(annotations.get(CHECKPOINT_GRACE)),
+        restart_cost_s=_duration_s(annotations.get(RESTART_COST)) or 0.0,
+        last_s=_time_s(annotations.get(LAST_CHECKPOINT)),
+    )
+
+
+def kept_s(given: Checkpoints, done_s: float, notice_s: float = inf) -> float:
+    """The seconds of work in the last checkpoint of a job that is stopped after ``done_s`` of work, and killed
+    ``notice_s`` after SIGTERM; its own word on the last one is not asked for.
+    """
+    if given.grace_s is not None and notice_s >= given.grace_s:
+        return done_s
+    if given.interval_s is None:
+        return 0.0
+    if not given.interval_s:
+        return done_s
+    return min(done_s, (done_s + _ROUNDING_S) // given.interval_s * given.interval_s)
+
+
+def lost_s(given: Checkpoints | None, since_s: float, now_s: float) -> float:
+    """The seconds of work that are lost if a workload that runs since ``since_s`` is stopped now."""
+    done_s = max(0.0, now_s - since_s)
+    if given is None:
+        return done_s
+    if given.grace_s is None and given.last_s is not None and since_s <= given.last_s <= now_s:
+        return now_s - given.last_s
+    return done_s - kept_s(given, done_s)
+
+
+def restart_s(given: Checkpoints | None) -> float:
+    """The seconds of its restart that count."""
+    return 0.0 if given is None else min(given.restart_cost_s, MOST_RESTART_S)
+
+
+def _duration_s(text: str | None) -> float | None:
+    if text is None or len(text) > _MOST_TEXT:
+        return None
+    try:
+        return 0.0 if text == "0" else go_duration(text)
+    except Unfit:
+        return None
+
+
+def _time_s(text: str | None) -> float | None:
+    """The seconds since 1970 of a time as RFC 3339 writes it, zone included; None for any other text."""
+    if text is None or len(text) > _MOST_TEXT or not _RFC3339.fullmatch(text):
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None

@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "get": ("cli.kueuectl.passthrough:get", "Show objects, as kubectl does."),
     "layout": ("cli.layout.command:layout", "How GPUs are cut and shared: plan a layout, apply it."),
     "list": ("cli.kueuectl.lists:list_", "List queues, workloads, flavors and the pods of a job."),
+    "migrate": ("cli.migrate.command:migrate", "A plan of moving to Tessera: values, steps and the way back."),
     "node": ("cli.node.command:node", "What this node's agent knows: GPUs, holders, health."),
     "page": ("cli.page.command:page", "Open the page in a browser, with the rights of the kubeconfig."),
     "patch": ("cli.kueuectl.passthrough:patch", "Patch objects, as kubectl does."),
@@ -118,6 +119,7 @@ def tessera() -> None:
       tessera page                       all of that in a browser, with your rights
       tessera try                        the page over a simulated fleet, without a cluster
       tessera workload story bert        its time line; list, show, stop, resume, move, raise
+      tessera migrate policy.yaml        what moving from the GPU Operator takes, step by step
       tessera simulate --fleet f.yaml .  who would run when, from files alone
       tessera audit --for 1h             what quota, order, gangs and devices suffered meanwhile
       tessera advise --prometheus URL    which pods could ask for less GPU

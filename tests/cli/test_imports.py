@@ -133,6 +133,6 @@ def test_the_package_for_logins_is_imported_for_logins(tmp_path: Path) -> None:
 def test_every_command_that_asks_is_measured() -> None:
     alike = {"sim", "delete"}
     """One of them stands for all: an order each, and kinds that kubectl deletes."""
-    silent = {"completion", "simulate", "try"} | alike | HANDED_OVER
+    silent = {"completion", "migrate", "simulate", "try"} | alike | HANDED_OVER
     asking = {name for name in COMMANDS if name.split()[0] not in silent}
     assert {name for name in asking if not any(f"{line} ".startswith(f"{name} ") for line in SCENES)} == set()

@@ -1,0 +1,1 @@
+"""``tessera migrate``: a plan from what runs today to Tessera, and back."""

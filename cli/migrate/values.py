@@ -1,0 +1,232 @@
+"""Values of Tessera's chart that say what a ClusterPolicy says."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from msgspec import Struct, field
+
+from agent.config.table import OPTIONS
+from cli.migrate.fates import PARTS
+from cli.words import migrating as say
+
+Json = dict[str, Any]
+
+TOLERATIONS: Final[list[Json]] = [
+    {"key": "CriticalAddonsOnly", "operator": "Exists"},
+    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": "tessera.dev/repair", "operator": "Exists", "effect": "NoSchedule"},
+]
+"""The chart's own: a list in the values replaces them, so they are repeated."""
+_DRIVER_ROOT: Final = "/run/nvidia/driver"
+_TOOLKIT: Final = "/usr/local/nvidia"
+_MPS_PATH: Final = 40
+_INTERVAL: Final = re.compile(r"[0-9]+(ms|s|m)")
+_OURS: Final = re.compile(r"app\.kubernetes\.io/(name|instance|component|version|managed-by)|helm\.sh/chart")
+_THEIRS: Final = ("app", "app.kubernetes.io/part-of")
+_NOTES: Final = ("kubectl.kubernetes.io/default-container", "checksum/config")
+_READ: Final = frozenset(name for option in OPTIONS for name in option.env)
+_INSIDE: Final = frozenset(
+    {
+        "CONFIG_FILE",
+        "CONFIG_FILE_SRCDIR",
+        "CONTAINER_DRIVER_ROOT",
+        "DCGM_EXPORTER_COLLECTORS",
+        "DEFAULT_CONFIG",
+        "DRIVER_ROOT_CTR_PATH",
+        "FALLBACK_STRATEGIES",
+        "GFD_CONFIG_FILE",
+        "GFD_MACHINE_TYPE_FILE",
+        "KUBELET_SOCKET",
+        "NODE_IPS",
+        "NODE_NAME",
+    }
+)
+"""Variables that the agent reads, and whose values hold in the operator's containers alone."""
+_ANYHOW: Final = frozenset(
+    {
+        "DCGM_EXPORTER_KUBERNETES",
+        "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE",
+        "NVIDIA_DRIVER_CAPABILITIES",
+        "NVIDIA_MIG_MONITOR_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+    }
+)
+"""Variables that say what the agent does anyhow (docs/migration-nvidia.md)."""
+_BY_VALUE: Final = {
+    "DEVICE_LIST_STRATEGY": "deviceListStrategy",
+    "GDRCOPY_ENABLED": "gdrcopyEnabled",
+    "GDS_ENABLED": "gdsEnabled",
+    "MIG_STRATEGY": "migStrategy",
+    "MOFED_ENABLED": "mofedEnabled",
+    "MPS_ROOT": "mps",
+    "NVIDIA_CDI_HOOK_PATH": "cdi",
+    "NVIDIA_DRIVER_ROOT": "nvidiaDriverRoot",
+    "PASS_DEVICE_SPECS": "compatWithCPUManager",
+}
+"""Variables that a value of the chart sets: the operator, too, lets its own field win over them."""
+
+
+class Taken(Struct):
+    """``lost``: path below ``spec`` and reason, for what could not become a value."""
+
+    values: Json = field(default_factory=dict)
+    lost: list[tuple[str, str]] = field(default_factory=list)
+
+
+def taken(spec: Json) -> Taken:
+    """The values that a ClusterPolicy's ``spec`` becomes. All its values are allowed; null counts as not given."""
+    found = Taken()
+    _devices(spec, found)
+    _paths(spec, found)
+    _daemonsets(_of(spec, "daemonsets"), found)
+    if _is_on(spec, "devicePlugin"):
+        _plugin(_of(spec, "devicePlugin"), found)
+    if _is_on(spec, "dcgmExporter"):
+        _exporter(_of(spec, "dcgmExporter"), found)
+    if variables := list(_variables(spec, found)):
+        found.values["env"] = variables
+    return found
+
+
+def _of(value: Json, *keys: str) -> Json:
+    for key in keys:
+        value = value.get(key) or {}
+    return value
+
+
+def _is_on(spec: Json, part: str) -> bool:
+    """The operator's parts are on where nothing is said."""
+    return _of(spec, part).get("enabled") is not False
+
+
+def _devices(spec: Json, found: Taken) -> None:
+    """How containers get devices, as the operator sets its device plugin."""
+    values, cdi = found.values, _of(spec, "cdi")
+    if strategy := _of(spec, "mig").get("strategy"):
+        values["migStrategy"] = strategy
+    if _of(spec, "gds").get("enabled"):
+        values |= {"gdsEnabled": True, "mofedEnabled": True}
+    if _of(spec, "gdrcopy").get("enabled"):
+        values["gdrcopyEnabled"] = True
+    if cdi.get("enabled") is not False:
+        values["deviceListStrategy"] = ["cdi-annotations", "cdi-cri"]
+        root = _of(spec, "toolkit").get("installDir") or _TOOLKIT
+        if _is_on(spec, "toolkit") and _absolute(root, "toolkit.installDir", found):
+            values["cdi"] = {"nvidiaHookPath": f"{root.rstrip('/')}/toolkit/nvidia-cdi-hook"}
+        if cdi.get("nriPluginEnabled"):
+            # There is no RuntimeClass then: the agent opens the device files itself.
+            values["compatWithCPUManager"] = True
+            return
+    values["runtimeClassName"] = _of(spec, "operator").get("runtimeClass") or "nvidia"
+
+
+def _paths(spec: Json, found: Taken) -> None:
+    paths = _of(spec, "hostPaths")
+    if _is_on(spec, "driver"):
+        root = paths.get("driverInstallDir") or _DRIVER_ROOT
+        if _absolute(root, "hostPaths.driverInstallDir", found):
+            found.values["nvidiaDriverRoot"] = root
+    kubelet = paths.get("kubeletRootDir")
+    if kubelet and _absolute(kubelet, "hostPaths.kubeletRootDir", found):
+        found.values["kubeletDir"] = kubelet
+
+
+def _absolute(path: str, at: str, found: Taken) -> bool:
+    if not path.startswith("/"):
+        found.lost.append((at, say.NO_PATH))
+    return path.startswith("/")
+
+
+def _daemonsets(given: Json, found: Taken) -> None:
+    """What holds for the pods of all of the operator's parts holds for the agent's."""
+    values = found.values
+    for theirs, ours in (("labels", "podLabels"), ("annotations", "podAnnotations")):
+        words = given.get(theirs) or {}
+        own = {key for key in words if _OURS.fullmatch(key) or key in _NOTES}
+        found.lost += [(f"daemonsets.{theirs}[{key}]", say.label_kept(key)) for key in words if key in own]
+        # The operator sets none of these labels either.
+        kept = {key: word or "" for key, word in words.items() if key not in own and key not in _THEIRS}
+        if kept:
+            values[ours] = kept
+    if tolerations := [{key: value for key, value in each.items() if value is not None}
+                       for each in given.get("tolerations") or [] if each]:  # fmt: skip
+        values["tolerations"] = [*TOLERATIONS, *(each for each in tolerations if each not in TOLERATIONS)]
+    if given.get("priorityClassName"):
+        values["priorityClassName"] = given["priorityClassName"]
+    if given.get("podSecurityContext"):
+        values["podSecurityContext"] = given["podSecurityContext"]
+    most = _of(given, "rollingUpdate").get("maxUnavailable")
+    if given.get("updateStrategy") == "OnDelete":
+        values["updateStrategy"] = {"type": "OnDelete"}
+    elif most:
+        rolling = {"maxUnavailable": int(most) if re.fullmatch(r"[0-9]{1,9}", most) else most}
+        values["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
+
+
+def _plugin(plugin: Json, found: Taken) -> None:
+    config = _of(plugin, "config")
+    if config.get("name"):
+        found.values["config"] = {"name": config["name"]}
+        found.lost.append(("devicePlugin.config", say.MPS))
+        if "/" in (config.get("default") or ""):
+            found.lost.append(("devicePlugin.config.default", say.FILE_NAME))
+        elif config.get("default"):
+            found.values["config"]["default"] = config["default"]
+    if root := _of(plugin, "mps").get("root"):
+        if root.startswith("/") and len(root) <= _MPS_PATH and "\n" not in root:
+            found.values["mps"] = {"root": root}
+        else:
+            found.lost.append(("devicePlugin.mps.root", say.MPS_PATH))
+
+
+def _exporter(exporter: Json, found: Taken) -> None:
+    metrics: Json = {}
+    if exporter.get("hostPID") is not None:
+        metrics["hostPID"] = exporter["hostPID"]
+    given = _of(exporter, "serviceMonitor")
+    if given.get("enabled"):
+        monitor: Json = {"enabled": True}
+        if given.get("additionalLabels"):
+            monitor["labels"] = {key: word or "" for key, word in given["additionalLabels"].items()}
+        if _INTERVAL.fullmatch(given.get("interval") or ""):
+            monitor["interval"] = given["interval"]
+        elif given.get("interval"):
+            found.lost.append(("dcgmExporter.serviceMonitor.interval", say.INTERVAL))
+        metrics["serviceMonitor"] = monitor
+    if metrics:
+        found.values["metrics"] = metrics
+
+
+def _variables(spec: Json, found: Taken) -> Iterator[Json]:
+    """The agent's variables. One that two parts have is the first part's, in the order of the parts."""
+    seen = set[str]()
+    for name, value in _fields_as_variables(_of(spec, "dcgmExporter"), found) if _is_on(spec, "dcgmExporter") else ():
+        seen.add(name)
+        yield {"name": name, "value": value}
+    for part in PARTS:
+        if part == "migManager" or not _is_on(spec, part):
+            continue
+        for each in _of(spec, part).get("env") or []:
+            name = (each or {}).get("name") or ""
+            if name in seen or name in _ANYHOW or not name or _BY_VALUE.get(name) in found.values:
+                continue
+            seen.add(name)
+            if name in _INSIDE:
+                found.lost.append((f"{part}.env[{name}]", say.variable_set(name)))
+            elif name in _READ:
+                yield {"name": name, "value": each.get("value") or ""}
+            else:
+                found.lost.append((f"{part}.env[{name}]", say.variable_unread(name)))
+
+
+def _fields_as_variables(exporter: Json, found: Taken) -> Iterator[tuple[str, str]]:
+    """Fields of the exporter that are variables of the agent's."""
+    for key, name in (("enablePodLabels", "POD_LABELS"), ("enablePodUID", "POD_UID")):
+        if exporter.get(key):
+            yield f"DCGM_EXPORTER_KUBERNETES_ENABLE_{name}", "true"
+    patterns = [each for each in exporter.get("podLabelAllowlistRegex") or [] if each]
+    if any("," in each for each in patterns):
+        found.lost.append(("dcgmExporter.podLabelAllowlistRegex", say.PATTERNS))
+    elif patterns:
+        yield "DCGM_EXPORTER_KUBERNETES_POD_LABEL_ALLOWLIST_REGEX", ",".join(patterns)

@@ -1,0 +1,295 @@
+"""A plan for any ClusterPolicy: its values fit the chart, its steps can be taken back, nothing is told twice."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.migrate.fates import PARTS, ROWS, Fate, row_of
+from cli.migrate.plan import MigrationPlan, planned
+from cli.migrate.shapes import SPEC, STATUS, Shape, Type, misfits
+from cli.migrate.values import TOLERATIONS
+from controller.insight.simulation.documents import Document
+
+CHART = Path(__file__).parents[3] / "charts" / "tessera"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+SENTENCES = yaml.safe_load((CHART / "files" / "sentences.yaml").read_text())
+READ = (
+    "DEVICE_ID_STRATEGY",
+    "GFD_SLEEP_INTERVAL",
+    "MIG_STRATEGY",
+    "NODE_NAME",
+    "DCGM_EXPORTER_COLLECTORS",
+    "NVIDIA_VISIBLE_DEVICES",
+    "DCGM_EXPORTER_LISTEN",
+)
+TEXTS = st.sampled_from(
+    ["", "/", "/run/x", "run/x", "a'b $(reboot)", "a\nb", "1", "25%", "app", "x,y", "/" + "x" * 60, *READ]
+)
+
+
+def document(spec: Any, status: Any = None) -> Document:
+    body = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}}
+    return Document("policy.yaml", 1, body | {"spec": spec} | ({"status": status} if status else {}))
+
+
+def plan(spec: dict[str, Any], **more: Any) -> MigrationPlan:
+    return planned(document(spec), **more)
+
+
+def lost(found: MigrationPlan) -> set[str]:
+    return {each.what for each in found.lost}
+
+
+def values_of(shape: Shape) -> st.SearchStrategy[Any]:
+    """Values that the shape allows, and nothing (null)."""
+    match shape.type:
+        case Type.BOOLEAN:
+            found: st.SearchStrategy[Any] = st.booleans()
+        case Type.INTEGER:
+            found = st.integers(shape.least or 0, 100)
+        case Type.ARRAY:
+            assert shape.each
+            found = st.lists(values_of(shape.each), max_size=3)
+        case Type.OBJECT if shape.each:
+            found = st.dictionaries(st.sampled_from(["app", "team", "helm.sh/chart", "x'y"]), values_of(shape.each))
+        case Type.OBJECT:
+            found = st.fixed_dictionaries({}, optional={key: values_of(each) for key, each in shape.fields.items()})
+        case _ if shape.words:
+            found = st.sampled_from(shape.words)
+        case _ if shape.pattern:
+            found = st.sampled_from(["15s", "1m30s", "2h", "500m", "1"]).filter(
+                lambda text: re.search(shape.pattern, text)
+            )
+        case _:
+            found = TEXTS
+    return st.none() | found
+
+
+PARTLY = st.fixed_dictionaries(
+    {},
+    optional={
+        key: values_of(SPEC.fields[key])
+        for key in ("devicePlugin", "gfd", "migManager", "dcgmExporter", "daemonsets", "hostPaths", "mig", "cdi", "gds",
+                    "gdrcopy", "toolkit", "operator", "driver")
+    },
+)  # fmt: skip
+
+
+def fits_the_chart(values: dict[str, Any]) -> None:
+    jsonschema.validate(values, SCHEMA)
+    for rule in SENTENCES:
+        found: list[Any] = [values]
+        for part in rule["value"].split("."):
+            found = [each[part] for each in found if isinstance(each, dict) and part in each]
+        for each in found:
+            assert re.search(rule["pattern"], each), (rule, each)
+
+
+@given(PARTLY)
+def test_values_fit_the_chart_whatever_the_policy_says(spec: dict[str, Any]) -> None:
+    assert not list(misfits(spec, SPEC))
+    found = plan(spec)
+    found.validate()
+    fits_the_chart(found.values)
+    names = [each["name"] for each in found.values.get("env", [])]
+    assert len(set(names)) == len(names)
+
+
+@given(PARTLY, TEXTS.filter(bool))
+def test_what_a_document_says_stays_one_word_of_a_shell(spec: dict[str, Any], namespace: str) -> None:
+    found = planned(document(spec, {"namespace": namespace}))
+    for step in found.steps:
+        for line in (step.command, step.undo):
+            words = shlex.split(line)
+            assert "$(reboot)" not in words
+            assert words[0] in ("kubectl", "helm", "printf")
+            patches = [json.loads(words[i + 1]) for i, word in enumerate(words) if word == "-p"]
+            assert all(isinstance(each, dict | list) for each in patches)
+
+
+def test_every_field_has_a_row_that_says_what_becomes_of_it() -> None:
+    def leaves(shape: Shape, path: str) -> list[str]:
+        if not shape.fields:
+            return [path]
+        return [leaf for key, each in shape.fields.items() for leaf in leaves(each, f"{path}.{key}".lstrip("."))]
+
+    assert [path for path in leaves(SPEC, "") if row_of(path) is None] == []
+    assert all(row.why for row in ROWS.values() if row.fate in (Fate.KEPT, Fate.LOST))
+
+
+def test_every_row_is_of_a_field() -> None:
+    for path in ROWS:
+        shape = SPEC
+        for key in path.split("."):
+            shape = shape.fields[key]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_of_a_part_that_goes_no_field_is_taken_for_its_neighbours(part: str) -> None:
+    """Each has its own row, so that a new one is not passed over."""
+    for key in SPEC.fields[part].fields:
+        assert row_of(f"{part}.{key}") or all(row_of(f"{part}.{key}.{each}") for each in SPEC.fields[part].fields[key].fields)  # noqa: E501  # fmt: skip
+    assert part not in ROWS
+
+
+@pytest.mark.parametrize("strategy", ["none", "single", "mixed"])
+def test_the_mig_strategy_is_taken_over(strategy: str) -> None:
+    assert plan({"mig": {"strategy": strategy}}).values["migStrategy"] == strategy
+
+
+def test_an_empty_policy_means_what_the_operator_does_by_default() -> None:
+    found = plan({})
+    assert found.values == {
+        "deviceListStrategy": ["cdi-annotations", "cdi-cri"],
+        "cdi": {"nvidiaHookPath": "/usr/local/nvidia/toolkit/nvidia-cdi-hook"},
+        "runtimeClassName": "nvidia",
+        "nvidiaDriverRoot": "/run/nvidia/driver",
+        "controller": {"enabled": False},
+    }
+    assert (found.lost, found.kept) == ([], [])
+
+
+def test_without_cdi_and_with_drivers_on_the_hosts_nothing_is_set_for_them() -> None:
+    found = plan({"cdi": {"enabled": False}, "driver": {"enabled": False}})
+    assert found.values == {"runtimeClassName": "nvidia", "controller": {"enabled": False}}
+
+
+def test_with_the_nri_plugin_the_agent_opens_the_device_files_itself() -> None:
+    found = plan({"cdi": {"nriPluginEnabled": True}})
+    assert found.values["compatWithCPUManager"] is True
+    assert "runtimeClassName" not in found.values
+
+
+def test_gds_and_gdrcopy_stay_the_operators_and_are_told_to_the_agent() -> None:
+    found = plan({"gds": {"enabled": True, "image": "nvidia-fs"}, "gdrcopy": {"enabled": True, "image": "gdrdrv"}})
+    assert [found.values[key] for key in ("gdsEnabled", "mofedEnabled", "gdrcopyEnabled")] == [True] * 3
+    assert {each.what for each in found.kept} == {"spec.gds", "spec.gdrcopy"}
+
+
+def test_tolerations_are_the_charts_and_theirs() -> None:
+    assert yaml.safe_load((CHART / "values.yaml").read_text())["tolerations"] == TOLERATIONS
+    theirs = {"key": "team", "operator": "Exists"}
+    found = plan({"daemonsets": {"tolerations": [TOLERATIONS[1], theirs]}})
+    assert found.values["tolerations"] == [*TOLERATIONS, theirs]
+
+
+def test_labels_that_the_chart_sets_are_lost_and_others_taken_over() -> None:
+    labels = {"team": "x", "app": "y", "app.kubernetes.io/name": "z"}
+    found = plan({"daemonsets": {"labels": labels, "annotations": {"checksum/config": "1", "note": "2"}}})
+    assert (found.values["podLabels"], found.values["podAnnotations"]) == ({"team": "x"}, {"note": "2"})
+    assert lost(found) == {"spec.daemonsets.labels[app.kubernetes.io/name]", "spec.daemonsets.annotations[checksum/config]"}  # noqa: E501  # fmt: skip
+
+
+def test_a_number_of_pods_is_a_number_and_a_part_of_them_a_text() -> None:
+    for said, meant in (("1", 1), ("25%", "25%")):
+        values = plan({"daemonsets": {"rollingUpdate": {"maxUnavailable": said}}}).values
+        assert values["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": meant}}
+
+
+def test_variables_that_the_agent_reads_are_taken_over_and_others_named() -> None:
+    env = [{"name": name, "value": "v"} for name in READ]
+    found = plan({"mig": {"strategy": "single"}, "devicePlugin": {"env": env}, "gfd": {"env": env[:1]}})
+    assert [each["name"] for each in found.values["env"]] == ["DEVICE_ID_STRATEGY", "GFD_SLEEP_INTERVAL"]
+    assert lost(found) == {
+        f"spec.devicePlugin.env[{name}]" for name in ("NODE_NAME", "DCGM_EXPORTER_COLLECTORS", "DCGM_EXPORTER_LISTEN")
+    }
+
+
+def test_the_exporters_switches_are_the_agents_variables_and_its_monitor_the_charts() -> None:
+    monitor = {"enabled": True, "interval": "30s", "additionalLabels": {"release": "p"}, "scrapeTimeout": "10s"}
+    more = {"enablePodLabels": True, "enablePodUID": True, "podLabelAllowlistRegex": ["^team$", "^app$"]}
+    found = plan({"dcgmExporter": {"serviceMonitor": monitor, "hostPID": False} | more})
+    assert [
+        (each["name"].removeprefix("DCGM_EXPORTER_KUBERNETES_"), each["value"]) for each in found.values["env"]
+    ] == [
+        ("ENABLE_POD_LABELS", "true"),
+        ("ENABLE_POD_UID", "true"),
+        ("POD_LABEL_ALLOWLIST_REGEX", "^team$,^app$"),
+    ]
+    assert found.values["metrics"] == {
+        "hostPID": False,
+        "serviceMonitor": {"enabled": True, "interval": "30s", "labels": {"release": "p"}},
+    }
+    assert lost(found) == {"spec.dcgmExporter.serviceMonitor.scrapeTimeout"}
+
+
+def test_what_the_chart_cannot_say_is_lost_with_the_reason() -> None:
+    found = plan(
+        {
+            "hostPaths": {"driverInstallDir": "run", "kubeletRootDir": "kubelet"},
+            "toolkit": {"installDir": "nvidia"},
+            "devicePlugin": {"mps": {"root": "mps"}, "config": {"name": "c", "default": "a/b"}, "args": ["-x"]},
+            "dcgmExporter": {
+                "serviceMonitor": {"enabled": True, "interval": "1m30s"},
+                "podLabelAllowlistRegex": ["a,b"],
+            },
+        }
+    )
+    assert lost(found) == {
+        "spec.hostPaths.driverInstallDir",
+        "spec.hostPaths.kubeletRootDir",
+        "spec.toolkit.installDir",
+        "spec.devicePlugin.mps.root",
+        "spec.devicePlugin.config",
+        "spec.devicePlugin.config.default",
+        "spec.devicePlugin.args",
+        "spec.dcgmExporter.serviceMonitor.interval",
+        "spec.dcgmExporter.podLabelAllowlistRegex",
+    }
+
+
+def test_usual_values_lose_nothing() -> None:
+    exporter = {
+        "service": {"type": "ClusterIP", "internalTrafficPolicy": "Cluster"},
+        "hpcJobMapping": {"enabled": False},
+    }
+    found = plan({"dcgmExporter": exporter, "migManager": {"config": {"name": "default-mig-parted-config"}}})
+    assert lost(found) == set()
+
+
+def test_a_part_that_is_off_loses_nothing_and_needs_no_step() -> None:
+    off = {"enabled": False, "env": [{"name": "X", "value": "y"}], "args": ["-x"]}
+    found = plan(dict.fromkeys(PARTS, off))
+    assert lost(found) == set()
+    assert not [each for each in found.steps if "clusterpolicies" in each.command]
+
+
+def test_the_plugin_goes_before_the_agent_comes_and_the_others_after() -> None:
+    commands = [each.command for each in plan({}).steps]
+    order = [next(i for i, each in enumerate(commands) if word in each)
+             for word in ('"devicePlugin"', "helm install", '"gfd"', '"migManager"', '"dcgmExporter"')]  # fmt: skip
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, "null"), ({"enabled": True}, "true")])
+def test_the_way_back_of_a_switch_is_what_was_there(before: dict[str, Any], after: str) -> None:
+    (step,) = (each for each in plan({"gfd": before}).steps if '"gfd"' in each.command)
+    assert '{"spec": {"gfd": {"enabled": false}}}' in step.command
+    assert f'{{"spec": {{"gfd": {{"enabled": {after}}}}}}}' in step.undo
+
+
+@pytest.mark.parametrize(
+    ("data", "namespace"),
+    [
+        ({"status": {"namespace": "nvidia"}}, "nvidia"),
+        ({"metadata": {"name": "p", "annotations": {"meta.helm.sh/release-namespace": "gpus"}}}, "gpus"),
+        ({}, "gpu-operator"),
+    ],
+)
+def test_the_operators_namespace_is_the_one_that_the_document_tells(data: dict[str, Any], namespace: str) -> None:
+    body = document({"devicePlugin": {"config": {"name": "c"}}}).data | data
+    commands = [each.command for each in planned(Document("p.yaml", 1, body)).steps]
+    assert [each for each in commands if f"kubectl get configmap/c --namespace={namespace} " in each]
+
+
+def test_a_status_is_judged_too() -> None:
+    (one,) = misfits({"state": "happy"}, STATUS)
+    assert (one.path, one.expected) == (("state",), "ignored, ready or notReady")

@@ -1,0 +1,57 @@
+"""Every field of the GPU Operator's ClusterPolicy, as its CRD has it, is known to ``tessera migrate`` with its values,
+and something becomes of it.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.migrate.fates import row_of
+from cli.migrate.shapes import SPEC, STATUS, Shape
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def schema() -> dict[str, Any]:
+    """From ``crds/nvidia`` under ``$TESSERA_SHARED``, by default in ``../shared`` by the checkout. Absent: an error."""
+    folder = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "nvidia"
+    assert folder.is_dir(), f"NVIDIA's CRDs not found: {folder} is no folder; set TESSERA_SHARED"
+    crd = yaml.load((folder / "clusterpolicies.yaml").read_text(), yaml.CSafeLoader)
+    (version,) = crd["spec"]["versions"]
+    assert (crd["spec"]["names"]["kind"], version["name"]) == ("ClusterPolicy", "v1")
+    found: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]
+    return found
+
+
+def theirs(node: dict[str, Any], path: str) -> dict[str, tuple[Any, ...]]:
+    """Type, words, pattern and least value by path."""
+    kind = "int-or-string" if node.get("x-kubernetes-int-or-string") else node["type"]
+    found = {path: (kind, tuple(node.get("enum", ())), node.get("pattern", ""), node.get("minimum"))}
+    for key, each in node.get("properties", {}).items():
+        found |= theirs(each, f"{path}.{key}")
+    inner = node.get("items") or node.get("additionalProperties")
+    return found | (theirs(inner, f"{path}[]") if isinstance(inner, dict) else {})
+
+
+def ours(shape: Shape, path: str) -> dict[str, tuple[Any, ...]]:
+    found: dict[str, tuple[Any, ...]] = {path: (shape.type.value, shape.words, shape.pattern, shape.least)}
+    for key, each in shape.fields.items():
+        found |= ours(each, f"{path}.{key}")
+    return found | (ours(shape.each, f"{path}[]") if shape.each else {})
+
+
+@pytest.mark.parametrize(("key", "shape"), [("spec", SPEC), ("status", STATUS)])
+def test_every_field_is_known_with_the_values_that_it_allows(key: str, shape: Shape) -> None:
+    found = theirs(schema()[key], key)
+    assert len(found) > 5
+    assert ours(shape, key) == found
+
+
+def test_something_becomes_of_every_field() -> None:
+    paths = {path.partition("[")[0].removeprefix("spec.") for path in theirs(schema()["spec"], "spec")} - {"spec"}
+    inner = {path for path in paths if any(other.startswith(f"{path}.") for other in paths)}
+    assert len(paths - inner) > 300
+    assert sorted(path for path in paths - inner if row_of(path) is None) == []

@@ -109,7 +109,7 @@ ROWS: Final[dict[str, Row]] = {
     "vgpuDeviceManager": Row(Fate.KEPT, say.VIRTUAL),
     "vgpuManager": Row(Fate.KEPT, say.VIRTUAL),
 }
-"""By path below ``spec``."""
+"""The rows by the path of their field below ``spec``."""
 
 
 def row_of(path: str) -> Row | None:

@@ -1,8 +1,7 @@
-"""From a ClusterPolicy to a plan: values of Tessera's chart, what is lost, what stays, the steps with their way back.
+"""The plan for a ClusterPolicy: values of Tessera's chart, what is lost, what stays, the steps with their way back.
 
 Pure: a parsed document in, a plan out. What the operator makes of a field is as in its
-``controllers/object_controls.go`` (``TransformDevicePlugin``, ``transformDevicePluginCtrForCDI``,
-``applyCommonDaemonsetMetadata``).
+controllers/object_controls.go (the functions that transform the DaemonSet of the device plugin, and the common ones).
 """
 
 from collections.abc import Iterator

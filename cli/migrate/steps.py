@@ -24,7 +24,7 @@ class Step(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True):
-    """What is migrated. ``namespace``: the operator's. ``nodes``: these alone; empty: all.
+    """An operator that is migrated. ``namespace``: its own. ``nodes``: these alone; empty: all.
 
     ``parts``: the field ``enabled`` of each part, None where the document does not have it, which is on.
     ``config``: the device plugin's ConfigMap.

@@ -12,6 +12,8 @@ import yaml
 from cli.migrate.fates import row_of
 from cli.migrate.shapes import SPEC, STATUS, Shape
 
+pytestmark = pytest.mark.conformance
+
 ROOT = Path(__file__).resolve().parents[3]
 
 

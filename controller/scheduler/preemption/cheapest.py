@@ -35,7 +35,7 @@ NO_LOSS: Final = (0.0, 0.0)
 _Places = frozenset[int]
 
 
-class VictimChoice(msgspec.Struct, frozen=True, gc=False):
+class VictimChoice(msgspec.Struct, frozen=True):
     """A choice between victims. ``pool``: the candidates in the order of the search, its victims among them.
 
     ``lacking``: how much has to be freed at least. ``holds`` returns whether the policy allows this set, in the order

@@ -21,7 +21,7 @@ from controller.scheduler.cluster.incoming import Target
 from controller.scheduler.model.resources import Amount, FlavorResource
 from controller.scheduler.quota.queuestate import Holder
 
-CANDIDATES: Final = 64
+CANDIDATES: Final = 10
 CHECKS: Final = 128
 STEPS: Final = 1024
 

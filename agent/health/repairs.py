@@ -56,22 +56,6 @@ class Order(StrEnum):
     RETURN = "return"
 
 
-_NEXT = {
-    RepairState.DRAINING: words.next_reset(),
-    RepairState.RESETTING: words.next_verified(),
-    RepairState.VERIFYING: words.next_probation(),
-    RepairState.PROBATION: words.next_service(),
-    RepairState.REBOOT_WANTED: words.next_reboot(),
-    RepairState.RETIRED: words.next_person(),
-}
-_ASKED = {AskFor.DRAIN: words.next_drained(), AskFor.RESET: words.next_granted(), AskFor.REBOOT: words.next_planned()}
-
-
-def next_step(state: RepairState, asks: str = "") -> str:
-    """What comes after this state of a repair, or what a person has to do; ``asks`` is what the agent asks for."""
-    return _ASKED[AskFor(asks)] if asks else _NEXT[state]
-
-
 class ResetResult(StrEnum):
     """The end of a reset: done, refused because somebody has the GPU, failed, or not back in its time."""
 
@@ -139,7 +123,7 @@ class RepairChange(Struct, frozen=True, kw_only=True):
 class RepairSnapshot(Struct, frozen=True, kw_only=True):
     """The whole state, for the journal. ``faults`` has the times of each fault that began a repair, by GPU and reason;
     ``resets`` when each GPU was reset last; ``asks`` and ``generations`` are those of ``grants.Asks``; ``stopped`` are
-    GPUs whose repair a person has ended.
+    GPUs whose repair a person has ended; ``open`` has the reasons in ``faults`` whose fault has not gone since.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -148,6 +132,7 @@ class RepairSnapshot(Struct, frozen=True, kw_only=True):
     asks: dict[GpuUuid, Ask] = {}
     generations: dict[GpuUuid, int] = {}
     stopped: tuple[GpuUuid, ...] = ()
+    open: dict[GpuUuid, frozenset[str]] = {}
 
 
 class RepairCore:
@@ -166,6 +151,7 @@ class RepairCore:
         self._stopped: set[GpuUuid] = set()
         self._repairs: dict[GpuUuid, Repair] = {}
         self._faults: dict[GpuUuid, dict[str, tuple[float, ...]]] = {}
+        self._open: dict[GpuUuid, frozenset[str]] = {}
         self._resets: dict[GpuUuid, float] = {}
 
     # -- what the verdict says -----------------------------------------------------------------------------------
@@ -176,8 +162,11 @@ class RepairCore:
         Whatever took the faults away (a person's reset or reboot, too) ends a repair that has not begun.
         """
         repair, off = self._repairs.get(gpu), self.settings.reset is ResetMode.NEVER
+        gone = want.action is Action.NONE and want.due_s is None
+        if gone and not want.absent:
+            self._open.pop(gpu, None)
         if repair is None:
-            if want.action is Action.NONE and want.due_s is None:
+            if gone:
                 self._stopped.discard(gpu)
             return () if off or gpu in self._stopped else self._opened(gpu, want, now_s)
         if repair.state in _ACTING:
@@ -190,9 +179,8 @@ class RepairCore:
             # A board that is gone has the verdict of one: what it needs is known when it is back.
             return (self._over(repair, "drain", "cleared", words.board_gone(), now_s),)
         if repair.state is RepairState.REBOOT_WANTED:
-            well = want.action is Action.NONE and want.due_s is None and state is not HealthState.UNHEALTHY
-            gone = well and not repair.wrong
-            return (self._over(repair, "reboot", "over", words.cleared(), now_s),) if gone else ()
+            well = gone and state is not HealthState.UNHEALTHY and not repair.wrong
+            return (self._over(repair, "reboot", "over", words.cleared(), now_s),) if well else ()
         if want.action is Action.REBOOT:
             return (self._moved(repair, RepairState.REBOOT_WANTED, "reboot", "wanted", want.cause, now_s),)
         if repair.state is RepairState.PROBATION:
@@ -213,10 +201,11 @@ class RepairCore:
         return (self._made(gpu, new, want, step, result, note, now_s),)
 
     def _counted(self, gpu: GpuUuid, reason: str, now_s: float) -> int:
-        """Count another repair for this fault; how many there were within the time, with this one."""
-        of_gpu = self._faults.setdefault(gpu, {})
+        """Count this fault, unless it has stayed open since it was counted; how often it came within the time."""
+        of_gpu, still = self._faults.setdefault(gpu, {}), self._open.get(gpu, frozenset())
         recent = [at for at in of_gpu.get(reason, ()) if now_s - self.settings.retire_within_s < at <= now_s]
-        of_gpu[reason] = (*recent, now_s)[-self.settings.retire_faults :]
+        of_gpu[reason] = tuple(recent if reason in still else (*recent, now_s)[-self.settings.retire_faults :])
+        self._open[gpu] = still | {reason}
         return len(of_gpu[reason])
 
     def _on_probation(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
@@ -362,6 +351,7 @@ class RepairCore:
         if repair is None or repair.state is not RepairState.RETIRED:
             return None
         self._faults.pop(gpu, None)
+        self._open.pop(gpu, None)
         return self._over(repair, "retire", "returned", words.given_back(), now_s)
 
     # -- what a person orders ------------------------------------------------------------------------------------
@@ -430,7 +420,7 @@ class RepairCore:
     def keep(self, gpus: Iterable[GpuUuid]) -> None:
         """Drop what is known of boards that are not on this node any more; a reset that is under way ends first."""
         here = {*gpus, *(repair.gpu for repair in self._repairs.values() if repair.state in _ACTING)}
-        for known in (self._repairs, self._faults, self._resets):
+        for known in (self._repairs, self._faults, self._open, self._resets):
             for gpu in [gpu for gpu in known if gpu not in here]:
                 del known[gpu]
         self._asks.keep(here)
@@ -445,6 +435,7 @@ class RepairCore:
             asks=asks,
             generations=generations,
             stopped=tuple(sorted(self._stopped)),
+            open=dict(self._open),
         )
 
     def restore(self, snapshot: RepairSnapshot, *, same_boot: bool) -> None:
@@ -461,11 +452,17 @@ class RepairCore:
         asking = {gpu: ask for gpu, ask in snapshot.asks.items() if gpu in self._repairs}
         self._asks.restore(asking if same_boot else {}, snapshot.generations)
         self._stopped = set(snapshot.stopped) if same_boot else set()
+        self._open = dict(snapshot.open) if same_boot else {}
 
     # -- queries -------------------------------------------------------------------------------------------------
 
     def repairs(self) -> tuple[Repair, ...]:
         return tuple(self._repairs.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether a verdict changes nothing: nothing is repaired, and no fault is open that was counted."""
+        return self.settings.reset is ResetMode.NEVER and not self._repairs and not self._open
 
     def repair(self, gpu: GpuUuid) -> Repair | None:
         return self._repairs.get(gpu)
@@ -500,6 +497,8 @@ class RepairCore:
             )
         for of_gpu in self._faults.values():
             assert all(tuple(sorted(times)) == times for times in of_gpu.values()), "counts are out of order"
+        for gpu, reasons in self._open.items():
+            assert reasons <= self._faults.get(gpu, {}).keys(), f"{gpu} has an open fault that was never counted"
         self._asks.validate()
         asks, _ = self._asks.snapshot()
         for gpu, ask in asks.items():

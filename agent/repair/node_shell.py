@@ -435,7 +435,7 @@ class RepairNode:
         self._judge(self._node_state.health.gpus())
 
     def _judge(self, gpus: Iterable[GpuUuid]) -> None:
-        if self.settings.remediation.reset is ResetMode.NEVER and not self._core.repairs():
+        if self._core.idle:
             return
         due_s: float | None = None
         for gpu in gpus:

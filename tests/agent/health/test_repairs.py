@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agent.health.grants import AskFor, Grant
+from agent.health.nextsteps import next_step
 from agent.health.remediation import Action, Remediation, ResetMode, Want
 from agent.health.repairs import (
     BREAKER_GPUS,
@@ -18,7 +19,6 @@ from agent.health.repairs import (
     RepairSnapshot,
     RepairState,
     ResetResult,
-    next_step,
 )
 from agent.health.states import HealthState
 from agent.words import repairs as words
@@ -169,6 +169,27 @@ def test_other_faults_and_old_ones_do_not_count() -> None:
         repairs.judged(A, want, OUT, at_s)
         assert state(repairs) is RepairState.DRAINING
         repairs.judged(A, NOTHING, TRIAL, at_s + 1)
+
+
+def test_a_fault_that_stays_open_counts_once_however_often_never_comes_and_goes() -> None:
+    on = Remediation(reset=ResetMode.WHEN_FREE, retire_faults=2, retire_within_s=100.0)
+    repairs = core(on)
+    repairs.judged(A, RESET, OUT, 1.0)
+    for at_s in (2.0, 4.0, 6.0):
+        repairs.reconfigured(Remediation(), at_s)
+        assert not repairs.idle, "the end of the fault must be heard"
+        repairs.judged(A, RESET, OUT, at_s)
+        repairs = again(repairs, same_boot=True, settings=Remediation())
+        repairs.reconfigured(on, at_s + 1)
+        repairs.judged(A, RESET, OUT, at_s + 1)
+        assert state(repairs) is RepairState.DRAINING
+    assert repairs.snapshot().faults == {A: {"Xid119": (1.0,)}}
+    repairs.reconfigured(Remediation(), 8.0)
+    repairs.judged(A, NOTHING, TRIAL, 9.0)
+    assert repairs.idle
+    repairs.reconfigured(on, 10.0)
+    repairs.judged(A, RESET, OUT, 11.0)
+    assert state(repairs) is RepairState.RETIRED, "it had gone, and came a second time"
 
 
 @pytest.mark.parametrize("before", [RESET, REBOOT], ids=["draining", "reboot wanted"])

@@ -153,6 +153,8 @@ class RepairCore:
         self._faults: dict[GpuUuid, dict[str, tuple[float, ...]]] = {}
         self._open: dict[GpuUuid, frozenset[str]] = {}
         self._resets: dict[GpuUuid, float] = {}
+        self._reset_before_s: float | None = None
+        """When the GPU in Resetting was reset last: a reset that is refused leaves the breaker as it was."""
 
     # -- what the verdict says -----------------------------------------------------------------------------------
 
@@ -169,12 +171,10 @@ class RepairCore:
             if gone:
                 self._stopped.discard(gpu)
             return () if off or gpu in self._stopped else self._opened(gpu, want, now_s)
-        if repair.state in _ACTING:
+        if repair.state in _ACTING or repair.state is RepairState.RETIRED:
             return ()
         if off:
             return (self._over(repair, "drain", "cleared", words.switched_off(), now_s),)
-        if repair.state is RepairState.RETIRED:
-            return ()
         if want.absent and not repair.wrong:
             # A board that is gone has the verdict of one: what it needs is known when it is back.
             return (self._over(repair, "drain", "cleared", words.board_gone(), now_s),)
@@ -220,7 +220,8 @@ class RepairCore:
         if want.action is Action.RESET or (want.due_s is None and (repair.wrong or repair.ordered)):
             # An interrupted reset of a GPU without a fault is known by nothing but that it was observed.
             if repair.interrupted and repair.attempt >= self.settings.attempts:
-                return (self._failed(repair, "reset", "interrupted", words.interrupted(), now_s),)
+                # That it was interrupted has been told by the restart.
+                return (self._failed(repair, "reboot", "wanted", words.interrupted(), now_s),)
             return ()
         if want.due_s is not None or state is HealthState.UNHEALTHY:
             return ()
@@ -268,11 +269,14 @@ class RepairCore:
         assert gpu in self.candidates(now_s), f"{gpu} may not be reset now"
         repair = self._repairs[gpu]
         repair = replace(repair, attempt=repair.attempt + 1, interrupted=False)
+        self._reset_before_s = self._resets.get(gpu)
         self._resets[gpu] = now_s
         return self._moved(repair, RepairState.RESETTING, "drain", "free", words.resetting(repair.attempt), now_s)
 
     def reset_ended(self, gpu: GpuUuid, result: ResetResult, detail: str, now_s: float) -> RepairChange:
-        """The reset has ended. One that was refused because somebody has the GPU is no attempt."""
+        """The reset has ended. One that was refused because somebody has the GPU is no attempt, and none to the
+        breaker.
+        """
         repair = self._repairs[gpu]
         assert repair.state is RepairState.RESETTING, f"{gpu} is {repair.state}"
         if result is ResetResult.DONE:
@@ -280,6 +284,9 @@ class RepairCore:
             return self._moved(repair, RepairState.VERIFYING, "reset", result.value, detail or words.reset(), now_s)
         if result is ResetResult.BUSY:
             repair = replace(repair, attempt=repair.attempt - 1)
+            del self._resets[gpu]
+            if self._reset_before_s is not None:
+                self._resets[gpu] = self._reset_before_s
             return self._moved(repair, RepairState.DRAINING, "reset", result.value, detail, now_s)
         return self._failed(repair, "reset", result.value, detail, now_s)
 
@@ -378,7 +385,7 @@ class RepairCore:
         if self.settings.reset is ResetMode.NEVER:
             return (), words.order_never()
         if repair is not None:
-            return (), words.order_in_repair(repair.state.value)
+            return (), _has_one(repair)
         self._stopped.discard(gpu)
         want = Want(reason="Ordered", cause=words.by_order(), since_s=now_s)
         change = self._made(gpu, RepairState.DRAINING, want, "drain", "begun", want.cause, now_s, ordered=True)
@@ -401,20 +408,23 @@ class RepairCore:
             want = Want(reason="Ordered", cause=note, since_s=now_s)
             return (self._made(gpu, RepairState.RETIRED, want, "retire", "retired", note, now_s),), words.order_out()
         if repair.state is RepairState.RETIRED:
-            return (), words.order_in_repair(repair.state.value)
+            return (), _has_one(repair)
         return (self._moved(repair, RepairState.RETIRED, "retire", "retired", note, now_s),), words.order_out()
 
     # -- settings, discovery, restart ----------------------------------------------------------------------------
 
     def reconfigured(self, settings: Remediation, now_s: float) -> tuple[RepairChange, ...]:
-        """Take new settings. With ``never`` every repair ends, but for a reset that is under way."""
+        """Take new settings. With ``never`` every repair ends, but for a reset that is under way; what is retired
+        stays so, since that is no repair.
+        """
         self.settings = settings
         if settings.reset is not ResetMode.NEVER:
             for repair in self._repairs.values():
                 if repair.state is RepairState.REBOOT_WANTED:
                     self._ask_for_reboot(repair.gpu, now_s)
             return ()
-        ending = [repair for repair in self._repairs.values() if repair.state not in _ACTING]
+        stays = _ACTING | {RepairState.RETIRED}
+        ending = [repair for repair in self._repairs.values() if repair.state not in stays]
         return tuple(self._over(repair, "drain", "cleared", words.switched_off(), now_s) for repair in ending)
 
     def keep(self, gpus: Iterable[GpuUuid]) -> None:
@@ -438,9 +448,9 @@ class RepairCore:
             open=dict(self._open),
         )
 
-    def restore(self, snapshot: RepairSnapshot, *, same_boot: bool) -> None:
-        """Take what an earlier agent knew. A reset that it died in goes on as ``interrupted``; a reboot has ended every
-        repair but Retired.
+    def restore(self, snapshot: RepairSnapshot, *, same_boot: bool, now_s: float) -> tuple[RepairChange, ...]:
+        """Take what an earlier agent knew. A reset that it died in goes on as ``interrupted``, which is a change; a
+        reboot has ended every repair but Retired.
         """
         self._faults = {gpu: dict(counts) for gpu, counts in snapshot.faults.items()}
         self._resets = dict(snapshot.resets)
@@ -453,6 +463,8 @@ class RepairCore:
         self._asks.restore(asking if same_boot else {}, snapshot.generations)
         self._stopped = set(snapshot.stopped) if same_boot else set()
         self._open = dict(snapshot.open) if same_boot else {}
+        died = [repair for repair in snapshot.repairs if repair.state is RepairState.RESETTING and same_boot]
+        return tuple(_interrupted(repair.gpu, now_s) for repair in died)
 
     # -- queries -------------------------------------------------------------------------------------------------
 
@@ -530,16 +542,9 @@ class RepairCore:
         ordered: bool = False,
     ) -> RepairChange:
         """A repair begins."""
-        self._repairs[gpu] = Repair(
-            gpu=gpu,
-            state=new,
-            since_s=now_s,
-            fault_s=want.since_s,
-            reason=want.reason,
-            cause=want.cause,
-            note=note,
-            ordered=ordered,
-        )
+        since_s, why, cause = want.since_s, want.reason, want.cause
+        begun = Repair(gpu=gpu, state=new, since_s=now_s, fault_s=since_s, reason=why, cause=cause, ordered=ordered)
+        self._repairs[gpu] = replace(begun, note=note)
         if new is RepairState.REBOOT_WANTED:
             self._ask_for_reboot(gpu, now_s)
         return RepairChange(gpu=gpu, old=None, new=new, step=step, result=result, note=note, at_s=now_s)
@@ -571,6 +576,16 @@ class RepairCore:
             at_s=now_s,
             repair_s=max(0.0, now_s - repair.fault_s) if back else None,
         )
+
+
+def _has_one(repair: Repair) -> str:
+    """Refuse an order for a GPU that has a repair."""
+    return words.order_retired() if repair.state is RepairState.RETIRED else words.order_in_repair(repair.state.value)
+
+
+def _interrupted(gpu: GpuUuid, now_s: float) -> RepairChange:
+    was, now, note = RepairState.RESETTING, RepairState.DRAINING, words.interrupted()
+    return RepairChange(gpu=gpu, old=was, new=now, step="reset", result="interrupted", note=note, at_s=now_s)
 
 
 def _resumed(repair: Repair) -> Repair:

@@ -1,6 +1,6 @@
 """What comes after each state of a repair, in words. Pure.
 
-    RepairState, the agent's ask -> next_step(...) -> one line for a person
+RepairState, the agent's ask -> next_step(...) -> one line for a person
 """
 
 from typing import Final

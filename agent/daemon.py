@@ -209,7 +209,8 @@ class Agent:
             settings.node_addresses,
         )
         self._scores = LinkScores(lambda: self.node_state.links, clock)
-        for follower in (self.pods, self.watch, self.mig.evictor, self.dra, GpuNodeWatch(self.repair, spread=spread)):
+        own = GpuNodeWatch(self.repair, spread=spread, gone=reporter.gpunode_gone)
+        for follower in (self.pods, self.watch, self.mig.evictor, self.dra, own):
             reporter.follow(follower)
 
     # Life

@@ -62,6 +62,9 @@ class ApiReporter:
         self._publisher.heard(uid, labels)
         self._publisher.conditions.heard(conditions)
 
+    def gpunode_gone(self) -> None:
+        self._publisher.gpunode_gone()
+
     def reconfigure(self, settings: Settings) -> None:
         self._settings = settings
         self._stamp.settings = settings.labels

@@ -10,7 +10,7 @@ repairs, which are the controller's; ``status`` says what is, a GpuLayout what s
 import datetime as dt
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -54,6 +54,10 @@ from kube.objects import ObjectMeta, OwnerReference
 from kube.resources import NODES, Resource
 
 GPU_NODES = Resource(GROUP, VERSION, PLURAL, KIND)
+
+
+_ON_PROBATION: Final = "Probation"
+"""The state of a repair in which the verdict alone keeps the GPU out."""
 
 
 class HealthView(Struct, frozen=True):
@@ -111,7 +115,8 @@ def build(  # noqa: PLR0913
     offers = _offers(layout)
     modes = device_modes(node, layout, by_claim)
     devices = tuple(_device(gpu, offers, views, modes[gpu.uuid]) for gpu in node.gpus[:MAX_GPUS])
-    healthy = sum(device.healthy for device in devices)
+    in_repair = {repair.gpu for repair in repairs if repair.state != _ON_PROBATION}
+    healthy = sum(device.healthy and device.uuid not in in_repair for device in devices)
     cuda = "" if node.cuda_version == (0, 0) else f"{node.cuda_version[0]}.{node.cuda_version[1]}"
     status = GpuNodeStatus(
         summary=Summary(gpus=len(devices), healthy=healthy, product=_products(node)),

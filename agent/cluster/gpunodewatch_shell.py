@@ -28,7 +28,7 @@ from kube.client import Client, Selection
 from kube.clock import Clock, SystemClock, sleep
 from kube.errors import InvalidError, KubeError, NotFoundError
 from kube.objects import Metadata
-from kube.reading.reflector import Added, Change, Changed, Reflector, Synced, Undecodable
+from kube.reading.reflector import Added, Change, Changed, Reflector, Removed, Synced, Undecodable
 
 log = logging.getLogger(__name__)
 
@@ -98,15 +98,24 @@ class Requested(Protocol):
 
 class GpuNodeWatch:
     """Follows the GpuNode of this node. ``granted`` is called with the grants of each version, with none where there is
-    no GpuNode; ``obey`` with the orders that nobody has answered yet, which are taken off when it returns.
+    no GpuNode; ``gone`` when the GpuNode was deleted; ``obey`` with the orders that nobody has answered yet, which are
+    taken off when it returns.
 
     ``_obeyed`` has the orders that were answered and still stand in the object: each is taken for the same order until
     another value stands there, or none. ``_late`` has those that stood there when the watch began and were written
     before: nobody waits for them any more.
     """
 
-    def __init__(self, requested: Requested, clock: Clock | None = None, spread: Spread | None = None) -> None:
+    def __init__(
+        self,
+        requested: Requested,
+        clock: Clock | None = None,
+        spread: Spread | None = None,
+        *,
+        gone: Callable[[], None],
+    ) -> None:
         self._requested = requested
+        self._gone = gone
         self._clock = clock or SystemClock()
         self._spread = spread or Spread()
         self._there = False
@@ -161,8 +170,10 @@ class GpuNodeWatch:
             case Synced():
                 if not self._there:
                     self._requested.granted(())
+            case Removed():
+                self._gone()
             case _:
-                pass  # one that is gone is written anew by this agent
+                pass
 
     async def _obey_all(self, client: Client, node_name: str) -> None:
         while True:

@@ -157,6 +157,14 @@ class KubePublisher:
         if changed and self._wanted is not None:
             self._gpunode_loop.put(observed(self._wanted, self._clock.wall()))
 
+    def gpunode_gone(self) -> None:
+        """Write the GpuNode anew, which a watch saw deleted. It may have gone with its Node: that is read again first,
+        since a GpuNode of a Node that is no more would be deleted again, time after time.
+        """
+        self._uid = None
+        if self._wanted is not None:
+            self._gpunode_loop.put(observed(self._wanted, self._clock.wall()))
+
     async def _write_gpunode(self, gpunode: GpuNode) -> None:
         """Write the GpuNode if the server does not hold it already. The server's object is read before the first write,
         and when an unchanged GpuNode is compared with it: a write costs the server more than a read.

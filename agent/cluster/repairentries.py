@@ -11,7 +11,8 @@ from typing import Final
 from agent.cluster.gpunode import moment
 from agent.health.culprits import FaultCount
 from agent.health.grants import Ask
-from agent.health.repairs import Answered, Repair, next_step
+from agent.health.nextsteps import next_step
+from agent.health.repairs import Answered, Repair
 from inventory.api.gpunode import MAX_TEXT, ApplicationFaults, OrderAnswer, RepairEntry
 
 _WORD: Final = 253

@@ -41,6 +41,9 @@ class Reporter(Protocol):
     def heard(self, uid: str, labels: Mapping[str, str], conditions: Mapping[str, str]) -> None:
         """Take the Node's uid and labels, and the status of each condition by its type, as a watch saw them."""
 
+    def gpunode_gone(self) -> None:
+        """Make the GpuNode anew, which somebody has deleted, if the Node is there."""
+
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None:
         """Show this state from now on: node labels and the GpuNode object."""
 
@@ -74,6 +77,8 @@ class NoReporter:
     def restarted(self) -> None: ...
 
     def heard(self, uid: str, labels: Mapping[str, str], conditions: Mapping[str, str]) -> None: ...
+
+    def gpunode_gone(self) -> None: ...
 
     def publish(self, node_state: NodeState, holders: Mapping[DeviceId, Holder]) -> None: ...
 

@@ -56,22 +56,6 @@ class Order(StrEnum):
     RETURN = "return"
 
 
-_NEXT = {
-    RepairState.DRAINING: words.next_reset(),
-    RepairState.RESETTING: words.next_verified(),
-    RepairState.VERIFYING: words.next_probation(),
-    RepairState.PROBATION: words.next_service(),
-    RepairState.REBOOT_WANTED: words.next_reboot(),
-    RepairState.RETIRED: words.next_person(),
-}
-_ASKED = {AskFor.DRAIN: words.next_drained(), AskFor.RESET: words.next_granted(), AskFor.REBOOT: words.next_planned()}
-
-
-def next_step(state: RepairState, asks: str = "") -> str:
-    """What comes after this state of a repair, or what a person has to do; ``asks`` is what the agent asks for."""
-    return _ASKED[AskFor(asks)] if asks else _NEXT[state]
-
-
 class ResetResult(StrEnum):
     """The end of a reset: done, refused because somebody has the GPU, failed, or not back in its time."""
 
@@ -139,7 +123,7 @@ class RepairChange(Struct, frozen=True, kw_only=True):
 class RepairSnapshot(Struct, frozen=True, kw_only=True):
     """The whole state, for the journal. ``faults`` has the times of each fault that began a repair, by GPU and reason;
     ``resets`` when each GPU was reset last; ``asks`` and ``generations`` are those of ``grants.Asks``; ``stopped`` are
-    GPUs whose repair a person has ended.
+    GPUs whose repair a person has ended; ``open`` has the reasons in ``faults`` whose fault has not gone since.
     """
 
     repairs: tuple[Repair, ...] = ()
@@ -148,6 +132,7 @@ class RepairSnapshot(Struct, frozen=True, kw_only=True):
     asks: dict[GpuUuid, Ask] = {}
     generations: dict[GpuUuid, int] = {}
     stopped: tuple[GpuUuid, ...] = ()
+    open: dict[GpuUuid, frozenset[str]] = {}
 
 
 class RepairCore:
@@ -166,7 +151,10 @@ class RepairCore:
         self._stopped: set[GpuUuid] = set()
         self._repairs: dict[GpuUuid, Repair] = {}
         self._faults: dict[GpuUuid, dict[str, tuple[float, ...]]] = {}
+        self._open: dict[GpuUuid, frozenset[str]] = {}
         self._resets: dict[GpuUuid, float] = {}
+        self._reset_before_s: float | None = None
+        """When the GPU in Resetting was reset last: a reset that is refused leaves the breaker as it was."""
 
     # -- what the verdict says -----------------------------------------------------------------------------------
 
@@ -176,23 +164,23 @@ class RepairCore:
         Whatever took the faults away (a person's reset or reboot, too) ends a repair that has not begun.
         """
         repair, off = self._repairs.get(gpu), self.settings.reset is ResetMode.NEVER
+        gone = want.action is Action.NONE and want.due_s is None
+        if gone and not want.absent:
+            self._open.pop(gpu, None)
         if repair is None:
-            if want.action is Action.NONE and want.due_s is None:
+            if gone:
                 self._stopped.discard(gpu)
             return () if off or gpu in self._stopped else self._opened(gpu, want, now_s)
-        if repair.state in _ACTING:
+        if repair.state in _ACTING or repair.state is RepairState.RETIRED:
             return ()
         if off:
             return (self._over(repair, "drain", "cleared", words.switched_off(), now_s),)
-        if repair.state is RepairState.RETIRED:
-            return ()
         if want.absent and not repair.wrong:
             # A board that is gone has the verdict of one: what it needs is known when it is back.
             return (self._over(repair, "drain", "cleared", words.board_gone(), now_s),)
         if repair.state is RepairState.REBOOT_WANTED:
-            well = want.action is Action.NONE and want.due_s is None and state is not HealthState.UNHEALTHY
-            gone = well and not repair.wrong
-            return (self._over(repair, "reboot", "over", words.cleared(), now_s),) if gone else ()
+            well = gone and state is not HealthState.UNHEALTHY and not repair.wrong
+            return (self._over(repair, "reboot", "over", words.cleared(), now_s),) if well else ()
         if want.action is Action.REBOOT:
             return (self._moved(repair, RepairState.REBOOT_WANTED, "reboot", "wanted", want.cause, now_s),)
         if repair.state is RepairState.PROBATION:
@@ -213,10 +201,11 @@ class RepairCore:
         return (self._made(gpu, new, want, step, result, note, now_s),)
 
     def _counted(self, gpu: GpuUuid, reason: str, now_s: float) -> int:
-        """Count another repair for this fault; how many there were within the time, with this one."""
-        of_gpu = self._faults.setdefault(gpu, {})
+        """Count this fault, unless it has stayed open since it was counted; how often it came within the time."""
+        of_gpu, still = self._faults.setdefault(gpu, {}), self._open.get(gpu, frozenset())
         recent = [at for at in of_gpu.get(reason, ()) if now_s - self.settings.retire_within_s < at <= now_s]
-        of_gpu[reason] = (*recent, now_s)[-self.settings.retire_faults :]
+        of_gpu[reason] = tuple(recent if reason in still else (*recent, now_s)[-self.settings.retire_faults :])
+        self._open[gpu] = still | {reason}
         return len(of_gpu[reason])
 
     def _on_probation(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
@@ -231,7 +220,8 @@ class RepairCore:
         if want.action is Action.RESET or (want.due_s is None and (repair.wrong or repair.ordered)):
             # An interrupted reset of a GPU without a fault is known by nothing but that it was observed.
             if repair.interrupted and repair.attempt >= self.settings.attempts:
-                return (self._failed(repair, "reset", "interrupted", words.interrupted(), now_s),)
+                # That it was interrupted has been told by the restart.
+                return (self._failed(repair, "reboot", "wanted", words.interrupted(), now_s),)
             return ()
         if want.due_s is not None or state is HealthState.UNHEALTHY:
             return ()
@@ -279,11 +269,14 @@ class RepairCore:
         assert gpu in self.candidates(now_s), f"{gpu} may not be reset now"
         repair = self._repairs[gpu]
         repair = replace(repair, attempt=repair.attempt + 1, interrupted=False)
+        self._reset_before_s = self._resets.get(gpu)
         self._resets[gpu] = now_s
         return self._moved(repair, RepairState.RESETTING, "drain", "free", words.resetting(repair.attempt), now_s)
 
     def reset_ended(self, gpu: GpuUuid, result: ResetResult, detail: str, now_s: float) -> RepairChange:
-        """The reset has ended. One that was refused because somebody has the GPU is no attempt."""
+        """The reset has ended. One that was refused because somebody has the GPU is no attempt, and none to the
+        breaker.
+        """
         repair = self._repairs[gpu]
         assert repair.state is RepairState.RESETTING, f"{gpu} is {repair.state}"
         if result is ResetResult.DONE:
@@ -291,6 +284,9 @@ class RepairCore:
             return self._moved(repair, RepairState.VERIFYING, "reset", result.value, detail or words.reset(), now_s)
         if result is ResetResult.BUSY:
             repair = replace(repair, attempt=repair.attempt - 1)
+            del self._resets[gpu]
+            if self._reset_before_s is not None:
+                self._resets[gpu] = self._reset_before_s
             return self._moved(repair, RepairState.DRAINING, "reset", result.value, detail, now_s)
         return self._failed(repair, "reset", result.value, detail, now_s)
 
@@ -362,6 +358,7 @@ class RepairCore:
         if repair is None or repair.state is not RepairState.RETIRED:
             return None
         self._faults.pop(gpu, None)
+        self._open.pop(gpu, None)
         return self._over(repair, "retire", "returned", words.given_back(), now_s)
 
     # -- what a person orders ------------------------------------------------------------------------------------
@@ -388,7 +385,7 @@ class RepairCore:
         if self.settings.reset is ResetMode.NEVER:
             return (), words.order_never()
         if repair is not None:
-            return (), words.order_in_repair(repair.state.value)
+            return (), _has_one(repair)
         self._stopped.discard(gpu)
         want = Want(reason="Ordered", cause=words.by_order(), since_s=now_s)
         change = self._made(gpu, RepairState.DRAINING, want, "drain", "begun", want.cause, now_s, ordered=True)
@@ -411,26 +408,29 @@ class RepairCore:
             want = Want(reason="Ordered", cause=note, since_s=now_s)
             return (self._made(gpu, RepairState.RETIRED, want, "retire", "retired", note, now_s),), words.order_out()
         if repair.state is RepairState.RETIRED:
-            return (), words.order_in_repair(repair.state.value)
+            return (), _has_one(repair)
         return (self._moved(repair, RepairState.RETIRED, "retire", "retired", note, now_s),), words.order_out()
 
     # -- settings, discovery, restart ----------------------------------------------------------------------------
 
     def reconfigured(self, settings: Remediation, now_s: float) -> tuple[RepairChange, ...]:
-        """Take new settings. With ``never`` every repair ends, but for a reset that is under way."""
+        """Take new settings. With ``never`` every repair ends, but for a reset that is under way; what is retired
+        stays so, since that is no repair.
+        """
         self.settings = settings
         if settings.reset is not ResetMode.NEVER:
             for repair in self._repairs.values():
                 if repair.state is RepairState.REBOOT_WANTED:
                     self._ask_for_reboot(repair.gpu, now_s)
             return ()
-        ending = [repair for repair in self._repairs.values() if repair.state not in _ACTING]
+        stays = _ACTING | {RepairState.RETIRED}
+        ending = [repair for repair in self._repairs.values() if repair.state not in stays]
         return tuple(self._over(repair, "drain", "cleared", words.switched_off(), now_s) for repair in ending)
 
     def keep(self, gpus: Iterable[GpuUuid]) -> None:
         """Drop what is known of boards that are not on this node any more; a reset that is under way ends first."""
         here = {*gpus, *(repair.gpu for repair in self._repairs.values() if repair.state in _ACTING)}
-        for known in (self._repairs, self._faults, self._resets):
+        for known in (self._repairs, self._faults, self._open, self._resets):
             for gpu in [gpu for gpu in known if gpu not in here]:
                 del known[gpu]
         self._asks.keep(here)
@@ -445,11 +445,12 @@ class RepairCore:
             asks=asks,
             generations=generations,
             stopped=tuple(sorted(self._stopped)),
+            open=dict(self._open),
         )
 
-    def restore(self, snapshot: RepairSnapshot, *, same_boot: bool) -> None:
-        """Take what an earlier agent knew. A reset that it died in goes on as ``interrupted``; a reboot has ended every
-        repair but Retired.
+    def restore(self, snapshot: RepairSnapshot, *, same_boot: bool, now_s: float) -> tuple[RepairChange, ...]:
+        """Take what an earlier agent knew. A reset that it died in goes on as ``interrupted``, which is a change; a
+        reboot has ended every repair but Retired.
         """
         self._faults = {gpu: dict(counts) for gpu, counts in snapshot.faults.items()}
         self._resets = dict(snapshot.resets)
@@ -461,11 +462,19 @@ class RepairCore:
         asking = {gpu: ask for gpu, ask in snapshot.asks.items() if gpu in self._repairs}
         self._asks.restore(asking if same_boot else {}, snapshot.generations)
         self._stopped = set(snapshot.stopped) if same_boot else set()
+        self._open = dict(snapshot.open) if same_boot else {}
+        died = [repair for repair in snapshot.repairs if repair.state is RepairState.RESETTING and same_boot]
+        return tuple(_interrupted(repair.gpu, now_s) for repair in died)
 
     # -- queries -------------------------------------------------------------------------------------------------
 
     def repairs(self) -> tuple[Repair, ...]:
         return tuple(self._repairs.values())
+
+    @property
+    def idle(self) -> bool:
+        """Whether a verdict changes nothing: nothing is repaired, and no fault is open that was counted."""
+        return self.settings.reset is ResetMode.NEVER and not self._repairs and not self._open
 
     def repair(self, gpu: GpuUuid) -> Repair | None:
         return self._repairs.get(gpu)
@@ -500,6 +509,8 @@ class RepairCore:
             )
         for of_gpu in self._faults.values():
             assert all(tuple(sorted(times)) == times for times in of_gpu.values()), "counts are out of order"
+        for gpu, reasons in self._open.items():
+            assert reasons <= self._faults.get(gpu, {}).keys(), f"{gpu} has an open fault that was never counted"
         self._asks.validate()
         asks, _ = self._asks.snapshot()
         for gpu, ask in asks.items():
@@ -531,16 +542,9 @@ class RepairCore:
         ordered: bool = False,
     ) -> RepairChange:
         """A repair begins."""
-        self._repairs[gpu] = Repair(
-            gpu=gpu,
-            state=new,
-            since_s=now_s,
-            fault_s=want.since_s,
-            reason=want.reason,
-            cause=want.cause,
-            note=note,
-            ordered=ordered,
-        )
+        since_s, why, cause = want.since_s, want.reason, want.cause
+        begun = Repair(gpu=gpu, state=new, since_s=now_s, fault_s=since_s, reason=why, cause=cause, ordered=ordered)
+        self._repairs[gpu] = replace(begun, note=note)
         if new is RepairState.REBOOT_WANTED:
             self._ask_for_reboot(gpu, now_s)
         return RepairChange(gpu=gpu, old=None, new=new, step=step, result=result, note=note, at_s=now_s)
@@ -572,6 +576,16 @@ class RepairCore:
             at_s=now_s,
             repair_s=max(0.0, now_s - repair.fault_s) if back else None,
         )
+
+
+def _has_one(repair: Repair) -> str:
+    """Refuse an order for a GPU that has a repair."""
+    return words.order_retired() if repair.state is RepairState.RETIRED else words.order_in_repair(repair.state.value)
+
+
+def _interrupted(gpu: GpuUuid, now_s: float) -> RepairChange:
+    was, now, note = RepairState.RESETTING, RepairState.DRAINING, words.interrupted()
+    return RepairChange(gpu=gpu, old=was, new=now, step="reset", result="interrupted", note=note, at_s=now_s)
 
 
 def _resumed(repair: Repair) -> Repair:

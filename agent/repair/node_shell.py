@@ -4,8 +4,8 @@
     RepairCore -> node_state.withhold, journal, log, Events, metrics
     RepairCore asks -> node_state.repairs -> GpuNode; its own GpuNode -> requested -> granted, ordered
 
-The daemon tells it of health events, discoveries, holders and settings. Nothing is done, and nothing is withheld, while
-``remediation.reset`` is ``never``. With an API server each reset takes a grant of the controller.
+The daemon tells it of health events, discoveries, holders and settings. Nothing is done, and nothing but a retired GPU
+is withheld, while ``remediation.reset`` is ``never``. With an API server each reset takes a grant of the controller.
 """
 
 import asyncio
@@ -61,6 +61,8 @@ class RepairListener(Protocol):
     def repaired(self, change: RepairChange) -> None: ...
 
     def retired(self, number: int) -> None: ...
+
+    def reboots_wanted(self, number: int) -> None: ...
 
 
 class RepairReporter(Protocol):
@@ -132,8 +134,7 @@ class RepairNode:
         self._alarm = Alarm(self._judge_all)
         found = self._journal.read()
         if found is not None:
-            if settings.remediation.reset is not ResetMode.NEVER:
-                self._restore(found, same_boot=found.boot_id == boot_id)
+            self._restore(found, same_boot=found.boot_id == boot_id)
             self._before = dict(found.before) if found.boot_id == boot_id else {}
         self._problems(refused)
         self._show()
@@ -144,13 +145,16 @@ class RepairNode:
     def _restore(self, found: JournalEntry, *, same_boot: bool) -> None:
         """Take what an earlier agent knew; nothing of it where it cannot be: the file is anybody's who can write it."""
         try:
-            self._core.restore(found.snapshot, same_boot=same_boot)
+            interrupted = self._core.restore(found.snapshot, same_boot=same_boot, now_s=self._now())
             self._core.validate()
         except AssertionError as wrong:
             log.warning("journal of repairs ignored", extra={"error": str(wrong)})
             self._core = self._fresh_core()
         else:
             self._answers = found.answers
+            self._changed(interrupted)
+            if self.settings.remediation.reset is ResetMode.NEVER:
+                self._changed(self._core.reconfigured(self.settings.remediation, self._now()))
 
     # -- events of the daemon
 
@@ -435,7 +439,7 @@ class RepairNode:
         self._judge(self._node_state.health.gpus())
 
     def _judge(self, gpus: Iterable[GpuUuid]) -> None:
-        if self.settings.remediation.reset is ResetMode.NEVER and not self._core.repairs():
+        if self._core.idle:
             return
         due_s: float | None = None
         for gpu in gpus:
@@ -510,7 +514,9 @@ class RepairNode:
         self._node_state.repairs = tuple((repair, self._core.ask(repair.gpu)) for repair in self._core.repairs())
         self._node_state.order_answers = self._answers
         self._node_state.reset_mode = self.settings.remediation.reset.value
-        self._listener.retired(sum(repair.state is RepairState.RETIRED for repair in self._core.repairs()))
+        states = [repair.state for repair in self._core.repairs()]
+        self._listener.retired(states.count(RepairState.RETIRED))
+        self._listener.reboots_wanted(states.count(RepairState.REBOOT_WANTED))
         shown = self._node_state.repairs, self._answers, self._node_state.reset_mode
         differs = shown != self._shown
         self._shown = shown

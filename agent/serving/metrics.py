@@ -109,6 +109,7 @@ OURS = (
         (),
         REPAIR_BUCKETS_S,
     ),
+    Figure(Kind.GAUGE, "tessera_gpu_reboot_wanted", "GPUs that only a reboot of the node helps."),
     Figure(Kind.GAUGE, "tessera_gpu_retired", "GPUs that are out for good, until a person gives them back."),
     Figure(Kind.GAUGE, "tessera_agent_driver_up", "1 while an NVML session is open."),
     Figure(Kind.COUNTER, "tessera_agent_config_reloads_total", "Reloads of the config.", ("result",)),
@@ -230,6 +231,9 @@ class AgentMetrics:
 
     def retired(self, number: int) -> None:
         self._figures.set("tessera_gpu_retired", value=number)
+
+    def reboots_wanted(self, number: int) -> None:
+        self._figures.set("tessera_gpu_reboot_wanted", value=number)
 
     def driver_up(self, *, up: bool) -> None:
         self._figures.set("tessera_agent_driver_up", value=up)

@@ -218,7 +218,7 @@ def order_before() -> str:
 
 @_refusal
 def order_in_repair(state: str) -> str:
-    return f"It is in repair already ({state}). Use stop or return to end that"
+    return f"It is in repair already ({state}). Use stop to end that, or retire to keep it out"
 
 
 @_refusal

@@ -5,7 +5,7 @@ import datetime as dt
 from rich.text import Text
 
 from agent.health.culprits import Culprit
-from agent.health.repairs import next_step
+from agent.health.nextsteps import next_step
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState
 from agent.report import NodeReport

@@ -312,7 +312,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     """The node in a line, for kubectl get."""
 
     gpus: Count
-    healthy: Annotated[Count, Meta(description="GPUs that are handed out.")]
+    healthy: Annotated[Count, Meta(description="GPUs that are handed out: well, and not in repair.")]
     product: Annotated[str, Meta(max_length=MAX_TEXT)]
 
 

@@ -83,7 +83,9 @@ class MaintenanceController:
         self._agents: set[str] = set()
         """Names of GpuNodes."""
         self._gone: set[str] = set()
-        """Names of GpuNodes that were there in this term. A node that never had one has its conditions from others."""
+        """Names of GpuNodes that were there in this term."""
+        self._without_s: dict[str, float] = {}
+        """When nodes that had no GpuNode in this term were first seen with a condition of an agent's."""
         self._nodes: dict[str, Node] = {}
         """Nodes that have our taint, or a condition of the agent's or of ours; others have nothing to be changed."""
         self._pods = AgentPods(own_namespace)
@@ -110,6 +112,7 @@ class MaintenanceController:
                 self._hear_node(key.name, entry.object)
             case Removed(key=key) if observed.resource == NODES:
                 self._nodes.pop(key.name, None)
+                self._without_s.pop(key.name, None)
                 self._pods.forget(key.name)
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == AGENT_PODS:
                 self._dirty |= self._pods.set_pod(key.namespace, key.name, entry.object, self._clock.wall())
@@ -124,6 +127,7 @@ class MaintenanceController:
         if name not in self._agents:
             self._agents.add(name)
             self._gone.discard(name)
+            self._without_s.pop(name, None)
             self._dirty.add(name)
         repairs = node_repairs(name, node.status)
         ask = next((ask for ask in repairs.asks if ask.action == REBOOT), None)
@@ -195,7 +199,22 @@ class MaintenanceController:
             return words.node_unreachable(), ready.last_transition_time
         if name in self._gone:
             return words.no_gpunode(), None
-        return self._dead(name) if name in self._agents and node is not None else ("", None)
+        if node is None:
+            return "", None
+        return self._dead(name) if name in self._agents else self._without(name, node)
+
+    def _without(self, name: str, node: Node) -> tuple[str, object]:
+        """``_away`` of a node that had no GpuNode yet in this term: it has had one where it has a condition that an
+        agent alone writes. A new agent says its conditions before its GpuNode, so that this waits.
+        """
+        now_s = self._clock.wall()
+        if find_condition(node.status.conditions, GPUS_HEALTHY) is None:
+            return "", None
+        due_s = self._without_s.setdefault(name, now_s) + AWAY_S
+        if now_s < due_s:
+            self._due_s[name] = due_s
+            return "", None
+        return words.no_gpunode(), None
 
     def _dead(self, name: str) -> tuple[str, object]:
         """``_away`` of a node that is there: its agent alone may have ended."""

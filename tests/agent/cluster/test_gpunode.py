@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cluster.gpunode import GpuNode, HealthView, build, free_starts, observed, owned_by
+from agent.cluster.repairentries import repair_entries
+from agent.health.repairs import Repair, RepairState
 from inventory.api.gpunode import LinkEntry, Offer
 from inventory.devices import (
     DeviceId,
@@ -99,6 +101,14 @@ def test_the_node_in_a_line_counts_what_is_handed_out() -> None:
     assert told is not None
     assert (told.state, told.reasons) == ("Unhealthy", ("XID 79",))
     assert told.since == dt.datetime(2023, 11, 14, 22, 13, 20, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("state", RepairState)
+def test_the_node_in_a_line_counts_no_gpu_in_repair(state: RepairState) -> None:
+    health = {"GPU-1": HealthView("Probation" if state is RepairState.PROBATION else "Healthy")}
+    repair = Repair(gpu=GpuUuid("GPU-1"), state=state, since_s=1.0, fault_s=1.0, reason="Ordered")
+    status = made(node(gpu(0), gpu(1), gpu(2)), health=health, repairs=repair_entries([(repair, None)])).status
+    assert (status.summary.gpus, status.summary.healthy) == (3, 2)
 
 
 def test_what_is_withheld_is_told_with_why_and_what_a_state_waits_for() -> None:

@@ -63,6 +63,7 @@ class Listener:
         self.wanted_changed = asyncio.Event()
         self.grants: list[tuple[Grant, ...]] = []
         self.orders: list[Mapping[str, str]] = []
+        self.gone = asyncio.Event()
         self.late: list[Mapping[str, str]] = []
         self.meanwhile: Callable[[], None] = lambda: None
 
@@ -93,7 +94,7 @@ class Here:
 async def here() -> AsyncIterator[Here]:
     async with FakeApiServer() as server:
         clock, listener = VirtualClock(), Listener()
-        watch = GpuNodeWatch(listener, clock)
+        watch = GpuNodeWatch(listener, clock, gone=listener.gone.set)
         async with Client(server.config, user_agent="test", clock=clock) as client:
             task = asyncio.create_task(watch.follow(client, NODE, lambda: 0.5))
             yield Here(server, clock, listener)
@@ -106,12 +107,21 @@ async def test_without_a_gpunode_there_is_no_grant(here: Here) -> None:
     await eventually(lambda: here.listener.grants == [()])
 
 
+async def test_one_that_is_deleted_is_told(here: Here) -> None:
+    here.server.create(GPU_NODES, NODE, {"status": {"remediationGrants": [GRANT]}})
+    await eventually(lambda: any(here.listener.grants))
+    assert not here.listener.gone.is_set()
+    here.server.delete(GPU_NODES, NODE)
+    await eventually(here.listener.gone.is_set)
+
+
 async def test_one_that_cannot_be_read_says_nothing_of_grants() -> None:
     async with FakeApiServer() as server:
         server.create(GPU_NODES, NODE, {"metadata": {}, "status": {"remediationGrants": "all"}})
         clock, listener = VirtualClock(), Listener()
         async with Client(server.config, user_agent="test", clock=clock) as client:
-            task = asyncio.create_task(GpuNodeWatch(listener, clock).follow(client, NODE, lambda: 0.5))
+            watch = GpuNodeWatch(listener, clock, gone=listener.gone.set)
+            task = asyncio.create_task(watch.follow(client, NODE, lambda: 0.5))
             await eventually(lambda: bool(server.seen("GET", "gpunodes")))
             server.merge(GPU_NODES, NODE, {"status": {"remediationGrants": [GRANT]}})
             await eventually(lambda: bool(listener.grants))
@@ -171,7 +181,8 @@ async def test_an_order_from_before_orders_were_taken_is_refused_and_the_next_on
         listener.wanted = how == "told by the GpuNode"
         there.order("start")
         async with Client(server.config, user_agent="test", clock=clock) as client:
-            task = asyncio.create_task(GpuNodeWatch(listener, clock).follow(client, NODE, lambda: 0.5))
+            watch = GpuNodeWatch(listener, clock, gone=listener.gone.set)
+            task = asyncio.create_task(watch.follow(client, NODE, lambda: 0.5))
             for _ in range(20):
                 await asyncio.sleep(0)
             listener.wanted = True
@@ -190,7 +201,8 @@ async def test_nothing_is_watched_while_it_is_not_wanted() -> None:
         clock, listener = VirtualClock(), Listener()
         listener.wanted = False
         async with Client(server.config, user_agent="test", clock=clock) as client:
-            task = asyncio.create_task(GpuNodeWatch(listener, clock).follow(client, NODE, lambda: 0.5))
+            watch = GpuNodeWatch(listener, clock, gone=listener.gone.set)
+            task = asyncio.create_task(watch.follow(client, NODE, lambda: 0.5))
             for _ in range(20):
                 await asyncio.sleep(0)
             assert not server.requests

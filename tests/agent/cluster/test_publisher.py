@@ -284,6 +284,25 @@ async def test_a_deleted_gpunode_comes_back(
     await eventually(lambda: state(server)() == "Healthy")
 
 
+async def test_a_deleted_gpunode_comes_back_at_once_where_it_is_watched_and_its_node_is_there(
+    server: FakeApiServer, clock: VirtualClock, publisher: KubePublisher
+) -> None:
+    publisher.publish_gpunode(gpunode())
+    await eventually(lambda: publisher.settled)
+    clock.advance(2)
+    server.delete(GPU_NODES, "node-1")
+    publisher.gpunode_gone()
+    await eventually(lambda: state(server)() == "Healthy")
+    clock.advance(2)
+    server.delete(GPU_NODES, "node-1")
+    server.delete(NODES, "node-1")
+    before = len(server.seen("GET", "nodes/node-1"))
+    publisher.gpunode_gone()
+    await eventually(read_again(server, before))
+    await idle()
+    assert server.list_all(GPU_NODES) == []
+
+
 async def test_an_event_is_one_series_whether_the_node_was_read_before_or_not(
     server: FakeApiServer, clock: VirtualClock, publisher: KubePublisher
 ) -> None:

@@ -112,6 +112,17 @@ def test_what_cannot_be_is_answered_in_one_line(settings: Remediation, order: st
     assert "\n" not in answer
 
 
+def test_start_of_what_has_a_repair_names_the_orders_that_are_obeyed_there() -> None:
+    repairs = RepairCore(FREE)
+    repairs.judged(A, REBOOT, OUT, 1.0)
+    _, answer = repairs.ordered(A, "start", 2.0)
+    assert "Use stop to end that, or retire to keep it out" in answer
+    assert repairs.ordered(A, "retire", 3.0)[0] != ()
+    for order in ("start", "stop", "retire"):
+        assert repairs.ordered(A, order, 4.0) == ((), "It is retired. Use return to give it back")
+    assert repairs.ordered(A, "return", 5.0)[0] != ()
+
+
 def test_a_grant_alone_makes_a_candidate_where_there_is_a_controller() -> None:
     repairs = RepairCore(FREE, by_grant=True)
     repairs.judged(A, RESET, OUT, 1.0)

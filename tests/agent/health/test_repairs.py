@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agent.health.grants import AskFor, Grant
+from agent.health.nextsteps import next_step
 from agent.health.remediation import Action, Remediation, ResetMode, Want
 from agent.health.repairs import (
     BREAKER_GPUS,
     BREAKER_WINDOW_S,
     Order,
+    RepairChange,
     RepairCore,
     RepairSnapshot,
     RepairState,
     ResetResult,
-    next_step,
 )
 from agent.health.states import HealthState
 from agent.words import repairs as words
@@ -171,6 +172,27 @@ def test_other_faults_and_old_ones_do_not_count() -> None:
         repairs.judged(A, NOTHING, TRIAL, at_s + 1)
 
 
+def test_a_fault_that_stays_open_counts_once_however_often_never_comes_and_goes() -> None:
+    on = Remediation(reset=ResetMode.WHEN_FREE, retire_faults=2, retire_within_s=100.0)
+    repairs = core(on)
+    repairs.judged(A, RESET, OUT, 1.0)
+    for at_s in (2.0, 4.0, 6.0):
+        repairs.reconfigured(Remediation(), at_s)
+        assert not repairs.idle, "the end of the fault must be heard"
+        repairs.judged(A, RESET, OUT, at_s)
+        repairs = again(repairs, same_boot=True, settings=Remediation())
+        repairs.reconfigured(on, at_s + 1)
+        repairs.judged(A, RESET, OUT, at_s + 1)
+        assert state(repairs) is RepairState.DRAINING
+    assert repairs.snapshot().faults == {A: {"Xid119": (1.0,)}}
+    repairs.reconfigured(Remediation(), 8.0)
+    repairs.judged(A, NOTHING, TRIAL, 9.0)
+    assert repairs.idle
+    repairs.reconfigured(on, 10.0)
+    repairs.judged(A, RESET, OUT, 11.0)
+    assert state(repairs) is RepairState.RETIRED, "it had gone, and came a second time"
+
+
 @pytest.mark.parametrize("before", [RESET, REBOOT], ids=["draining", "reboot wanted"])
 def test_a_board_that_is_pulled_ends_its_repair_and_wants_no_reboot(before: Want) -> None:
     repairs = core()
@@ -233,8 +255,60 @@ def test_two_gpus_in_ten_minutes() -> None:
 def again(repairs: RepairCore, *, same_boot: bool, settings: Remediation = ON) -> RepairCore:
     after = RepairCore(settings, by_grant=repairs.by_grant)
     text = msgspec.json.encode(repairs.snapshot())
-    after.restore(msgspec.json.decode(text, type=RepairSnapshot), same_boot=same_boot)
+    after.restore(msgspec.json.decode(text, type=RepairSnapshot), same_boot=same_boot, now_s=50.0)
     return after
+
+
+def test_each_reset_that_the_agent_dies_in_is_told_once() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    told: list[RepairChange] = []
+    for at_s in (2.0, 3.0):
+        repairs.begun(A, at_s)
+        after = core()
+        told += after.restore(repairs.snapshot(), same_boot=True, now_s=at_s)
+        told += core().restore(after.snapshot(), same_boot=True, now_s=at_s)
+        told += core().restore(repairs.snapshot(), same_boot=False, now_s=at_s)
+        repairs = after
+    told += repairs.judged(A, RESET, OUT, 4.0)
+    assert [(change.step, change.result) for change in told] == [
+        ("reset", "interrupted"),
+        ("reset", "interrupted"),
+        ("reboot", "wanted"),
+    ]
+
+
+def test_a_reset_that_is_refused_leaves_the_breaker_as_it_was() -> None:
+    repairs = core()
+    for gpu in (A, B, C):
+        repairs.judged(gpu, RESET, OUT, 1.0)
+    for at_s, gpu in ((2.0, A), (3.0, B), (4.0, A)):
+        repairs.begun(gpu, at_s)
+        repairs.reset_ended(gpu, ResetResult.BUSY, "a process", at_s)
+    assert set(repairs.candidates(5.0)) == {A, B, C}
+    assert (repairs.breaker_open_s(5.0), repairs.snapshot().resets) == (None, {})
+    repairs.begun(A, 6.0)
+    repairs.reset_ended(A, ResetResult.FAILED, "why", 6.0)
+    repairs.begun(A, 7.0)
+    repairs.reset_ended(A, ResetResult.BUSY, "a process", 7.0)
+    assert repairs.snapshot().resets == {A: 6.0}, "the one before took place"
+
+
+def test_what_is_retired_stays_so_with_never_live_and_after_a_restart() -> None:
+    repairs = core()
+    repairs.ordered(A, Order.RETIRE, 1.0)
+    repairs.judged(B, RESET, OUT, 1.0)
+    ended = repairs.reconfigured(Remediation(), 2.0)
+    assert [change.gpu for change in ended] == [B]
+    repairs = again(repairs, same_boot=True, settings=Remediation())
+    assert repairs.judged(A, NOTHING, WELL, 3.0) == ()
+    assert (state(repairs), list(repairs.withheld())) == (RepairState.RETIRED, [A])
+    repairs.reconfigured(ON, 4.0)
+    assert state(repairs) is RepairState.RETIRED
+    repairs.reconfigured(Remediation(), 5.0)
+    back = repairs.returned(A, 6.0)
+    assert back is not None
+    assert (back.step, back.result, repairs.repairs()) == ("retire", "returned", ())
 
 
 def test_an_agent_that_died_in_a_reset_verifies_what_took_place() -> None:
@@ -386,7 +460,9 @@ class AnyOrder(RuleBasedStateMachine):
                 self.agent_dies()
                 return
             self.core.reset_ended(gpu, result, "why", self.now_s)
-            self.tries[gpu] -= result is ResetResult.BUSY
+            if result is ResetResult.BUSY:
+                self.tries[gpu] -= 1
+                self.resets.pop()
             if result is not ResetResult.DONE or dies:
                 if dies:
                     self.agent_dies()
@@ -401,6 +477,14 @@ class AnyOrder(RuleBasedStateMachine):
         self.core = again(self.core, same_boot=True, settings=self.settings)
         for gpu in (A, B, C):
             self.tell(gpu)
+
+    @rule()
+    def person_says_never_and_thinks_again(self) -> None:
+        for settings in (Remediation(), self.settings):
+            for change in self.core.reconfigured(settings, self.now_s):
+                self.tries[change.gpu] = 0
+                self.bad.discard(change.gpu)
+            self.core.validate()
 
     @rule(gpu=st.sampled_from([A, B, C]))
     def person_gives_back(self, gpu: GpuUuid) -> None:

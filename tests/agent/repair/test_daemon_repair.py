@@ -85,8 +85,12 @@ async def test_a_lost_gpu_is_never_reset_and_a_reboot_is_wanted(lab: Lab) -> Non
     (warning,) = [text for reason, _, text in lab.reporter.warnings if reason == "GpuRebootWanted"]
     assert "GPU 2" in warning
     assert "reboot it" in warning
+    await lab.restart(ON)
+    await lab.until(lambda: state(lab, 2) is RepairState.REBOOT_WANTED)
+    assert b"tessera_gpu_reboot_wanted 1.0" in lab.agent.metrics.exposition(), "a restart does not forget it"
     lab.sim(gpu=2, reset=True)
     await lab.until(lambda: not lab.down() and lab.report().repairs == ())
+    assert b"tessera_gpu_reboot_wanted 0.0" in lab.agent.metrics.exposition()
 
 
 async def test_without_the_section_nothing_is_reset(lab: Lab) -> None:
@@ -196,10 +200,12 @@ async def test_the_same_fault_too_often_retires_the_gpu_until_it_is_given_back(l
     await lab.restored(0)
     assert lab.down() == {lab.uuid(0)}, "well, and still out"
     assert b"tessera_gpu_retired 1.0" in lab.agent.metrics.exposition()
-    await lab.restart(ON)
-    await lab.listed()
-    await lab.until(lambda: lab.down() == {lab.uuid(0)}, "the next agent knows it")
-    assert lab.state(0) is HealthState.HEALTHY
+    for config in (EAGER, ON):
+        await lab.restart(config)
+        await lab.listed()
+        await lab.until(lambda: lab.down() == {lab.uuid(0)}, "the next agent knows it, also with never")
+        assert lab.state(0) is HealthState.HEALTHY
+        assert b"tessera_gpu_retired 1.0" in lab.agent.metrics.exposition()
     with pytest.raises(ValueError, match="GPU 1 is not retired"):
         lab.agent.repair.give_back(1)
     lab.agent.repair.give_back(0)
@@ -359,16 +365,21 @@ async def test_never_again_ends_repairs_and_gives_back_what_only_they_kept_out(l
     assert resets(lab, 0) == 0
 
 
-async def test_an_agent_that_may_not_reset_keeps_out_nothing_that_an_earlier_one_kept_out(lab: Lab) -> None:
-    await lab.serve(fleet(1, H100), ON.replace("when-free", "when-free, retireAfter: {faults: 1}"))
-    lab.sim(gpu=0, xid=119)
-    await lab.until(lambda: state(lab, 0) is RepairState.RETIRED)
-    lab.sim(gpu=0, reset=True)
-    await lab.restored(0)
+async def test_an_agent_that_may_not_reset_keeps_out_what_is_retired_and_nothing_else(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), ON)
+    lab.sim(gpu=0, xid=79)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
+    await lab.agent.repair.obey({lab.uuid(1): "retire"})
+    await lab.agent.reconfigure(lab.settings(EAGER))
+    assert set(lab.agent.node_state.withheld) == {lab.uuid(1)}
+    await lab.agent.reconfigure(lab.settings(ON))
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
     await lab.restart(EAGER)
-    assert lab.agent.node_state.withheld == {}
+    assert set(lab.agent.node_state.withheld) == {lab.uuid(1)}
+    assert count(lab, "drain", "cleared") == 1, "the end of the other is told"
     await lab.listed()
-    await lab.until(lambda: not lab.down())
+    lab.agent.repair.give_back(1)
+    assert lab.agent.node_state.withheld == {}
 
 
 async def test_an_earlier_agents_repair_goes_on_at_the_next_start(lab: Lab) -> None:

@@ -345,20 +345,21 @@ HARDWARE = (
     Fires("TesseraGpuRepairFails", _repairs("reset", "failed", "5x70 0x60"), "90m"),
     Fires(
         "TesseraGpuRebootWanted",
-        _repairs("reboot", "wanted", "_x10 1x300"),
+        _agent("tessera_gpu_reboot_wanted", "0x10 1x300"),
         "11m 200m",
         (_at_agent("1 GPUs at 10.0.0.1:9400 wait for a reboot of the node"),),
         before="9m",
     ),
     Fires(
         "TesseraGpuRebootWanted",
-        {**_repairs("reboot", "wanted", "_x10 2x300"), **_repairs("reboot", "over", "_x30 1x300")},
+        # The agent restarted: its counters begin anew, what it knows does not.
+        {**_agent("tessera_gpu_reboot_wanted", steady("2")), **_repairs("reboot", "wanted", steady("0"))},
         "60m",
-        (_at_agent("1 GPUs at 10.0.0.1:9400 wait for a reboot of the node"),),
+        (_at_agent("2 GPUs at 10.0.0.1:9400 wait for a reboot of the node"),),
     ),
     Fires(
         "TesseraGpuRebootWanted",
-        {**_repairs("reboot", "wanted", "_x10 1x300"), **_repairs("reboot", "over", "_x30 1x300")},
+        {**_agent("tessera_gpu_reboot_wanted", "1x30 0x270"), **_repairs("reboot", "wanted", steady("1"))},
         "60m",
     ),
     Fires(

@@ -170,6 +170,20 @@ async def test_the_same_conditions_of_a_node_without_an_agent_are_left_to_their_
             assert condition(scene, "nvidia.com/GPUReady", "n9") == ("True", "ByOthers")
 
 
+async def test_a_new_leader_says_unknown_of_a_node_whose_gpunode_went_before_its_term(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(maintenance_shell, "AWAY_S", 0.3)
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    async with stage() as scene:
+        furnish(scene, "n1")
+        scene.server.merge(NODES, "n1", {"status": {"conditions": [ready, *agent_conditions()]}})
+        scene.server.delete(GPU_NODES, "n1")
+        async with scene.controller(rules(), core_only=False):
+            for type_ in ("nvidia.com/GPUReady", "tessera.dev/GPUsHealthy"):
+                await eventually(partial(is_unknown, scene, type_))
+
+
 async def test_a_new_leader_ends_what_the_one_before_prepared() -> None:
     async with stage() as scene:
         scene.server.install(REBOOTS)

@@ -88,6 +88,7 @@ async def test_a_lost_gpu_is_never_reset_and_a_reboot_is_wanted(lab: Lab) -> Non
     await lab.restart(ON)
     await lab.until(lambda: state(lab, 2) is RepairState.REBOOT_WANTED)
     assert b"tessera_gpu_reboot_wanted 1.0" in lab.agent.metrics.exposition(), "a restart does not forget it"
+    await lab.look_again()
     lab.sim(gpu=2, reset=True)
     await lab.until(lambda: not lab.down() and lab.report().repairs == ())
     assert b"tessera_gpu_reboot_wanted 0.0" in lab.agent.metrics.exposition()

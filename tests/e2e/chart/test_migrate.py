@@ -93,12 +93,14 @@ class Site:
         return done.stdout
 
     def objects(self) -> dict[tuple[str, str, str], Any]:
-        """What people wrote, by kind, namespace and name: labels, spec and data."""
+        """What people wrote, by kind, namespace and name: labels, spec and data. Of a Node the spec is Kubernetes' own:
+        it taints those without a kubelet.
+        """
         listed = json.loads(self.cluster.kubectl("get", ",".join(KINDS), "-A", "-o", "json"))["items"]
         return {
             (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): (
                 each["metadata"].get("labels"),
-                each.get("spec"),
+                each.get("spec") if each["kind"] != "Node" else None,
                 each.get("data"),
             )
             for each in listed

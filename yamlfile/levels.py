@@ -1,8 +1,8 @@
-"""The nesting depth of a YAML text, checked before it is parsed: PyYAML's C reader goes down as deep as the text does,
-and ends the process with it.
+"""The shape of a YAML text, checked before it is parsed: PyYAML's C reader goes down as deep as the text does, and ends
+the process with it; and a few aliases of aliases stand for more values than there is memory.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import yaml
 
@@ -19,12 +19,33 @@ def too_deep(text: str, most: int = MOST_LEVELS) -> int | None:
     """
     if text.count("[") + text.count("{") <= most and max(map(len, text.splitlines()), default=0) <= most:
         return None
+    found = _first(text, most, aliases=True)
+    return None if found is None else found.line
+
+
+class Misshapen(NamedTuple):
+    """The first place of a text that is an alias, or too deep. ``line`` counts from 1."""
+
+    line: int
+    is_alias: bool
+
+
+def misshapen(text: str, most: int) -> Misshapen | None:
+    """The first alias, or the first level beyond ``most``; None where there is neither. For texts of strangers. Errors
+    of a text that does not parse are not reported here.
+    """
+    return _first(text, most, aliases=False)
+
+
+def _first(text: str, most: int, *, aliases: bool) -> Misshapen | None:
+    """``aliases``: they are allowed."""
     level = 0
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if level > most:
-                return event.start_mark.line + 1 if event.start_mark else 1
+            is_alias = not aliases and isinstance(event, yaml.AliasEvent)
+            if is_alias or level > most:
+                return Misshapen(event.start_mark.line + 1 if event.start_mark else 1, is_alias)
     except yaml.YAMLError:
         return None
     return None

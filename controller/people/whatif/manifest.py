@@ -6,10 +6,9 @@ may be used once, and nested in few levels.
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import yaml
 
 from controller.insight.forecast.submitted import NoQueueError, NotQueuedError, Others, Reader
 from controller.insight.simulation.documents import Document, InputError, documents, judged_values, unknown
@@ -27,6 +26,7 @@ from controller.objects.queues import LocalQueue
 from controller.people.whatif.question import NAMESPACE, Arrival
 from controller.people.whatif.quotas import WrongChangeError
 from controller.reconcile.jobshell.watched import KeptJob
+from yamlfile.levels import misshapen
 
 MOST_LEVELS: Final = 64
 """Levels of a manifest: a Job has about ten, one in an AppWrapper some more."""
@@ -34,7 +34,6 @@ MOST_ABOVE: Final = 500
 """Pods above a job's minimum that are tried."""
 _DEFAULT_QUEUE: Final = "default"
 _MANIFEST: Final = "manifest"
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Composer(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,23 +132,14 @@ def _only(text: str) -> Document:
 
 def _check_shape(text: str) -> None:
     """Checks aliases and depth by the parser's events, before values are made of them. Raises WrongChangeError."""
-    level = 0
-    try:
-        for event in yaml.parse(text, Loader=_LOADER):
-            level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent):
-                raise WrongChangeError(f"{_at(event)}: found an alias, expected none")
-            if level > MOST_LEVELS:
-                raise WrongChangeError(f"{_at(event)}: nested too deeply, expected at most {MOST_LEVELS} levels")
-    except yaml.YAMLError:
-        return  # told by who reads it
+    wrong = misshapen(text, MOST_LEVELS)
+    if wrong is None:
+        return
+    if wrong.is_alias:
+        raise WrongChangeError(f"{_MANIFEST}:{wrong.line}: found an alias, expected none")
+    raise WrongChangeError(f"{_MANIFEST}:{wrong.line}: nested too deeply, expected at most {MOST_LEVELS} levels")
 
 
 def _line_of(told: str) -> int:
     number = told.split(":", 2)[1]
     return int(number) if number.isdigit() else 0
-
-
-def _at(event: yaml.Event) -> str:
-    mark = event.start_mark
-    return _MANIFEST if mark is None else f"{_MANIFEST}:{mark.line + 1}"

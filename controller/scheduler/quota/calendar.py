@@ -20,11 +20,14 @@ from controller.scheduler.model.cron import Cron, CronError, cron
 from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.quotaspec import QuotaOwner, requoted
 from inventory.api.names import QUOTA_CALENDAR
+from yamlfile.levels import misshapen
 from yamlfile.parsers import Unfit, go_duration
 
 _LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LONGEST: Final = 16_384
 _MOST_ENTRIES: Final = 100
+_MOST_LEVELS: Final = 16
+"""An entry that is right has four with the list."""
 _SHOWN: Final = 120
 _LEAST_S: Final = 60.0
 _MOST_S: Final = 366 * 86_400.0
@@ -95,6 +98,9 @@ def _list(text: str) -> Sequence[Any] | str:
     expected = "expected a list of {from, for, nominal} in JSON or YAML"
     if len(text) > _LONGEST:
         return f"expected at most {_LONGEST} characters, found {len(text)}"
+    if (wrong := misshapen(text, _MOST_LEVELS)) is not None:
+        what = "an alias" if wrong.is_alias else f"more than {_MOST_LEVELS} levels"
+        return f"{expected}, found {what} in line {wrong.line}"
     try:
         found = yaml.load(text, _LOADER)  # noqa: S506  a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
 """Windows of calendars: which quota holds when, and what is refused."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -160,3 +160,22 @@ def test_an_open_window_ends_as_long_after_its_begin_as_it_says() -> None:
     ((_, end_s),) = in_force(calendar_of(queue(NIGHTS)).entries, at("2026-01-05T23:00:00Z"))
     assert datetime.fromtimestamp(end_s, UTC) == datetime(2026, 1, 6, 6, tzinfo=UTC)
     assert end_s - at("2026-01-05T20:00:00Z") == timedelta(hours=10).total_seconds()
+
+
+ALIASES: Final = "\n".join(["- &a0 [x]", *(f"- &a{at} [{', '.join([f'*a{at - 1}'] * 9)}]" for at in range(1, 30))])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (ALIASES, "an alias"),
+        ("[" * 16_384, "more than 16 levels"),
+        ("- " * 8_000, "more than 16 levels"),
+    ],
+    ids=["aliases of aliases", "brackets", "lists"],
+)
+def test_a_text_that_stands_for_more_than_it_says_is_refused_before_it_is_read(text: str, said: str) -> None:
+    found = calendar_of(queue(text))
+    assert found.entries == ()
+    (problem,) = found.problems
+    assert f"found {said} in line" in problem

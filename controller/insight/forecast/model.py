@@ -186,7 +186,7 @@ def model_parts(
     trees: list[Tree] = []
     for root, lines in roots.items():
         held = yield from _held(engine, quota, root, {waiting.key for line in lines for waiting in line.waiting})
-        changes = changes_below(engine, quota, root, now_s) if state.calendars.owners() else ()
+        changes = changes_below(engine, quota, root, now_s) if state.calendars else ()
         absent = tuple(
             Absent(Charge(each.fr, each.node.cells[each.fr], each.amount), each.at_s)
             for each in growing

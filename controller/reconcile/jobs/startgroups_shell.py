@@ -20,6 +20,7 @@ from inventory.api.names import START_OF
 from kube.client import Client, Selection
 from kube.clock import Clock
 from kube.reading.entries import ObjectKey
+from kube.resources import Resource
 from kube.writing.writer import Writer
 from kube.writing.writes import Conflicted, Missing, Outcome, Verb, Write, Written
 
@@ -67,41 +68,7 @@ class StartGroups:
         served = self._followed.served
         if served is None:
             raise ActionFailedError("PodGroups of scheduling.k8s.io are not there any more")
-        outcome: Outcome[Any]
-        match action:
-            case MakeGroup(body=body):
-                write = Write(
-                    verb=Verb.CREATE,
-                    resource=served,
-                    namespace=namespace,
-                    name=body["metadata"]["name"],
-                    body={"apiVersion": served.api_version, **body},
-                    kind=dict[str, Any],
-                    failpoint=Failpoint.START_GROUP,
-                )
-                outcome = await self._writer.put(write)
-            case LowerGroup(name=name, patch=patch):
-                write = Write(
-                    verb=Verb.MERGE_PATCH,
-                    resource=served,
-                    namespace=namespace,
-                    name=name,
-                    body=patch,
-                    kind=dict[str, Any],
-                    failpoint=Failpoint.START_GROUP_LOWERED,
-                )
-                outcome = await self._writer.put(write)
-            case RemoveGroup(name=name, uid=uid):
-                write = Write(
-                    verb=Verb.DELETE,
-                    resource=served,
-                    namespace=namespace,
-                    name=name,
-                    body=uid,
-                    kind=dict[str, Any],
-                    failpoint=Failpoint.START_GROUP_REMOVED,
-                )
-                outcome = await self._writer.put(write)
+        outcome = await self._writer.put(_write(action, served, namespace))
         if not _is_done(action, outcome):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
@@ -119,6 +86,27 @@ class StartGroups:
             owner = None if each is None else _workload(each)
             if owner is not None:
                 self._changed(WorkloadKey(f"{key.namespace}/{owner.name}"))
+
+
+def _write(action: GroupAction, served: Resource, namespace: str) -> Write[dict[str, Any]]:
+    body: Any
+    match action:
+        case MakeGroup(body=made):
+            name, body = made["metadata"]["name"], {"apiVersion": served.api_version, **made}
+            verb, failpoint = Verb.CREATE, Failpoint.START_GROUP
+        case LowerGroup(name=name, patch=body):
+            verb, failpoint = Verb.MERGE_PATCH, Failpoint.START_GROUP_LOWERED
+        case RemoveGroup(name=name, uid=body):
+            verb, failpoint = Verb.DELETE, Failpoint.START_GROUP_REMOVED
+    return Write(
+        verb=verb,
+        resource=served,
+        namespace=namespace,
+        name=name,
+        body=body,
+        kind=dict[str, Any],
+        failpoint=failpoint,
+    )
 
 
 def _is_done(action: GroupAction, outcome: Outcome[Any]) -> bool:

@@ -35,7 +35,9 @@ WATCHED: Final = {"Node": "WATCH nodes", "GpuLayouts": "WATCH gpulayouts", "Pods
 OWN: Final = {"own GpuNode": "WATCH gpunodes"}
 """The watch that an agent has beside these while it may reset GPUs."""
 COMPARED: Final = {"labels": "GET nodes", "GpuNode": "GET gpunodes", "conditions": "GET nodes"}
-"""What is watched and compared, by the names that ``Spread`` knows, as kinds of exchanges."""
+"""Kinds of exchanges by which objects are compared, and ``WATCHED`` those by which they are watched, by the names that
+``Spread`` knows.
+"""
 RESETS: Final = "version: v1\nremediation: {reset: when-free}\n"
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def schema() -> dict[str, Any]:
-    """From ``crds/nvidia`` under ``$TESSERA_SHARED``, by default in ``../shared`` by the checkout. Absent: an error."""
+    """The schema in ``crds/nvidia`` under ``$TESSERA_SHARED``, by default ``../shared``. It must be there."""
     folder = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "nvidia"
     assert folder.is_dir(), f"NVIDIA's CRDs not found: {folder} is no folder; set TESSERA_SHARED"
     crd = yaml.load((folder / "clusterpolicies.yaml").read_text(), yaml.CSafeLoader)

@@ -223,7 +223,7 @@ def _condition(raw: Json | None) -> Any:
 
 @runner("jobs-provisioning-TestActiveOrLastPRForChecks")
 def newest(case: Case) -> Difference | None:
-    """What is left of the requests is the one that the check goes by."""
+    """The check goes by one request: all others are removed, and it is compared with the one that is left."""
     known = Provisioning(case.gates, extended=False)
     known.set_served(served=True)
     spec = {"provisioningClassName": "class1", "parameters": {"p1": "v1"}}

@@ -1,4 +1,4 @@
-"""What is said of calendars: the window that holds, the next one, and what is wrong."""
+"""Sentences about calendars name the window that holds, the next one, and what is wrong."""
 
 from controller.insight.calendarwords import calendar_shown
 from controller.insight.explain import explained

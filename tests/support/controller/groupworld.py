@@ -62,7 +62,7 @@ class GroupWorld(World):
                 super().carry_out(action)
 
     def condition(self, name: str, type_: str, status: str, reason: str, message: str = "") -> None:
-        """With the time at which its status changed."""
+        """Sets a condition, with the time at which its status changed."""
         had = [one for one in self.workloads[name].get("status", {}).get("conditions", []) if one["type"] == type_]
         super().condition(name, type_, status, reason, message)
         new = self.workloads[name]["status"]["conditions"][-1]

@@ -102,7 +102,7 @@ class ProvisioningWorld:
         self._become(("Admitted", "True"))
 
     def evict(self) -> None:
-        """As another workload that takes its quota."""
+        """The workload is preempted: another one takes its quota."""
         self.live(reason="Preempted")
 
     def finish(self) -> None:

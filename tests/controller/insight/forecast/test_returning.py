@@ -38,7 +38,7 @@ def following(*gpus: int, share: str = "100%") -> World:
 
 
 def many(name: str, pods: int, **more: Any) -> Workload:
-    """So many pods of one GPU each."""
+    """A workload of ``pods`` pods with one GPU each."""
     return workload(name, "q", 1, count=pods, **more)
 
 

@@ -294,7 +294,7 @@ class Gangs(RuleBasedStateMachine):
     @precondition(lambda self: self.world.served)
     @rule()
     def everything_comes_to_rest(self) -> None:
-        """With room for all no pod waits, and no group but that of the present start is there."""
+        """No pod waits once there is room for all, and the group of the present start is the only one."""
         world = self.world
         world.room = 100
         world.settle()

@@ -132,7 +132,7 @@ def test_the_back_off_does_not_grow_above_its_bound() -> None:
 
 
 def test_an_old_request_that_failed_sends_no_workload_back_twice() -> None:
-    """Without the gate requests outlive an eviction: the one that failed is there when quota is held again."""
+    """Requests outlive an eviction without the gate: the one that failed is there when quota is held again."""
     world = asked(gates={"CleanupProvisioningRequestsOnEviction": False})
     world.say("Failed")
     world.settle()

@@ -1,4 +1,4 @@
-"""Of the victims that the policy allows anyway, those that lose least go."""
+"""The victims that lose least are evicted, of those that the policy allows anyway."""
 
 from itertools import chain, combinations
 from typing import Any

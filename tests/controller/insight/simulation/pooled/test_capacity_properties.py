@@ -74,7 +74,7 @@ class Use(NamedTuple):
 
 
 def uses(result: SimulationResult) -> dict[str, list[Use]]:
-    """By workload, all that the timeline says of where its pods were."""
+    """The places of each workload's pods, and when it had them, as the timeline says."""
     found: dict[str, list[Use]] = defaultdict(list)
     placed: dict[str, TimelineEntry] = {}
     runs: dict[str, float] = {}

@@ -8,7 +8,8 @@ import yaml
 
 MOST_LEVELS: Final = 200
 """The most levels of a text; a Job has about ten."""
-_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""PyYAML's safe reader, in C where it was built with it."""
 
 
 def too_deep(text: str, most: int = MOST_LEVELS) -> int | None:
@@ -41,7 +42,7 @@ def _first(text: str, most: int, *, aliases: bool) -> Misshapen | None:
     """``aliases``: they are allowed."""
     level = 0
     try:
-        for event in yaml.parse(text, Loader=_LOADER):
+        for event in yaml.parse(text, Loader=LOADER):
             level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             is_alias = not aliases and isinstance(event, yaml.AliasEvent)
             if is_alias or level > most:

@@ -16,12 +16,11 @@ from controller.insight.simulation.problems import field, path_first, shown, ste
 from controller.insight.simulation.sources import Path_, Source
 from controller.insight.simulation.values import Wrong, wrong_values
 from controller.jobs.framework.names import is_label_name, is_object_name
-from yamlfile.levels import deeply_nested, too_deep
+from yamlfile.levels import LOADER, deeply_nested, too_deep
 from yamlfile.words import Placed, not_yaml
 
 Json = dict[str, Any]
 
-_LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _LARGEST_WHOLE: Final = 1e21
@@ -131,7 +130,7 @@ class Reading(msgspec.Struct, frozen=True):
     warnings: list[str]
 
 
-class _Loader(Placed, _LOADER):  # type: ignore[misc]
+class _Loader(Placed, LOADER):  # type: ignore[misc]
     """A YAML loader that keeps times as text, as in JSON, and reads ``2.0`` as 2, as kubectl's JSON has it.
 
     ``has_repeated``: whether a key stands twice in one mapping.
@@ -155,7 +154,7 @@ def _number(loader: Any, node: Any) -> int | float:
 _Loader.add_constructor("tag:yaml.org,2002:float", _number)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
-    for first, resolvers in _LOADER.yaml_implicit_resolvers.items()  # type: ignore[attr-defined]
+    for first, resolvers in LOADER.yaml_implicit_resolvers.items()  # type: ignore[attr-defined]
 }
 
 
@@ -197,7 +196,7 @@ def read(text: str, file: str) -> Reading:
 
 def _repeated(text: str) -> Iterator[tuple[Path_, int, int]]:
     """Keys that stand twice in one mapping: the path, and the lines of the one before and of this."""
-    left: list[tuple[yaml.Node, Path_]] = [(node, ()) for node in yaml.compose_all(text, Loader=_LOADER) if node]
+    left: list[tuple[yaml.Node, Path_]] = [(node, ()) for node in yaml.compose_all(text, Loader=LOADER) if node]
     seen = set[int]()
     left.reverse()
     while left:

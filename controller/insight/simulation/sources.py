@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import yaml
 
+from yamlfile.levels import LOADER
+
 Path_ = tuple[str | int, ...]
 
-_LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE: Final = "tag:yaml.org,2002:merge"
 
 
@@ -49,7 +50,7 @@ class Source:
         if self._roots is None:
             self._roots = []
             with suppress(yaml.YAMLError):  # what does not parse further below is told by who reads the documents
-                self._roots.extend(yaml.compose_all(self._text, Loader=_LOADER))
+                self._roots.extend(yaml.compose_all(self._text, Loader=LOADER))
         return next(itertools.islice(self._roots, number - 1, None), None)
 
 

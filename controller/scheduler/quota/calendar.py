@@ -20,10 +20,9 @@ from controller.scheduler.model.cron import Cron, CronError, cron
 from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.quotaspec import QuotaOwner, requoted
 from inventory.api.names import QUOTA_CALENDAR
-from yamlfile.levels import misshapen
+from yamlfile.levels import LOADER, misshapen
 from yamlfile.parsers import Unfit, go_duration
 
-_LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _LONGEST: Final = 16_384
 _MOST_ENTRIES: Final = 100
 _MOST_LEVELS: Final = 16
@@ -102,7 +101,7 @@ def _list(text: str) -> Sequence[Any] | str:
         what = "an alias" if wrong.is_alias else f"more than {_MOST_LEVELS} levels"
         return f"{expected}, found {what} in line {wrong.line}"
     try:
-        found = yaml.load(text, _LOADER)  # noqa: S506  a safe loader
+        found = yaml.load(text, LOADER)  # noqa: S506  a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         said = str(error).split("\n")[0]
         return f"{expected}, found {text[:_SHOWN]!r} ({said})"

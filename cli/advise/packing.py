@@ -15,6 +15,7 @@ from cli.printing.table import less, prose
 from controller.cluster.config.load import default, load
 from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.kinds import FOREIGN_QUEUES, QUEUES_OF
+from controller.foreign.objects import KINDS
 from controller.insight.moveadvice import plans, unlimited
 from controller.insight.simulation.documents import Document, InputError, named
 from controller.objects.decode import DecodeError, UnknownKindError, decode_object, read_gpu_node
@@ -60,7 +61,7 @@ def _objects(documents: Iterable[Document]) -> Iterator[KubernetesObject]:
     """The typed objects; kinds that do not matter here are passed over."""
     for document in documents:
         try:
-            yield read_gpu_node(document.data) if document.kind == GPU_NODE else decode_object(document.data)
+            yield read_gpu_node(document.data) if document.kind == GPU_NODE else decode_object(document.data, KINDS)
         except UnknownKindError:
             continue
         except DecodeError as wrong:

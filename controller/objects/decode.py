@@ -3,13 +3,13 @@
 ``null`` means absent, as it does for the API server: nulls are dropped before the typed decoding.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from controller.objects.deviceclaims import CLAIM_TYPES, RESOURCE
-from controller.objects.kai import KAI_QUEUE, KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.quantity import Quantity, parse_quantity
 from controller.objects.queues import (
@@ -21,7 +21,6 @@ from controller.objects.queues import (
     Topology,
     WorkloadPriorityClass,
 )
-from controller.objects.volcanoqueue import VOLCANO_QUEUE, VolcanoQueue
 from controller.objects.workload import Workload
 from inventory.api.gpunode import KIND, UNSEEN, GpuNodeStatus, repeated
 
@@ -45,8 +44,6 @@ KINDS: Final[dict[tuple[str, str], type[KubernetesObject]]] = {
     ("scheduling.k8s.io/v1", "PriorityClass"): PriorityClass,
     ("node.k8s.io/v1", "RuntimeClass"): RuntimeClass,
     **{(RESOURCE, type_.__name__): type_ for type_ in CLAIM_TYPES},
-    (KAI_QUEUE, "Queue"): KaiQueue,
-    (VOLCANO_QUEUE, "Queue"): VolcanoQueue,
 }
 
 # Deeper JSON than this is no Kubernetes object; the bound keeps hostile input from exhausting the stack.
@@ -64,13 +61,15 @@ class UnknownKindError(DecodeError):
 T = TypeVar("T")
 
 
-def decode_object(given: bytes | str | dict[str, Any]) -> KubernetesObject:
-    """The object of the kind that it names. Raises DecodeError; UnknownKindError for a kind that is not read."""
+def decode_object(
+    given: bytes | str | dict[str, Any], kinds: Mapping[tuple[str, str], type[KubernetesObject]] = KINDS
+) -> KubernetesObject:
+    """The object of the kind that it names. Raises DecodeError; UnknownKindError for one that is not in ``kinds``."""
     data = _json(given, "object")
     version, kind = data.get("apiVersion"), data.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str):
         raise DecodeError("object: apiVersion and kind must be strings")
-    type_ = KINDS.get((version, kind))
+    type_ = kinds.get((version, kind))
     if type_ is None:
         raise UnknownKindError(f"{kind[:63]!r} of {version[:63]!r} is no kind that is read here")
     return _convert(data, type_)

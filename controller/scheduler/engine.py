@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from controller.foreign.objects.kai import KaiQueue
+from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.objects.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from controller.objects.decode import GpuNode
 from controller.objects.deviceclaims import CLAIM_TYPES
-from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
 from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.consolidation.turn import PackTurn

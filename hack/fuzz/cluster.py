@@ -43,12 +43,13 @@ def _quantity() -> Made:
 
 
 def _object() -> Made:
+    from controller.foreign.objects import KINDS
     from controller.objects.decode import DecodeError, decode_object
     from controller.objects.meta import to_json
 
     def parse(data: bytes) -> object:
-        found = decode_object(data)
-        return decode_object({**to_json(found), "apiVersion": found.api_version, "kind": found.kind})
+        found = decode_object(data, KINDS)
+        return decode_object({**to_json(found), "apiVersion": found.api_version, "kind": found.kind}, KINDS)
 
     return parse, (DecodeError,)
 

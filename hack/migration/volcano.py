@@ -65,7 +65,7 @@ _JOB: Final[Rows] = {
         {
             **served(
                 "written",
-                "controller/objects/volcanojob.py",
+                "controller/foreign/objects/volcanojob.py",
                 f"{_COUNTS} taskStatusCount{{}}.phase minAvailable retryCount version state.phase state.reason"
                 " state.message state.lastTransitionTime conditions[].status conditions[].lastTransitionTime"
                 " controlledResources runningDuration",
@@ -76,7 +76,7 @@ _JOB: Final[Rows] = {
 _COMMAND: Final[Rows] = {
     **served(
         "one order to a Job or a Queue, deleted when it is read",
-        "controller/objects/volcanojob.py",
+        "controller/foreign/objects/volcanojob.py",
         "action target",
     ),
     **unrelated("for users", "reason message"),

@@ -9,12 +9,13 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from controller.foreign.objects.kai import KaiQueue
+from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.jobs.framework.raw import Json
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from controller.objects.decode import GpuNode, decode, read_custom
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 from controller.objects.interning import interned
-from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject, ObjectMeta, OwnerReference
 from controller.objects.provisioning import PROVISIONING, ProvisioningRequest, ProvisioningRequestConfig
 from controller.objects.queues import (
@@ -27,7 +28,6 @@ from controller.objects.queues import (
     WorkloadPriorityClass,
 )
 from controller.objects.sharing import ALIKE, Remembered, SharingDecoder
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import EMPTY_STATUS, NO_STATUS, Workload, WorkloadSpec
 from controller.scheduler.dra.allocation.sliceinterner import ResourceSliceInterner
 from controller.scheduler.dra.claims.book import OF_ONE_POD, asks_by_class, claims_of, is_of_one_pod

@@ -17,12 +17,12 @@ from controller.cluster.watching.kinds import CLUSTER_QUEUES, COHORTS, KAI_QUEUE
 from controller.cluster.writing.mergepatch import Json
 from controller.cluster.writing.pace import Allowance, Pace
 from controller.cluster.writing.workloadwrites import Stamped, status_write
+from controller.foreign.objects.kai import KaiQueue
+from controller.foreign.objects.volcanoqueue import CLOSED_BY_PARENT, VolcanoQueue
 from controller.foreign.rules import queuestatus as foreignstatus
-from controller.objects.kai import KaiQueue
 from controller.objects.meta import Condition, KubernetesObject, to_json, with_condition
 from controller.objects.quantity import NANO, Quantity
 from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
-from controller.objects.volcanoqueue import CLOSED_BY_PARENT, VolcanoQueue
 from controller.scheduler.decisions.status import MESSAGE_LIMIT, moment
 from controller.scheduler.engine import Engine
 from controller.scheduler.kai.proportion.division import QueueName

@@ -15,6 +15,8 @@ from controller.foreign.jobs.placement import Placement, scaled, written
 from controller.foreign.jobs.plugins import table as plugins
 from controller.foreign.jobs.plugins.plugin import Kept
 from controller.foreign.jobs.spec import DEFAULT_QUEUE, JobPlan
+from controller.foreign.objects.volcanojob import JOB_VERSION as API_VERSION
+from controller.foreign.objects.volcanojob import VolcanoJobStatus
 from controller.foreign.rules.schedulers import bound_by
 from controller.jobs.framework.kind import Patch
 from controller.jobs.framework.names import PRIORITY_CLASS, QUEUE_NAME
@@ -22,8 +24,6 @@ from controller.jobs.framework.podsets import started_template
 from controller.jobs.framework.podview import ADMISSION_GATE, MANAGED, POD_INDEX_LABEL
 from controller.jobs.framework.raw import JobError, Json, annotations, copied, labels, mapping, sequence, text
 from controller.objects.meta import Struct
-from controller.objects.volcanojob import JOB_VERSION as API_VERSION
-from controller.objects.volcanojob import VolcanoJobStatus
 from inventory.api.names import ABOVE_MINIMUM_OF, PLACEMENT, RUNTIME
 
 _COPIED: Final = (

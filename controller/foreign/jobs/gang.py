@@ -12,9 +12,9 @@ import msgspec
 from controller.foreign.jobs.placement import Placement
 from controller.foreign.jobs.podfacts import PodFacts
 from controller.foreign.jobs.spec import JobPlan, Task
+from controller.foreign.objects.volcanojob import VolcanoCommand, VolcanoJobStatus
 from controller.jobs.framework.names import WORKLOAD
 from controller.objects.meta import Struct
-from controller.objects.volcanojob import VolcanoCommand, VolcanoJobStatus
 
 
 class Seen(Struct, frozen=True, kw_only=True):

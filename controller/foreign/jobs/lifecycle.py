@@ -24,8 +24,8 @@ from controller.foreign.jobs.placement import Placement
 from controller.foreign.jobs.podfacts import PodFacts
 from controller.foreign.jobs.spec import RESTARTS, JobPlan
 from controller.foreign.jobs.status import counted, known_pods, moved
+from controller.foreign.objects.volcanojob import JobState, VolcanoCommand, VolcanoJobStatus
 from controller.objects.meta import Struct
-from controller.objects.volcanojob import JobState, VolcanoCommand, VolcanoJobStatus
 from inventory.words.catalog import plural
 
 FINAL: Final = ("Completed", "Failed", "Terminated")

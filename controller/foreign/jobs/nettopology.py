@@ -6,10 +6,10 @@ by itself, which is a slice here.
 
 from collections.abc import Sequence
 
+from controller.foreign.objects.volcanojob import TaskSpec, VolcanoJob
 from controller.jobs.framework.podsets import JobPodSet
 from controller.jobs.framework.raw import JobError
 from controller.jobs.framework.tiers import SLICES, Tiers, asked, together, with_request
-from controller.objects.volcanojob import TaskSpec, VolcanoJob
 
 
 def with_levels(

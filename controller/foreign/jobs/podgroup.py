@@ -13,12 +13,12 @@ from controller.foreign.jobs.gang import Seen
 from controller.foreign.jobs.lifecycle import FINAL
 from controller.foreign.jobs.podfacts import PARTITION_ID, TASK_SPEC, PodFacts
 from controller.foreign.jobs.spec import DEFAULT_QUEUE, JobPlan, Task
+from controller.foreign.objects.volcanogroup import GROUP_VERSION
+from controller.foreign.objects.volcanojob import VolcanoJobStatus
 from controller.foreign.podgroups.status import Counts, Standing, stamped, status_patch
 from controller.jobs.framework.podsets import typed_template
 from controller.jobs.framework.raw import Json, annotations, labels, mapping, sequence, text
 from controller.objects.meta import to_json
-from controller.objects.volcanogroup import GROUP_VERSION
-from controller.objects.volcanojob import VolcanoJobStatus
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.podrequests import one_pod, scaled
 from controller.scheduler.model.resources import UNLIMITED, Amount, ResourceName

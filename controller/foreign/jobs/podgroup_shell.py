@@ -14,8 +14,8 @@ from controller.cluster.watching.workqueue import ActionFailedError
 from controller.cluster.writing.workloadwrites import Stamped, stamped_write
 from controller.foreign.jobs.gang import Seen
 from controller.foreign.jobs.podgroup import differs, is_over, pod_group
+from controller.foreign.objects.volcanojob import VolcanoJobStatus
 from controller.jobs.framework.raw import Json, text
-from controller.objects.volcanojob import VolcanoJobStatus
 from failpoints.names import Failpoint
 from kube.writing.writer import Writer
 from kube.writing.writes import Missing, Outcome, Refused, Verb, Written

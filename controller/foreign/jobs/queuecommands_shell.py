@@ -14,8 +14,8 @@ from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import VOLCANO_COMMANDS, VOLCANO_QUEUES
 from controller.cluster.watching.workqueue import ActionFailedError, WorkQueue
 from controller.cluster.writing.workloadwrites import Stamped, stamped_write
-from controller.objects.volcanojob import VolcanoCommand
-from controller.objects.volcanoqueue import CLOSED_BY_PARENT, VOLCANO_QUEUE, VolcanoQueue
+from controller.foreign.objects.volcanojob import VolcanoCommand
+from controller.foreign.objects.volcanoqueue import CLOSED_BY_PARENT, VOLCANO_QUEUE, VolcanoQueue
 from controller.reconcile.jobshell.workloadactions import written
 from failpoints.names import Failpoint
 from kube.objects import ObjectReference

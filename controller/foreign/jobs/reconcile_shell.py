@@ -30,13 +30,13 @@ from controller.foreign.jobs.podfacts import JOB_NAME, OUT_OF_SYNC, PodFacts, po
 from controller.foreign.jobs.podgroup_shell import JobGroups
 from controller.foreign.jobs.spec import job_plan, read_job
 from controller.foreign.jobs.status import status_patch
+from controller.foreign.objects.volcanojob import JOB_VERSION, VolcanoCommand
 from controller.jobs.framework.kind import Patch
 from controller.jobs.framework.marks import controller_of, is_elastic
 from controller.jobs.framework.podsets import StartConflictError
 from controller.jobs.framework.raw import JobError, Json, labels, text
 from controller.jobs.framework.tiers import Tiers
 from controller.objects.meta import LabelSelector
-from controller.objects.volcanojob import JOB_VERSION, VolcanoCommand
 from controller.reconcile.jobshell.clusterobjects import is_selected
 from controller.reconcile.jobshell.watched import JobKinds, KeptJob, note
 from controller.reconcile.jobshell.watched import read_job as read_raw_job

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.foreign.objects.volcanojob import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobStatus
 from controller.foreign.rules.volcanodefaults import RETRIES
 from controller.jobs.framework.raw import JobError, Json, mapping, strings
 from controller.jobs.framework.topologyrequest import SLICE_CONSTRAINTS, SLICE_TOPOLOGY
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import Struct
-from controller.objects.volcanojob import LifecyclePolicy, TaskSpec, VolcanoJob, VolcanoJobStatus
 from yamlfile.parsers import Unfit, go_duration
 
 DEFAULT_QUEUE: Final = "default"

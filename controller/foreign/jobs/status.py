@@ -8,10 +8,10 @@ import msgspec
 
 from controller.foreign.jobs.podfacts import PHASES, PodFacts
 from controller.foreign.jobs.spec import JobPlan
+from controller.foreign.objects.volcanojob import JobCondition, JobState, TaskState, VolcanoJobStatus
 from controller.jobs.framework.raw import Json, mapping
 from controller.jobs.framework.templated import difference
 from controller.objects.meta import to_json
-from controller.objects.volcanojob import JobCondition, JobState, TaskState, VolcanoJobStatus
 
 _MAX_CONDITIONS: Final = 64
 """The most conditions; the newest are kept: a job that is evicted again and again must not outgrow its object."""

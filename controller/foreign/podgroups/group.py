@@ -10,6 +10,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from controller.foreign.objects.kai import KaiPodGroup, TopologyConstraint, problems
+from controller.foreign.objects.volcanogroup import PodGroup, PodGroupSpec, SubGroupPolicy
+from controller.foreign.objects.volcanojob import NetworkTopology
 from controller.foreign.podgroups.subgroups import NONE, Tree, starting
 from controller.foreign.podgroups.subgroups import lacking as lacks
 from controller.jobs.framework.foreignmarks import DEFAULT_QUEUES, KAI_STALENESS
@@ -31,10 +34,7 @@ from controller.jobs.framework.raw import (
 )
 from controller.jobs.framework.tiers import SOFT, Tiers, asked
 from controller.objects.decode import DecodeError, decode
-from controller.objects.kai import KaiPodGroup, TopologyConstraint, problems
 from controller.objects.meta import Struct
-from controller.objects.volcanogroup import PodGroup, PodGroupSpec, SubGroupPolicy
-from controller.objects.volcanojob import NetworkTopology
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.gangshape import GangShape, Subgroup
 from inventory.api.names import ABOVE_MINIMUM_SUBGROUP, SUBGROUP

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from controller.foreign.objects.kai import TopologyConstraint
 from controller.foreign.podgroups.group import ForeignGroup, SharedClaim, read_group, with_shared
 from controller.foreign.podgroups.group import as_admitted as foreign_as_admitted
 from controller.foreign.podgroups.subgroups import Tree
@@ -18,7 +19,6 @@ from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.podview import GroupName, SeenPod
 from controller.jobs.framework.raw import JobError, Json, at, sequence, shown, text
 from controller.objects.decode import DecodeError, decode
-from controller.objects.kai import TopologyConstraint
 from controller.objects.meta import OwnerReference
 from controller.objects.nativegroups import DEEPEST_NATIVE, NATIVE, GroupSpec, NativeGroup, group_problems
 from controller.scheduler.model.gangshape import GangShape, GangShapeError, Subgroup, gang_shape

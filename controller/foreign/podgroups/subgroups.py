@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from controller.objects.kai import DEEPEST_SUBGROUP
+from controller.foreign.objects.kai import DEEPEST_SUBGROUP
 from controller.scheduler.model.gangshape import GangShape, Subgroup
 from inventory.words.catalog import plural
 

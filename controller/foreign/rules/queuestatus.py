@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from controller.objects.kai import KaiQueue
+from controller.foreign.objects.kai import KaiQueue
+from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.objects.meta import KubernetesObject, to_json
 from controller.objects.quantity import Quantity
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.scheduler.engine import Engine
 from controller.scheduler.mirror.specs import KAI_RESOURCES, MirroredName, QueueOwner, QueueSpec, System, system_of
 from controller.scheduler.model.resources import Amount, ClusterQueueName, ResourceName

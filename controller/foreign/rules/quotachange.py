@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.objects.kai import KaiQueue
+from controller.foreign.objects.kai import KaiQueue
+from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.objects.quantity import Quantity
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.scheduler.mirror.specs import KAI_RESOURCES, KAI_UNITS, QueueOwner, QueueSpec, System
 from controller.scheduler.model.podrequests import amounts
 from controller.scheduler.model.resources import ResourceName

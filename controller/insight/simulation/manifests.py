@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from controller.cluster.config.settings import NAMESPACE_NAME_LABEL, ControllerConfig, Policy
+from controller.foreign.objects import KINDS
 from controller.foreign.podgroups.group import group_queue
 from controller.foreign.rules import servinggangs
 from controller.foreign.rules.refusedkinds import REFUSED
@@ -55,7 +56,7 @@ from controller.jobs.framework.raw import JobError, strings
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.objects.conversion import GROUP, HUB, OLD, ConversionError, convert
 from controller.objects.core import Namespace, PriorityClass
-from controller.objects.decode import KINDS, DecodeError, UnknownKindError, decode_object
+from controller.objects.decode import DecodeError, UnknownKindError, decode_object
 from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import (
     ClusterQueue,
@@ -312,7 +313,7 @@ def _object(
         notes.append(f"{document.place()}: {note}{why and f' ({why})'}")
         return
     try:
-        yield decode_object(_defaulted(data))
+        yield decode_object(_defaulted(data), KINDS)
     except UnknownKindError as error:  # pragma: no cover - looked up above
         raise document.error(error) from None
     except DecodeError as error:

@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
+from controller.foreign.objects.volcanojob import NetworkTopology
 from controller.jobs.framework.podsets import JobPodSet
 from controller.jobs.framework.raw import JobError, Json, shown
 from controller.objects.meta import Struct
 from controller.objects.placeencoding import HOSTNAME_LABEL
-from controller.objects.volcanojob import NetworkTopology
 
 TABLE: Final = "tessera.volcano.topology"
 SLICES: Final = "podSetSliceRequiredTopology"

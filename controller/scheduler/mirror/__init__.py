@@ -1,1 +1,1 @@
-"""Queues of other systems in the engine: trees of Volcano's and KAI's Queues, mirrored without objects."""
+"""Queues of other systems in the engine: trees of foreign Queues, mirrored without objects."""

@@ -1,7 +1,7 @@
 """Decides which Queues of both systems are valid and which are refused, and makes the engine's objects for them.
 
 A leaf is a ClusterQueue, any other Queue a cohort without quota of its own, and each system has one root cohort with
-what the nodes offer; ``controller.scheduler.volcano`` decides how that is divided. Cohorts are named with a slash,
+what the nodes offer; the rules of the system decide how that is divided. Cohorts are named with a slash,
 which no object's name has, so none has the name of a user's cohort. One flavor covers all nodes, and places every pod
 on one of them; a system whose own scheduler chooses nodes has another flavor, which places none.
 """
@@ -93,7 +93,7 @@ def forest(specs: Iterable[QueueSpec], taken: Collection[str]) -> Forest:
 
 def _orphan(spec: QueueSpec, standing: Mapping[MirroredName, QueueSpec]) -> str:
     """Why the Queue's path to the top is broken; empty where it is not."""
-    field = "spec.parentQueue" if spec.system is System.KAI else "spec.parent"
+    field = spec.system.parent_field
     above, seen = spec, {spec.name}
     while above.parent:
         parent = standing.get(above.parent)

@@ -1,4 +1,4 @@
-"""Takes Queues of Volcano and KAI, and returns the changes that the engine must take in. It writes no objects.
+"""Takes foreign Queues, and returns the changes that the engine must take in. It writes no objects.
 
 A tree has what the healthy nodes offer, so a node that comes or goes changes its root cohort. An unchanged object is
 not returned again.
@@ -166,7 +166,7 @@ class Mirror:
         return mirrored in self.queues.queues and mirrored not in self.queues.parents
 
     def quota_of(self, name: str) -> Bounds | None:
-        """The quota of a mirrored queue: KAI's quota, Volcano's ``deserved``. None for any other name."""
+        """The quota of a mirrored queue, whatever its system calls it. None for any other name."""
         return self.queues.queues[MirroredName(name)].quota if self.is_leaf(name) else None
 
     def local_queue(self, key: LocalQueueKey) -> LocalQueue | None:

@@ -9,9 +9,9 @@ from typing import Final, NewType
 
 import msgspec
 
-from controller.objects.kai import UNBOUNDED, KaiQueue, KaiQuota
+from controller.foreign.objects.kai import UNBOUNDED, KaiQueue, KaiQuota
+from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.objects.meta import LabelSelector, Resources, epoch_s
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.scheduler.model.podrequests import amounts
 from controller.scheduler.model.resources import CPU, ResourceName
 from yamlfile.parsers import Unfit, go_duration
@@ -40,6 +40,11 @@ class System(StrEnum):
 
     KAI = "kai"
     VOLCANO = "volcano"
+
+    @property
+    def parent_field(self) -> str:
+        """The field of a Queue that names its parent."""
+        return "spec.parentQueue" if self is System.KAI else "spec.parent"
 
 
 class Adoption(msgspec.Struct, frozen=True, kw_only=True):

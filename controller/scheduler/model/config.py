@@ -51,8 +51,8 @@ _HALF_LIVES: Final = 10.0
 
 
 class QueueUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """KAI's Queues share by past usage too; ``weight`` is KAI's k. Usage of the last ``window_s`` counts, halved every
-    ``half_life_s`` (0: all of it counts alike), sampled every ``interval_s``.
+    """Foreign Queues that share by past usage too; ``weight`` is the k of their system. Usage of the last ``window_s``
+    counts, halved every ``half_life_s`` (0: all of it counts alike), sampled every ``interval_s``.
 
     ``tumbles_from_s``: windows follow each other from this time on, and usage begins anew with each. ``cron``: usage
     begins anew whenever the schedule fires, and no more than ``window_s`` of it counts. What Prometheus measured counts
@@ -143,7 +143,7 @@ class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
 
 class Consolidation(msgspec.Struct, frozen=True, kw_only=True):
     """Running workloads move so that a waiting one fits. ``every_queue``: in ClusterQueues too, else only in trees of
-    KAI's Queues. A workload moves after it has run for ``minimum_runtime_s``; in any hour at most ``moves_per_hour``
+    foreign Queues. A workload moves after it has run for ``minimum_runtime_s``; in any hour at most ``moves_per_hour``
     workloads of all queues together do.
     """
 

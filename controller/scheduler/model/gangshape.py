@@ -1,7 +1,7 @@
 """Which pods of a workload must run together, where that is not all of them: minimums, and a tree of subgroups.
 
-The controller writes the shape into the annotation ``tessera.dev/gang`` of the Workload, from a PodGroup of Volcano's
-or KAI's, or from their annotations on a job; the engine reads it there. A workload without the annotation starts and
+The controller writes the shape into the annotation ``tessera.dev/gang`` of the Workload, from a PodGroup of another
+system, or from its annotations on a job; the engine reads it there. A workload without the annotation starts and
 ends as a whole.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.objects.kai import DEEPEST_SUBGROUP, MOST_SUBGROUPS
+from controller.foreign.objects import DEEPEST_SUBGROUP, MOST_SUBGROUPS
 from controller.objects.meta import Int32, Struct, to_json
 from inventory.api.names import GANG
 
@@ -26,7 +26,7 @@ class Subgroup(Struct, frozen=True, kw_only=True):
     the number of groups directly below, 0 for all.
 
     ``required_level`` and ``preferred_level`` are node labels, empty for none: one domain of the level has all pods.
-    They are levels of the KAI Topology ``topology``, where that is named. ``exclusive``: see ``GangShape``.
+    They are levels of the foreign Topology ``topology``, where that is named. ``exclusive``: see ``GangShape``.
     """
 
     name: str

@@ -6,8 +6,8 @@ namespace names it. A LocalQueue object of that name in the namespace takes prec
 
 from collections.abc import Iterable
 
+from controller.foreign.objects.kai import KaiQueue
 from controller.objects.core import Node
-from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject
 from controller.objects.queues import ClusterQueue, Cohort, ResourceFlavor, Topology
 from controller.scheduler.kai.proportion.division import QueueName

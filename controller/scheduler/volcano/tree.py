@@ -9,7 +9,7 @@ requests.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from controller.objects.kai import PREEMPTIBLE_BELOW
+from controller.foreign.objects.kai import PREEMPTIBLE_BELOW
 from controller.scheduler.kai.gangs.gang import gpus_in
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.kai.proportion.queues import Amounts, QueueShare

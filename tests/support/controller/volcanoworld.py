@@ -12,10 +12,10 @@ from controller.foreign.jobs.lifecycle import Decision, decide, ended, validate
 from controller.foreign.jobs.placement import Placement, TaskPlacement
 from controller.foreign.jobs.podfacts import PodFacts
 from controller.foreign.jobs.spec import JobPlan, job_plan
+from controller.foreign.objects.volcanojob import JOB_VERSION, VolcanoCommand, VolcanoJob, VolcanoJobStatus
 from controller.jobs.framework.names import WORKLOAD
 from controller.jobs.framework.podsets import PodSetInfo
 from controller.objects.decode import decode
-from controller.objects.volcanojob import JOB_VERSION, VolcanoCommand, VolcanoJob, VolcanoJobStatus
 
 MINIMUM = "the-minimum"
 """The job's Workload."""

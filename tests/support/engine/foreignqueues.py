@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
+from controller.foreign.objects.kai import KaiQueue
+from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.objects.core import Node
 from controller.objects.decode import decode
-from controller.objects.kai import KaiQueue
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import Workload
 from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
 from inventory.api.names import ALL_NODES

@@ -20,14 +20,14 @@ from controller.cluster.watching.kinds import (
 )
 from controller.foreign.jobs.queuecommands_shell import closed_above
 from controller.foreign.jobs.reconcile_shell import JOBS
-from controller.objects.meta import ObjectMeta
-from controller.objects.volcanoqueue import (
+from controller.foreign.objects.volcanoqueue import (
     CLOSED_BY_PARENT,
     VolcanoQueue,
     VolcanoQueueSpec,
     VolcanoQueueState,
     VolcanoQueueStatus,
 )
+from controller.objects.meta import ObjectMeta
 from inventory.api.names import PLACEMENT
 from kube.resources import EVENTS, LEASES, Resource
 from kube.testing import eventually

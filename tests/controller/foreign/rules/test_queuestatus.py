@@ -10,10 +10,10 @@ import pytest
 from controller.cluster.watching.kinds import KAI_QUEUES, VOLCANO_QUEUES
 from controller.cluster.writing.pace import Pace
 from controller.cluster.writing.queuestatus import QueueStatuses
+from controller.foreign.objects.kai import KaiQueue
+from controller.foreign.objects.volcanoqueue import CLOSED_BY_PARENT, VolcanoQueue
 from controller.foreign.rules.queuestatus import loads, mark, status
 from controller.objects.decode import decode
-from controller.objects.kai import KaiQueue
-from controller.objects.volcanoqueue import CLOSED_BY_PARENT, VolcanoQueue
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.model.config import EngineConfig, QueueUsage
 from inventory.api.names import GPU_PERCENT, QUEUE_USAGE

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from controller.foreign.objects.volcanojob import NetworkTopology
 from controller.jobs.framework.podsets import JobPodSet
 from controller.jobs.framework.raw import JobError, Json
 from controller.jobs.framework.tiers import Tier, asked, together
 from controller.objects.decode import decode
-from controller.objects.volcanojob import NetworkTopology
 
 TIERS = (Tier(node_label="rack", name="nvl72"), Tier(node_label="block"))
 NO_TABLE = "p: expected a table of tiers in tessera.volcano.topology of the configuration, found none"

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.foreign.objects.kai import KaiQueue
+from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.objects.core import Namespace, Node
-from controller.objects.kai import KaiQueue
 from controller.objects.meta import KubernetesObject, LabelSelector, ObjectMeta
 from controller.objects.queues import ClusterQueue, LocalQueue
-from controller.objects.volcanoqueue import VolcanoQueue
 from controller.objects.workload import PodSetTopologyRequest
 from controller.scheduler.mirror.mirror import Mirror, Tell
 from controller.scheduler.mirror.specs import Adoption, System, spec_of

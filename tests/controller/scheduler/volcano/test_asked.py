@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.objects.kai import KaiQueue
-from controller.objects.volcanoqueue import VolcanoQueue
+from controller.foreign.objects.kai import KaiQueue
+from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.scheduler.decisions.records import Rule
 from tests.support.engine.foreignqueues import GPU, asks, fill, kai_queue, rest, volcano_queue, world
 from tests.support.engine.world import Admitted, Evicted, World

@@ -4,15 +4,16 @@ from typing import Any
 
 import pytest
 
+from controller.foreign.objects import KINDS
+from controller.foreign.objects.kai import KaiPodGroup, KaiQueue, problems
+from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.objects.decode import DecodeError, decode, decode_object
-from controller.objects.kai import KaiPodGroup, KaiQueue, problems
-from controller.objects.volcanoqueue import VolcanoQueue
 
 
 def test_a_kai_queue_is_read_in_its_own_units_and_what_is_absent_is_nothing() -> None:
     resources = {"gpu": {"quota": 1.5, "limit": -1, "overQuotaWeight": 2}, "cpu": {"quota": 500}}
     given = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "team"}}
-    found = decode_object({**given, "spec": {"parentQueue": "dept", "priority": 7, "resources": resources}})
+    found = decode_object({**given, "spec": {"parentQueue": "dept", "priority": 7, "resources": resources}}, KINDS)
     assert isinstance(found, KaiQueue)
     asked = found.spec.resources
     assert (asked.gpu.quota, asked.gpu.limit, asked.gpu.over_quota_weight) == (1.5, -1, 2)
@@ -38,7 +39,7 @@ def test_a_kai_queue_with_a_number_that_means_nothing_is_refused(gpu: dict[str, 
 
 def test_a_volcano_queue_has_its_webhooks_defaults() -> None:
     given = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "q"}}
-    found = decode_object({**given, "spec": {"deserved": {"nvidia.com/gpu": 4}}})
+    found = decode_object({**given, "spec": {"deserved": {"nvidia.com/gpu": 4}}}, KINDS)
     assert isinstance(found, VolcanoQueue)
     assert (found.spec.weight, found.spec.reclaimable, found.spec.dequeue_strategy) == (1, True, "traverse")
     assert found.spec.deserved["nvidia.com/gpu"].value == 4

@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
+from controller.foreign.objects.volcanojob import NetworkTopology
 from controller.objects.meta import Int32, KubernetesObject, LabelSelector, Resources, Struct, Time
-from controller.objects.volcanojob import NetworkTopology
 
 GROUP_VERSION: Final = "scheduling.volcano.sh/v1beta1"
 

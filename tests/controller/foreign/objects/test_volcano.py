@@ -1,9 +1,9 @@
 from typing import Any
 
+from controller.foreign.objects.volcanogroup import GROUP_VERSION, PodGroup
+from controller.foreign.objects.volcanojob import COMMAND_VERSION, JOB_VERSION, VolcanoCommand, VolcanoJob
 from controller.objects.decode import decode
 from controller.objects.meta import OwnerReference, to_json
-from controller.objects.volcanogroup import GROUP_VERSION, PodGroup
-from controller.objects.volcanojob import COMMAND_VERSION, JOB_VERSION, VolcanoCommand, VolcanoJob
 
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i", "somethingNew": {"kept": [1]}}]}}
 JOB: dict[str, Any] = {

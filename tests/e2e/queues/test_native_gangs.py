@@ -5,28 +5,40 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from controller.cluster.watching.kinds import JOBS
+from failpoints.names import Failpoint
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
-from hack.cluster.waiting import until
-from inventory.api.names import GANG_SCHEDULED, POD_GROUP
+from hack.failpoints.armed import VARIABLE, Moment, Point
+from inventory.api.names import GANG_SCHEDULED
 from tests.support.e2e.charttext import rendered
-from tests.support.e2e.podlab import GPU, QUEUE, TEAM, PodLab, pod_body, pod_lab, pods_installed
-from tests.support.e2e.queuelab import CONFIG, as_controller
+from tests.support.e2e.nativelab import (
+    GATES,
+    GROUPS,
+    HOLD,
+    SERVED,
+    await_grouped,
+    configure,
+    group,
+    group_of,
+    lift,
+    member,
+    pods_of,
+    running,
+    start,
+)
+from tests.support.e2e.outage import away
+from tests.support.e2e.podlab import GPU, TEAM, PodLab, pod_body, pod_lab, pods_installed
+from tests.support.e2e.queuelab import ALONE, ROOT, Controller
 
 pytestmark = pytest.mark.e2e
 
-GATES = "--feature-gates=GenericWorkload=true"
-SERVED = "--runtime-config=scheduling.k8s.io/v1beta1=true"
-GROUPS = "podgroups.scheduling.k8s.io"
-HOLD = "example.com/hold"
-"""A scheduling gate that nobody but the test lifts."""
-REQUEUED_SOON = "waitForPodsReady: {timeout: 10m, requeuingStrategy: {backoffBaseSeconds: 1}}\n"
+SEAM = {"PYTHONPATH": f"{ROOT / 'hack' / 'failpoints' / 'seam'}:{ROOT}"}
+STEPS = (Failpoint.WORKLOAD, Failpoint.ADMITTED, Failpoint.START_GROUP, Failpoint.JOB_STARTED, Failpoint.POD_PLACED)
+DEATHS = tuple(Point(step, moment) for step in STEPS for moment in Moment)
 
 
 @pytest.fixture(scope="module")
@@ -47,46 +59,16 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def await_grouped(cluster: Cluster) -> None:
-    body = pod_body("probe", labels={"kueue.x-k8s.io/podset": "main"}, notes={POD_GROUP: "any"})
-
-    def grouped() -> bool:
-        command = ("create", "--dry-run=server", "-o", "json", "-f", "-")
-        found = json.loads(cluster.kubectl(*command, input=json.dumps(body)))
-        return bool(found["spec"].get("schedulingGroup", {}).get("podGroupName") == "any")
-
-    until(grouped, "the policy for groups in effect", timeout_s=120, every_s=0.1)
+async def groups_gone(cluster: Cluster, scene: PodLab) -> None:
+    cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
+    await scene.until(lambda: not cluster.kubectl("get", GROUPS, "-n", TEAM, "-o", "name"), "no group is left")
 
 
-@pytest.fixture
-def account(cluster: Cluster, tmp_path: Path) -> tuple[str, ...]:
-    """Flags that have the controller use the chart's rights and no others."""
-    path = tmp_path / "account.kubeconfig"
-    path.write_text(as_controller(cluster))
-    return ("--no-leader-elect", "--kubeconfig", str(path))
-
-
-def group(cluster: Cluster, name: str, queue: str, minimum: int) -> None:
-    body = {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": TEAM, "labels": {QUEUE: queue}},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
-    }
-    cluster.kubectl("create", "-f", "-", input=json.dumps(body))
-
-
-def member(name: str, of: str, queue: str) -> dict[str, Any]:
-    return pod_body(name, queue=queue, schedulingGroup={"podGroupName": of})
-
-
-async def test_a_gang_waits_whole_for_its_quota_and_starts_whole(
-    cluster: Cluster, tmp_path: Path, account: tuple[str, ...]
-) -> None:
+async def test_a_gang_waits_whole_for_its_quota_and_starts_whole(cluster: Cluster, tmp_path: Path) -> None:
     async with pod_lab(cluster) as scene:
         scene.config(tmp_path)
         await scene.queue("three", 3)
-        with scene.queues.controllers(tmp_path, "one", flags=account):
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
             group(cluster, "train", "three", 4)
             names = [f"train-{index}" for index in range(4)]
             await scene.create(*(member(name, "train", "three") for name in names))
@@ -109,60 +91,11 @@ async def test_a_gang_waits_whole_for_its_quota_and_starts_whole(
         cluster.kubectl("delete", "podgroups.scheduling.k8s.io", "-n", TEAM, "--all", "--timeout=60s")
 
 
-async def start(scene: PodLab, name: str, queue: str, *, gpus: int = 4, held: bool = False) -> None:
-    """A Job of four pods. ``held``: they wait behind a gate of the test's."""
-    container = {"name": "main", "image": "none", "resources": {"limits": {GPU: str(gpus)}}}
-    gates = {"schedulingGates": [{"name": HOLD}]} if held else {}
-    spec = {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0, **gates}
-    body = {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": TEAM, "labels": {QUEUE: queue}},
-        "spec": {
-            "suspend": True,
-            "parallelism": 4,
-            "completions": 4,
-            "template": {"spec": spec},
-        },
-    }
-    await scene.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
-
-
-def pods_of(scene: PodLab, job: str) -> dict[str, dict[str, Any]]:
-    """Those that are not being deleted."""
-    return {
-        name: each
-        for name, each in scene.watcher.pods.items()
-        if each["metadata"]["labels"].get("job-name") == job and "deletionTimestamp" not in each["metadata"]
-    }
-
-
-def running(scene: PodLab, job: str) -> int:
-    return sum(each["status"].get("phase") == "Running" for each in pods_of(scene, job).values())
-
-
-def group_of(scene: PodLab, job: str) -> str:
-    """The one that all pods of the job name; empty where they differ, or are not there."""
-    named = {each["spec"].get("schedulingGroup", {}).get("podGroupName", "") for each in pods_of(scene, job).values()}
-    return named.pop() if len(named) == 1 else ""
-
-
-def lift(cluster: Cluster, scene: PodLab, job: str) -> None:
-    for name in pods_of(scene, job):
-        cluster.kubectl("patch", "pod", name, "-n", TEAM, "--type=merge", "-p", '{"spec": {"schedulingGates": null}}')
-
-
-def configure(folder: Path) -> None:
-    (folder / "controller.yaml").write_text(CONFIG + "integrations: {frameworks: [batch/job, pod]}\n" + REQUEUED_SOON)
-
-
-async def test_a_job_starts_with_a_group_of_its_own_and_is_preempted_whole(
-    cluster: Cluster, tmp_path: Path, account: tuple[str, ...]
-) -> None:
+async def test_a_job_starts_with_a_group_of_its_own_and_is_preempted_whole(cluster: Cluster, tmp_path: Path) -> None:
     async with pod_lab(cluster) as scene:
         configure(tmp_path)
         await scene.queue("sixteen", 16)
-        with scene.queues.controllers(tmp_path, "one", flags=account) as (controller,):
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE) as (controller,):
             await start(scene, "gang", "sixteen")
             await scene.until(lambda: bool(cluster.kubectl("get", GROUPS, "-n", TEAM, "-o", "name")), "the group")
             controller.kill()
@@ -180,18 +113,17 @@ async def test_a_job_starts_with_a_group_of_its_own_and_is_preempted_whole(
             assert time.monotonic() - began_s < 30
             assert running(scene, "gang") == 0
             await scene.delete("vip")
-            cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
-            await scene.until(lambda: not cluster.kubectl("get", GROUPS, "-n", TEAM, "-o", "name"), "no group is left")
+            await groups_gone(cluster, scene)
             await scene.clean()
 
 
 async def test_places_that_a_pod_without_a_queue_has_taken_are_given_back_with_kube_schedulers_sentence(
-    cluster: Cluster, tmp_path: Path, account: tuple[str, ...]
+    cluster: Cluster, tmp_path: Path
 ) -> None:
     async with pod_lab(cluster) as scene:
         configure(tmp_path)
         await scene.queue("placed", 16, placed=True)
-        with scene.queues.controllers(tmp_path, "one", flags=account):
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
 
             def placed() -> bool:
                 gates = [each["spec"].get("schedulingGates", []) for each in pods_of(scene, "gang").values()]
@@ -217,4 +149,52 @@ async def test_places_that_a_pod_without_a_queue_has_taken_are_given_back_with_k
             await scene.finish(pods_of(scene, "gang"))
             await scene.until(lambda: scene.queues.complete("gang"), "it has run")
             cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
+            await scene.clean()
+
+
+async def dies_once(scene: PodLab, controller: Controller, name: str, point: Point) -> None:
+    """A gang starts while its controller is killed at ``point``; the next one starts the rest of it."""
+    controller.kill()
+    controller.environment = {**SEAM, VARIABLE: f"{point}=die"}
+    controller.start()
+    await start(scene, name, "steps")
+    await scene.until(lambda: not controller.runs, f"the controller dies at {point}")
+    if point.failpoint is not Failpoint.POD_PLACED:  # gates are lifted at once: all may be before it dies
+        assert running(scene, name) == 0
+    controller.environment = {}
+    controller.start()
+    await scene.until(lambda: running(scene, name) == 4, f"the gang runs after a death at {point}")
+    made = scene.cluster.kubectl("get", GROUPS, "-n", TEAM, "-o", "name").split()
+    assert [each.rpartition("/")[2] for each in made] == [group_of(scene, name)], point
+    await scene.finish(pods_of(scene, name))
+    await scene.until(lambda: scene.queues.complete(name), "it has run")
+    await groups_gone(scene.cluster, scene)
+
+
+async def test_a_gang_runs_whole_with_one_group_wherever_its_controller_is_killed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("steps", 16, placed=True)
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE) as (controller,):
+            for number, point in enumerate(DEATHS):
+                await dies_once(scene, controller, f"gang-{number}", point)
+            await scene.clean()
+
+
+async def test_a_gang_starts_whole_when_kube_scheduler_was_away_in_between(cluster: Cluster, tmp_path: Path) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("away", 16)
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            with away(cluster, "scheduler"):
+                await start(scene, "gang", "away")
+                await scene.until(lambda: bool(group_of(scene, "gang")), "its pods name their group")
+                assert running(scene, "gang") == 0
+            await scene.until(lambda: running(scene, "gang") == 4, "the gang runs")
+            assert scene.queues.condition("gang", "Evicted") == ""
+            await scene.finish(pods_of(scene, "gang"))
+            await scene.until(lambda: scene.queues.complete("gang"), "it has run")
+            await groups_gone(cluster, scene)
             await scene.clean()

@@ -96,6 +96,8 @@ class Controller:
     flags: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     port: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables of its next start, over those of the test."""
 
     def start(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -116,7 +118,8 @@ class Controller:
         command += ["--kubeconfig", str(self._account()), "--metrics-address", f"127.0.0.1:{self.port}"]
         command += ["--web-address", "0", *self.flags]
         with self.log.open("ab") as out:
-            env = {**os.environ, MARK_ENV: str(self.cluster.paths.home), "TESSERA_NAMESPACE": NAMESPACE}
+            own = {MARK_ENV: str(self.cluster.paths.home), "TESSERA_NAMESPACE": NAMESPACE}
+            env = {**os.environ, **own, **self.environment}
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out, env=env)
 
     def _account(self) -> Path:

@@ -30,7 +30,9 @@ from controller.cluster.webhooks.service import WebhookService
 from controller.jobs.kinds.table import JOB_KINDS
 from hack.cluster.cluster import Cluster
 from hack.cluster.errors import ClusterError
+from hack.cluster.nodes.network import choose_ports
 from hack.cluster.programs import binaries
+from hack.cluster.state import claimed_ports
 from kube.client import Client
 from kube.clock import Backoff, SystemClock
 from kube.kubeconfig import from_kubeconfig
@@ -151,7 +153,7 @@ class Webhook:
 
     async def _serve(self) -> None:
         self._task = asyncio.current_task()
-        port = self.cluster.state.ports["apiserver"] + 1000
+        (port,) = choose_ports(["webhook"], claimed=claimed_ports(self.cluster.paths.home.parent)).values()
         config = msgspec.structs.replace(self._config, webhook=Address(host="127.0.0.1", port=port))
         account = replace(from_kubeconfig(self.cluster.kubeconfig), token=self._token)
         async with Client(account) as client:

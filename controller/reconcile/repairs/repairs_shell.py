@@ -87,7 +87,7 @@ class RepairController:
         self._tell = tell
         self._turns = Turns(clock, together_s=_TOGETHER_S)
         self._versions: dict[str, tuple[str, str]] = {}
-        """The uid and the newest known version of GpuNodes with repairs."""
+        """The uid and the newest known version of GpuNodes with repairs, or with grants of the one before."""
         self._writing: set[str] = set()
         """Objects of which a write is under way, ``GpuNode/name`` or ``ResourceFlavor/name``."""
         self._sent: dict[str, tuple[tuple[Grant, ...], float]] = {}
@@ -129,7 +129,7 @@ class RepairController:
         sent = self._sent.get(name)
         if sent is not None and dict(found.grants) == {grant.gpu: grant for grant in sent[0]}:
             del self._sent[name]
-        if found.is_idle:
+        if found.is_idle and not self.breaker.remembers(name):
             self._versions.pop(name, None)
         else:
             self._versions[name] = entry.uid, entry.resource_version

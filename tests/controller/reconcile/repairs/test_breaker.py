@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from controller.cluster.config.settings import RemediationRules, RepairBudget
 from controller.reconcile.repairs.breaker import (
+    FORMER,
     Decisions,
     RepairBreaker,
     RepairFlavor,
@@ -43,6 +44,8 @@ class Fleet:
         self.pending: dict[str, tuple[Grant, ...]] = {}
         self.log: list[tuple[str, Grant]] = []
         """Every grant that was in a GpuNode, or is on its way there, with its node."""
+        self.away: set[str] = set()
+        """Nodes that have gone, with their GpuNodes."""
         self.core = RepairBreaker(rules)
         self.take_over()
 
@@ -50,7 +53,7 @@ class Fleet:
         """A new leader, who knows what the API server has. What the one before had not written is lost."""
         lost = {(node, grant) for node, grants in self.pending.items() for grant in grants}
         stored = {(node, grant) for node, grants in self.lists.items() for grant in grants}
-        self.log = [each for each in self.log if each not in lost - stored]
+        self.log = [each for each in self.log if each not in lost - stored and each[0] not in self.away]
         self.pending = {}
         self.core = RepairBreaker(self.rules)
         for name, flavor in self.flavors.items():
@@ -68,7 +71,28 @@ class Fleet:
         given = full_status({"devices": devices, "repairs": repairs, "remediationGrants": grants})
         return msgspec.convert(given, GpuNodeStatus)
 
+    def leaves(self, node: str, *, gpunode_first: bool = False) -> None:
+        """The Node goes, and its GpuNode with it."""
+        if gpunode_first:
+            self.core.set_repairs(node, None)
+        self.core.set_node(node, None)
+        self.core.validate()
+        self.core.set_repairs(node, None)
+        self.core.validate()
+        self.away.add(node)
+        self.lists.pop(node, None)
+        self.repairs = {at: each for at, each in self.repairs.items() if at[0] != node}
+        if node in self.pending:
+            self.core.failed(node, self.pending.pop(node))
+            self.core.validate()
+
+    def comes(self, node: str) -> None:
+        self.away.discard(node)
+        self.tell(node)
+
     def tell(self, node: str) -> None:
+        if node in self.away:
+            return
         self.core.set_node(node, RepairNode(labels=self.labels[node], in_maintenance=node in self.maintenance))
         self.core.set_repairs(node, node_repairs(node, self.status(node)))
         self.core.validate()
@@ -373,14 +397,52 @@ def test_the_list_has_no_more_entries_than_its_schema_allows() -> None:
     assert why(fleet.decide()) == {"n1-0": Why.FULL}
 
 
-def test_a_gpunode_that_is_gone_takes_its_grants_with_it() -> None:
+@pytest.mark.parametrize("gpunode_first", [True, False])
+@pytest.mark.parametrize("writes", ["has been written", "is on its way"])
+def test_a_node_that_goes_and_comes_back_counts_as_long_as_it_would_have(gpunode_first: bool, writes: str) -> None:
     fleet = Fleet(one())
     fleet.asks("n1", 0)
+    fleet.decide()
+    if writes == "has been written":
+        fleet.land()
+    fleet.leaves("n1", gpunode_first=gpunode_first)
     fleet.asks("n2", 0)
+    assert why(fleet.decide(60.0)) == {"n2-0": Why.BUDGET}, "of the flavor that its Node had"
+    fleet.comes("n1")
+    found = fleet.decide(60.0)
+    assert found.lists == {"n1": (Grant("n1-0", FORMER, "reset", BEGIN_S),)}
+    fleet.land()
+    fleet.take_over()
+    assert why(fleet.decide()) == {"n2-0": Why.BUDGET}, "the next leader counts the same"
+    assert fleet.step(GRANT_LASTS_S - 121.0) == []
+    assert fleet.step(1.0) == ["n2-0"]
+
+
+def test_a_grant_of_before_permits_nothing_on_a_node_that_comes_back() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0)
     fleet.step()
-    fleet.core.set_repairs("n1", None)
-    fleet.core.validate()
-    assert [node for node, _ in fleet.decide().granted] == ["n2"]
+    fleet.leaves("n1")
+    fleet.comes("n1")
+    fleet.asks("n1", 0, generation=1)
+    ask = Ask("n1", "n1-0", 1, "reset")
+    assert fleet.core.answer(ask, fleet.now_s) is None
+    assert fleet.step(5.0) == ["n1-0"], "it takes no more of the budget"
+    assert fleet.core.answer(ask, fleet.now_s) == Grant("n1-0", 1, "reset", BEGIN_S + 5.0)
+
+
+def test_a_node_that_stays_away_counts_in_its_domain_for_a_window_and_is_forgotten_then() -> None:
+    fleet = Fleet(RemediationRules(budget=RepairBudget(gpus=9), levels=("rack",)))
+    for node in ("n1", "n2"):
+        fleet.labels[node] = {"pool": "a", "rack": "r1"}
+        fleet.tell(node)
+    fleet.asks("n1", 0)
+    fleet.step()
+    fleet.leaves("n1")
+    fleet.asks("n2", 0)
+    assert why(fleet.decide()) == {"n2-0": Why.LEVEL}
+    assert fleet.step(GRANT_LASTS_S) == ["n2-0"]
+    assert (fleet.core._gone, fleet.core._busy) == ({}, {"n2"})
 
 
 # -- any order of asks, grants, failures and leaders -------------------------------------------------------------------
@@ -401,14 +463,20 @@ STEPS = st.one_of(
     st.tuples(st.just("land"), st.sampled_from(NODES)),
     st.tuples(st.just("lose"), st.sampled_from(NODES)),
     st.tuples(st.just("leader")),
+    st.tuples(st.just("leaves"), st.sampled_from(NODES), st.booleans()),
+    st.tuples(st.just("comes"), st.sampled_from(NODES)),
     st.tuples(st.just("resume")),
 )
 
 
 def carry_out(fleet: Fleet, step: tuple[Any, ...]) -> None:
     match step:
-        case ("asks", node, gpu, action):
+        case ("asks", node, gpu, action) if node not in fleet.away:
             fleet.asks(node, gpu, action)
+        case ("leaves", node, gpunode_first) if node not in fleet.away:
+            fleet.leaves(node, gpunode_first=gpunode_first)
+        case ("comes", node) if node in fleet.away:
+            fleet.comes(node)
         case ("well", node, gpu):
             fleet.well(node, gpu)
         case ("wait", seconds):

@@ -137,6 +137,20 @@ async def test_a_new_leader_takes_off_what_a_flavor_says_of_a_breaker_that_has_h
             await eventually(lambda: REMEDIATION_TRIPPED not in flavor_notes(scene))
 
 
+async def test_the_grants_of_a_gpunode_that_goes_are_written_into_the_one_that_comes() -> None:
+    async with running() as scene:
+        asks(scene, "n1", repair("GPU-n1-0"))
+        await eventually(lambda: grants(scene, "n1") != [])
+        scene.server.delete(GPU_NODES, "n1")
+        asks(scene, "n2", repair("GPU-n2-0"))
+        await told(scene, "GpuRepairWaits")
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Healthy", "Healthy"))
+        await eventually(
+            lambda: grants(scene, "n1") == [("GPU-n1-0", "reset", 0)], what="it counts, and permits nothing"
+        )
+        assert grants(scene, "n2") == []
+
+
 async def test_another_value_of_the_annotation_is_refused_in_a_line() -> None:
     async with running() as scene:
         scene.server.merge(FLAVORS, "default", {"metadata": {"annotations": {REMEDIATION_BREAKER: "off"}}})

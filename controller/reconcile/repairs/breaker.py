@@ -21,10 +21,8 @@ from msgspec import Struct
 from controller.cluster.config.settings import RemediationRules
 from controller.reconcile.repairs.grants import REBOOT, Ask, Grant, NodeRepairs, moment_s, newest
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS
-from inventory.api.names import NVSENTINEL_MANAGED
+from inventory.api.names import NO_FLAVOR, NVSENTINEL_MANAGED
 
-NO_FLAVOR: Final = ""
-"""The group of nodes that no flavor selects."""
 FORMER: Final = 0
 """The generation of grants that count and permit nothing, since no ask has it: their GpuNode has gone meanwhile."""
 _IDLE: Final = NodeRepairs()
@@ -94,7 +92,8 @@ class RepairBreaker:
 
     ``_ours`` has what this leader granted and the GpuNode may not show yet; ``failed`` takes it back. For a node whose
     GpuNode has gone it has FORMER grants alone. ``_gone`` has Nodes that went while grants of theirs counted: these
-    count in the same flavors and domains on.
+    count in the same flavors and domains on. ``_lifted``: when a person last lifted the breaker of nodes of no flavor,
+    by the GpuNode that says so.
 
     Caches that ``validate`` recomputes: ``_groups`` of nodes that were asked about, ``_totals`` of GPUs by group, None
     where it is stale; ``_busy`` has the nodes with asks, repairs under way, or grants.
@@ -106,6 +105,7 @@ class RepairBreaker:
         self._flavors: dict[str, RepairFlavor] = {}
         self._gone: dict[str, RepairNode] = {}
         self._repairs: dict[str, NodeRepairs] = {}
+        self._lifted: dict[str, float] = {}
         self._ours: dict[str, dict[str, Grant]] = {}
         self._busy: set[str] = set()
         self._groups: dict[str, tuple[str, ...]] = {}
@@ -133,6 +133,10 @@ class RepairBreaker:
                 self._ours[node] = former
         else:
             self._repairs[node] = repairs
+        if repairs is not None and repairs.lifted_s:
+            self._lifted[node] = repairs.lifted_s
+        else:
+            self._lifted.pop(node, None)
         self._note_busy(node)
         return True
 
@@ -221,6 +225,10 @@ class RepairBreaker:
         """
         return node in self._ours
 
+    def flavors_of(self, node: str) -> tuple[str, ...]:
+        """The flavors that select the node; NO_FLAVOR where none does."""
+        return self._groups_of(node)
+
     def validate(self) -> None:
         """Recomputes the caches. Raises AssertionError."""
         busy = {name for name, each in self._repairs.items() if not each.is_idle} | self._ours.keys()
@@ -232,6 +240,8 @@ class RepairBreaker:
             former = all(grant.generation == FORMER for grant in self._ours[name].values())
             assert former, "grants for a node without a GpuNode"
         assert self._gone.keys() <= self._busy - self._nodes.keys(), "Nodes are kept of which nothing counts"
+        lifted = {name: each.lifted_s for name, each in self._repairs.items() if each.lifted_s}
+        assert self._lifted == lifted, "the times of lifted breakers have drifted"
         assert all(ours for ours in self._ours.values()), "an empty entry of grants"
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -358,6 +368,8 @@ class RepairBreaker:
 
     def _resumed_s(self, group: str) -> float:
         """When the breaker was last lifted. A time to come says nothing: nothing would count until then."""
+        if group == NO_FLAVOR:
+            return max((at_s for at_s in self._lifted.values() if at_s <= self._now_s), default=0.0)
         flavor = self._flavors.get(group)
         return flavor.resumed_s if flavor is not None and flavor.resumed_s <= self._now_s else 0.0
 

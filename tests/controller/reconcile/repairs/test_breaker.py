@@ -19,7 +19,7 @@ from controller.reconcile.repairs.breaker import (
 )
 from controller.reconcile.repairs.grants import Ask, Grant, entries, moment_s, node_repairs
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS, GpuNodeStatus, RepairEntry
-from inventory.api.names import NVSENTINEL_MANAGED
+from inventory.api.names import NO_FLAVOR, NVSENTINEL_MANAGED
 from tests.support.controller.gpunodes import full_status
 
 BEGIN_S = 1_000_000.0
@@ -44,6 +44,7 @@ class Fleet:
         self.pending: dict[str, tuple[Grant, ...]] = {}
         self.log: list[tuple[str, Grant]] = []
         """Every grant that was in a GpuNode, or is on its way there, with its node."""
+        self.lifted: dict[str, float] = {}
         self.away: set[str] = set()
         """Nodes that have gone, with their GpuNodes."""
         self.core = RepairBreaker(rules)
@@ -94,7 +95,7 @@ class Fleet:
         if node in self.away:
             return
         self.core.set_node(node, RepairNode(labels=self.labels[node], in_maintenance=node in self.maintenance))
-        self.core.set_repairs(node, node_repairs(node, self.status(node)))
+        self.core.set_repairs(node, node_repairs(node, self.status(node), self.lifted.get(node, 0.0)))
         self.core.validate()
 
     def asks(self, node: str, gpu: int, action: str = "reset", *, state: str = "Draining", generation: int = 0) -> None:
@@ -302,6 +303,26 @@ def test_a_person_lifts_it_and_the_window_counts_anew() -> None:
     assert fleet.step() == ["n2-0"], "the budget again, and no more than that"
     fleet.take_over()
     assert fleet.decide().granted == (), "a new leader reads it from the flavor"
+
+
+def test_a_person_lifts_the_breaker_of_nodes_of_no_flavor_at_any_of_their_gpunodes() -> None:
+    fleet = Fleet(one())
+    fleet.labels = {"n1": {}, "n2": {}, "n3": {"pool": "a"}}
+    fleet.take_over()
+    fleet.asks("n3", 0)
+    fleet.asks("n3", 1)
+    fleet.asks("n1", 0)
+    fleet.asks("n2", 0)
+    assert fleet.step() == ["n1-0", "n3-0"]
+    assert fleet.decide().tripped.keys() == {NO_FLAVOR, "a"}
+    fleet.now_s += 10.0
+    fleet.lifted["n2"] = fleet.now_s
+    fleet.tell("n2")
+    assert fleet.step() == ["n2-0"], "and no GPU of a flavor"
+    fleet.lifted["n1"] = fleet.now_s + 1e9
+    fleet.take_over()
+    fleet.asks("n1", 1)
+    assert why(fleet.decide())["n1-1"] is Why.BUDGET, "a time to come lifts nothing"
 
 
 def test_a_breaker_that_is_lifted_in_the_future_counts_as_before() -> None:
@@ -556,6 +577,10 @@ def stale_total(core: RepairBreaker) -> None:
     core._totals = {"a": 11}
 
 
+def stale_lift(core: RepairBreaker) -> None:
+    core._lifted["n1"] = BEGIN_S
+
+
 def grant_of_nobody(core: RepairBreaker) -> None:
     core._ours["n9"] = {"g": Grant("g", 1, "reset", BEGIN_S)}
     core._busy.add("n9")
@@ -567,6 +592,7 @@ def grant_of_nobody(core: RepairBreaker) -> None:
         (forgotten_node, "nodes with repairs"),
         (stale_group, "groups have drifted"),
         (stale_total, "GPUs of the groups"),
+        (stale_lift, "times of lifted breakers"),
         (grant_of_nobody, "without a GpuNode"),
     ],
 )

@@ -18,7 +18,14 @@ from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES, reader
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.reconcile.repairs.repairs_shell import RepairController
-from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_RESUMED, REMEDIATION_TRIPPED
+from inventory.api.names import (
+    REMEDIATION_BREAKER,
+    REMEDIATION_RESUMED,
+    REMEDIATION_TRIPPED,
+    REPAIR_BREAKER,
+    REPAIR_BREAKER_RESUMED,
+    REPAIR_BREAKER_TRIPPED,
+)
 from kube.errors import KubeError
 from kube.reading.entries import CachedObject, ObjectKey
 from kube.reading.reflector import Added
@@ -123,6 +130,46 @@ async def test_what_the_budget_holds_back_is_told_counted_and_lifted_by_a_person
         await told(scene, "RepairBreakerHealed")
         await eventually(lambda: REMEDIATION_TRIPPED not in flavor_notes(scene), what="the flavor says nothing")
         assert figure(scene, "tessera_gpu_repair_breaker_tripped") == [0.0]
+
+
+async def test_the_breaker_of_nodes_of_no_flavor_is_shown_and_lifted_on_a_gpunode() -> None:
+    async with running() as scene:
+        for name in ("n8", "n9"):
+            scene.server.create(
+                NODES, name, {**(bare := node(name, 2)), "metadata": {**bare["metadata"], "labels": {}}}
+            )
+            scene.server.create(GPU_NODES, name, gpu_node(name, "Healthy", "Healthy"))
+        asks(scene, "n8", repair("GPU-n8-0"))
+        await eventually(lambda: grants(scene, "n8") != [])
+        asks(scene, "n9", repair("GPU-n9-0"))
+        await eventually(lambda: REPAIR_BREAKER_TRIPPED in gpunode_notes(scene, "n9"), what="the GpuNode shows it")
+        (note,) = await told(scene, "RepairBreakerTripped")
+        assert note == (
+            "1 repair waits: 1 GPU of the nodes of no flavor may be repaired in 10m; they go on by themselves, or by:"
+            " tessera remediation resume no-flavor.tessera.dev"
+        )
+        assert scene.process is not None
+        lines = [line for line in page(scene.process).splitlines() if 'flavor="no-flavor.tessera.dev"' in line]
+        assert [line.split("{")[0] for line in lines if line.endswith(" 1.0")] == [
+            "tessera_gpu_repair_breaker_trips_total",
+            "tessera_gpu_repair_breaker_tripped",
+        ]
+        resume = {"metadata": {"annotations": {REPAIR_BREAKER: "resume"}}}
+        scene.server.merge(GPU_NODES, "n1", resume)
+        (note,) = await told(scene, "InvalidRemediationBreaker")
+        assert note == (
+            "tessera.dev/repair-breaker: found it on a node of flavor default, expected a node of no flavor."
+            " Annotate the ResourceFlavor"
+        )
+        assert grants(scene, "n9") == []
+        scene.server.merge(GPU_NODES, "n9", resume)
+        await eventually(lambda: grants(scene, "n9") == [("GPU-n9-0", "reset", 1)])
+        await eventually(lambda: gpunode_notes(scene, "n9").keys() == {REPAIR_BREAKER_RESUMED}, what="it is answered")
+        await told(scene, "RepairBreakerHealed")
+
+
+def gpunode_notes(scene: Stage, name: str) -> dict[str, str]:
+    return dict(scene.server.get(GPU_NODES, name)["metadata"].get("annotations", {}))
 
 
 def flavor_notes(scene: Stage) -> dict[str, str]:

@@ -87,8 +87,10 @@ def answer(node: GpuNode, uuid: str) -> OrderAnswer | None:
 
 
 def holders(node: GpuNode, device: Device) -> tuple[str, ...]:
-    """The pods that hold the GPU or one of its MIG instances, NAMESPACE/NAME."""
-    mine = {*device.uuids}
+    """The pods that hold the GPU, one of its MIG instances, or a GPU that its reset takes along, NAMESPACE/NAME."""
+    along = {gpu for repair in node.status.repairs if repair.gpu == device.uuid for gpu in repair.takes_along}
+    unit = [device, *(each for each in node.status.devices if each.uuid in along)]
+    mine = {uuid for each in unit for uuid in each.uuids}
     return tuple(sorted({each.pod_key for each in node.status.holders if each.physical in mine}))
 
 

@@ -162,6 +162,25 @@ async def test_an_opener_is_waited_for_and_named_and_stewards_are_told_apart(lab
     await returned(lab, 0)
 
 
+async def test_the_configuration_names_the_stewards_and_a_change_of_them_is_taken_at_once(lab: Lab) -> None:
+    descriptors = lab.folder / "pids" / "78" / "fd"
+    descriptors.mkdir(parents=True)
+    (descriptors.parent / "comm").write_text("site-watcher\n")
+    (descriptors / "5").symlink_to("/dev/nvidia0")
+    lab.flags["--pid-root"] = str(lab.folder / "pids")
+    await lab.serve(fleet(1, H100), ON)
+    lab.sim(gpu=0, xid=119)
+
+    def note() -> str:
+        return getattr(repair(lab, 0), "note", "")
+
+    await lab.until(lambda: "site-watcher (78)" in note() and "watches GPUs" not in note())
+    named = ON.replace("when-free", "when-free, stewards: [site-watcher]")
+    await lab.agent.reconfigure(lab.settings(named))
+    await lab.until(lambda: "watches GPUs and is not ended" in note(), "it is a steward now")
+    assert resets(lab, 0) == 0
+
+
 async def test_what_must_not_be_looked_at_is_not_taken_for_nobody(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     from agent.repair import attempt_shell
     from agent.repair.openers import Openers

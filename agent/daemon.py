@@ -44,7 +44,7 @@ from agent.process.spread import spread_of
 from agent.process.tasks import Alarm
 from agent.repair.node_shell import RepairNode
 from agent.repair.rights import may_reset
-from agent.report import Answers, NodeReport, device_reports, held_devices, open_faults, transitions
+from agent.report import Answers, NodeReport, device_counts, device_reports, held_devices, open_faults, transitions
 from agent.serving.endpoints import Endpoints
 from agent.serving.metrics import AgentMetrics, CallObserver
 from agent.start import Learned, Start
@@ -503,17 +503,7 @@ class Agent:
         self.metrics.states({report.uuid: HealthState(report.state) for report in device_reports(self.node_state)})
         self.metrics.mps(self.mps.states())
         self.metrics.claim_devices(self.dra.counts())
-        self.metrics.devices(
-            (
-                resource.name,
-                {
-                    "inventory": len(resource.devices),
-                    "advertised": len(resource.devices) - len(self.node_state.unhealthy(resource)),
-                    "allocatable": len(self.holders.allocatable.get(resource.name, ())),
-                },
-            )
-            for resource in self.node_state.layout.resources
-        )
+        self.metrics.devices(device_counts(self.node_state, self.holders.allocatable))
 
     def _gpus_text(self) -> bytes:
         return self.sampler.exposition()
@@ -561,7 +551,8 @@ class Agent:
 
     def _driver(self, on_xid: Callable[[GpuUuid, XidEvent], None]) -> Driver:
         find_library = None if self._settings.simulate is not None else lambda: nvml_library(self._settings)
-        return Driver(self._settings.node_name, self._settings.sys_root, on_xid, find_library)
+        lost = self.node_state.health.lost()
+        return Driver(self._settings.node_name, self._settings.sys_root, on_xid, find_library, lost)
 
     def _restore(self) -> Checkpoint | None:
         found = statefiles.load_checkpoint(self._settings.state_dir, node_name=self._settings.node_name)

@@ -5,6 +5,7 @@ It is synchronous and without I/O: the daemon hands in news, with the time, and 
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from msgspec import Struct, structs
 
@@ -53,6 +54,14 @@ class Choices(Struct, frozen=True):
 def pod_name(namespace: str, pod: str) -> str:
     """The pod's own name, where nothing is known of its job."""
     return f"{namespace}/{pod}"
+
+
+class ShownRepair(NamedTuple):
+    """The repair of a GPU, with what is asked for. ``takes_along`` are the other GPUs of its reset unit."""
+
+    repair: Repair
+    ask: Ask | None
+    takes_along: tuple[GpuUuid, ...] = ()
 
 
 class NodeState:
@@ -117,8 +126,8 @@ class NodeState:
         """Labels of the Node that answer other labels; ``MigNode`` replaces them whole."""
         self.unready = ""
         """Why not all wanted devices are registered and probed, empty for all; the daemon writes it."""
-        self.repairs: tuple[tuple[Repair, Ask | None], ...] = ()
-        """The repairs of GPUs, each with what is asked for; ``RepairNode`` replaces them whole."""
+        self.repairs: tuple[ShownRepair, ...] = ()
+        """The repairs of GPUs; ``RepairNode`` replaces them whole."""
         self.order_answers: tuple[Answered, ...] = ()
         """The answer to the last order of each GPU; ``RepairNode`` replaces them whole."""
         self.reset_mode = ""

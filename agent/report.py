@@ -4,7 +4,7 @@ The structs are the interface: the CLI decodes with them, ``-o json`` prints the
 because both modules of ``agent.serving`` need it, and one loads the other.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -17,7 +17,7 @@ from agent.mig.outcomes import MigStatus
 from agent.mps.core import DaemonState
 from agent.nodestate import NodeState
 from deviceplugin.manager import ServerStatus
-from inventory.devices import DeviceId, GpuUuid, NodeInventory
+from inventory.devices import DeviceId, GpuUuid, NodeInventory, ResourceName
 from inventory.layout.layout import Resource
 
 
@@ -97,6 +97,21 @@ def device_reports(node_state: NodeState) -> tuple[DeviceReport, ...]:
             for mig in gpu.mig_instances
         ]
     return tuple(found)
+
+
+def device_counts(
+    node_state: NodeState, allocatable: Mapping[ResourceName, Collection[DeviceId]]
+) -> Iterator[tuple[ResourceName, dict[str, int]]]:
+    """The devices of each resource by stage: planned, advertised as Healthy, allocatable as the kubelet says."""
+    for resource in node_state.layout.resources:
+        yield (
+            resource.name,
+            {
+                "inventory": len(resource.devices),
+                "advertised": len(resource.devices) - len(node_state.unhealthy(resource)),
+                "allocatable": len(allocatable.get(resource.name, ())),
+            },
+        )
 
 
 def open_faults(node_state: NodeState) -> tuple[GpuFaults, ...]:

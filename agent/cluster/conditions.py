@@ -43,7 +43,7 @@ def told(node_state: NodeState, unready: str) -> tuple[Told, Told]:
         reason="NotReady" if unready else "Registered",
         message=unready or words.devices_ready(),
     )
-    kept_out = {repair.gpu for repair, _ in node_state.repairs if repair.state is not RepairState.PROBATION}
+    kept_out = {each.repair.gpu for each in node_state.repairs if each.repair.state is not RepairState.PROBATION}
     ill: list[str] = []
     for gpu in node_state.node.gpus:
         parts = [node_state.ailment(gpu.uuid, mig.uuid) for mig in gpu.mig_instances]

@@ -1,7 +1,7 @@
 """The repairs of GPUs, the answers to people's orders, and the counts of application faults, as the GpuNode has them.
 Pure.
 
-Repair, Ask -> repair_entries() -> RepairEntry; Answered -> order_answers() -> OrderAnswer; FaultCount ->
+ShownRepair -> repair_entries() -> RepairEntry; Answered -> order_answers() -> OrderAnswer; FaultCount ->
 fault_entries() -> ApplicationFaults
 """
 
@@ -13,19 +13,21 @@ from agent.health.culprits import FaultCount
 from agent.health.grants import Ask
 from agent.health.nextsteps import next_step
 from agent.health.repairs import Answered, Repair
+from agent.nodestate import ShownRepair
 from inventory.api.gpunode import MAX_TEXT, ApplicationFaults, OrderAnswer, RepairEntry
+from inventory.devices import GpuUuid
 
 _WORD: Final = 253
 _ORDER: Final = 16
 _ATTEMPTS: Final = 4096
 
 
-def repair_entries(repairs: Iterable[tuple[Repair, Ask | None]]) -> tuple[RepairEntry, ...]:
+def repair_entries(repairs: Iterable[ShownRepair]) -> tuple[RepairEntry, ...]:
     """One entry for each repair, ordered by the GPU."""
-    return tuple(_entry(repair, ask) for repair, ask in sorted(repairs, key=lambda each: each[0].gpu))
+    return tuple(_entry(*shown) for shown in sorted(repairs, key=lambda each: each.repair.gpu))
 
 
-def _entry(repair: Repair, ask: Ask | None) -> RepairEntry:
+def _entry(repair: Repair, ask: Ask | None, takes_along: tuple[GpuUuid, ...]) -> RepairEntry:
     asks = "" if ask is None else ask.action.value
     return RepairEntry(
         gpu=repair.gpu,
@@ -39,6 +41,7 @@ def _entry(repair: Repair, ask: Ask | None) -> RepairEntry:
         attempt=min(repair.attempt, _ATTEMPTS),
         note=repair.note[:MAX_TEXT],
         next=next_step(repair.state, asks),
+        takes_along=takes_along,
     )
 
 

@@ -63,13 +63,16 @@ def parse_remediation(text: str, source: str) -> tuple[tuple[str, str | int | fl
     """Read a section on its own, as JSON or YAML, as a GpuLayout's ``spec.remediation`` has it: the settings that it
     gives, by their names. Raises ConfigError.
 
-    Its keys are those of the config file but for ``verify``: who may write a GpuLayout runs no program on nodes.
+    Its keys are those of the config file but for ``verify`` and ``stewards``, which are about programs of the host: who
+    may write a GpuLayout runs none there.
     """
     root = parse_text(f'{{"remediation": {text}}}', source)
     values, _ = read_tree(root, source, {})
     found = {target.removeprefix("remediation."): value for target, value in values.items()}
     if any(name.startswith("verify") for name in found):
         raise ConfigError(source, "remediation.verify", "a program", "none: the agent's own configuration names it")
+    if "stewards" in found:
+        raise ConfigError(source, "remediation.stewards", "names", "none: the agent's own configuration names them")
     return tuple(sorted((name, value.value if isinstance(value, StrEnum) else value) for name, value in found.items()))
 
 

@@ -6,10 +6,11 @@ import re
 from typing import Final
 
 from agent.config.parsers import INTERVAL
-from agent.health.remediation import RebootMode, ResetMode
+from agent.health.remediation import STEWARDS, RebootMode, ResetMode
 from yamlfile.parsers import NUMBER, STRING, Parser, Unfit, finite, go_duration, integer, one_of, plain
 
 _LONGEST_S: Final = 30 * 86400.0
+_MOST_NAMES: Final = 64
 
 
 def _within(text: str) -> float:
@@ -26,8 +27,16 @@ def _command(text: str) -> tuple[str, ...]:
     return words
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(plain(text).split(",")) if text else ()
+    if len(names) > _MOST_NAMES or not all(re.fullmatch(r"[!-~]{1,63}", name) for name in names):
+        raise Unfit
+    return names
+
+
 WITHIN = Parser(expected="1m to 720h, or a number of seconds", convert=_within, kinds=STRING | NUMBER)
 COMMAND = Parser(expected="a program and its arguments, without commas", convert=_command, kinds=STRING, many=True)
+NAMES = Parser(expected="at most 64 names of processes, separated by commas", convert=_names, kinds=STRING, many=True)
 
 KEYS: tuple[tuple[str, str, Parser, str, str, str], ...] = (
     (
@@ -63,6 +72,14 @@ KEYS: tuple[tuple[str, str, Parser, str, str, str], ...] = (
         "",
     ),
     ("remediation.retireAfter.within", "remediation.retire_within_s", WITHIN, "24h", "the time of retireAfter", ""),
+    (
+        "remediation.stewards",
+        "remediation.stewards",
+        NAMES,
+        ",".join(STEWARDS),
+        "processes that have GPUs open without computing: where one holds a reset up, people are told to stop it",
+        "--remediation-stewards",
+    ),
     (
         "remediation.verify.command",
         "remediation.verify_command",

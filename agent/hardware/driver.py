@@ -7,7 +7,7 @@ had in the last good inventory, marked unreadable; the others are read as if not
 import asyncio
 import ctypes
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,7 +54,8 @@ class Sighting(Struct, frozen=True):
 
 class Driver:
     """NVML in this process, one session at a time. ``on_xid`` is called on the event loop; ``find_library``, on a
-    thread, says where NVML lies when the loader does not know it.
+    thread, says where NVML lies when the loader does not know it. ``lost``: GPUs that NVML called lost to the process
+    before this one.
 
     Threads outlive sessions: one that hangs is asked again in the next session and found still hanging, instead of
     being joined by another hanging thread each time. ``_pool`` has a slot for each index that ever was and only grows;
@@ -68,6 +69,7 @@ class Driver:
         sys_root: Path,
         on_xid: Callable[[GpuUuid, XidEvent], None],
         find_library: Callable[[], Path | None] | None = None,
+        lost: Iterable[GpuUuid] = (),
     ) -> None:
         self._node_name = node_name
         self._sys_root = sys_root
@@ -77,7 +79,7 @@ class Driver:
         self._hearing = Hearing(self._heard)
         self._pool: list[Slot] = []
         self._slots: list[Slot] = []
-        self._renewals = Renewals()
+        self._renewals = Renewals(lost)
         self._levels: dict[tuple[GpuUuid, GpuUuid], int] = {}
         """The PCIe level of each pair that was read last: a GPU that is set aside keeps its place."""
         self.aside: frozenset[GpuUuid] = frozenset()

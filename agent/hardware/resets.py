@@ -18,10 +18,12 @@ class Renewals:
     hands out a handle that works.
 
     Filled by discovery and probes, over sessions; ``take`` empties it. A GPU that answers is never in ``_lost``.
+    ``lost`` are those of the process before this one: a GPU that was reset between the two answers at the first look,
+    and its energy counter need not tell so, since it may have grown past its old count.
     """
 
-    def __init__(self) -> None:
-        self._lost: set[GpuUuid] = set()
+    def __init__(self, lost: Iterable[GpuUuid] = ()) -> None:
+        self._lost: set[GpuUuid] = set(lost)
         self._renewed: set[GpuUuid] = set()
 
     def lost(self, gpu: GpuUuid) -> None:

@@ -48,6 +48,11 @@ class Ask(Struct, frozen=True, kw_only=True):
     stands: bool = True
     until_s: float | None = None
 
+    @property
+    def drains(self) -> bool:
+        """Whether the GPU is being freed for its reset: its drain was granted, or nobody holds it any more."""
+        return self.action is AskFor.RESET or (self.action is AskFor.DRAIN and self.until_s is not None)
+
     def lapsed(self, now_s: float) -> bool:
         return self.until_s is not None and now_s >= self.until_s
 

@@ -329,6 +329,10 @@ class HealthCore:
         record = self._records.get(gpu)
         return tuple(sorted(record.open.values(), key=lambda f: (f.since_s, f.key))) if record is not None else ()
 
+    def lost(self) -> tuple[GpuUuid, ...]:
+        """The GPUs that NVML called lost, and that were not reset since."""
+        return tuple(record.uuid for record in self._records.values() if record.has([FaultKind.LOST]))
+
     def history(self, gpu: GpuUuid) -> tuple[Transition, ...]:
         """The GPU's last transitions and its MIG devices', oldest first."""
         record = self._records.get(gpu)

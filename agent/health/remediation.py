@@ -8,6 +8,7 @@ only where NVML has no such field.
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -18,6 +19,15 @@ UNANSWERED_S = 60.0
 """The seconds for which a GPU may leave its probes unanswered before a reboot is wanted: a reset needs a GPU that
 answers."""
 
+STEWARDS: Final = (
+    "nvidia-persistenced",
+    "nv-hostengine",
+    "dcgm-exporter",
+    "nv-fabricmanager",
+    "nvidia-smi",
+    "dcgmi",
+)
+"""Programs that have GPUs open without computing on them, unless the configuration names others."""
 _SILENT = frozenset({FaultKind.PROBE, FaultKind.UNREADABLE})
 _ABSENT = frozenset({FaultKind.REMOVED})
 _BY_RECOVERY_ACTION = {1: "reset", 2: "reboot", 4: "reset", 6: "reboot", 7: "reboot"}
@@ -47,6 +57,7 @@ class Remediation(Struct, frozen=True, kw_only=True):
     """The settings of repairs. A GPU whose reset failed ``attempts`` times wants a reboot; one that had the same fault
     ``retire_faults`` times within ``retire_within_s`` seconds is retired.
 
+    ``stewards`` are names of processes that have GPUs open without computing on them: people are told to stop them.
     ``verify_command`` is run after a reset with that GPU alone visible, for at most ``verify_timeout_s`` seconds; empty
     for none.
     """
@@ -56,6 +67,7 @@ class Remediation(Struct, frozen=True, kw_only=True):
     attempts: int = 2
     retire_faults: int = 5
     retire_within_s: float = 86400.0
+    stewards: tuple[str, ...] = STEWARDS
     verify_command: tuple[str, ...] = ()
     verify_timeout_s: float = 30.0
 

@@ -233,7 +233,9 @@ class Attempt:
         others = [each for each in found.found if aside or each.pid != os.getpid()]
         others = [each for each in others if not each.name.startswith(but)]
         if others:
-            say = words.open_by_stewards if all(each.is_steward for each in others) else words.open_by
+            stewards = settings.remediation.stewards
+            watch = all(each.is_one_of(stewards) for each in others)
+            say = words.open_by_stewards if watch else words.open_by
             return say(", ".join(map(str, others)))
         return words.not_looked_at() if found.blind else ""
 

@@ -32,7 +32,7 @@ from agent.health.repairs import (
 )
 from agent.mig.node import MigNode
 from agent.mps.node import REPAIR, MpsNode
-from agent.nodestate import NodeState
+from agent.nodestate import NodeState, ShownRepair
 from agent.process.tasks import Alarm
 from agent.repair.attempt_shell import Attempt, verified
 from agent.repair.journal_shell import Before, JournalEntry, RepairJournal
@@ -511,7 +511,16 @@ class RepairNode:
         reasons = {str(gpu): why for gpu, why in self._core.withheld().items()}
         for gpu in self._acting:
             reasons.setdefault(str(gpu), words.withheld(RepairState.RESETTING.value))
-        self._node_state.repairs = tuple((repair, self._core.ask(repair.gpu)) for repair in self._core.repairs())
+        shown_repairs = [
+            ShownRepair(repair, self._core.ask(repair.gpu), self._takes_along(repair.gpu))
+            for repair in self._core.repairs()
+        ]
+        self._node_state.repairs = tuple(shown_repairs)
+        for drained, ask, takes_along in shown_repairs:
+            # Pods that come to the others while pods leave for the reset would hold it up for ever.
+            if takes_along and self.settings.remediation.reset is ResetMode.DRAIN and ask is not None and ask.drains:
+                for gpu in takes_along:
+                    reasons.setdefault(str(gpu), words.withheld_with(self._name(drained.gpu)))
         self._node_state.order_answers = self._answers
         self._node_state.reset_mode = self.settings.remediation.reset.value
         states = [repair.state for repair in self._core.repairs()]
@@ -522,6 +531,12 @@ class RepairNode:
         self._shown = shown
         if self._node_state.withhold(REPAIR, reasons) or differs:
             self._serve()
+
+    def _takes_along(self, uuid: GpuUuid) -> tuple[GpuUuid, ...]:
+        """The other GPUs that a reset of this one takes along."""
+        gpu = self._node_state.node.gpu(uuid)
+        unit = () if gpu is None else reset_unit(self._node_state.node.gpus, gpu).gpus
+        return tuple(sorted(other.uuid for other in unit if other.uuid != uuid))
 
     def _problems(self, refused: str, settings: Settings | None = None) -> None:
         """Report settings that do not hold, and that ``drain`` asks nobody where there is no API server."""

@@ -7,13 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
-STEWARDS: Final = frozenset(
-    {"nvidia-persistenced", "nv-hostengine", "dcgm-exporter", "nv-fabricmanager", "nvidia-smi", "dcgmi"}
-)
-"""Programs that have GPUs open without computing on them. They are told apart, and ended by nobody here."""
 _COMM_BYTES: Final = 15
 """The kernel cuts a process's name off after so many bytes."""
-_STEWARD_NAMES: Final = frozenset(name[:_COMM_BYTES] for name in STEWARDS)
 NVIDIA_MAJOR: Final = 195
 """The character devices' major number of /dev/nvidiaN (Linux, admin-guide/devices.txt)."""
 
@@ -24,9 +19,9 @@ class Opener(Struct, frozen=True, order=True):
     pid: int
     name: str
 
-    @property
-    def is_steward(self) -> bool:
-        return self.name in _STEWARD_NAMES
+    def is_one_of(self, stewards: Iterable[str]) -> bool:
+        """Whether it is one of these programs, which are ended by nobody here."""
+        return self.name in {name.encode()[:_COMM_BYTES].decode(errors="ignore") for name in stewards}
 
     def __str__(self) -> str:
         return f"{self.name} ({self.pid})"

@@ -89,6 +89,11 @@ def withheld(state: str) -> str:
 
 
 @_part
+def withheld_with(gpu: str) -> str:
+    return f"it is reset together with {gpu}, which is in repair, until that is over"
+
+
+@_part
 def resetting(attempt: object) -> str:
     return f"nobody has it: reset, attempt {attempt}"
 

@@ -15,11 +15,18 @@ from cli.options import Duration
 from cli.printing.console import Json, aside, patience
 from cli.printing.output import FOR_PEOPLE, output_option, printed, table_option
 from cli.remediation import order_shell, tables
-from cli.remediation.repairs import Hindrances, plans, rows
+from cli.remediation.repairs import BreakerRow, FlavorBreaker, Hindrances, plans, rows
 from cli.words import remediation as say
 from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES
 from controller.objects.decode import GpuNode
-from inventory.api.names import NVSENTINEL_MANAGED, REMEDIATION_BREAKER, REMEDIATION_TRIPPED
+from inventory.api.names import (
+    NO_FLAVOR,
+    NVSENTINEL_MANAGED,
+    REMEDIATION_BREAKER,
+    REMEDIATION_TRIPPED,
+    REPAIR_BREAKER,
+    REPAIR_BREAKER_TRIPPED,
+)
 from kube.client import Client, Selection
 from kube.errors import KubeError, NotFoundError
 from kube.objects import Metadata
@@ -54,7 +61,8 @@ def remediation() -> None:
 @kube_options
 @table_option
 def list_(where: Where, nodes: tuple[str, ...], output: str) -> None:
-    """Every GPU in repair over all nodes: state, since when, which attempt, what is waited for, and what comes next.
+    """Every GPU in repair over all nodes: state, since when, which attempt, what is waited for, and what comes next;
+    and each breaker that has tripped.
 
     \b
     Examples:
@@ -65,12 +73,15 @@ def list_(where: Where, nodes: tuple[str, ...], output: str) -> None:
 
     async def work() -> None:
         found, notes = await _read(where, nodes)
+        async with opened(where) as client:
+            breakers = await _breakers(client, notes)
         now = datetime.now(UTC)
         repairs = [row for node in found for row in rows(node, now)]
         if output in FOR_PEOPLE:
             tables.show_repairs(repairs, now, wide=output == "wide")
+            tables.show_breakers(breakers)
         else:
-            printed({"repairs": repairs, "notes": notes}, output)
+            printed({"repairs": repairs, "breakers": breakers, "notes": notes}, output)
 
     run(work())
 
@@ -122,20 +133,59 @@ async def _read(where: Where, nodes: tuple[str, ...]) -> tuple[list[GpuNode], li
 
 
 async def _hindrances(client: Client, notes: list[str]) -> Hindrances:
-    """What Nodes and ResourceFlavors say about grants; a note where they may not be read."""
+    """What Nodes, ResourceFlavors and GpuNodes say about grants; a note where they may not be read."""
     try:
         unmanaged = await _names(client, f"{NVSENTINEL_MANAGED}=false")
+        flavors = await _flavors(client)
         tripped: dict[str, str] = {}
-        for flavor in (await client.list_all(FLAVORS, Json)).items:
-            meta, spec = flavor["metadata"], flavor.get("spec") or {}
-            if REMEDIATION_TRIPPED in (meta.get("annotations") or {}):
-                labels = ",".join(f"{key}={value}" for key, value in (spec.get("nodeLabels") or {}).items())
-                tripped |= dict.fromkeys(await _names(client, labels), meta["name"])
+        for flavor in flavors:
+            if flavor.since is not None:
+                labels = ",".join(f"{key}={value}" for key, value in flavor.node_labels.items())
+                tripped |= dict.fromkeys(await _names(client, labels), flavor.name)
+        if await _shown_by(client) is not None:
+            for node in (await client.list_all(NODES, Metadata)).items:
+                labelled = node.metadata.labels.items()
+                if not any(flavor.node_labels.items() <= labelled for flavor in flavors):
+                    tripped[node.metadata.name] = NO_FLAVOR
     except KubeError as failed:
         notes.append(f"what keeps repairs from being granted is not known: {told(failed)}")
         aside(notes[-1])
         return Hindrances()
     return Hindrances(unmanaged=frozenset(unmanaged), tripped=tripped)
+
+
+async def _breakers(client: Client, notes: list[str]) -> list[BreakerRow]:
+    """The breakers that have tripped, as flavors show them, and a GpuNode that of the nodes of none; a note where they
+    may not be read.
+    """
+    try:
+        found = [BreakerRow(flavor=each.name, since=each.since) for each in await _flavors(client) if each.since]
+        shows = await _shown_by(client)
+    except KubeError as failed:
+        notes.append(f"whether a breaker of repairs has tripped is not known: {told(failed)}")
+        aside(notes[-1])
+        return []
+    if shows is not None:
+        found.append(BreakerRow(flavor=NO_FLAVOR, since=shows.metadata.annotations[REPAIR_BREAKER_TRIPPED]))
+    return sorted(found, key=lambda each: each.flavor)
+
+
+async def _flavors(client: Client) -> list[FlavorBreaker]:
+    found = (await client.list_all(FLAVORS, Json)).items
+    return [
+        FlavorBreaker(
+            name=flavor["metadata"]["name"],
+            node_labels=(flavor.get("spec") or {}).get("nodeLabels") or {},
+            since=(flavor["metadata"].get("annotations") or {}).get(REMEDIATION_TRIPPED),
+        )
+        for flavor in found
+    ]
+
+
+async def _shown_by(client: Client) -> Metadata | None:
+    """The GpuNode that shows the breaker of the nodes of no flavor; None where that has not tripped."""
+    found = (await client.list_all(GPU_NODES, Metadata)).items
+    return next((each for each in found if REPAIR_BREAKER_TRIPPED in each.metadata.annotations), None)
 
 
 async def _names(client: Client, labels: str) -> list[str]:
@@ -248,19 +298,24 @@ async def _give(
 def resume(where: Where, flavor: str, output: str) -> None:
     """Let the repairs of FLAVOR's GPUs go on, whose breaker has tripped: too many of them were in repair at a time.
 
-    The order is an annotation of the ResourceFlavor, which the controller takes off.
+    The order is an annotation of the ResourceFlavor, which the controller takes off. The nodes that no ResourceFlavor
+    selects have one breaker together, named no-flavor.tessera.dev; the GpuNode that shows it takes the annotation.
 
     \b
-    Example:
+    Examples:
       tessera remediation resume h100
+      tessera remediation resume no-flavor.tessera.dev
     """
     run(_resume(where, flavor, output))
 
 
 async def _resume(where: Where, flavor: str, output: str) -> None:
     async with opened(where) as client:
-        await _annotate(client, flavor)
-    said = say.resumed(flavor)
+        if flavor == NO_FLAVOR:
+            await _resume_without_flavor(client)
+        else:
+            await _annotate(client, flavor)
+    said = say.resumed_without_flavor() if flavor == NO_FLAVOR else say.resumed(flavor)
     if output == "text":
         click.echo(said)
     else:
@@ -275,3 +330,11 @@ async def _annotate(client: Client, flavor: str) -> None:
         if is_kind_missing(failed):
             raise
         raise click.ClickException(say.no_flavor(flavor) + await meant(client, FLAVORS, flavor)) from None
+
+
+async def _resume_without_flavor(client: Client) -> None:
+    shows = await _shown_by(client)
+    if shows is None:
+        raise click.ClickException(say.nothing_to_resume(NO_FLAVOR))
+    body = {"metadata": {"annotations": {REPAIR_BREAKER: "resume"}}}
+    await client.merge_patch(GPU_NODES, shows.metadata.name, body, Json, field_manager=MANAGER)

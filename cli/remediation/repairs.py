@@ -58,6 +58,23 @@ class PlanRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     holders: tuple[str, ...]
 
 
+class BreakerRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A breaker that has tripped: repairs of the flavor's GPUs wait. ``flavor`` is NO_FLAVOR for the nodes that none
+    selects.
+    """
+
+    flavor: str
+    since: str | None
+
+
+class FlavorBreaker(msgspec.Struct, frozen=True, kw_only=True):
+    """A ResourceFlavor. ``since``: when its breaker tripped, None while it has not."""
+
+    name: str
+    node_labels: Mapping[str, str]
+    since: str | None
+
+
 def find(node: GpuNode, gpu: str) -> Device | None:
     """The GPU of that index or UUID; a UUID in any case."""
     wanted = gpu.lower()
@@ -70,8 +87,10 @@ def answer(node: GpuNode, uuid: str) -> OrderAnswer | None:
 
 
 def holders(node: GpuNode, device: Device) -> tuple[str, ...]:
-    """The pods that hold the GPU or one of its MIG instances, NAMESPACE/NAME."""
-    mine = {*device.uuids}
+    """The pods that hold the GPU, one of its MIG instances, or a GPU that its reset takes along, NAMESPACE/NAME."""
+    along = {gpu for repair in node.status.repairs if repair.gpu == device.uuid for gpu in repair.takes_along}
+    unit = [device, *(each for each in node.status.devices if each.uuid in along)]
+    mine = {uuid for each in unit for uuid in each.uuids}
     return tuple(sorted({each.pod_key for each in node.status.holders if each.physical in mine}))
 
 
@@ -109,7 +128,7 @@ def rows(node: GpuNode, now: datetime) -> Iterator[RepairRow]:
 
 class Hindrances(msgspec.Struct, frozen=True, kw_only=True):
     """What keeps the controller from granting anything: ``unmanaged`` nodes, by their label; ``tripped``: the flavor of
-    a node whose breaker has tripped.
+    a node whose breaker has tripped, NO_FLAVOR for the one of nodes that none selects.
     """
 
     unmanaged: frozenset[str] = frozenset()

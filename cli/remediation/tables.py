@@ -9,7 +9,8 @@ from rich.text import Text
 
 from cli.printing.console import ago, show, titled
 from cli.printing.table import Cell, less, prose
-from cli.remediation.repairs import PlanRow, RepairRow
+from cli.remediation.repairs import BreakerRow, PlanRow, RepairRow
+from cli.words import remediation as say
 
 _STYLES: Final = {
     "Draining": "yellow",
@@ -36,6 +37,11 @@ def show_repairs(rows: Sequence[RepairRow], now: datetime, *, wide: bool) -> Non
         cells += [_since(row.since, now), str(row.attempt), asks, row.note or "-", row.next or "-"]
         made.add_row(*cells, *((row.uuid, row.cause or row.reason or "-") if wide else ()))
     show(made, wide=wide)
+
+
+def show_breakers(rows: Sequence[BreakerRow]) -> None:
+    for row in rows:
+        click.echo(say.tripped(row.flavor))
 
 
 def show_plans(rows: Sequence[PlanRow], *, wide: bool) -> None:

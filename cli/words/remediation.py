@@ -42,6 +42,14 @@ def breaker_tripped(flavor: str) -> str:
 
 
 @_waiting
+def tripped(flavor: str) -> str:
+    return (
+        f"The breaker of flavor {flavor} has tripped: repairs wait, and go on by themselves. "
+        f"At once by: tessera remediation resume {flavor}"
+    )
+
+
+@_waiting
 def waits_for_grant() -> str:
     return "it is reset once the controller grants it"
 
@@ -158,3 +166,13 @@ def answered(gpu: str, order: str, answer: str) -> str:
 @_note
 def resumed(flavor: str) -> str:
     return f"ResourceFlavor {flavor}: its repairs go on once the controller has read it"
+
+
+@_note
+def resumed_without_flavor() -> str:
+    return "Nodes of no flavor: their repairs go on once the controller has read it"
+
+
+@_refusal
+def nothing_to_resume(name: str) -> str:
+    return f"FLAVOR: found {name}, expected a breaker that has tripped: no repair on a node of no flavor waits for it"

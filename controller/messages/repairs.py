@@ -131,6 +131,12 @@ def breaker_tripped(waiting: str, budget: str, window: str, annotation: str) -> 
     return f"{waits}; they go on by themselves, or at once with the annotation {annotation}: resume"
 
 
+@_waiting
+def breaker_tripped_without_flavor(waiting: str, budget: str, window: str, name: str) -> str:
+    waits = f"{plural(waiting, 'repair waits', 'repairs wait')}: {plural(budget, 'GPU')} of the nodes of no flavor"
+    return f"{waits} may be repaired in {window}; they go on by themselves, or by: tessera remediation resume {name}"
+
+
 @_note
 def breaker_healed() -> str:
     return "No repair of a GPU waits for the budget any more"
@@ -139,6 +145,11 @@ def breaker_healed() -> str:
 @_note
 def breaker_lifted() -> str:
     return "The breaker of repairs is lifted: the window counts from now on"
+
+
+@_refusal
+def breaker_of_a_flavor(annotation: str, flavors: str) -> str:
+    return f"{annotation}: found it on a node of {flavors}, expected a node of no flavor. Annotate the ResourceFlavor"
 
 
 @_refusal

@@ -241,6 +241,13 @@ class RepairEntry(Struct, frozen=True, kw_only=True):
     attempt: Annotated[Number, Meta(description="Resets that were begun for this fault.")] = 0
     note: Annotated[Text, Meta(description="The last result, or what is waited for.")] = ""
     next: Annotated[Text, Meta(description="The next step.")] = ""
+    takes_along: Annotated[
+        tuple[Word, ...],
+        Meta(
+            max_length=MAX_GPUS,
+            description="Other GPUs that are reset together with it: a drain is of these, too.",
+        ),
+    ] = ()
 
 
 class ApplicationFaults(Struct, frozen=True, kw_only=True):

@@ -169,6 +169,14 @@ which on grants count.
 """
 REMEDIATION_TRIPPED: Final = "tessera.dev/remediation-tripped"
 """An annotation of a ResourceFlavor while its breaker has tripped: since when. The controller alone writes it."""
+NO_FLAVOR: Final = "no-flavor.tessera.dev"
+"""The nodes that no ResourceFlavor selects, as the breaker of repairs names them. The annotations of their breaker are
+on one of their GpuNodes: REPAIR_BREAKER, REPAIR_BREAKER_RESUMED and REPAIR_BREAKER_TRIPPED mean what those of a
+ResourceFlavor do. They do not begin as REMEDIATION_ORDER does, since they are no orders for an agent.
+"""
+REPAIR_BREAKER: Final = "tessera.dev/repair-breaker"
+REPAIR_BREAKER_RESUMED: Final = "tessera.dev/repair-breaker-resumed"
+REPAIR_BREAKER_TRIPPED: Final = "tessera.dev/repair-breaker-tripped"
 NVSENTINEL_MANAGED: Final = "k8saas.nvidia.com/ManagedByNVSentinel"
 """A label of Nodes, NVSentinel's own: with ``false`` nobody repairs the node."""
 REPAIR_TAINT: Final = "tessera.dev/repair"

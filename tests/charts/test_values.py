@@ -94,6 +94,8 @@ def test_without_a_fleet_file_every_node_has_the_simulated_gpus_of_the_example()
         {"remediation": {"reset": "always"}},
         {"remediation": {"reset": None}},
         {"remediation": {"reboot": True}},
+        {"remediation": {"stewards": []}},
+        {"remediation": {"stewards": "nv-hostengine"}},
         {"controller": {"kai": {"topology": []}}},
         {"controller": {"page": {"oidc": {"clientSecret": "s3cret"}}}},
         {"controller": {"page": {"oidc": {"clientSecretFile": "/etc/secret"}}}},
@@ -187,7 +189,7 @@ def test_environment_variables_are_those_that_the_agent_reads() -> None:
 
 
 def test_nothing_is_reset_by_default_and_the_chart_knows_the_agents_modes() -> None:
-    assert VALUES["remediation"] == {"reset": "never", "reboot": "never"}
+    assert VALUES["remediation"] == {"reset": "never", "reboot": "never", "stewards": None}
     known = SCHEMA["properties"]["remediation"]["properties"]
     assert known["reset"]["enum"] == [mode.value for mode in ResetMode]
     assert known["reboot"]["enum"] == [mode.value for mode in RebootMode]

@@ -12,6 +12,7 @@ from controller.scheduler.decisions import reasons
 from controller.scheduler.decisions.decisions import Admitted, Decision, Decisions, Evicted, Pending, SliceReplaced
 from controller.scheduler.decisions.evictionstatus import cause_of
 from controller.scheduler.model.resources import ClusterQueueName
+from inventory.api.names import NO_FLAVOR
 from kube.writing.writes import Outcome, Write
 
 
@@ -120,7 +121,7 @@ class Counting:
         for flavor, is_tripped in tripped.items():
             if is_tripped and not self.tripped.get(flavor, False):
                 self._instruments.count("tessera_gpu_repair_breaker_trips_total", flavor)
-        for flavor in self.tripped.keys() - tripped.keys() - {""}:
+        for flavor in self.tripped.keys() - tripped.keys() - {NO_FLAVOR}:
             self._instruments.forget(flavor=flavor)
         self.tripped = dict(tripped)
 

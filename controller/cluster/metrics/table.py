@@ -194,7 +194,7 @@ READ: Final = (
     _gauge(
         "tessera_gpu_repair_breaker_tripped",
         ("flavor",),
-        "1: repairs of the flavor's GPUs wait for its budget; empty: of nodes without a flavor",
+        "1: repairs of the flavor's GPUs wait for its budget; no-flavor.tessera.dev: of nodes of no flavor",
     ),
     _gauge("kueue_finished_workloads", _CQ, "Workloads that ended and are not deleted yet"),
     _gauge("kueue_reserving_active_workloads", _CQ, "Workloads with quota"),

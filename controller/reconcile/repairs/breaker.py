@@ -4,10 +4,12 @@ A GPU is in action for a window after it was granted a step, for as long as it m
 reset or verified. Of each flavor at most a budget of GPUs is in action, and of the nodes of one domain of a named level
 only one has such GPUs. The oldest ask comes first; a GPU that is in action already takes no more of the budget with its
 next step. Nodes of no flavor are a group of their own. The grants in the GpuNodes and the repairs that are under way
-are the whole record, so that a new leader counts what the one before granted (decision 144).
+are the whole record, so that a new leader counts what the one before granted (decision 144). The grants of a GpuNode
+that goes count on, and are written into the one that comes in its place, where they permit nothing any more.
 
 The breaker of a flavor has tripped while its budget holds an ask back. It heals when grants leave the window. A person
-lifts it: from then on, what was granted before does not count in that flavor.
+lifts it: from then on, what was granted before does not count in that flavor. Nodes of no flavor have no object of
+their own: their breaker is lifted by any of their GpuNodes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,10 +21,10 @@ from msgspec import Struct
 from controller.cluster.config.settings import RemediationRules
 from controller.reconcile.repairs.grants import REBOOT, Ask, Grant, NodeRepairs, moment_s, newest
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS
-from inventory.api.names import NVSENTINEL_MANAGED
+from inventory.api.names import NO_FLAVOR, NVSENTINEL_MANAGED
 
-NO_FLAVOR: Final = ""
-"""The group of nodes that no flavor selects."""
+FORMER: Final = 0
+"""The generation of grants that count and permit nothing, since no ask has it: their GpuNode has gone meanwhile."""
 _IDLE: Final = NodeRepairs()
 
 
@@ -88,16 +90,22 @@ class Decisions(Struct, frozen=True, kw_only=True):
 class RepairBreaker:
     """``decide`` is to be called after each event and at ``next_due_s``.
 
-    ``_ours`` has what this leader granted and the GpuNode may not show yet; ``failed`` takes it back. Caches that
-    ``validate`` recomputes: ``_groups`` of nodes that were asked about, ``_totals`` of GPUs by group, None where it is
-    stale; ``_busy`` has the nodes with asks, repairs under way, or grants.
+    ``_ours`` has what this leader granted and the GpuNode may not show yet; ``failed`` takes it back. For a node whose
+    GpuNode has gone it has FORMER grants alone. ``_gone`` has Nodes that went while grants of theirs counted: these
+    count in the same flavors and domains on. ``_lifted``: when a person last lifted the breaker of nodes of no flavor,
+    by the GpuNode that says so.
+
+    Caches that ``validate`` recomputes: ``_groups`` of nodes that were asked about, ``_totals`` of GPUs by group, None
+    where it is stale; ``_busy`` has the nodes with asks, repairs under way, or grants.
     """
 
     def __init__(self, rules: RemediationRules) -> None:
         self.rules = rules
         self._nodes: dict[str, RepairNode] = {}
         self._flavors: dict[str, RepairFlavor] = {}
+        self._gone: dict[str, RepairNode] = {}
         self._repairs: dict[str, NodeRepairs] = {}
+        self._lifted: dict[str, float] = {}
         self._ours: dict[str, dict[str, Grant]] = {}
         self._busy: set[str] = set()
         self._groups: dict[str, tuple[str, ...]] = {}
@@ -109,8 +117,8 @@ class RepairBreaker:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def set_repairs(self, node: str, repairs: NodeRepairs | None) -> bool:
-        """Notes what the GpuNode says; None: it is gone, and with it what was granted. Returns whether anything has
-        changed.
+        """Notes what the GpuNode says; None: it is gone, and what was granted there counts on. Returns whether anything
+        has changed.
         """
         before = self._repairs.get(node)
         if before == repairs:
@@ -118,10 +126,17 @@ class RepairBreaker:
         if (before or _IDLE).gpus != (repairs or _IDLE).gpus:
             self._totals = None
         if repairs is None:
+            former = {gpu: Grant(gpu, FORMER, each.action, each.granted_s) for gpu, each in self._known(node).items()}
             self._repairs.pop(node, None)
             self._ours.pop(node, None)
+            if former:
+                self._ours[node] = former
         else:
             self._repairs[node] = repairs
+        if repairs is not None and repairs.lifted_s:
+            self._lifted[node] = repairs.lifted_s
+        else:
+            self._lifted.pop(node, None)
         self._note_busy(node)
         return True
 
@@ -130,10 +145,11 @@ class RepairBreaker:
         before = self._nodes.get(name)
         if before == node:
             return False
-        if node is None:
-            del self._nodes[name]
-        else:
+        if node is not None:
             self._nodes[name] = node
+            self._gone.pop(name, None)
+        elif (gone := self._nodes.pop(name, None)) is not None and name in self._busy:
+            self._gone[name] = gone
         self._groups.pop(name, None)
         self._totals = None
         return True
@@ -153,10 +169,10 @@ class RepairBreaker:
         return True
 
     def failed(self, node: str, grants: tuple[Grant, ...]) -> None:
-        """Takes back what could not be written."""
+        """Takes back what could not be written, but not what counted before."""
         ours = self._ours.get(node, {})
         for grant in grants:
-            if ours.get(grant.gpu) == grant:
+            if ours.get(grant.gpu) == grant and grant.generation != FORMER:
                 del ours[grant.gpu]
         if not ours:
             self._ours.pop(node, None)
@@ -203,6 +219,16 @@ class RepairBreaker:
         grant = self._known(ask.node).get(ask.gpu)
         return grant if ask.is_answered_by(grant, now_s) else None
 
+    def remembers(self, node: str) -> bool:
+        """Whether there are grants of the node that its GpuNode does not show, or did not when they were last looked
+        at.
+        """
+        return node in self._ours
+
+    def flavors_of(self, node: str) -> tuple[str, ...]:
+        """The flavors that select the node; NO_FLAVOR where none does."""
+        return self._groups_of(node)
+
     def validate(self) -> None:
         """Recomputes the caches. Raises AssertionError."""
         busy = {name for name, each in self._repairs.items() if not each.is_idle} | self._ours.keys()
@@ -210,7 +236,12 @@ class RepairBreaker:
         assert all(groups == self._flavors_of(name) for name, groups in self._groups.items()), "groups have drifted"
         if self._totals is not None:
             assert self._totals == self._sums(), "the GPUs of the groups have drifted"
-        assert self._ours.keys() <= self._repairs.keys(), "grants for a node without a GpuNode"
+        for name in self._ours.keys() - self._repairs.keys():
+            former = all(grant.generation == FORMER for grant in self._ours[name].values())
+            assert former, "grants for a node without a GpuNode"
+        assert self._gone.keys() <= self._busy - self._nodes.keys(), "Nodes are kept of which nothing counts"
+        lifted = {name: each.lifted_s for name, each in self._repairs.items() if each.lifted_s}
+        assert self._lifted == lifted, "the times of lifted breakers have drifted"
         assert all(ours for ours in self._ours.values()), "an empty entry of grants"
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -223,8 +254,10 @@ class RepairBreaker:
     def _note_busy(self, node: str) -> None:
         if node in self._ours or not self._repairs.get(node, _IDLE).is_idle:
             self._busy.add(node)
-        else:
-            self._busy.discard(node)
+            return
+        self._busy.discard(node)
+        if self._gone.pop(node, None) is not None:
+            self._groups.pop(node, None)
 
     def _known(self, node: str) -> dict[str, Grant]:
         """All grants of the node: those in its GpuNode, and those that are on their way there."""
@@ -241,7 +274,7 @@ class RepairBreaker:
     def _prune(self, now_s: float) -> None:
         """Forgets grants of this leader that the GpuNode shows, or that count no more."""
         for node, ours in list(self._ours.items()):
-            seen = self._repairs[node].grants
+            seen = self._repairs.get(node, _IDLE).grants
             left = {
                 gpu: grant
                 for gpu, grant in ours.items()
@@ -306,7 +339,7 @@ class RepairBreaker:
         for level in self.rules.levels:
             domain = node.labels.get(level)
             for other in sorted(others) if domain is not None else ():
-                known = self._nodes.get(other)
+                known = self._nodes.get(other) or self._gone.get(other)
                 if known is not None and known.labels.get(level) == domain:
                     yield HeldBack(ask=ask, why=Why.LEVEL, level=level, other=other)
 
@@ -335,6 +368,8 @@ class RepairBreaker:
 
     def _resumed_s(self, group: str) -> float:
         """When the breaker was last lifted. A time to come says nothing: nothing would count until then."""
+        if group == NO_FLAVOR:
+            return max((at_s for at_s in self._lifted.values() if at_s <= self._now_s), default=0.0)
         flavor = self._flavors.get(group)
         return flavor.resumed_s if flavor is not None and flavor.resumed_s <= self._now_s else 0.0
 
@@ -345,7 +380,7 @@ class RepairBreaker:
         return found
 
     def _flavors_of(self, node: str) -> tuple[str, ...]:
-        known = self._nodes.get(node)
+        known = self._nodes.get(node) or self._gone.get(node)
         if known is None:
             return (NO_FLAVOR,)
         labels = known.labels.items()

@@ -221,7 +221,8 @@ class DrainController:
 
 
 def drains(node: GpuNode, wait_s: float) -> Iterator[Drain]:
-    """The GPUs whose agent asks for a drain and has the grant, with their MIG instances. The grant before counts too
+    """The GPUs whose agent asks for a drain and has the grant, with those that their reset takes along, and the MIG
+    instances of all. The grant before counts too
     until it ends: a drain that lasts longer is asked for with a new generation, and does not begin anew. A pod that may
     finish has NOTICE_S from the grant at least, should that come late.
     """
@@ -231,15 +232,16 @@ def drains(node: GpuNode, wait_s: float) -> Iterator[Drain]:
         grant = found.grants.get(ask.gpu)
         if ask.action != DRAIN or grant is None or grant.action != DRAIN or grant.generation > ask.generation:
             continue
-        device = next((device for device in node.status.devices if device.uuid == ask.gpu), None)
-        if device is None:
+        repair, since_s = repairs[ask.gpu], ask.since_s or grant.granted_s
+        if all(device.uuid != ask.gpu for device in node.status.devices):
             continue
-        since_s = ask.since_s or grant.granted_s
-        yield Drain(
-            devices=frozenset(device.uuids),
-            reason=DrainReason.REPAIR,
-            cause=words.drained_for_repair(ask.gpu, node.metadata.name, repairs[ask.gpu].cause),
-            until_s=max(since_s + wait_s, grant.granted_s + min(wait_s, NOTICE_S)),
-            ends_s=grant.granted_s + GRANT_LASTS_S,
-            failed=not device.healthy,
-        )
+        for device in node.status.devices:
+            if device.uuid == ask.gpu or device.uuid in repair.takes_along:
+                yield Drain(
+                    devices=frozenset(device.uuids),
+                    reason=DrainReason.REPAIR,
+                    cause=words.drained_for_repair(ask.gpu, node.metadata.name, repair.cause),
+                    until_s=max(since_s + wait_s, grant.granted_s + min(wait_s, NOTICE_S)),
+                    ends_s=grant.granted_s + GRANT_LASTS_S,
+                    failed=not device.healthy,
+                )

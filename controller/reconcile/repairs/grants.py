@@ -49,20 +49,21 @@ class Ask(Struct, frozen=True):
 
 class NodeRepairs(Struct, frozen=True, kw_only=True):
     """The repairs of one node, of its ``gpus`` GPUs. ``under_way``: since when, by GPU that is worked on. ``grants``:
-    by GPU.
+    by GPU. ``lifted_s``: when a person lifted the breaker of nodes of no flavor here, 0 for never.
     """
 
     gpus: int = 0
     asks: tuple[Ask, ...] = ()
     under_way: Mapping[str, float] = {}
     grants: Mapping[str, Grant] = {}
+    lifted_s: float = 0.0
 
     @property
     def is_idle(self) -> bool:
         return not (self.asks or self.under_way or self.grants)
 
 
-def node_repairs(node: str, status: GpuNodeStatus) -> NodeRepairs:
+def node_repairs(node: str, status: GpuNodeStatus, lifted_s: float = 0.0) -> NodeRepairs:
     """The repairs that a GpuNode tells of. The last entry of a GPU counts, should there be two."""
     repairs = {repair.gpu: repair for repair in status.repairs}
     return NodeRepairs(
@@ -70,6 +71,7 @@ def node_repairs(node: str, status: GpuNodeStatus) -> NodeRepairs:
         asks=tuple(_ask(node, repair) for repair in repairs.values() if repair.asks in _ACTIONS),
         under_way={gpu: _since_s(repair) for gpu, repair in repairs.items() if repair.state in _UNDER_WAY},
         grants=newest(_grant(entry) for entry in status.remediation_grants),
+        lifted_s=lifted_s,
     )
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import Struct, structs
 
 from controller.cluster.config.settings import RemediationRules
 from controller.cluster.watching.inbox import ObjectChange
@@ -22,10 +23,9 @@ from controller.cluster.writing.workloadwrites import Stamped
 from controller.messages import repairs as words
 from controller.messages.spans import exact
 from controller.objects.core import Node
-from controller.objects.meta import ObjectMeta
 from controller.objects.queues import ResourceFlavor
 from controller.reconcile.repairs.breaker import (
-    NO_FLAVOR,
+    Decisions,
     HeldBack,
     RepairBreaker,
     RepairFlavor,
@@ -36,15 +36,20 @@ from controller.reconcile.repairs.breaker import (
 from controller.reconcile.repairs.grants import Grant, entries, node_repairs, rfc3339
 from failpoints.names import Failpoint
 from inventory.api.names import (
+    NO_FLAVOR,
     NVSENTINEL_MANAGED,
     REMEDIATION_BREAKER,
     REMEDIATION_RESUMED,
     REMEDIATION_TRIPPED,
+    REPAIR_BREAKER,
+    REPAIR_BREAKER_RESUMED,
+    REPAIR_BREAKER_TRIPPED,
     REPAIR_TAINT,
 )
 from kube.clock import Clock, Turns
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
+from kube.resources import Resource
 from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Verb, Write, Written
 
 log = logging.getLogger(__name__)
@@ -55,6 +60,48 @@ _TOGETHER_S: Final = 0.1
 _AGAIN_S: Final = 1.0
 _SHOWN_S: Final = 5.0
 """The time after which a list that was written and is not seen in the GpuNode is written again."""
+
+
+class BreakerKeys(Struct, frozen=True):
+    """The annotations by which an object shows a breaker, and by which a person lifts it."""
+
+    lift: str
+    resumed: str
+    tripped: str
+
+
+_OF_FLAVORS: Final = BreakerKeys(REMEDIATION_BREAKER, REMEDIATION_RESUMED, REMEDIATION_TRIPPED)
+_OF_GPU_NODES: Final = BreakerKeys(REPAIR_BREAKER, REPAIR_BREAKER_RESUMED, REPAIR_BREAKER_TRIPPED)
+
+
+class BreakerObject(Struct, frozen=True, kw_only=True):
+    """An object that may show a breaker, in the version that was seen last: a flavor its own, a GpuNode the one of
+    nodes of no flavor.
+    """
+
+    resource: Resource
+    name: str
+    uid: str
+    version: str
+    annotations: Mapping[str, str] = {}
+
+    @property
+    def keys(self) -> BreakerKeys:
+        return _OF_FLAVORS if self.resource == FLAVORS else _OF_GPU_NODES
+
+    @property
+    def place(self) -> str:
+        return f"{self.resource.kind}/{self.name}"
+
+    @property
+    def shows(self) -> bool:
+        """Whether the object says that the breaker has tripped."""
+        return self.keys.tripped in self.annotations
+
+    @property
+    def regarded(self) -> ObjectReference:
+        """The object that Events are about."""
+        return about_flavor(self.name, self.uid) if self.resource == FLAVORS else about_node(self.name)
 
 
 class RepairFigures(Protocol):
@@ -86,16 +133,17 @@ class RepairController:
         self._figures = figures
         self._tell = tell
         self._turns = Turns(clock, together_s=_TOGETHER_S)
-        self._versions: dict[str, tuple[str, str]] = {}
-        """The uid and the newest known version of GpuNodes with repairs."""
+        self._gpu_nodes: dict[str, BreakerObject] = {}
+        """GpuNodes with repairs, with grants of the one before, or that show a breaker."""
+        self._flavors: dict[str, BreakerObject] = {}
         self._writing: set[str] = set()
-        """Objects of which a write is under way, ``GpuNode/name`` or ``ResourceFlavor/name``."""
+        """The places of objects of which a write is under way."""
         self._sent: dict[str, tuple[tuple[Grant, ...], float]] = {}
         """Lists that were written, and until when the GpuNode may still show an older one."""
-        self._flavors: dict[str, ResourceFlavor] = {}
-        """Flavors whose annotation waits for an answer, in the version that was seen last."""
-        self._known: dict[str, ObjectMeta] = {}
-        """All flavors, as they were seen last."""
+        self._asked: dict[str, BreakerObject] = {}
+        """Objects whose annotation waits for an answer, by place."""
+        self._shown_on = ""
+        """The GpuNode that shows the breaker of nodes of no flavor; empty while that has not tripped."""
         self._told: set[tuple[str, str, int, Why]] = set()
         self._tripped: set[str] = set()
 
@@ -107,8 +155,10 @@ class RepairController:
                 changed = self._hear_repairs(key.name, entry)
             case Removed(key=key) if observed.resource == GPU_NODES:
                 changed = self.breaker.set_repairs(key.name, None)
-                self._versions.pop(key.name, None)
+                gone = self._gpu_nodes.pop(key.name, None)
+                self._asked.pop(f"{GPU_NODES.kind}/{key.name}", None)
                 self._sent.pop(key.name, None)
+                changed |= gone is not None and gone.shows
             case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == NODES:
                 changed = self.breaker.set_node(key.name, repair_node(entry.object))
             case Removed(key=key) if observed.resource == NODES:
@@ -118,34 +168,51 @@ class RepairController:
             case Removed(key=key) if observed.resource == FLAVORS:
                 changed = self.breaker.set_flavor(key.name, None)
                 self._flavors.pop(key.name, None)
-                self._known.pop(key.name, None)
+                self._asked.pop(f"{FLAVORS.kind}/{key.name}", None)
             case _:
                 return
         if changed:
             self._turns.wake()
 
     def _hear_repairs(self, name: str, entry: Any) -> bool:
-        found = node_repairs(name, entry.object.status)
+        annotations = {
+            key: value
+            for key, value in entry.object.metadata.annotations.items()
+            if key in structs.astuple(_OF_GPU_NODES)
+        }
+        found = node_repairs(name, entry.object.status, _time_s(annotations.get(REPAIR_BREAKER_RESUMED)))
         sent = self._sent.get(name)
         if sent is not None and dict(found.grants) == {grant.gpu: grant for grant in sent[0]}:
             del self._sent[name]
-        if found.is_idle:
-            self._versions.pop(name, None)
+        seen = BreakerObject(
+            resource=GPU_NODES, name=name, uid=entry.uid, version=entry.resource_version, annotations=annotations
+        )
+        if found.is_idle and not annotations and not self.breaker.remembers(name):
+            self._gpu_nodes.pop(name, None)
         else:
-            self._versions[name] = entry.uid, entry.resource_version
-        return self.breaker.set_repairs(name, found)
+            self._gpu_nodes[name] = seen
+        changed = self._hear_annotations(seen) or seen.shows is not (name == self._shown_on)
+        return self.breaker.set_repairs(name, found) or changed
 
     def _hear_flavor(self, name: str, flavor: ResourceFlavor) -> bool:
-        self._known[name] = flavor.metadata
-        waits = REMEDIATION_BREAKER in flavor.metadata.annotations
-        before = self._flavors.get(name)
-        if waits:
-            self._flavors[name] = flavor
-        else:
-            self._flavors.pop(name, None)
-        changed = self.breaker.set_flavor(name, repair_flavor(flavor))
-        shows = REMEDIATION_TRIPPED in flavor.metadata.annotations
-        return changed or (waits and before != flavor) or shows is not (name in self._tripped)
+        meta = flavor.metadata
+        seen = BreakerObject(
+            resource=FLAVORS, name=name, uid=meta.uid, version=meta.resource_version, annotations=meta.annotations
+        )
+        self._flavors[name] = seen
+        changed = self._hear_annotations(seen)
+        return (
+            self.breaker.set_flavor(name, repair_flavor(flavor)) or changed or seen.shows is not (name in self._tripped)
+        )
+
+    def _hear_annotations(self, seen: BreakerObject) -> bool:
+        """Returns whether a person's annotation is there that was not, or in another version."""
+        if seen.keys.lift not in seen.annotations:
+            self._asked.pop(seen.place, None)
+            return False
+        before = self._asked.get(seen.place)
+        self._asked[seen.place] = seen
+        return before != seen
 
     # -- the work ----------------------------------------------------------------------------------------------------
 
@@ -157,8 +224,8 @@ class RepairController:
     def reconcile(self) -> None:
         """Decides, and submits the writes that are due."""
         now_s = self._clock.wall()
-        for name, flavor in list(self._flavors.items()):
-            self._answer(name, flavor, now_s)
+        for asked in list(self._asked.values()):
+            self._answer(asked, now_s)
         found = self.breaker.decide(now_s)
         for node, grant in found.granted:
             self._figures.repair_granted(grant.action)
@@ -166,54 +233,66 @@ class RepairController:
         for node, grants in found.lists.items():
             self._write(node, grants)
         self._tell_held(found.held_back)
+        shown_on = self._shown_where(found)
+        self._shown_on = shown_on or self._shown_on
         self._tell_tripped(found.tripped)
-        for name, meta in list(self._known.items()):
-            if (REMEDIATION_TRIPPED in meta.annotations) is not (name in found.tripped):
-                self._show_tripped(name, meta, rfc3339(now_s) if name in found.tripped else None)
+        self._shown_on = shown_on
+        for seen in (*self._flavors.values(), *self._gpu_nodes.values()):
+            trips = seen.name in found.tripped if seen.resource == FLAVORS else seen.name == self._shown_on
+            if seen.shows is not trips:
+                self._show_tripped(seen, rfc3339(now_s) if trips else None)
 
-    def _show_tripped(self, name: str, meta: ObjectMeta, since: str | None) -> None:
-        """Write on the flavor that its breaker has tripped, None: that it has not. It is shown, and read by nobody who
+    def _show_tripped(self, seen: BreakerObject, since: str | None) -> None:
+        """Write on the object that the breaker has tripped, None: that it has not. It is shown, and read by nobody who
         decides.
         """
-        place = f"{FLAVORS.kind}/{name}"
-        if place in self._writing or name in self._flavors:
-            return  # the flavor changes, and is heard of again
-        self._writing.add(place)
-        metadata = {
-            "uid": meta.uid,
-            "resourceVersion": meta.resource_version,
-            "annotations": {REMEDIATION_TRIPPED: since},
-        }
+        if seen.place in self._writing or seen.place in self._asked:
+            return  # the object changes, and is heard of again
+        self._annotate(seen, {seen.keys.tripped: since}, Failpoint.BREAKER_SHOWN, self._shown)
+
+    def _shown(self, seen: BreakerObject, outcome: Outcome[Any]) -> None:
+        if not isinstance(outcome, Written | Conflicted):
+            self._not_written(f"{seen.place}: its annotation", outcome)
+
+    def _annotate(
+        self,
+        seen: BreakerObject,
+        annotations: Mapping[str, str | None],
+        failpoint: Failpoint,
+        then: Callable[[BreakerObject, Outcome[Any]], None],
+    ) -> None:
+        """Write annotations, None: take them off, on this version of the object alone."""
+        metadata = {"uid": seen.uid, "resourceVersion": seen.version, "annotations": annotations}
+        self._writing.add(seen.place)
         done = self._put(
             Write(
                 verb=Verb.MERGE_PATCH,
-                resource=FLAVORS,
-                name=name,
+                resource=seen.resource,
+                name=seen.name,
                 body={"metadata": metadata},
                 kind=Stamped,
-                failpoint=Failpoint.BREAKER_SHOWN,
+                failpoint=failpoint,
             )
         )
-        done.add_done_callback(partial(self._shown, name))
 
-    def _shown(self, name: str, future: "asyncio.Future[Outcome[Any]]") -> None:
-        self._writing.discard(f"{FLAVORS.kind}/{name}")
-        if not isinstance(outcome := future.result(), Written | Conflicted):
-            self._not_written(f"resourceflavor {name}: its annotation", outcome)
+        def ended(future: "asyncio.Future[Outcome[Any]]") -> None:
+            self._writing.discard(seen.place)
+            then(seen, future.result())
+
+        done.add_done_callback(ended)
 
     def _write(self, node: str, grants: tuple[Grant, ...]) -> None:
-        place, version = f"{GPU_NODES.kind}/{node}", self._versions.get(node)
-        sent = self._sent.get(node)
-        if version is None or place in self._writing:
+        seen, sent = self._gpu_nodes.get(node), self._sent.get(node)
+        if seen is None or seen.place in self._writing:
             return
         if sent is not None and sent[0] == grants and self._clock.wall() < sent[1]:
             self._turns.again(sent[1] - self._clock.wall())
             return
-        metadata = {"name": node, "uid": version[0], "resourceVersion": version[1]}
+        metadata = {"name": node, "uid": seen.uid, "resourceVersion": seen.version}
         body: dict[str, Any] = {"apiVersion": GPU_NODES.api_version, "kind": GPU_NODES.kind, "metadata": metadata}
         if grants:
             body["status"] = {"remediationGrants": entries(grants)}
-        self._writing.add(place)
+        self._writing.add(seen.place)
         done = self._put(
             Write(
                 verb=Verb.APPLY,
@@ -241,44 +320,31 @@ class RepairController:
             log.info("%s could not be written, trying on: %s", what, getattr(outcome, "error", outcome))
             self._turns.again(_AGAIN_S)
 
-    def _answer(self, name: str, flavor: ResourceFlavor, now_s: float) -> None:
+    def _answer(self, asked: BreakerObject, now_s: float) -> None:
         """Answers a person's annotation: the time from which on grants count stands in another one."""
-        place = f"{FLAVORS.kind}/{name}"
-        if place in self._writing:
+        if asked.place in self._writing:
             return
-        found = flavor.metadata.annotations[REMEDIATION_BREAKER]
+        keys, note = asked.keys, ""
+        found = asked.annotations[keys.lift]
         if found != RESUME:
-            self._flavors.pop(name)
-            note = words.breaker_annotation(REMEDIATION_BREAKER, repr(found[:63]))
-            self._tell(about_flavor(flavor), "Warning", "InvalidRemediationBreaker", note)
+            note = words.breaker_annotation(keys.lift, repr(found[:63]))
+        elif asked.resource == GPU_NODES and NO_FLAVOR not in (of := self.breaker.flavors_of(asked.name)):
+            note = words.breaker_of_a_flavor(keys.lift, ", ".join(f"flavor {name}" for name in of))
+        if note:
+            self._asked.pop(asked.place)
+            self._tell(asked.regarded, "Warning", "InvalidRemediationBreaker", note)
             return
-        metadata = {
-            "uid": flavor.metadata.uid,
-            "resourceVersion": flavor.metadata.resource_version,
-            "annotations": {REMEDIATION_BREAKER: None, REMEDIATION_RESUMED: rfc3339(now_s)},
-        }
-        self._writing.add(place)
-        done = self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=FLAVORS,
-                name=name,
-                body={"metadata": metadata},
-                kind=Stamped,
-                failpoint=Failpoint.BREAKER_RESUMED,
-            )
+        self._annotate(
+            asked, {keys.lift: None, keys.resumed: rfc3339(now_s)}, Failpoint.BREAKER_RESUMED, self._answered
         )
-        done.add_done_callback(partial(self._answered, name, flavor))
 
-    def _answered(self, name: str, flavor: ResourceFlavor, future: "asyncio.Future[Outcome[Any]]") -> None:
-        outcome = future.result()
-        self._writing.discard(f"{FLAVORS.kind}/{name}")
+    def _answered(self, asked: BreakerObject, outcome: Outcome[Any]) -> None:
         if isinstance(outcome, Written):
-            if self._flavors.get(name) == flavor:
-                del self._flavors[name]
-            self._tell(about_flavor(flavor), "Normal", "RepairBreakerLifted", words.breaker_lifted())
+            if self._asked.get(asked.place) == asked:
+                del self._asked[asked.place]
+            self._tell(asked.regarded, "Normal", "RepairBreakerLifted", words.breaker_lifted())
         else:
-            self._not_written(f"resourceflavor {name}: its annotation", outcome)
+            self._not_written(f"{asked.place}: its annotation", outcome)
 
     # -- what people are told ----------------------------------------------------------------------------------------
 
@@ -309,14 +375,29 @@ class RepairController:
                 return ""  # there is no Node that an Event could be about
 
     def _tell_tripped(self, tripped: Mapping[str, Tripped]) -> None:
-        for flavor in tripped.keys() - self._tripped - {NO_FLAVOR}:
-            found, window = tripped[flavor], exact(self.breaker.rules.window_s)
-            note = words.breaker_tripped(str(found.waiting), str(found.budget), window, REMEDIATION_BREAKER)
-            self._tell(_flavor_reference(flavor, ""), "Warning", "RepairBreakerTripped", note)
-        for flavor in self._tripped - tripped.keys() - {NO_FLAVOR}:
-            self._tell(_flavor_reference(flavor, ""), "Normal", "RepairBreakerHealed", words.breaker_healed())
+        window = exact(self.breaker.rules.window_s)
+        for flavor in tripped.keys() - self._tripped:
+            waiting, budget = str(tripped[flavor].waiting), str(tripped[flavor].budget)
+            if flavor == NO_FLAVOR:
+                note = words.breaker_tripped_without_flavor(waiting, budget, window, NO_FLAVOR)
+            else:
+                note = words.breaker_tripped(waiting, budget, window, REMEDIATION_BREAKER)
+            self._tell(self._about(flavor), "Warning", "RepairBreakerTripped", note)
+        for flavor in self._tripped - tripped.keys():
+            self._tell(self._about(flavor), "Normal", "RepairBreakerHealed", words.breaker_healed())
         self._tripped = set(tripped)
-        self._figures.breakers({flavor: flavor in tripped for flavor in {*self._known, *tripped}})
+        self._figures.breakers({flavor: flavor in tripped for flavor in {*self._flavors, *tripped}})
+
+    def _about(self, flavor: str) -> ObjectReference:
+        return about_node(self._shown_on) if flavor == NO_FLAVOR else about_flavor(flavor, "")
+
+    def _shown_where(self, found: Decisions) -> str:
+        """The GpuNode that is to show the breaker of nodes of no flavor: one that does, if a repair of it still waits,
+        else the one whose repair waits longest; empty where none waits.
+        """
+        waiting = [each.ask.node for each in found.held_back if each.group == NO_FLAVOR and each.why is Why.BUDGET]
+        shows = [name for name in waiting if name in self._gpu_nodes and self._gpu_nodes[name].shows]
+        return next(iter((*shows, *waiting)), "")
 
 
 def about_node(name: str) -> ObjectReference:
@@ -324,11 +405,7 @@ def about_node(name: str) -> ObjectReference:
     return ObjectReference(NODES.api_version, NODES.kind, name, name)
 
 
-def about_flavor(flavor: ResourceFlavor) -> ObjectReference:
-    return _flavor_reference(flavor.metadata.name, flavor.metadata.uid)
-
-
-def _flavor_reference(name: str, uid: str) -> ObjectReference:
+def about_flavor(name: str, uid: str) -> ObjectReference:
     return ObjectReference(FLAVORS.api_version, FLAVORS.kind, name, uid)
 
 
@@ -338,12 +415,12 @@ def repair_node(node: Node) -> RepairNode:
 
 
 def repair_flavor(flavor: ResourceFlavor) -> RepairFlavor:
-    return RepairFlavor(node_labels=flavor.spec.node_labels, resumed_s=_resumed_s(flavor))
+    resumed_s = _time_s(flavor.metadata.annotations.get(REMEDIATION_RESUMED))
+    return RepairFlavor(node_labels=flavor.spec.node_labels, resumed_s=resumed_s)
 
 
-def _resumed_s(flavor: ResourceFlavor) -> float:
-    """The time in the annotation; 0 where there is none, or none that can be read."""
-    text = flavor.metadata.annotations.get(REMEDIATION_RESUMED)
+def _time_s(text: str | None) -> float:
+    """The time in an annotation; 0 where there is none, or none that can be read."""
     try:
         return 0.0 if text is None else msgspec.convert(text[:64], datetime).timestamp()
     except (msgspec.ValidationError, ValueError, OverflowError):

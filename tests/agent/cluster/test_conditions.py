@@ -13,7 +13,7 @@ from agent.cluster.conditions import MOST_NAMED, Told, told
 from agent.cluster.conditions_shell import FORBIDDEN_S, UNREADY_S, NodeConditions
 from agent.health.events import XidSeen
 from agent.health.repairs import Repair, RepairState
-from agent.nodestate import Choices, NodeState
+from agent.nodestate import Choices, NodeState, ShownRepair
 from deviceplugin.strategy import NodeAccess
 from inventory.api.names import GPU_READY, GPUS_HEALTHY
 from inventory.devices import GpuUuid, NodeName
@@ -79,7 +79,7 @@ def test_a_gpu_that_is_not_handed_out_is_named_with_its_reason() -> None:
     assert [each.holds for each in told(state, "")] == [True, True]
     state.apply(XidSeen(uuid(1), 79), 2.0)
     gpu_2 = Repair(gpu=GpuUuid(uuid(2)), state=RepairState.RETIRED, since_s=1.0, fault_s=1.0, reason="R")
-    state.repairs = ((gpu_2, None),)
+    state.repairs = (ShownRepair(gpu_2, None),)
     first, second = told(state, "")
     assert (first.holds, second.holds, second.status) == (True, False, "False")
     assert "GPU 1: " in second.message

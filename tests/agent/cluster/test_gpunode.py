@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from agent.cluster.gpunode import GpuNode, HealthView, build, free_starts, observed, owned_by
 from agent.cluster.repairentries import repair_entries
 from agent.health.repairs import Repair, RepairState
+from agent.nodestate import ShownRepair
 from inventory.api.gpunode import LinkEntry, Offer
 from inventory.devices import (
     DeviceId,
@@ -107,7 +108,9 @@ def test_the_node_in_a_line_counts_what_is_handed_out() -> None:
 def test_the_node_in_a_line_counts_no_gpu_in_repair(state: RepairState) -> None:
     health = {"GPU-1": HealthView("Probation" if state is RepairState.PROBATION else "Healthy")}
     repair = Repair(gpu=GpuUuid("GPU-1"), state=state, since_s=1.0, fault_s=1.0, reason="Ordered")
-    status = made(node(gpu(0), gpu(1), gpu(2)), health=health, repairs=repair_entries([(repair, None)])).status
+    status = made(
+        node(gpu(0), gpu(1), gpu(2)), health=health, repairs=repair_entries([ShownRepair(repair, None)])
+    ).status
     assert (status.summary.gpus, status.summary.healthy) == (3, 2)
 
 

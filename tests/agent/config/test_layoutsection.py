@@ -223,6 +223,7 @@ def test_a_gpulayouts_remediation_has_the_files_keys() -> None:
     [
         ('{"reset": "always"}', "remediation.reset: found 'always', expected never, when-free or drain"),
         ('{"verify": {"command": ["/bin/sh"]}}', "remediation.verify: found a program, expected none"),
+        ('{"stewards": ["a"]}', "remediation.stewards: found names, expected none"),
         ('{"verify": {"timeout": "5s"}}', "remediation.verify: found a program, expected none"),
         ('{"rest": "never"}', "remediation.rest: found an unknown key; did you mean reset?"),
         ("[1]", "remediation: found a list"),

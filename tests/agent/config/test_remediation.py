@@ -45,6 +45,7 @@ def test_every_key(tmp_path: Path) -> None:
         ("{retireAfter: {within: 5}}", "remediation.retireAfter.within", "5", "1m to 720h"),
         ("{retireAfter: 5}", "remediation.retireAfter", "5", "a section"),
         ("{verify: {command: [a, 'b,c']}}", "remediation.verify.command", "list", "without commas"),
+        ("{stewards: [a, 'b,c d']}", "remediation.stewards", "list", "names of processes"),
         ("{verify: {timeout: 0s}}", "remediation.verify.timeout", "0s", "1s to 1h"),
         ("{resets: never}", "remediation.resets", "resets", "reset"),
     ],

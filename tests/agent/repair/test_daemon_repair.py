@@ -3,6 +3,7 @@
 import logging
 
 import msgspec
+import pynvml
 import pytest
 
 from agent.health.repairs import Repair, RepairState
@@ -10,7 +11,7 @@ from agent.health.states import HealthState
 from agent.persistence.statefiles import read_boot_id
 from agent.process.log import Limiter
 from agent.repair import tool_shell
-from agent.repair.journal_shell import VERSION
+from agent.repair.journal_shell import FILE, VERSION
 from inventory.devices import MigInstance
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 from tests.support.hang import HANG_S
@@ -88,10 +89,24 @@ async def test_a_lost_gpu_is_never_reset_and_a_reboot_is_wanted(lab: Lab) -> Non
     await lab.restart(ON)
     await lab.until(lambda: state(lab, 2) is RepairState.REBOOT_WANTED)
     assert b"tessera_gpu_reboot_wanted 1.0" in lab.agent.metrics.exposition(), "a restart does not forget it"
-    await lab.look_again()
     lab.sim(gpu=2, reset=True)
     await lab.until(lambda: not lab.down() and lab.report().repairs == ())
     assert b"tessera_gpu_reboot_wanted 0.0" in lab.agent.metrics.exposition()
+
+
+async def test_a_lost_gpu_that_is_reset_while_no_agent_runs_comes_back(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), ON)
+    # Its counter of energy does not show the reset: a young board has used as much again by the next look.
+    lab.sim(gpu=1, fail={"call": "nvmlDeviceGetTotalEnergyConsumption", "code": pynvml.NVML_ERROR_NOT_SUPPORTED})
+    lab.sim(gpu=1, xid=79)
+    journal = lab.state_dir / FILE
+    await lab.until(lambda: journal.exists() and b"RebootWanted" in journal.read_bytes(), "it is in the journal")
+    await lab.stop()
+    lab.sim(gpu=1, reset=True)
+    await lab.start(ON)
+    await lab.restored(1)
+    assert lab.report().repairs == ()
+    assert count(lab, "reboot", "over") == 1
 
 
 async def test_without_the_section_nothing_is_reset(lab: Lab) -> None:
@@ -145,6 +160,25 @@ async def test_an_opener_is_waited_for_and_named_and_stewards_are_told_apart(lab
     assert resets(lab, 0) == 0
     (descriptors / "5").unlink()
     await returned(lab, 0)
+
+
+async def test_the_configuration_names_the_stewards_and_a_change_of_them_is_taken_at_once(lab: Lab) -> None:
+    descriptors = lab.folder / "pids" / "78" / "fd"
+    descriptors.mkdir(parents=True)
+    (descriptors.parent / "comm").write_text("site-watcher\n")
+    (descriptors / "5").symlink_to("/dev/nvidia0")
+    lab.flags["--pid-root"] = str(lab.folder / "pids")
+    await lab.serve(fleet(1, H100), ON)
+    lab.sim(gpu=0, xid=119)
+
+    def note() -> str:
+        return getattr(repair(lab, 0), "note", "")
+
+    await lab.until(lambda: "site-watcher (78)" in note() and "watches GPUs" not in note())
+    named = ON.replace("when-free", "when-free, stewards: [site-watcher]")
+    await lab.agent.reconfigure(lab.settings(named))
+    await lab.until(lambda: "watches GPUs and is not ended" in note(), "it is a steward now")
+    assert resets(lab, 0) == 0
 
 
 async def test_what_must_not_be_looked_at_is_not_taken_for_nobody(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

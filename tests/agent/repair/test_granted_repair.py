@@ -57,6 +57,30 @@ async def turned(here: GrantedNode) -> None:
     await here.lab.until(looked)
 
 
+async def test_a_drain_names_the_boards_that_a_reset_takes_along_and_no_pod_comes_to_them(here: GrantedNode) -> None:
+    await here.serve(fleet(2, "Quadro RTX 8000"), DRAIN)
+    await here.lab.kubelet.allocate(GPU, 2, pod="train")
+    await here.lab.shown()
+    here.lab.sim(gpu=0, xid=119)
+    await asked(here, 0, "drain")
+    assert here.repair(0)["takesAlong"] == [here.lab.uuid(1)]
+    assert here.lab.down() == {here.lab.uuid(0)}, "not before the drain is granted"
+    here.grant(0)
+    await here.lab.until(lambda: here.lab.down() == {here.lab.uuid(0), here.lab.uuid(1)}, "no pod comes to either")
+
+    def why() -> str:
+        withheld: dict[str, str] = {each["device"]: each["why"] for each in here.status().get("withheld", ())}
+        return withheld.get(here.lab.uuid(1), "")
+
+    await here.lab.until(lambda: why().startswith("it is reset together with GPU 0 "), "the GpuNode says why")
+    here.lab.kubelet.delete("train")
+    await asked(here, 0)
+    assert here.lab.uuid(1) in here.lab.down(), "it stays free until the reset is granted"
+    here.grant(0)
+    await back(here, 0)
+    assert [resets(here, index) for index in range(2)] == [1, 1]
+
+
 async def test_the_gpunode_says_whether_the_agent_takes_orders(here: GrantedNode) -> None:
     await here.serve(fleet(1, H100), ON)
     await here.lab.until(lambda: here.status().get("resetMode") == "when-free", "it says so")

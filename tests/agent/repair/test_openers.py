@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.health.remediation import STEWARDS
 from agent.repair.openers import Opener, openers
 
 
@@ -21,14 +22,15 @@ def test_programs_and_stewards_that_have_it_open(tmp_path: Path) -> None:
     process(tmp_path, 4, "other", "/dev/nvidia30", "/dev/nvidiactl", "socket:[7]")
     found = openers(tmp_path, [3])
     assert (found.found, found.blind) == ((Opener(3, "nv-hostengine"), Opener(20, "python")), False)
-    assert [each.is_steward for each in found.found] == [True, False]
+    assert [each.is_one_of(STEWARDS) for each in found.found] == [True, False]
+    assert [each.is_one_of(("python",)) for each in found.found] == [False, True]
     assert openers(tmp_path, [5]).found == ()
 
 
 def test_the_kernels_short_names_are_known() -> None:
-    assert Opener(1, "nvidia-persiste").is_steward
-    assert Opener(1, "nv-fabricmanage").is_steward
-    assert not Opener(1, "nvidia-persistx").is_steward
+    assert Opener(1, "nvidia-persiste").is_one_of(STEWARDS)
+    assert Opener(1, "nv-fabricmanage").is_one_of(STEWARDS)
+    assert not Opener(1, "nvidia-persistx").is_one_of(STEWARDS)
 
 
 def test_a_process_that_may_not_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,14 @@ import yaml
 
 from cli.remediation import order_shell
 from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES
-from inventory.api.names import NVSENTINEL_MANAGED, REMEDIATION_BREAKER, REMEDIATION_ORDER, REMEDIATION_TRIPPED
+from inventory.api.names import (
+    NVSENTINEL_MANAGED,
+    REMEDIATION_BREAKER,
+    REMEDIATION_ORDER,
+    REMEDIATION_TRIPPED,
+    REPAIR_BREAKER,
+    REPAIR_BREAKER_TRIPPED,
+)
 from kube.testing import eventually
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status
@@ -123,6 +130,37 @@ async def test_a_plan_names_the_breaker_of_the_nodes_flavor_and_the_label_by_whi
     (row,) = (await shell.json("remediation", "plan"))["gpus"]
     assert (row["action"], row["isDue"]) == ("nothing", False)
     assert f"{NVSENTINEL_MANAGED}=false" in row["says"]
+
+
+async def test_the_breaker_of_nodes_of_no_flavor_is_listed_planned_and_lifted(shell: Shell, agent: Agent) -> None:
+    waiting = {"gpu": "GPU-3", "state": "Draining", "generation": 1, "asks": "reset"}
+    agent.server.merge(GPU_NODES, "gpu-7", {"status": {"repairs": [waiting]}})
+    agent.server.create(NODES, "gpu-7", {"metadata": {"labels": {"pool": "a100"}}})
+    agent.server.create(FLAVORS, "h100", {"spec": {"nodeLabels": {"pool": "h100"}}})
+    done = await shell.run("remediation", "resume", "no-flavor.tessera.dev", code=1)
+    assert "no repair on a node of no flavor waits for it" in done.stderr
+    shown = {REPAIR_BREAKER_TRIPPED: "2026-01-01T00:00:00Z"}
+    agent.server.merge(GPU_NODES, "gpu-8", {"metadata": {"annotations": shown}})
+    text = (await shell.run("remediation", "list")).stdout
+    assert "The breaker of flavor no-flavor.tessera.dev has tripped" in text
+    (row,) = (await shell.json("remediation", "list"))["breakers"]
+    assert row == {"flavor": "no-flavor.tessera.dev", "since": "2026-01-01T00:00:00Z"}
+    (plan,) = (await shell.json("remediation", "plan"))["gpus"]
+    assert "tessera remediation resume no-flavor.tessera.dev" in plan["says"]
+    await shell.run("remediation", "resume", "no-flavor.tessera.dev")
+    annotations = agent.server.get(GPU_NODES, "gpu-8")["metadata"]["annotations"]
+    assert annotations == {**shown, REPAIR_BREAKER: "resume"}
+
+
+async def test_the_list_names_the_flavors_whose_breaker_has_tripped(shell: Shell, agent: Agent) -> None:
+    tripped = {"metadata": {"annotations": {REMEDIATION_TRIPPED: "2026-01-01T00:00:00Z"}}}
+    agent.server.create(FLAVORS, "h100", {**tripped, "spec": {}})
+    agent.server.create(FLAVORS, "a100", {"spec": {}})
+    breakers = (await shell.json("remediation", "list"))["breakers"]
+    assert breakers == [{"flavor": "h100", "since": "2026-01-01T00:00:00Z"}]
+    agent.server.refuse = lambda _method, path: 403 if "resourceflavors" in path else None
+    done = await shell.run("remediation", "list")
+    assert "whether a breaker of repairs has tripped is not known" in done.stderr
 
 
 async def test_a_plan_without_the_right_to_read_nodes_says_what_is_not_known(shell: Shell, agent: Agent) -> None:

@@ -574,9 +574,14 @@ QUEUES = (
     ),
     Fires(
         "TesseraRepairBreakerTripped",
-        {'tessera_gpu_repair_breaker_tripped{pod="a",flavor=""}': steady("1")},
+        {'tessera_gpu_repair_breaker_tripped{pod="a",flavor="no-flavor.tessera.dev"}': steady("1")},
         "20m",
-        (Firing({}, "repairs of GPUs of flavor none wait for the budget (1 breaker tripped)"),),
+        (
+            Firing(
+                {"flavor": "no-flavor.tessera.dev"},
+                "repairs of GPUs of flavor no-flavor.tessera.dev wait for the budget (1 breaker tripped)",
+            ),
+        ),
     ),
     Fires("TesseraRepairBreakerTripped", {'tessera_gpu_repair_breaker_tripped{flavor="h100"}': steady("0")}, "60m"),
     Fires(

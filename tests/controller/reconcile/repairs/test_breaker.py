@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from controller.cluster.config.settings import RemediationRules, RepairBudget
 from controller.reconcile.repairs.breaker import (
+    FORMER,
     Decisions,
     RepairBreaker,
     RepairFlavor,
@@ -18,7 +19,7 @@ from controller.reconcile.repairs.breaker import (
 )
 from controller.reconcile.repairs.grants import Ask, Grant, entries, moment_s, node_repairs
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS, GpuNodeStatus, RepairEntry
-from inventory.api.names import NVSENTINEL_MANAGED
+from inventory.api.names import NO_FLAVOR, NVSENTINEL_MANAGED
 from tests.support.controller.gpunodes import full_status
 
 BEGIN_S = 1_000_000.0
@@ -43,6 +44,9 @@ class Fleet:
         self.pending: dict[str, tuple[Grant, ...]] = {}
         self.log: list[tuple[str, Grant]] = []
         """Every grant that was in a GpuNode, or is on its way there, with its node."""
+        self.lifted: dict[str, float] = {}
+        self.away: set[str] = set()
+        """Nodes that have gone, with their GpuNodes."""
         self.core = RepairBreaker(rules)
         self.take_over()
 
@@ -50,7 +54,7 @@ class Fleet:
         """A new leader, who knows what the API server has. What the one before had not written is lost."""
         lost = {(node, grant) for node, grants in self.pending.items() for grant in grants}
         stored = {(node, grant) for node, grants in self.lists.items() for grant in grants}
-        self.log = [each for each in self.log if each not in lost - stored]
+        self.log = [each for each in self.log if each not in lost - stored and each[0] not in self.away]
         self.pending = {}
         self.core = RepairBreaker(self.rules)
         for name, flavor in self.flavors.items():
@@ -68,9 +72,30 @@ class Fleet:
         given = full_status({"devices": devices, "repairs": repairs, "remediationGrants": grants})
         return msgspec.convert(given, GpuNodeStatus)
 
+    def leaves(self, node: str, *, gpunode_first: bool = False) -> None:
+        """The Node goes, and its GpuNode with it."""
+        if gpunode_first:
+            self.core.set_repairs(node, None)
+        self.core.set_node(node, None)
+        self.core.validate()
+        self.core.set_repairs(node, None)
+        self.core.validate()
+        self.away.add(node)
+        self.lists.pop(node, None)
+        self.repairs = {at: each for at, each in self.repairs.items() if at[0] != node}
+        if node in self.pending:
+            self.core.failed(node, self.pending.pop(node))
+            self.core.validate()
+
+    def comes(self, node: str) -> None:
+        self.away.discard(node)
+        self.tell(node)
+
     def tell(self, node: str) -> None:
+        if node in self.away:
+            return
         self.core.set_node(node, RepairNode(labels=self.labels[node], in_maintenance=node in self.maintenance))
-        self.core.set_repairs(node, node_repairs(node, self.status(node)))
+        self.core.set_repairs(node, node_repairs(node, self.status(node), self.lifted.get(node, 0.0)))
         self.core.validate()
 
     def asks(self, node: str, gpu: int, action: str = "reset", *, state: str = "Draining", generation: int = 0) -> None:
@@ -280,6 +305,26 @@ def test_a_person_lifts_it_and_the_window_counts_anew() -> None:
     assert fleet.decide().granted == (), "a new leader reads it from the flavor"
 
 
+def test_a_person_lifts_the_breaker_of_nodes_of_no_flavor_at_any_of_their_gpunodes() -> None:
+    fleet = Fleet(one())
+    fleet.labels = {"n1": {}, "n2": {}, "n3": {"pool": "a"}}
+    fleet.take_over()
+    fleet.asks("n3", 0)
+    fleet.asks("n3", 1)
+    fleet.asks("n1", 0)
+    fleet.asks("n2", 0)
+    assert fleet.step() == ["n1-0", "n3-0"]
+    assert fleet.decide().tripped.keys() == {NO_FLAVOR, "a"}
+    fleet.now_s += 10.0
+    fleet.lifted["n2"] = fleet.now_s
+    fleet.tell("n2")
+    assert fleet.step() == ["n2-0"], "and no GPU of a flavor"
+    fleet.lifted["n1"] = fleet.now_s + 1e9
+    fleet.take_over()
+    fleet.asks("n1", 1)
+    assert why(fleet.decide())["n1-1"] is Why.BUDGET, "a time to come lifts nothing"
+
+
 def test_a_breaker_that_is_lifted_in_the_future_counts_as_before() -> None:
     fleet = Fleet(one())
     fleet.flavors["a"] = RepairFlavor(node_labels={"pool": "a"}, resumed_s=BEGIN_S + 1e9)
@@ -373,14 +418,52 @@ def test_the_list_has_no_more_entries_than_its_schema_allows() -> None:
     assert why(fleet.decide()) == {"n1-0": Why.FULL}
 
 
-def test_a_gpunode_that_is_gone_takes_its_grants_with_it() -> None:
+@pytest.mark.parametrize("gpunode_first", [True, False])
+@pytest.mark.parametrize("writes", ["has been written", "is on its way"])
+def test_a_node_that_goes_and_comes_back_counts_as_long_as_it_would_have(gpunode_first: bool, writes: str) -> None:
     fleet = Fleet(one())
     fleet.asks("n1", 0)
+    fleet.decide()
+    if writes == "has been written":
+        fleet.land()
+    fleet.leaves("n1", gpunode_first=gpunode_first)
     fleet.asks("n2", 0)
+    assert why(fleet.decide(60.0)) == {"n2-0": Why.BUDGET}, "of the flavor that its Node had"
+    fleet.comes("n1")
+    found = fleet.decide(60.0)
+    assert found.lists == {"n1": (Grant("n1-0", FORMER, "reset", BEGIN_S),)}
+    fleet.land()
+    fleet.take_over()
+    assert why(fleet.decide()) == {"n2-0": Why.BUDGET}, "the next leader counts the same"
+    assert fleet.step(GRANT_LASTS_S - 121.0) == []
+    assert fleet.step(1.0) == ["n2-0"]
+
+
+def test_a_grant_of_before_permits_nothing_on_a_node_that_comes_back() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0)
     fleet.step()
-    fleet.core.set_repairs("n1", None)
-    fleet.core.validate()
-    assert [node for node, _ in fleet.decide().granted] == ["n2"]
+    fleet.leaves("n1")
+    fleet.comes("n1")
+    fleet.asks("n1", 0, generation=1)
+    ask = Ask("n1", "n1-0", 1, "reset")
+    assert fleet.core.answer(ask, fleet.now_s) is None
+    assert fleet.step(5.0) == ["n1-0"], "it takes no more of the budget"
+    assert fleet.core.answer(ask, fleet.now_s) == Grant("n1-0", 1, "reset", BEGIN_S + 5.0)
+
+
+def test_a_node_that_stays_away_counts_in_its_domain_for_a_window_and_is_forgotten_then() -> None:
+    fleet = Fleet(RemediationRules(budget=RepairBudget(gpus=9), levels=("rack",)))
+    for node in ("n1", "n2"):
+        fleet.labels[node] = {"pool": "a", "rack": "r1"}
+        fleet.tell(node)
+    fleet.asks("n1", 0)
+    fleet.step()
+    fleet.leaves("n1")
+    fleet.asks("n2", 0)
+    assert why(fleet.decide()) == {"n2-0": Why.LEVEL}
+    assert fleet.step(GRANT_LASTS_S) == ["n2-0"]
+    assert (fleet.core._gone, fleet.core._busy) == ({}, {"n2"})
 
 
 # -- any order of asks, grants, failures and leaders -------------------------------------------------------------------
@@ -401,14 +484,20 @@ STEPS = st.one_of(
     st.tuples(st.just("land"), st.sampled_from(NODES)),
     st.tuples(st.just("lose"), st.sampled_from(NODES)),
     st.tuples(st.just("leader")),
+    st.tuples(st.just("leaves"), st.sampled_from(NODES), st.booleans()),
+    st.tuples(st.just("comes"), st.sampled_from(NODES)),
     st.tuples(st.just("resume")),
 )
 
 
 def carry_out(fleet: Fleet, step: tuple[Any, ...]) -> None:
     match step:
-        case ("asks", node, gpu, action):
+        case ("asks", node, gpu, action) if node not in fleet.away:
             fleet.asks(node, gpu, action)
+        case ("leaves", node, gpunode_first) if node not in fleet.away:
+            fleet.leaves(node, gpunode_first=gpunode_first)
+        case ("comes", node) if node in fleet.away:
+            fleet.comes(node)
         case ("well", node, gpu):
             fleet.well(node, gpu)
         case ("wait", seconds):
@@ -488,6 +577,10 @@ def stale_total(core: RepairBreaker) -> None:
     core._totals = {"a": 11}
 
 
+def stale_lift(core: RepairBreaker) -> None:
+    core._lifted["n1"] = BEGIN_S
+
+
 def grant_of_nobody(core: RepairBreaker) -> None:
     core._ours["n9"] = {"g": Grant("g", 1, "reset", BEGIN_S)}
     core._busy.add("n9")
@@ -499,6 +592,7 @@ def grant_of_nobody(core: RepairBreaker) -> None:
         (forgotten_node, "nodes with repairs"),
         (stale_group, "groups have drifted"),
         (stale_total, "GPUs of the groups"),
+        (stale_lift, "times of lifted breakers"),
         (grant_of_nobody, "without a GpuNode"),
     ],
 )

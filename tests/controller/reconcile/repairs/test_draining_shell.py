@@ -101,6 +101,17 @@ async def test_nothing_is_drained_before_it_is_granted() -> None:
         assert exists(scene, "p")
 
 
+async def test_the_holders_of_boards_that_a_reset_takes_along_leave_too() -> None:
+    async with running(given=rules("0s"), bare=True) as scene:
+        status = scene.server.get(GPU_NODES, "n1")["status"]
+        holds = [{**each, "device": "GPU-n1-1"} for each in status["holders"]]
+        scene.server.merge(GPU_NODES, "n1", {"status": {"holders": holds}})
+        asks(scene, "n1", {**draining(3601), "takesAlong": ["GPU-n1-1", "GPU-n2-0"]})
+        await eventually(lambda: not exists(scene, "p"))
+        (note, *_) = notes(scene)
+        assert note.startswith("GPU GPU-n1-0 of node n1 is drained for its repair")
+
+
 def granted_late() -> GpuNode:
     """A GPU whose drain was granted two hours after it was asked for."""
     late = {"gpu": "GPU-n1-0", "generation": 3, "action": "drain", "granted": "2026-01-01T02:00:00Z"}

@@ -18,7 +18,14 @@ from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES, reader
 from controller.objects.core import Node
 from controller.objects.decode import GpuNode
 from controller.reconcile.repairs.repairs_shell import RepairController
-from inventory.api.names import REMEDIATION_BREAKER, REMEDIATION_RESUMED, REMEDIATION_TRIPPED
+from inventory.api.names import (
+    REMEDIATION_BREAKER,
+    REMEDIATION_RESUMED,
+    REMEDIATION_TRIPPED,
+    REPAIR_BREAKER,
+    REPAIR_BREAKER_RESUMED,
+    REPAIR_BREAKER_TRIPPED,
+)
 from kube.errors import KubeError
 from kube.reading.entries import CachedObject, ObjectKey
 from kube.reading.reflector import Added
@@ -125,6 +132,46 @@ async def test_what_the_budget_holds_back_is_told_counted_and_lifted_by_a_person
         assert figure(scene, "tessera_gpu_repair_breaker_tripped") == [0.0]
 
 
+async def test_the_breaker_of_nodes_of_no_flavor_is_shown_and_lifted_on_a_gpunode() -> None:
+    async with running() as scene:
+        for name in ("n8", "n9"):
+            scene.server.create(
+                NODES, name, {**(bare := node(name, 2)), "metadata": {**bare["metadata"], "labels": {}}}
+            )
+            scene.server.create(GPU_NODES, name, gpu_node(name, "Healthy", "Healthy"))
+        asks(scene, "n8", repair("GPU-n8-0"))
+        await eventually(lambda: grants(scene, "n8") != [])
+        asks(scene, "n9", repair("GPU-n9-0"))
+        await eventually(lambda: REPAIR_BREAKER_TRIPPED in gpunode_notes(scene, "n9"), what="the GpuNode shows it")
+        (note,) = await told(scene, "RepairBreakerTripped")
+        assert note == (
+            "1 repair waits: 1 GPU of the nodes of no flavor may be repaired in 10m; they go on by themselves, or by:"
+            " tessera remediation resume no-flavor.tessera.dev"
+        )
+        assert scene.process is not None
+        lines = [line for line in page(scene.process).splitlines() if 'flavor="no-flavor.tessera.dev"' in line]
+        assert [line.split("{")[0] for line in lines if line.endswith(" 1.0")] == [
+            "tessera_gpu_repair_breaker_trips_total",
+            "tessera_gpu_repair_breaker_tripped",
+        ]
+        resume = {"metadata": {"annotations": {REPAIR_BREAKER: "resume"}}}
+        scene.server.merge(GPU_NODES, "n1", resume)
+        (note,) = await told(scene, "InvalidRemediationBreaker")
+        assert note == (
+            "tessera.dev/repair-breaker: found it on a node of flavor default, expected a node of no flavor."
+            " Annotate the ResourceFlavor"
+        )
+        assert grants(scene, "n9") == []
+        scene.server.merge(GPU_NODES, "n9", resume)
+        await eventually(lambda: grants(scene, "n9") == [("GPU-n9-0", "reset", 1)])
+        await eventually(lambda: gpunode_notes(scene, "n9").keys() == {REPAIR_BREAKER_RESUMED}, what="it is answered")
+        await told(scene, "RepairBreakerHealed")
+
+
+def gpunode_notes(scene: Stage, name: str) -> dict[str, str]:
+    return dict(scene.server.get(GPU_NODES, name)["metadata"].get("annotations", {}))
+
+
 def flavor_notes(scene: Stage) -> dict[str, str]:
     return dict(scene.server.get(FLAVORS, "default")["metadata"].get("annotations", {}))
 
@@ -135,6 +182,20 @@ async def test_a_new_leader_takes_off_what_a_flavor_says_of_a_breaker_that_has_h
         scene.server.merge(FLAVORS, "default", {"metadata": {"annotations": {REMEDIATION_TRIPPED: SINCE}}})
         async with scene.controller(rules(), core_only=False):
             await eventually(lambda: REMEDIATION_TRIPPED not in flavor_notes(scene))
+
+
+async def test_the_grants_of_a_gpunode_that_goes_are_written_into_the_one_that_comes() -> None:
+    async with running() as scene:
+        asks(scene, "n1", repair("GPU-n1-0"))
+        await eventually(lambda: grants(scene, "n1") != [])
+        scene.server.delete(GPU_NODES, "n1")
+        asks(scene, "n2", repair("GPU-n2-0"))
+        await told(scene, "GpuRepairWaits")
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Healthy", "Healthy"))
+        await eventually(
+            lambda: grants(scene, "n1") == [("GPU-n1-0", "reset", 0)], what="it counts, and permits nothing"
+        )
+        assert grants(scene, "n2") == []
 
 
 async def test_another_value_of_the_annotation_is_refused_in_a_line() -> None:

@@ -49,8 +49,8 @@ class Tree:
     A domain keeps its number for ever, and its parent has a lower level. ``free`` of a leaf is the sum over its
     ``nodes``; ``used`` and ``assumed`` are the objects that the two UsageSums change in place, so the tree never
     replaces them. Every change of a leaf is noted in ``journal`` (of ``assumed`` in ``assumed_journal``): ``Counts``
-    depend on nothing else. Only ``Topologies`` calls the methods that change a tree, and sets ``devices``, ``claims``
-    and ``packs`` once, before the first node.
+    depend on nothing else. Only ``Topologies`` calls the methods that change a tree, and sets ``devices``, ``claims``,
+    ``packs`` and ``empty_nodes`` once, before the first node.
     """
 
     def __init__(
@@ -110,8 +110,10 @@ class Tree:
         """
         self._outside: dict[str, str] = {}
         """The reason why a node is in no leaf, by node name. Such a node is not in ``_homes``."""
-        self.packs = False
-        """Whether nodes are chosen so that large blocks of linked GPUs stay whole."""
+        self.packs, self.empty_nodes = False, 0.0
+        """Whether nodes are chosen so that large blocks of linked GPUs stay whole; how many nodes more a job may be
+        spread over to leave one empty (0: empty nodes are worth nothing).
+        """
         self.labels = dict(labels)  # the labels by which the flavor selects nodes
         self._sums = sums
         self._assumed = assumed
@@ -160,6 +162,10 @@ class Tree:
         if claims is None or not claims.requests.extended or not self.by_host or len(self.nodes[leaf]) != 1:
             return each, ask
         return claims.served(next(iter(self.nodes[leaf])), each, ask)
+
+    def is_empty(self, leaf: int) -> bool:
+        """Whether no workload has pods in the leaf, and no foreign pod has a device of its nodes."""
+        return not self.used[leaf] and not any(node.lends for node in self.nodes[leaf].values())
 
     # -- changes -----------------------------------------------------------------------------------------------------
 

@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from controller.scheduler.topology.counts import SCALE, Counts, Ranked
-from controller.scheduler.topology.packing import Room, packed
+from controller.scheduler.topology.packing import Vacancy, packed
 from controller.scheduler.topology.requests import DomainRequest
 
 Numbers = Callable[[int], int]
 
 _COMPARED: Final = 64
 """How many nodes, the tightest ones, are compared by the harm that a placement does to linked GPUs."""
+
+_ALIKE_S: Final = 600.0
+"""Nodes whose last workloads end within the same span of this length are taken to be busy equally long."""
 
 
 class Take(NamedTuple):
@@ -305,14 +308,17 @@ class DomainSearch:
     def _spared(self, leaves: Sequence[int], units: int, size: int, own: list[int]) -> list[Take]:
         """``share`` among nodes, of which as many are left empty as that is worth."""
         tree, scores, scored = self.counts.tree, self.counts.scores, self.scored
-        rooms = (Room(leaf, own[leaf], tree.is_empty(leaf), scores[leaf] if scored else 0) for leaf in leaves)
+        vacancies = (Vacancy(leaf, own[leaf], tree.is_empty(leaf), scores[leaf] if scored else 0) for leaf in leaves)
 
         def choose(able: Sequence[int], rest: int) -> int:
+            busy = [tree.busy_until(self.paths[leaf][-1]) // _ALIKE_S for leaf in able]
+            longest = max(busy)
+            able = [leaf for leaf, until in zip(able, busy, strict=True) if until == longest]
             if self.packs:
                 return self._gentlest(able[:_COMPARED], rest * size)
             return min(able, key=lambda leaf: (own[leaf], self.paths[leaf]))
 
-        return [Take(leaf, held * size, 0) for leaf, held in packed(rooms, units, tree.empty_nodes, choose)]
+        return [Take(leaf, held * size, 0) for leaf, held in packed(vacancies, units, tree.empty_nodes, choose)]
 
     def _one_node(self, need: int) -> int | None:
         """The one node that takes everything; None if none does. Only a required node may be one that pods like less

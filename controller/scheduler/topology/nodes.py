@@ -51,7 +51,7 @@ _POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
 _TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 _OVER: Final = ("Succeeded", "Failed")
 _NO_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
-"""With huge pages, what pods of DaemonSets take of every node; any other resource is a device."""
+"""Resources that are no devices, beside huge pages: pods of DaemonSets take some of every node."""
 
 
 class NodeFacts:

@@ -16,13 +16,13 @@ from typing import Final
 import msgspec
 
 _OPENED: Final = 1e-9
-"""Of choices that count equally the one that opens fewer nodes is taken: sums of weights are rounded."""
+"""Choices whose counts differ by less count equally, and the one that opens fewer nodes is taken: sums are rounded."""
 
 Choose = Callable[[Sequence[int], int], int]
 """Returns the one of these leaves, the tightest first, that is to take so many units. All of them hold that much."""
 
 
-class Room(msgspec.Struct, frozen=True, gc=False):
+class Vacancy(msgspec.Struct, frozen=True, gc=False):
     """A node that holds ``units`` pods or slices. ``empty``: no workload runs there. ``score``: how much the pods
     prefer it. ``gc=False``: a choice makes one of each node, and none refers to anything.
     """
@@ -33,20 +33,20 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     score: int = 0
 
 
-def packed(rooms: Iterable[Room], units: int, weight: float, choose: Choose) -> list[tuple[int, int]]:
-    """The leaves that take ``units``, each with its units; fewer where all of them hold less. Of equal rooms those that
+def packed(vacancies: Iterable[Vacancy], units: int, weight: float, choose: Choose) -> list[tuple[int, int]]:
+    """The leaves that take ``units``, each with its units; fewer where all of them hold less. Of equal nodes those that
     are given first are taken.
     """
-    classes: dict[int, tuple[list[Room], list[Room]]] = {}
-    for room in rooms:
-        if room.units > 0:
-            classes.setdefault(room.score, ([], []))[room.empty].append(room)
+    classes: dict[int, tuple[list[Vacancy], list[Vacancy]]] = {}
+    for vacancy in vacancies:
+        if vacancy.units > 0:
+            classes.setdefault(vacancy.score, ([], []))[vacancy.empty].append(vacancy)
     taken: list[tuple[int, int]] = []
     for score in sorted(classes, reverse=True):
         busy, empty = (sorted(each, key=_emptiest) for each in classes[score])
-        held = sum(room.units for room in busy) + sum(room.units for room in empty)
+        held = sum(vacancy.units for vacancy in busy) + sum(vacancy.units for vacancy in empty)
         if held < units:
-            taken += ((room.leaf, room.units) for room in (*busy, *empty))
+            taken += ((vacancy.leaf, vacancy.units) for vacancy in (*busy, *empty))
             units -= held
             continue
         taken += _cheapest(busy, empty, units, weight, choose)
@@ -55,13 +55,13 @@ def packed(rooms: Iterable[Room], units: int, weight: float, choose: Choose) -> 
 
 
 def _cheapest(
-    busy: Sequence[Room], empty: Sequence[Room], units: int, weight: float, choose: Choose
+    busy: Sequence[Vacancy], empty: Sequence[Vacancy], units: int, weight: float, choose: Choose
 ) -> list[tuple[int, int]]:
     """The choice that counts least. Both sequences are sorted, the largest first, and together hold ``units``."""
     if not units:
         return []
-    by_busy = list(accumulate((room.units for room in busy), initial=0))
-    by_empty = list(accumulate((room.units for room in empty), initial=0))
+    by_busy = list(accumulate((vacancy.units for vacancy in busy), initial=0))
+    by_empty = list(accumulate((vacancy.units for vacancy in empty), initial=0))
     best: tuple[float, int, int] | None = None
     for opened, open_units in enumerate(by_empty):
         more = bisect_left(by_busy, units - open_units)
@@ -77,11 +77,11 @@ def _cheapest(
     first, last = (empty, busy) if more else (empty[:0], empty)
     number = more or opened
     full = [*(first[:opened]), *last[: number - 1]]
-    taken = [(room.leaf, room.units) for room in full]
+    taken = [(vacancy.leaf, vacancy.units) for vacancy in full]
     rest = units - sum(held for _, held in taken)
-    able = [room.leaf for room in reversed(last[number - 1 :]) if room.units >= rest]
+    able = [vacancy.leaf for vacancy in reversed(last[number - 1 :]) if vacancy.units >= rest]
     return [*taken, (choose(able, rest), rest)]
 
 
-def _emptiest(room: Room) -> int:
-    return -room.units
+def _emptiest(vacancy: Vacancy) -> int:
+    return -vacancy.units

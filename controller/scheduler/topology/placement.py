@@ -36,7 +36,7 @@ from controller.scheduler.topology.port import Placed, PlacementNoFit, Placement
 from controller.scheduler.topology.replacement import replace
 from controller.scheduler.topology.requests import TopologyRequest, each_of
 from controller.scheduler.topology.shortages import lacks_nodes, unknown_level
-from controller.scheduler.topology.tree import Tree
+from controller.scheduler.topology.tree import Ends, Tree, end_unknown
 from controller.scheduler.topology.usage import DomainTotals, UsageSums
 from inventory.api.claimplan import ClaimPlan
 from inventory.api.names import ALL_NODES
@@ -82,6 +82,7 @@ class Topologies:
         self._used, self._assumed = UsageSums(shared=shared), UsageSums(shared=shared)
         self._finders: dict[FlavorName, Finder] = {}
         self._packs, self._empty_nodes = packs, empty_nodes
+        self.busy_until: Ends = end_unknown  # see Tree; EngineState sets it before the first flavor
         self._own_places = own_places
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
@@ -101,8 +102,7 @@ class Topologies:
         self._fell(name)
 
     def set_topology(self, topology: Topology) -> None:
-        known = self._topologies.get(topology.metadata.name)
-        self._topologies[topology.metadata.name] = topology
+        known, self._topologies[topology.metadata.name] = self._topologies.get(topology.metadata.name), topology
         if known is None or known.spec != topology.spec:
             self._judge_pods()
             self._regrow(topology.metadata.name)
@@ -556,8 +556,8 @@ class Topologies:
         over, whole = topology.metadata.name, topology.metadata.name == ALL_NODES
         sums = self._used, self._assumed
         tree = Tree(name, over, levels, spec.node_labels, spec.tolerations, *sums, takes_all=whole)
-        tree.devices, tree.claims = self.devices, self.claims
-        tree.packs, tree.empty_nodes = self._packs, self._empty_nodes
+        tree.devices, tree.claims, tree.packs = self.devices, self.claims, self._packs
+        tree.empty_nodes, tree.busy_until = self._empty_nodes, self.busy_until
         for node, facts in self._nodes.facts.items():
             tree.set_node(node, facts)
         self._finders[name] = Finder(tree, self._gates, own_places=self._own_places)

@@ -6,7 +6,7 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduler.topology.packing import Room, packed
+from controller.scheduler.topology.packing import Vacancy, packed
 from controller.scheduler.topology.port import Placed, PlacementRequest
 from tests.controller.scheduler.topology.test_topology_properties import check, free, labs, requests
 from tests.support.engine.topologylab import FLAVOR, HOST, RACK, Lab, ask, pod
@@ -20,53 +20,51 @@ def first(able: Sequence[int], _: int) -> int:
     return able[0]
 
 
-def cost(rooms: Sequence[Room], leaves: Sequence[int], weight: float) -> float:
+def cost(vacancies: Sequence[Vacancy], leaves: Sequence[int], weight: float) -> float:
     """What a choice counts, by the definition."""
-    return len(leaves) + weight * sum(rooms[leaf].empty for leaf in leaves)
+    return len(leaves) + weight * sum(vacancies[leaf].empty for leaf in leaves)
 
 
 @st.composite
-def rooms(draw: st.DrawFn) -> list[Room]:
+def vacancies(draw: st.DrawFn) -> list[Vacancy]:
     sizes = draw(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=7))
-    return [Room(leaf, units, empty) for leaf, (units, empty) in enumerate(sizes)]
+    return [Vacancy(leaf, units, empty) for leaf, (units, empty) in enumerate(sizes)]
 
 
 @MANY
-@given(rooms(), st.integers(1, 24), st.sampled_from([0.25, 1.0, 1.5, 4.0, 100.0]))
+@given(vacancies(), st.integers(1, 24), st.sampled_from([0.25, 1.0, 1.5, 4.0, 100.0]))
 def test_no_other_choice_of_nodes_counts_less_and_none_that_counts_as_much_opens_fewer(
-    given_rooms: list[Room], units: int, weight: float
+    nodes: list[Vacancy], units: int, weight: float
 ) -> None:
-    found = packed(given_rooms, units, weight, first)
-    held = sum(room.units for room in given_rooms)
+    found = packed(nodes, units, weight, first)
+    held = sum(vacancy.units for vacancy in nodes)
     assert sum(taken for _, taken in found) == min(held, units)
-    assert all(0 < taken <= given_rooms[leaf].units for leaf, taken in found)
+    assert all(0 < taken <= nodes[leaf].units for leaf, taken in found)
     if held < units:
         return
     leaves = [leaf for leaf, _ in found]
-    every = chain.from_iterable(combinations(range(len(given_rooms)), n) for n in range(1, len(given_rooms) + 1))
-    able = [some for some in every if sum(given_rooms[leaf].units for leaf in some) >= units]
-    least = min(cost(given_rooms, some, weight) for some in able)
-    assert cost(given_rooms, leaves, weight) == least
-    opened = min(
-        sum(given_rooms[leaf].empty for leaf in some) for some in able if cost(given_rooms, some, weight) == least
-    )
-    assert sum(given_rooms[leaf].empty for leaf in leaves) == opened
+    every = chain.from_iterable(combinations(range(len(nodes)), n) for n in range(1, len(nodes) + 1))
+    able = [some for some in every if sum(nodes[leaf].units for leaf in some) >= units]
+    least = min(cost(nodes, some, weight) for some in able)
+    assert cost(nodes, leaves, weight) == least
+    opened = min(sum(nodes[leaf].empty for leaf in some) for some in able if cost(nodes, some, weight) == least)
+    assert sum(nodes[leaf].empty for leaf in leaves) == opened
 
 
 @MANY
-@given(rooms(), st.integers(1, 24), st.floats(0.1, 10))
-def test_the_last_node_is_the_tightest_of_its_kind(given_rooms: list[Room], units: int, weight: float) -> None:
-    found = packed(given_rooms, units, weight, first)
-    if sum(room.units for room in given_rooms) < units:
+@given(vacancies(), st.integers(1, 24), st.floats(0.1, 10))
+def test_the_last_node_is_the_tightest_of_its_kind(nodes: list[Vacancy], units: int, weight: float) -> None:
+    found = packed(nodes, units, weight, first)
+    if sum(vacancy.units for vacancy in nodes) < units:
         return
     (last, rest), taken = found[-1], {leaf for leaf, _ in found}
-    others = (room for room in given_rooms if room.leaf not in taken and room.empty == given_rooms[last].empty)
-    assert not [room for room in others if rest <= room.units < given_rooms[last].units]
+    others = (vacancy for vacancy in nodes if vacancy.leaf not in taken and vacancy.empty == nodes[last].empty)
+    assert not [vacancy for vacancy in others if rest <= vacancy.units < nodes[last].units]
 
 
 def test_nodes_that_pods_prefer_go_first_whatever_they_count() -> None:
-    given_rooms = [Room(0, 2, empty=True, score=1), Room(1, 4, empty=False)]
-    assert packed(given_rooms, 4, 10.0, first) == [(0, 2), (1, 2)]
+    nodes = [Vacancy(0, 2, empty=True, score=1), Vacancy(1, 4, empty=False)]
+    assert packed(nodes, 4, 10.0, first) == [(0, 2), (1, 2)]
 
 
 # -- on nodes --------------------------------------------------------------------------------------------------------

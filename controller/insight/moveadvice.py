@@ -1,9 +1,12 @@
-"""Advice without acting: the moves of running workloads that would let waiting ones run, and their cost."""
+"""Advice without acting: the moves of running workloads that would let waiting ones run, or free whole nodes, and their
+cost.
+"""
 
 from typing import Any, Final
 
 import msgspec
 
+from controller.scheduler.consolidation.emptying import Emptied, emptied
 from controller.scheduler.decisions.decisions import Evicted
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.config import Consolidation, EngineConfig
@@ -14,6 +17,7 @@ Json = dict[str, Any]
 
 _MOST_CYCLES: Final = 10_000
 _NO_BUDGET: Final = 2**31
+_HOUR_S: Final = 3600.0
 
 
 def unlimited(config: EngineConfig) -> EngineConfig:
@@ -40,6 +44,34 @@ def plans(engine: Engine, now_s: float) -> list[Json]:
                 helped[decision.by.key] = decision.by
                 found.setdefault(decision.by.key, []).append(decision)
     return [_plan(helped[key], moved) for key, moved in found.items()]
+
+
+def frees(engine: Engine, now_s: float) -> list[Json]:
+    """The nodes that moves would free as a whole, each beside those before it and beside all ``plans``."""
+    state = engine.state
+    return [_freed(one) for one in emptied(state.cluster, state.assigner, state.reservations, now_s)]
+
+
+def _freed(one: Emptied) -> Json:
+    moves = [
+        {
+            "workload": each.holder.key,
+            "clusterQueue": each.holder.cluster_queue,
+            "from": list(each.move.leaves),
+            "to": list(each.move.goes_to),
+            "lostGpuSeconds": round(each.price.work, 3),
+            "restartGpuSeconds": round(each.price.restart, 3),
+        }
+        for each in one.moves
+    ]
+    return {
+        "node": one.node,
+        "flavor": one.flavor,
+        "lostGpuSeconds": round(sum(each.price.work for each in one.moves), 3),
+        "restartGpuSeconds": round(sum(each.price.restart for each in one.moves), 3),
+        "savesNodeHours": None if one.saves_s is None else round(one.saves_s / _HOUR_S, 4),
+        "moves": moves,
+    }
 
 
 def _plan(waiting: Holder, moved: list[Evicted]) -> Json:

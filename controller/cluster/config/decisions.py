@@ -169,6 +169,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         backfill=found.get("tessera.backfill", BackfillPolicy.CONSERVATIVE if on else BackfillPolicy.NONE),
         victim_order=found.get("tessera.victimOrder", VictimOrder.LEAST_LOST if on else VictimOrder.NEWEST),
         keep_linked_gpus=found.get("tessera.keepLinkedGpus", on),
+        empty_nodes=found.get("tessera.packing.emptyNodes", 0.0),
         quota_from_capacity=found.get("tessera.quotaFromCapacity", on),
         consolidation=_consolidation(found, on=on),
         takeovers_first=on,

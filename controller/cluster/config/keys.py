@@ -352,18 +352,19 @@ OWN: Final = (
         "of nodes that hold a pod, the one where it leaves most GPUs usable for requests like the recent ones",
     ),
     _key(
+        "tessera.packing.emptyNodes",
+        number(least=0),
+        "0",
+        "how many nodes more a job may be spread over to leave one node empty; 0: empty nodes are worth nothing",
+    ),
+    _key(
         "tessera.consolidation.enabled",
         SWITCH,
         "tessera: auto, kueue: false",
         "running workloads move, each to a place found for it in the same decision, so that one that waits fits; auto:"
         " in trees of KAI's Queues alone; never under policy kueue",
     ),
-    _key(
-        "tessera.consolidation.minimumRuntime",
-        duration(),
-        "10m",
-        "how long a workload runs before it may be moved",
-    ),
+    _key("tessera.consolidation.minimumRuntime", duration(), "10m", "how long a workload runs before it may be moved"),
     _key("tessera.consolidation.movesPerHour", _COUNT, "30", "most workloads that move in any hour, of all queues"),
     _key("tessera.quotaFromCapacity", BOOL, _BY_POLICY, "quotas may be written as shares of live healthy capacity"),
     _key(

@@ -359,6 +359,7 @@ def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[
         config.gates,
         held=held,
         packs=more.keep_linked_gpus,
+        empty_nodes=more.empty_nodes,
         claims=claims,
         own_places=more.own_places,
         leaving=LEAVING if more.leaving_nodes else frozenset(),

@@ -28,10 +28,10 @@ from controller.scheduler.kai.turn.gangmodel import GangModel
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from controller.scheduler.model.workload import WorkloadInfo, minimum_of
 from controller.scheduler.preemption.moves import lost_gpu_seconds
+from controller.scheduler.preemption.trialstarts import as_incoming, assigned_without, moved_to
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.topology.requests import topology_request
-from controller.scheduler.volcano.victims import as_incoming, assigned_without, moved_to
 
 MayMove = Callable[[Holder], bool]
 """Returns whether a holder may be moved, regardless of its pods' own annotations."""
@@ -80,10 +80,10 @@ class Planner:
         gang = model.add(entry.incoming.info, _ALL.name, entry.incoming.priority, -math.inf)
         self._constrain(gang, entry.incoming.info, flavor)
         holders: dict[GangName, Holder] = {}
-        elastic = self._elastic()
+        whole = elastic(self._cluster)
         for holder in self._on(flavor):
             if (
-                holder.key in elastic
+                holder.key in whole
                 or holder.evicted
                 or holder.priority > entry.incoming.priority
                 or not may_move(holder)
@@ -156,15 +156,6 @@ class Planner:
             if placed and all(self._cluster.on_nodes(pod_set.flavors.values()) == flavor for pod_set in placed):
                 yield holder
 
-    def _elastic(self) -> set[WorkloadKey]:
-        """Minimums with pods above them, and those pods: one would move without the others, which are one gang."""
-        above = {
-            holder.key: minimum
-            for holder in self._cluster.holders.values()
-            if (minimum := minimum_of(holder.info.workload)) is not None
-        }
-        return {*above, *above.values()}
-
     def _constrain(self, gang: Gang, info: WorkloadInfo, flavor: FlavorName) -> None:
         """Set the topology constraints of the gang's pod sets. The engine itself looks at slices and groups of pod
         sets.
@@ -178,6 +169,16 @@ class Planner:
             asked = topology_request(spec)
             if asked.required or asked.preferred:
                 pod_set.constraint = TopologyConstraint(levels, asked.required or "", asked.preferred or "")
+
+
+def elastic(cluster: Cluster) -> set[WorkloadKey]:
+    """Minimums with pods above them, and those pods: one would move without the others, which are one gang."""
+    above = {
+        holder.key: minimum
+        for holder in cluster.holders.values()
+        if (minimum := minimum_of(holder.info.workload)) is not None
+    }
+    return {*above, *above.values()}
 
 
 def _moving(steps: Steps, holders: Mapping[GangName, Holder]) -> list[Holder]:

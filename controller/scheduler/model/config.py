@@ -165,6 +165,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     victim_order: VictimOrder = VictimOrder.NEWEST
     keep_linked_gpus: bool = False
     """Nodes are chosen so that large blocks of linked GPUs stay whole for later requests."""
+    empty_nodes: float = 0.0
+    """How many nodes more a job may be spread over to leave one empty; 0: empty nodes are worth nothing."""
     quota_from_capacity: bool = False
     """Quotas may be written as shares of live healthy capacity."""
     consolidation: Consolidation | None = None

@@ -7,18 +7,24 @@ The rules are our own (``tessera.consolidation``): so many moves an hour, and no
 question costs a pass over the moves of the last hour.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from controller.scheduler.cluster.incoming import Move, Price
 from controller.scheduler.model.config import Consolidation
 from controller.scheduler.model.resources import WorkloadKey
-from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.model.workload import TopologyUsage, WorkloadInfo
 from controller.scheduler.preemption.index import is_gpu, started_at_s
 from controller.scheduler.preemption.price import checkpoints_of, lost_s, restart_s
 from controller.scheduler.quota.queuestate import Holder
 from inventory.api.names import GPU_PERCENT
+
+KEPT_IN_PLACE: Final = (
+    ("karpenter.sh/do-not-disrupt", "true"),
+    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+)
+"""Annotations of pods that are not moved."""
 
 WINDOW_S: Final = 3600.0
 _PERCENTS: Final = 100.0
@@ -54,6 +60,13 @@ def gpus_of(holder: Holder) -> float:
     gpus = sum(amount for fr, amount in holder.usage.items() if is_gpu(fr.resource))
     percents = sum(amount for fr, amount in holder.usage.items() if fr.resource == GPU_PERCENT)
     return gpus + percents / _PERCENTS
+
+
+def is_kept_in_place(info: WorkloadInfo) -> bool:
+    annotations: Iterable[Mapping[str, str]] = (
+        pod_set.template.metadata.annotations for pod_set in info.workload.spec.pod_sets
+    )
+    return any(said.get(key) == value for said in annotations for key, value in KEPT_IN_PLACE)
 
 
 class Moves:

@@ -33,11 +33,13 @@ from controller.scheduler.reservations.reservations import (
     Withdrawn,
     reservations_for,
 )
+from controller.scheduler.reservations.runtimes import NodeEnds
 from controller.scheduler.state.activity import QueueActivity
 from controller.scheduler.state.deviceclaims import DeviceClaims
 from controller.scheduler.state.holdernotes import HolderNotes
 from controller.scheduler.state.intake import WorkloadPhase, standing
 from controller.scheduler.state.workloads import KnownWorkloads
+from controller.scheduler.topology.placement import Topologies
 from controller.scheduler.topology.port import Placement
 
 
@@ -135,6 +137,11 @@ class EngineState:
         fair = config.admission_fair_sharing if config.gates.on("AdmissionFairSharing") else None
         self.config = config
         self.cluster = Cluster(config, placement)
+        self.node_ends = NodeEnds() if config.extensions.empty_nodes else None
+        """When nodes have no work any more; None where nobody asks."""
+        if self.node_ends is not None and isinstance(self.cluster.placement, Topologies):
+            self.cluster.observe(self.node_ends)
+            self.cluster.placement.busy_until = self.node_ends.busy_until
         self.activity = QueueActivity(self.cluster)
         self.usage = UsageHistory(fair)
         self.reservations = reservations_for(self.cluster)
@@ -254,6 +261,7 @@ class EngineState:
             partial(self.unwritten.validate, self.cluster.holders),
             partial(self.notes.validate, self.cluster.holders, self.unwritten.ended),
             *(() if self.measured_usage is None else (self.measured_usage.validate,)),
+            *(() if self.node_ends is None else (partial(self.node_ends.validate, self.cluster.holders),)),
             partial(self.device_claims.validate, self.workloads.objects),
             self._validate_places_of_workloads,
         )

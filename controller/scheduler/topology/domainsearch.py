@@ -3,7 +3,8 @@ as possible.
 
 Best fit takes the domain with most slices first, and for what is left the tightest domain that holds it; least free
 capacity takes the fullest domain first. Down to the slice level the children of all chosen domains are one pool; below
-it each domain passes its own share down to its children. Source: KEP-2724.
+it each domain passes its own share down to its children. Source: KEP-2724. Where whole free nodes are worth something
+(``Tree.empty_nodes``), ``packing`` chooses the nodes in the domains that are found so.
 """
 
 from bisect import bisect_left
@@ -11,12 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from controller.scheduler.topology.counts import SCALE, Counts, Ranked
+from controller.scheduler.topology.packing import Vacancy, packed
 from controller.scheduler.topology.requests import DomainRequest
 
 Numbers = Callable[[int], int]
 
 _COMPARED: Final = 64
 """How many nodes, the tightest ones, are compared by the harm that a placement does to linked GPUs."""
+
+_ALIKE_S: Final = 600.0
+"""Nodes whose last workloads end within the same span of this length are taken to be busy equally long."""
 
 
 class Take(NamedTuple):
@@ -54,6 +59,10 @@ class DomainSearch:
         """Whether, among nodes that hold the rest of the pods, the one is chosen on which they do least harm to linked
         GPUs.
         """
+        self._spares = (
+            bool(tree.empty_nodes) and tree.by_host and ask.pods > 0 and not ask.shape.leader and not ask.shape.empty
+        )
+        """Whether nodes are chosen so that others stay empty."""
         self._by_kin = counts.plain and counts.kept and not self.packs
         """Whether the choice among a domain's children depends on nothing but their kept order."""
 
@@ -75,6 +84,8 @@ class DomainSearch:
         ask = self.ask
         if not self.counts.tree.at_level[level]:
             return DomainNoFit(level, 0, spread=False)
+        if ask.free and self._spares_at(level):
+            return self._several(level)
         one = self._one_domain(level)
         if one is not None:
             return level, [one]
@@ -96,6 +107,8 @@ class DomainSearch:
         does.
         """
         counts, need = self.counts, self.ask.slices
+        if self._spares_at(level):
+            return self._one_node(need)
         led = bool(self.ask.leaders)
         order = counts.order(level, led=led, least=self.least)
         if led or self.scored:
@@ -133,6 +146,10 @@ class DomainSearch:
         """Domains of one level that together take everything, or the DomainNoFit."""
         ask, counts = self.ask, self.counts
         left, leaders = ask.slices, ask.leaders
+        if self._spares_at(level):
+            takes = self._spared(counts.tree.at_level[level], left, 1, counts.slices)
+            held = sum(take.pods for take in takes)
+            return DomainNoFit(level, held, spread=True) if held < left else (level, [take.domain for take in takes])
         if counts.plain and not self._packs_at(level):
             order = counts.order(level, led=False, least=self.least)
             takes = self._in_order(order, left, 1, counts.slices)
@@ -182,6 +199,10 @@ class DomainSearch:
         counts, shape, tree = self.counts, self.ask.shape, self.counts.tree
         while pooled and level < min(tree.depth - 1, shape.slice_level):
             level += 1
+            if self._spares_at(level):
+                pool = [child for take in takes for child in tree.children[take.domain]]
+                takes = self._spared(pool, self.ask.slices, shape.slice_size, counts.slices)
+                continue
             if len(takes) == 1 and self._by_kin:
                 takes = self._share_kin(takes[0].domain, self.ask.slices, shape.slice_size, counts.slices)
                 continue
@@ -199,6 +220,8 @@ class DomainSearch:
 
     def _pass_on(self, take: Take, level: int, size: int) -> list[Take]:
         counts = self.counts
+        if size == 1 and level > self.ask.shape.slice_level and self._spares_at(level):
+            return self._spared(counts.tree.children[take.domain], take.pods, 1, counts.pods)
         if size == 1 and level > self.ask.shape.slice_level and self._by_kin:
             return self._share_kin(take.domain, take.pods, 1, counts.pods)
         children = counts.ordered(counts.tree.children[take.domain], least=self.least)
@@ -278,6 +301,36 @@ class DomainSearch:
             if self.counts.leaders[domain] and total - (own(domain) - beside(domain)) >= units:
                 return [domain, *domains[:at], *domains[at + 1 :]]
         return domains
+
+    def _spares_at(self, level: int) -> bool:
+        return self._spares and level == self.counts.tree.depth - 1
+
+    def _spared(self, leaves: Sequence[int], units: int, size: int, own: list[int]) -> list[Take]:
+        """``share`` among nodes, of which as many are left empty as that is worth."""
+        tree, scores, scored = self.counts.tree, self.counts.scores, self.scored
+        vacancies = (Vacancy(leaf, own[leaf], tree.is_empty(leaf), scores[leaf] if scored else 0) for leaf in leaves)
+
+        def choose(able: Sequence[int], rest: int) -> int:
+            busy = [tree.busy_until(self.paths[leaf][-1]) // _ALIKE_S for leaf in able]
+            longest = max(busy)
+            able = [leaf for leaf, until in zip(able, busy, strict=True) if until == longest]
+            if self.packs:
+                return self._gentlest(able[:_COMPARED], rest * size)
+            return min(able, key=lambda leaf: (own[leaf], self.paths[leaf]))
+
+        return [Take(leaf, held * size, 0) for leaf, held in packed(vacancies, units, tree.empty_nodes, choose)]
+
+    def _one_node(self, need: int) -> int | None:
+        """The one node that takes everything; None if none does. Only a required node may be one that pods like less
+        than another.
+        """
+        slices, scores, nodes = self.counts.slices, self.counts.scores, self.counts.tree.at_level[-1]
+        able = [leaf for leaf in nodes if slices[leaf] >= need]
+        if able and self.scored and not self.ask.required:
+            best = max(scores[leaf] for leaf in nodes)
+            able = [leaf for leaf in able if scores[leaf] == best]
+        takes = self._spared(able, need, 1, slices)
+        return takes[0].domain if takes else None
 
     def _packs_at(self, level: int) -> bool:
         return self.packs and level == self.counts.tree.depth - 1

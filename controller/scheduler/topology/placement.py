@@ -36,7 +36,7 @@ from controller.scheduler.topology.port import Placed, PlacementNoFit, Placement
 from controller.scheduler.topology.replacement import replace
 from controller.scheduler.topology.requests import TopologyRequest, each_of
 from controller.scheduler.topology.shortages import lacks_nodes, unknown_level
-from controller.scheduler.topology.tree import Tree
+from controller.scheduler.topology.tree import Ends, Tree, end_unknown
 from controller.scheduler.topology.usage import DomainTotals, UsageSums
 from inventory.api.claimplan import ClaimPlan
 from inventory.api.names import ALL_NODES
@@ -62,11 +62,13 @@ class Topologies:
         claims: bool = False,
         own_places: bool = False,
         leaving: AbstractSet[str] = frozenset(),
+        empty_nodes: float = 0.0,
     ) -> None:
         """``held`` returns all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together.
         ``claims``: ResourceClaims count. ``own_places``: leaders' own node rules count. ``leaving``: see NodeFacts.
+        ``empty_nodes``: see Tree.
         """
-        shared = gates.on("TASHandleOverlappingFlavors")
+        self._shared = shared = gates.on("TASHandleOverlappingFlavors")
         self._undo = undo
         self._gates = gates
         self._flavors: dict[FlavorName, ResourceFlavor] = {}
@@ -79,8 +81,8 @@ class Topologies:
         """Queues' pods that were sent to a domain above the nodes: ``_above`` decides whether each was placed here."""
         self._used, self._assumed = UsageSums(shared=shared), UsageSums(shared=shared)
         self._finders: dict[FlavorName, Finder] = {}
-        self._shared = shared
-        self._packs = packs
+        self._packs, self._empty_nodes = packs, empty_nodes
+        self.busy_until: Ends = end_unknown  # see Tree; EngineState sets it before the first flavor
         self._own_places = own_places
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
@@ -100,8 +102,7 @@ class Topologies:
         self._fell(name)
 
     def set_topology(self, topology: Topology) -> None:
-        known = self._topologies.get(topology.metadata.name)
-        self._topologies[topology.metadata.name] = topology
+        known, self._topologies[topology.metadata.name] = self._topologies.get(topology.metadata.name), topology
         if known is None or known.spec != topology.spec:
             self._judge_pods()
             self._regrow(topology.metadata.name)
@@ -276,9 +277,8 @@ class Topologies:
         """Nodes on which pods fit; all where a topology ends above the nodes, or the running pods have places."""
         finder = self._finders.get(request.flavor)
         known = finder.fitting_nodes(request, empty=on_empty) if finder and request.previous is None else None
-        if known is not None:
-            return known
-        return [(facts, request.count) for facts in self._nodes.facts.values() if not facts.excluded]
+        everywhere = self._nodes.facts.values()
+        return [(facts, request.count) for facts in everywhere if facts.usable] if known is None else known
 
     def _place_all(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         sums = self._assumed if on_empty else self._used
@@ -392,7 +392,7 @@ class Topologies:
 
     def validate(self, held: Sequence[tuple[FlavorName, TopologyUsage]]) -> None:
         """Recompute everything. ``held`` is the usage of all that hold quota. AssertionError for a difference."""
-        fresh = UsageSums(shared=self._gates.on("TASHandleOverlappingFlavors"))
+        fresh = UsageSums(shared=self._shared)
         for flavor, usage in held:
             fresh.change(flavor, usage, 1)
         if fresh.totals() != self._used.totals():
@@ -414,8 +414,7 @@ class Topologies:
         self, group: PlacedTogether, *, on_empty: bool
     ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | PlacementNoFit:
         """Name, whole assignment, and the part of the assignment that is new, for each pod set of the group."""
-        finder = self._finders.get(group[0].flavor)
-        if finder is None:
+        if (finder := self._finders.get(group[0].flavor)) is None:
             return PlacementNoFit(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
         problem = _no_group(group)
         if problem is not None:
@@ -558,6 +557,7 @@ class Topologies:
         sums = self._used, self._assumed
         tree = Tree(name, over, levels, spec.node_labels, spec.tolerations, *sums, takes_all=whole)
         tree.devices, tree.claims, tree.packs = self.devices, self.claims, self._packs
+        tree.empty_nodes, tree.busy_until = self._empty_nodes, self.busy_until
         for node, facts in self._nodes.facts.items():
             tree.set_node(node, facts)
         self._finders[name] = Finder(tree, self._gates, own_places=self._own_places)

@@ -6,7 +6,7 @@ empty leaf. Each change in a leaf is written to a journal, which those who keep 
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.objects.core import Toleration
@@ -21,6 +21,9 @@ from controller.scheduler.topology.usage import DomainKey, DomainTotals, UsageSu
 
 Path = tuple[str, ...]
 """The values of the levels' labels, from the highest level down."""
+
+Ends = Callable[[str], float]
+"""Returns the time at which the last workload of a host ends."""
 
 _JOURNAL_SLACK: Final = 1024
 
@@ -49,8 +52,8 @@ class Tree:
     A domain keeps its number for ever, and its parent has a lower level. ``free`` of a leaf is the sum over its
     ``nodes``; ``used`` and ``assumed`` are the objects that the two UsageSums change in place, so the tree never
     replaces them. Every change of a leaf is noted in ``journal`` (of ``assumed`` in ``assumed_journal``): ``Counts``
-    depend on nothing else. Only ``Topologies`` calls the methods that change a tree, and sets ``devices``, ``claims``
-    and ``packs`` once, before the first node.
+    depend on nothing else. Only ``Topologies`` calls the methods that change a tree, and sets ``devices``, ``claims``,
+    ``packs``, ``empty_nodes`` and ``busy_until`` once, before the first node.
     """
 
     def __init__(
@@ -92,10 +95,10 @@ class Tree:
         self.nodes: list[dict[str, NodeFacts]] = []
         self.stamps: list[int] = []
         """A number for each leaf that grows whenever the leaf's nodes change; usage does not change it."""
-        self.journal = Journal()
-        """The leaves in which usage was charged or given back, or a node changed."""
-        self.assumed_journal = Journal()
-        """The journal of ``assumed``: what an empty cluster would look like changes seldom."""
+        self.journal, self.assumed_journal = Journal(), Journal()
+        """The leaves in which usage was charged or given back, or a node changed; the second is that of ``assumed``:
+        what an empty cluster would look like changes seldom.
+        """
         self.touch = self.journal.note
         """Notes that the usage in a leaf has changed."""
         self.touch_assumed = self.assumed_journal.note
@@ -110,8 +113,11 @@ class Tree:
         """
         self._outside: dict[str, str] = {}
         """The reason why a node is in no leaf, by node name. Such a node is not in ``_homes``."""
-        self.packs = False
-        """Whether nodes are chosen so that large blocks of linked GPUs stay whole."""
+        self.busy_until: Ends
+        self.packs, self.empty_nodes, self.busy_until = False, 0.0, end_unknown
+        """Whether nodes are chosen so that large blocks of linked GPUs stay whole; how many nodes more a job may be
+        spread over to leave one empty (0: empty nodes are worth nothing).
+        """
         self.labels = dict(labels)  # the labels by which the flavor selects nodes
         self._sums = sums
         self._assumed = assumed
@@ -160,6 +166,10 @@ class Tree:
         if claims is None or not claims.requests.extended or not self.by_host or len(self.nodes[leaf]) != 1:
             return each, ask
         return claims.served(next(iter(self.nodes[leaf])), each, ask)
+
+    def is_empty(self, leaf: int) -> bool:
+        """Whether no workload has pods in the leaf, and no foreign pod has a device of its nodes."""
+        return not self.used[leaf] and not any(node.lends for node in self.nodes[leaf].values())
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -284,6 +294,11 @@ class Tree:
         self.stamps[leaf] += 1
         self.touch(leaf)
         self.touch_assumed(leaf)
+
+
+def end_unknown(_: str) -> float:
+    """The end of the last workload of a host, where nobody tells."""
+    return 0.0
 
 
 def _sum(many: Iterable[Mapping[ResourceName, Amount]]) -> DomainTotals:

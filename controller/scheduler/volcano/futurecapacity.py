@@ -9,10 +9,10 @@ from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.flavors.assigner import FlavorAssigner
 from controller.scheduler.flavors.assignment import Mode
 from controller.scheduler.kai.proportion.division import QueueName
+from controller.scheduler.preemption.trialstarts import charge_assignment
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.volcano.rules import Bounds
 from controller.scheduler.volcano.tree import FairTree, is_preemptible, needs
-from controller.scheduler.volcano.victims import charge_assignment
 
 
 class TreeBounds(NamedTuple):

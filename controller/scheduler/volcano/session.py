@@ -27,13 +27,14 @@ from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.kai.proportion.queues import Amounts
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from controller.scheduler.preemption.moves import Moves
+from controller.scheduler.preemption.trialstarts import charge_assignment, placed
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.volcano.candidates import Candidates
 from controller.scheduler.volcano.rules import Key, QueueRules, rules_for
 from controller.scheduler.volcano.tree import FairTree, is_preemptible, needs
-from controller.scheduler.volcano.victims import Solver, charge_assignment, placed
+from controller.scheduler.volcano.victims import Solver
 from controller.scheduler.volcano.walk import Walk
 
 RefusalOf = Callable[[PendingWorkload, "Incoming"], tuple[Rule, str] | None]

@@ -7,21 +7,19 @@ allow is the answer: it need not be the smallest. Candidates that the rules neve
 of them would spoil every set that contains it (Volcano's own reclaim filters them victim by victim).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import Final, NamedTuple
 
 from controller.scheduler.cluster.cluster import Cluster
-from controller.scheduler.cluster.incoming import Incoming, Move
-from controller.scheduler.devices.grants import GrantOwner
+from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.flavors.assigner import FlavorAssigner
 from controller.scheduler.flavors.assignment import Assignment, Mode
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.kai.proportion.queues import Amounts
-from controller.scheduler.model.resources import FlavorName, ResourceName, WorkloadKey
-from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.preemption.moves import move_of
+from controller.scheduler.model.resources import ResourceName, WorkloadKey
+from controller.scheduler.preemption.trialstarts import as_incoming, charge_assignment, placed_holder
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.volcano.candidates import Candidates
 from controller.scheduler.volcano.rules import QueueRules
@@ -236,63 +234,3 @@ class Solver:
             for amounts in some:
                 tree.charge(name, amounts, preemptible=True)
         return not refused
-
-
-def charge_assignment(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> None:
-    """Charges the assignment to quota and placement; to be called in a trial."""
-    cluster.quota.add_usage(incoming.queue.name, assignment.usage)
-    for (flavor, place), owner in placed(cluster, incoming, assignment):
-        cluster.placement.add(flavor, place, owner)
-
-
-Place = tuple[tuple[FlavorName, TopologyUsage], GrantOwner]
-
-
-def placed(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Iterator[Place]:
-    """The places of the assignment's pods."""
-    for at, pod_set in enumerate(assignment.pod_sets):
-        flavor = cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
-        if pod_set.topology is not None and flavor is not None:
-            yield (flavor, pod_set.topology), GrantOwner(incoming.key, str(at))
-
-
-def placed_holder(cluster: Cluster, holder: Holder) -> Iterator[Place]:
-    for pod_set in holder.info.pod_sets:
-        flavor = cluster.on_nodes(pod_set.flavors.values())
-        if pod_set.topology is not None and flavor is not None:
-            yield (flavor, pod_set.topology), GrantOwner(holder.key, pod_set.name)
-
-
-def as_incoming(cluster: Cluster, holder: Holder) -> Incoming:
-    """A holder as if it were a pending workload."""
-    return Incoming(
-        info=holder.info,
-        queue=cluster.queue(holder.cluster_queue),
-        local_queue=holder.local_queue,
-        priority=holder.priority,
-        queued_at_s=holder.queued_at_s,
-    )
-
-
-def assigned_without(
-    cluster: Cluster, assigner: FlavorAssigner, gone: Iterable[Holder], starting: Iterable[Incoming]
-) -> dict[WorkloadKey, Assignment] | None:
-    """The assignment that each workload gets in its turn once the others have gone; None where one of them does not fit
-    then.
-    """
-    found: dict[WorkloadKey, Assignment] = {}
-    with cluster.trial():
-        for holder in gone:
-            cluster.release(holder)
-        for incoming in starting:
-            assignment = assigner.assign(incoming)
-            if assignment.mode is not Mode.FIT:
-                return None
-            charge_assignment(cluster, incoming, assignment)
-            found[incoming.key] = assignment
-    return found
-
-
-def moved_to(holder: Holder, assignment: Assignment, now_s: float) -> Move:
-    """The move of the holder to the places of this assignment."""
-    return move_of(holder, (pod_set.topology for pod_set in assignment.pod_sets), now_s)

@@ -57,12 +57,31 @@ def test_people_read_a_table_and_a_sum(waiting: Path) -> None:
     lines = asked("--pack", "-f", str(waiting)).stdout.splitlines()
     assert lines[0].startswith("ns/wide in q: ")
     assert lines[2].split()[:4] == ["ns/d", "q", "n2", "n1"]
-    assert lines[-1].startswith("1 would run if 1 moved; ")
+    assert lines[-2].startswith("1 would run if 1 moved; ")
+    assert lines[-1] == "no move would free a whole node"
+
+
+def test_nodes_that_would_be_free_are_named_with_what_they_cost_and_save(tmp_path: Path) -> None:
+    file = written(fragmented(), tmp_path)
+    (freed,) = json.loads(asked("--pack", "-f", str(file), "-o", "json").stdout)["frees"]
+    (move,) = freed["moves"]
+    assert (freed["node"], move["workload"], move["from"], move["to"]) == ("n2", "ns/d", ["n2"], ["n1"])
+    assert freed["lostGpuSeconds"] == move["lostGpuSeconds"] > 0
+    assert freed["savesNodeHours"] is None, "nobody knows how long d runs"
+    lines = asked("--pack", "-f", str(file)).stdout.splitlines()
+    assert lines[1].startswith("node n2 would be free: saves 1 node-hour an hour, for as long as they run; ")
+    assert lines[-1].startswith("1 node would be free if 1 moved; ")
+    assert json.loads(asked("--pack", "-f", str(file), "-n", "other", "-o", "json").stdout)["frees"] == []
+    page = (Path(__file__).parents[3] / "docs/packing.md").read_text()
+    named = page.split("`-o json` has them as `frees`:")[1].split("\n")[0]
+    assert all(f"`{key}`" in named for key in (*freed, "from", "to"))
 
 
 def test_only_one_namespace_is_told_where_one_is_named(waiting: Path) -> None:
     assert json.loads(asked("--pack", "-f", str(waiting), "-n", "other", "-o", "json").stdout)["plans"] == []
-    assert asked("--pack", "-f", str(waiting), "-n", "other").stdout == "no move would let a workload run that waits\n"
+    assert asked("--pack", "-f", str(waiting), "-n", "other").stdout.splitlines()[0] == (
+        "no move would let a workload run that waits"
+    )
 
 
 def test_trees_of_kais_queues_are_advised_on_too(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def test_a_gang_on_an_empty_fleet_starts_when_its_nodes_are_there() -> None:
     assert "2.07 node-hours" in (FOLDER / "gang.yaml").read_text(), "as the file says"
 
 
+def test_a_job_goes_to_the_machine_that_is_needed_longest_where_empty_ones_are_worth_something() -> None:
+    packed = str(FOLDER.parent / "capacity/packing-config.yaml")
+    for words, node, hours in (((), "gpu-2", 7.15), (("--config", packed), "gpu-1", 5.0667)):
+        found = simulated("packing", "fleet-pool", *words)
+        (starts,) = [entry for entry in found["timeline"] if (entry["t"], entry["event"]) == (600, "Admitted")]
+        assert (starts["workload"], starts["placement"][0]["node"]) == ("ml/evaluates", node)
+        assert found["final"]["nodeHours"] == {"gpu": pytest.approx(hours, abs=1e-3)}
+        assert f"{hours:.2f}" in (FOLDER / "packing.yaml").read_text(), "as the file says"
+
+
 def test_an_interrupted_gang_goes_on_from_its_checkpoint_on_demand() -> None:
     found = simulated("spot", "fleet-spot")
     assert told(found) == [

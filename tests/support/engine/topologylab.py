@@ -85,12 +85,15 @@ class Lab:
         gates: Mapping[str, bool] | None = None,
         *,
         leaving: AbstractSet[str] = frozenset(),
+        empty_nodes: float = 0.0,
     ) -> None:
         """``hosts``: path -> GPUs. ``leaving``: taints of nodes that take no pods any more."""
         self.balanced = False
         self.layered = True
         self.undo = UndoLog()
-        self.topologies = Topologies(self.undo, FeatureGates(gates), own_places=True, leaving=leaving)
+        self.topologies = Topologies(
+            self.undo, FeatureGates(gates), own_places=True, leaving=leaving, empty_nodes=empty_nodes
+        )
         self.topology(BLOCK, RACK, HOST)
         self.flavor("f")
         for path, gpus in hosts.items():

@@ -36,17 +36,12 @@ from controller.scheduler.mirror.specs import Bounds
 from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo, minimum_of
+from controller.scheduler.preemption.moves import is_kept_in_place
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.topology.gangdomains import shape_of
 from controller.scheduler.topology.requests import Filter, filter_of
 from controller.scheduler.volcano.tree import FairTree, is_preemptible
 from inventory.api.names import ALL_NODES, QUOTA_ALONE
-
-KEPT_IN_PLACE: Final = (
-    ("karpenter.sh/do-not-disrupt", "true"),
-    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
-)
-"""Annotations of pods that are not moved."""
 
 _ONE: Final = NodeName(QUOTA_ALONE)
 """The one node that stands for all nodes together, where another scheduler chooses among them."""
@@ -146,7 +141,7 @@ class GangModel:
         minimum = minimum_of(info.workload)
         gang = self._joined.get(minimum) if minimum is not None else None
         if minimum is not None and gang is not None and gang.queue == leaf:
-            gang.movable = gang.movable and not _is_kept_in_place(info)
+            gang.movable = gang.movable and not is_kept_in_place(info)
             self._above.setdefault(minimum, []).append(info.key)
             self._joined[info.key] = gang
             if sum(pod_set.count for pod_set in info.pod_sets) > 1:
@@ -161,7 +156,7 @@ class GangModel:
             preemptible=self._system is None or is_preemptible(info, priority, self._system),
             created=created_s,
             root=_root(info, pod_sets),
-            movable=not _is_kept_in_place(info),
+            movable=not is_kept_in_place(info),
         )
         self.gangs[gang.name] = self._joined[info.key] = gang
         return gang
@@ -259,10 +254,3 @@ def _hosts(pod_set: PodSetRequests) -> Iterator[NodeName]:
     for domain in pod_set.topology.domains if pod_set.topology is not None else ():
         for _ in range(domain.pods):
             yield NodeName(domain.values[-1])
-
-
-def _is_kept_in_place(info: WorkloadInfo) -> bool:
-    annotations: Iterable[Mapping[str, str]] = (
-        pod_set.template.metadata.annotations for pod_set in info.workload.spec.pod_sets
-    )
-    return any(said.get(key) == value for said in annotations for key, value in KEPT_IN_PLACE)

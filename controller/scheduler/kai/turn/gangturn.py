@@ -24,13 +24,13 @@ from controller.scheduler.kai.turn.gangmodel import GangModel, gang_queues
 from controller.scheduler.mirror.specs import GPU
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from controller.scheduler.preemption.index import started_at_s
+from controller.scheduler.preemption.trialstarts import as_incoming, assigned_without, charge_assignment, moved_to
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.volcano.rules import Kai
 from controller.scheduler.volcano.session import Occasion, RefusalOf
 from controller.scheduler.volcano.tree import FairTree, needs
-from controller.scheduler.volcano.victims import as_incoming, assigned_without, charge_assignment, moved_to
 
 _REASONS: Final = {
     "consolidation": PreemptionReason.CONSOLIDATION,

@@ -100,6 +100,7 @@ GIVEN: dict[str, Any] = {
     "tessera.backfill": "none",
     "tessera.victimOrder": "newest",
     "tessera.keepLinkedGpus": False,
+    "tessera.packing.emptyNodes": 1.5,
     "tessera.consolidation.enabled": False,
     "tessera.consolidation.minimumRuntime": "1m",
     "tessera.consolidation.movesPerHour": 3,

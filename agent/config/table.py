@@ -554,6 +554,7 @@ OWN: tuple[Option, ...] = (
         PATH,
         "configurations made from the hardware",
         "mig-parted's configuration file: the node's label nvidia.com/mig.config chooses from it",
+        flag="--mig-config-file",
     ),
     _key(
         "mig.whenBusy",

@@ -103,7 +103,7 @@ seccompProfile:
   type: RuntimeDefault
 capabilities:
   drop: [ALL]
-  {{- if and (not .Values.simulate.enabled) (or $mig $mounts (include "tessera.configMap" .)) }}
+  {{- if and (not .Values.simulate.enabled) (or $mig $mounts .Values.mig.config.name (include "tessera.configMap" .)) }}
   add: [SYS_ADMIN]
   {{- end }}
 {{- end -}}

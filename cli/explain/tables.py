@@ -23,6 +23,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         _place(body),
         *_sentence(body),
         *_checks(body),
+        *_nodes_to_come(body),
         *_gang(body),
         *_too_large(body),
         *(Text(body[part]["sentence"]) for part in ("evictionsHeld", "inRepair", "calendar") if body.get(part)),
@@ -54,6 +55,12 @@ def _sentence(body: Json) -> list[Text]:
         return [Text(f"Pods that run: {pods['running']} of {pods['of']}"), *_troubles(pods["troubles"])]
     told = _told(body)
     return [told] if told is not None else []
+
+
+def _nodes_to_come(body: Json) -> Iterator[Text]:
+    """The nodes that it waits for."""
+    if (found := body.get("nodesToCome")) is not None:
+        yield Text(f"Nodes to come: {found['sentence']}")
 
 
 def _checks(body: Json) -> Iterator[Text]:

@@ -14,16 +14,19 @@ import msgspec
 from controller.insight.calendarwords import calendar_shown
 from controller.messages.pending import evictions_held, gpu_in_repair, gpus_in_repair
 from controller.messages.spans import duration, exact
+from controller.messages.statuses import gives_up_in, no_room_to_come, nodes_to_come, places_follow, rest_comes
 from controller.objects.decode import GpuNode
 from controller.objects.meta import find_condition, is_true, to_json
 from controller.objects.placeencoding import hosts
 from controller.objects.workload import Workload
+from controller.reconcile.lifecycle.lifecycle import nodes_awaited
 from controller.reconcile.lifecycle.pendingcause import blocked, blocked_by_queues
 from controller.scheduler.cluster.incoming import Target
 from controller.scheduler.decisions.decisions import Pending
 from controller.scheduler.decisions.records import DecisionRecord
 from controller.scheduler.decisions.sentences import details, sentence
 from controller.scheduler.engine import Engine
+from controller.scheduler.kueue.comingnodes import coming_places
 from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import (
     UNLIMITED,
@@ -70,6 +73,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "conditions": to_json(workload.status.conditions),
         "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
         "checks": checks_waited_for(workload),
+        "nodesToCome": nodes_to_come_shown(engine, workload, now_s),
         "decision": None,
         "evictionsHeld": None,
         "inRepair": None,
@@ -115,6 +119,31 @@ def checks_waited_for(workload: Workload) -> list[Json]:
         for state in states
         if state.state != "Ready"
     ]
+
+
+def nodes_to_come_shown(engine: Engine, workload: Workload, now_s: float) -> Json | None:
+    """The nodes that a workload with quota waits for; None for one that waits for none. ``until``: the second since
+    1970 at which it gives up.
+    """
+    awaited = nodes_awaited(engine, workload)
+    if awaited is None:
+        return None
+    found = coming_places(engine.state.cluster).get(WorkloadKey(workload.key), ())
+    every = frozenset(node for place in found for node in place.nodes)
+    missing = frozenset(node for place in found for node in place.nodes_to_come)
+    after_s = max((engine.state.cluster.placement.coming_after_s(place.flavor) for place in found), default=0.0)
+    said = no_room_to_come()
+    if found:
+        rest = rest_comes(duration(after_s)) if missing else places_follow()
+        said = nodes_to_come(str(len(every) - len(missing)), str(len(every)), rest)
+    return {
+        "flavors": list(awaited.flavors),
+        "nodes": len(every),
+        "missing": len(missing),
+        "usuallyAfterSeconds": round(after_s),
+        "until": awaited.until_s,
+        "sentence": f"{said}. {gives_up_in(duration(max(0.0, awaited.until_s - now_s)))}",
+    }
 
 
 def held_back(evictions: int, left_s: float) -> Json:

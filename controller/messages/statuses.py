@@ -4,6 +4,7 @@ from inventory.words.catalog import Kind, Place, because, plural, said
 
 _admitted = said(Place.ADMITTED, Kind.NOTE)
 _unadmitted = said(Place.ADMITTED, Kind.WAITING)
+_part = said(Place.ADMITTED, Kind.PART)
 _evicted = said(Place.EVICTED, Kind.NOTE)
 _stopped = said(Place.EVICTED, Kind.REFUSAL)
 
@@ -82,6 +83,37 @@ def price_of_victim(work: str, restart: str) -> str:
 @_evicted
 def nodes_interrupted(what: str, notice: str, whose: str, nodes: str) -> str:
     return f"{what} is interrupted and gone in {notice}: {whose} has pods on {nodes}"
+
+
+@_evicted
+def nodes_did_not_come(flavors: str, limit: str) -> str:
+    return f"Nodes of {flavors} did not come within {limit}"
+
+
+@_unadmitted
+def nodes_to_come(there: str, count: str, rest: str) -> str:
+    """``rest``: when the others come, or that none is needed."""
+    return f"{there} of {plural(count, 'node')} {'is' if there == '1' else 'are'} there, {rest}"
+
+
+@_part
+def rest_comes(after: str) -> str:
+    return f"the rest usually after {after}"
+
+
+@_part
+def places_follow() -> str:
+    return "its places follow"
+
+
+@_unadmitted
+def gives_up_in(span: str) -> str:
+    return f"It gives up in {span}, if nothing in the cluster brings them"
+
+
+@_unadmitted
+def no_room_to_come() -> str:
+    return "Even the nodes that can still come do not hold it now: it waits until they do, or its time is over"
 
 
 @_evicted

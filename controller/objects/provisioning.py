@@ -12,6 +12,8 @@ from controller.objects.meta import Condition, Int32, KubernetesObject, Struct
 
 PROVISIONING: Final = "kueue.x-k8s.io/provisioning-request"
 """The name of the controller of checks that request nodes."""
+NODE_MAKING: Final = (PROVISIONING, "kueue.x-k8s.io/multikueue")
+"""Controllers of checks whose answer decides on which nodes the pods can run: places are chosen after it (KEP-2724)."""
 AUTOSCALING: Final = "autoscaling.x-k8s.io/v1"
 
 PodSetMergePolicy = Literal["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"]

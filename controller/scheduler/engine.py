@@ -243,7 +243,7 @@ class Engine:
     def cycle(self, now_s: float) -> Decisions:
         """Try one workload of each ClusterQueue that has one, and all second passes that are due."""
         state = self.state
-        self._cluster.keep_calendars(now_s)
+        self._cluster.keep_times(now_s)
         self._mirrored.flush(now_s)
         self._workloads.settle_claims(now_s)
         state.preemption.oracle.now_s = now_s
@@ -281,7 +281,7 @@ class Engine:
     def follow(self, now_s: float) -> None:
         """Do what cycles begin with, for an engine that makes none: another leader decides on what is admitted."""
         self.state.notes.take_undecided()
-        self._cluster.keep_calendars(now_s)
+        self._cluster.keep_times(now_s)
         self._mirrored.flush(now_s)
         self._workloads.settle_claims(now_s)
         self.state.queues.release_due(now_s)
@@ -336,7 +336,8 @@ class Engine:
     def _cycles_due_s(self, *, calendars: bool = True) -> float | None:
         times = [coming.due_s for coming in self.state.notes.passes.values()]
         state = self.state
-        later = (state.queues, state.preemption, self._turns, *((state.calendars,) if calendars else ()))
+        backoff = state.cluster.coming_backoff
+        later = (state.queues, state.preemption, self._turns, backoff, *((state.calendars,) if calendars else ()))
         times += filter(None, (each.next_due_s() for each in later))
         return min(times, default=None)
 

@@ -27,7 +27,7 @@ from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.decisions.sentences import loses, moves, told_to
 from controller.scheduler.decisions.stories import Stories
 from controller.scheduler.flavors.assignment import PodSetChoice
-from controller.scheduler.kueue.secondpass import placed_holder, with_places
+from controller.scheduler.kueue.secondpass import Awaits, awaited, placed_holder, with_places
 from controller.scheduler.model.resources import Usage, WorkloadKey
 from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo, usage_of
 from controller.scheduler.queues.entry import Entry
@@ -61,7 +61,9 @@ class Outcomes:
                 if entry.key in state.unwritten.evictions:
                     # An entry that was decided on earlier has preempted the workload.
                     state.notes.drop_pass(entry.key)
-                elif entry.rule is Rule.NOT_PLACED and entry.key in state.notes.awaiting:
+                elif entry.rule is Rule.NOT_PLACED and (
+                    entry.key in state.notes.awaiting or entry.key in state.notes.coming
+                ):
                     state.notes.pass_later(entry.key, now_s)  # its nodes are to come: nothing has failed
                 else:
                     made.append(passed := self._second_pass(entry, record))
@@ -101,6 +103,8 @@ class Outcomes:
             state.notes.drop_pass(incoming.replaces.key)
         state.cluster.add_holder(holder, charged=entry.charged)
         state.unwritten.admit(key, admitted)
+        if any(pod_set.coming is not None for pod_set in entry.assignment.pod_sets):
+            state.notes.set_coming(key, coming=True)
         if queue.policies.usage_based_admission:
             state.usage.penalise(incoming.local_queue, key, requests_of(holder))
         for above in state.workloads.above.get(key, ()):
@@ -120,6 +124,7 @@ class Outcomes:
             return self._lost(holder, record)
         placed = placed_holder(holder, entry.places)
         state.cluster.replace_holder(placed)
+        state.notes.set_coming(entry.key, coming=False)
         state.notes.note_moved(placed)
         state.touch()
         flavors = {fr.flavor for fr in holder.usage}
@@ -250,6 +255,8 @@ class Outcomes:
                 continue
             state.cluster.add_holder(admitted.holder)
             state.unwritten.admit(key, admitted)
+            if awaited(admitted.status(), admitted.checks, state.cluster.checks) is Awaits.COMING:
+                state.notes.set_coming(key, coming=state.config.extensions.coming_nodes)
             if queue.policies.usage_based_admission:
                 state.usage.penalise(admitted.holder.local_queue, key, requests_of(admitted.holder))
         state.touch()
@@ -290,6 +297,7 @@ class Outcomes:
             return False
         state.unwritten.drop_admission(key)
         state.cluster.remove_holder(key)
+        state.notes.set_coming(key, coming=False)
         state.usage.pardon(decision.holder.local_queue, key)
         replaced = decision.replaces
         if (

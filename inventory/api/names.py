@@ -76,6 +76,18 @@ ASKED_FOR: Final = "tessera.dev/asked-for"
 """An annotation of a ProvisioningRequest, written by the controller: a digest of the pods and flavors that its nodes
 are for. A request with another digest is left from an earlier reservation of quota.
 """
+NODE_TEMPLATE: Final = "tessera.dev/node-template"
+"""An annotation of a ResourceFlavor: what its nodes are like that can still come, and how many there may be."""
+PROVISION_TIMEOUT: Final = "tessera.dev/provision-timeout"
+"""An annotation of a job or of a ResourceFlavor: how long a workload with quota waits for its nodes, a duration."""
+PLACEHOLDER_OF: Final = "tessera.dev/placeholder-of"
+"""A label of pods and claim templates in the controller's namespace that make an autoscaler bring nodes: the uid of the
+Workload that waits for them.
+"""
+PLACEHOLDER_FOR: Final = "tessera.dev/placeholder-for"
+"""An annotation of a placeholder: ``namespace/name`` of the Workload and its pod set, with a blank between them."""
+PLACEHOLDER_CLASS: Final = "tessera-placeholder"
+"""The PriorityClass of placeholders."""
 MIN_REPLICAS: Final = "tessera.dev/min-replicas"
 """An annotation of serving workloads: the replicas above this number are the first to be reclaimed."""
 ABOVE_MIN_REPLICAS: Final = "tessera.dev/above-min-replicas"

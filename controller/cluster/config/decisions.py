@@ -178,6 +178,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         requests_withdrawn=on,
         own_places=on,
         leaving_nodes=on,
+        coming_nodes=on,
         exact_fair_sharing=on,
     )
 

@@ -27,8 +27,10 @@ from controller.scheduler.decisions.status import checks_for
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.config import EngineConfig, WaitForPodsReady
 from controller.scheduler.model.gangshape import patience_s
+from controller.scheduler.model.nodetemplate import PROVISION_TIMEOUT_S, timeout_s
 from controller.scheduler.model.resources import ClusterQueueName, FlavorName, WorkloadKey
 from controller.scheduler.state.intake import local_queue_of
+from inventory.api.names import PROVISION_TIMEOUT
 
 CLUSTER_QUEUE_STOPPED = "ClusterQueueStopped"
 LOCAL_QUEUE_STOPPED = "LocalQueueStopped"
@@ -46,11 +48,21 @@ _SKEW_S = 60.0
 """The greatest difference between the clocks of replicas."""
 
 
+class NodesAwaited(msgspec.Struct, frozen=True, kw_only=True):
+    """What a workload with quota waits for: nodes of these flavors, until ``until_s``, ``limit_s`` after it got its
+    quota.
+    """
+
+    flavors: tuple[str, ...]
+    until_s: float
+    limit_s: float
+
+
 class QueuePolicies(msgspec.Struct, frozen=True, kw_only=True):
     """The rules of a workload's queues. ``checks``: the admission checks that hold for its flavors.
 
     ``blocked``: why a workload that is not admitted yet may hold no quota. ``uncounted``: why its claims of devices
-    cannot be counted; empty if they can.
+    cannot be counted; empty if they can. ``nodes``: the nodes to come that it waits for; None if it waits for none.
     """
 
     cluster_queue_stop: StopPolicy = "None"
@@ -58,6 +70,7 @@ class QueuePolicies(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[str, ...] = ()
     blocked: PendingCause | None = None
     uncounted: str = ""
+    nodes: NodesAwaited | None = None
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,7 +118,22 @@ def queue_policies(engine: Engine, workload: Workload) -> QueuePolicies:
         checks=checks,
         blocked=unreservable(engine, workload) if admission is not None else None,
         uncounted=_uncounted(engine, workload) if admission is None else "",
+        nodes=nodes_awaited(engine, workload) if admission is not None else None,
     )
+
+
+def nodes_awaited(engine: Engine, workload: Workload) -> NodesAwaited | None:
+    """The nodes to come that the workload waits for, with how long it does: what its job says, else its flavors."""
+    key, cluster = WorkloadKey(workload.key), engine.state.cluster
+    holder = cluster.holders.get(key) if key in cluster.coming else None
+    reserved = find_condition(workload.status.conditions, reasons.QUOTA_RESERVED)
+    if holder is None or reserved is None:
+        return None
+    names = tuple(sorted(cluster.awaited_flavors(holder)))
+    told = [workload, *(cluster.flavors[name] for name in names if name in cluster.flavors)]
+    texts = (each.metadata.annotations.get(PROVISION_TIMEOUT) for each in told)
+    limit_s = next((found for text in texts if (found := timeout_s(text)) is not None), PROVISION_TIMEOUT_S)
+    return NodesAwaited(flavors=names, until_s=epoch_s(reserved.last_transition_time) + limit_s, limit_s=limit_s)
 
 
 def _uncounted(engine: Engine, workload: Workload) -> str:
@@ -113,7 +141,7 @@ def _uncounted(engine: Engine, workload: Workload) -> str:
     return pending.uncounted_claims(claims.problem) if claims is not None and claims.problem else ""
 
 
-def due_s(workload: Workload, config: EngineConfig) -> float | None:
+def due_s(workload: Workload, config: EngineConfig, queues: QueuePolicies | None = None) -> float | None:
     """Seconds since 1970 at which ``step`` may return another step because of the time alone; None for never."""
     conditions = workload.status.conditions
     if is_true(conditions, reasons.FINISHED):
@@ -124,6 +152,8 @@ def due_s(workload: Workload, config: EngineConfig) -> float | None:
         *_stale_deadlines(workload),
         *verdict_deadlines(workload),
     ]
+    if queues is not None and queues.nodes is not None:
+        times.append(queues.nodes.until_s)
     state = workload.status.requeue_state
     requeued = find_condition(conditions, reasons.REQUEUED)
     if requeued is not None and requeued.status == "False" and state is not None and state.requeue_at is not None:
@@ -259,6 +289,19 @@ def _held_up(workload: Workload, queues: QueuePolicies, config: EngineConfig, no
     return _unreserved(workload, queues, config, now_s) if stopped or gated else None
 
 
+def _nodes(workload: Workload, queues: QueuePolicies, _: EngineConfig, now_s: float) -> Step | None:
+    """A workload whose nodes do not come in time gives its quota back, and queues again. The engine lets none of these
+    flavors come for a while, and so tries the next.
+    """
+    awaited, conditions = queues.nodes, workload.status.conditions
+    if awaited is None or awaited.until_s > now_s or is_true(conditions, reasons.EVICTED):
+        return None
+    if not _held(workload) or is_true(conditions, reasons.ADMITTED):
+        return None
+    message = statuses.nodes_did_not_come(", ".join(awaited.flavors), exact(awaited.limit_s))
+    return _evict(workload, reasons.NODES_DID_NOT_COME, message, now_s)
+
+
 def _lost_queue(workload: Workload, queues: QueuePolicies, config: EngineConfig, now_s: float) -> Step | None:
     """A queue that is gone or not active takes the reservation too, unless all checks are ready by now."""
     ready = status.admitted_if_ready(workload, checks=queues.checks, now_s=now_s, gates=config.gates)
@@ -369,6 +412,7 @@ _RULES = (
     _checks,
     _stops,
     _held_up,
+    _nodes,
     _pods_ready,
     _gang_not_scheduled,
     _stale,

@@ -58,7 +58,7 @@ class LifecycleController:
         queues = lifecycle.queue_policies(self._engine, kept.workload)
         step = lifecycle.step(kept.workload, queues, self._config, now_s)
         if step is None:
-            self._due.set(key, lifecycle.due_s(kept.workload, self._config))
+            self._due.set(key, lifecycle.due_s(kept.workload, self._config, queues))
         else:
             self._take(kept, step, now_s)
 

@@ -4,10 +4,11 @@ placement and holders, so a try is ``with cluster.trial(): ...``. Nothing here m
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from controller.objects.core import LimitRange, Namespace
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+from controller.scheduler.cluster.comingbackoff import ComingBackoff
 from controller.scheduler.devices.cache import HeldPlace
 from controller.scheduler.devices.grants import GrantOwner
 from controller.scheduler.model.config import EngineConfig
@@ -28,7 +29,7 @@ from controller.scheduler.quota.quota import QuotaTree, UnknownClusterQueueError
 from controller.scheduler.quota.quotaspec import cluster_queue_spec, cohort_spec
 from controller.scheduler.topology.nodes import LEAVING
 from controller.scheduler.topology.placement import Topologies
-from controller.scheduler.topology.port import NoTopology, Placement
+from controller.scheduler.topology.port import NoTopology, Placement, PlacementRules
 
 
 class DriftError(AssertionError):
@@ -80,6 +81,19 @@ class Cluster:
         self.promised: AbstractSet[WorkloadKey] = frozenset()
         """Holders for which nodes come, and whose pods have no places there yet: a set of ``HolderNotes``, which alone
         changes it. ``EngineState`` puts it here once.
+        """
+        self.coming: AbstractSet[WorkloadKey] = frozenset()
+        """Holders without places that wait for nodes which can come: a set of ``HolderNotes``, which alone changes it.
+        ``EngineState`` puts it here once.
+        """
+        self.coming_backoff = ComingBackoff()
+        self.counted_on: dict[WorkloadKey, tuple[int, object, Any]] = {}
+        """The places that each workload of ``coming`` counted on when they were last looked for, with ``offers`` of
+        that time and its pod sets: a cache that ``comingnodes`` alone writes, to be spared a search in each cycle.
+        """
+        self.offers = 0
+        """A number that grows when nodes offer something else (``ClusterEvents``), or places on them come free
+        (``EngineState``).
         """
         self.observers: list[HolderObserver] = []
         self.generation = 0
@@ -242,7 +256,7 @@ class Cluster:
 
     def audits(self) -> tuple[Callable[[], None], ...]:
         """The parts of ``validate``, each of which must hold by itself outside of trials."""
-        return self.quota.validate, self._validate_holders, self._validate_places
+        return self.quota.validate, self._validate_holders, self._validate_places, self.coming_backoff.validate
 
     def _validate_holders(self) -> None:
         for name, state in self.queues.items():
@@ -268,6 +282,17 @@ class Cluster:
         """The one of a pod set's flavors whose nodes the pod set runs on: at most one of them has a topology."""
         names = tuple(flavors)
         return next((name for name in names if name in self._topological), names[0] if names else None)
+
+    def awaited_flavors(self, holder: Holder) -> frozenset[FlavorName]:
+        """The flavors with a topology on which pod sets of the holder wait for places."""
+        waiting = (each for each in holder.info.pod_sets if each.topology is None)
+        found = (self.on_nodes(each.flavors.values()) for each in waiting)
+        return frozenset(name for name in found if name is not None and name in self._topological)
+
+    @property
+    def awaits_nodes(self) -> bool:
+        """Whether nodes are on their way to workloads, onto which nothing else may be moved."""
+        return bool(self.promised or self.coming)
 
     def on_topology(self, queue: QueueState) -> bool:
         """Whether some or all of the workloads that the queue admits get places on nodes."""
@@ -352,15 +377,13 @@ class Cluster:
 def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[HeldPlace]]) -> Placement:
     if not config.gates.on("TopologyAwareScheduling"):
         return NoTopology()
-    claims = config.claim_rules.placed
     more = config.extensions
-    return Topologies(
-        undo,
-        config.gates,
-        held=held,
+    rules = PlacementRules(
         packs=more.keep_linked_gpus,
-        empty_nodes=more.empty_nodes,
-        claims=claims,
+        claims=config.claim_rules.placed,
         own_places=more.own_places,
         leaving=LEAVING if more.leaving_nodes else frozenset(),
+        empty_nodes=more.empty_nodes,
+        coming=more.coming_nodes,
     )
+    return Topologies(undo, config.gates, rules=rules, held=held)

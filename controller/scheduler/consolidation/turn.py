@@ -79,12 +79,12 @@ class PackTurn:
 
     def due(self, changes: int, now_s: float) -> bool:
         """Whether moves are looked for now; not while promised nodes come, onto which a workload could be moved."""
-        if not self._line or self._cluster.promised or now_s < self._not_before_s:
+        if not self._line or self._cluster.awaits_nodes or now_s < self._not_before_s:
             return False
         return self._goes_on(changes) or (self._due_s is not None and self._due_s <= now_s)
 
     def next_due_s(self, changes: int) -> float | None:
-        if not self._line or self._cluster.promised:
+        if not self._line or self._cluster.awaits_nodes:
             return None
         return self._not_before_s if self._goes_on(changes) else self._due_s
 

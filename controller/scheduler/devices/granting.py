@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from controller.scheduler.devices.grants import (
     NOBODY,
+    PLACEHOLDERS,
     Grant,
     GrantOwner,
     NodeDevices,
@@ -37,8 +38,12 @@ def foreign(state: NodeDevices, pods: KnownPods) -> Iterator[str]:
     """Devices held by pods whose pod set never had a grant on the node."""
     for key, devices in state.reports.items():
         facts = pods.get(key)
-        if not pods.is_over(key) and (facts is None or facts.owner not in state.seen):
+        if not pods.is_over(key) and (facts is None or facts.owner not in state.seen) and not _gives_way(facts):
             yield from devices
+
+
+def _gives_way(facts: PodFacts | None) -> bool:
+    return facts is not None and facts.owner == PLACEHOLDERS
 
 
 def is_short(state: NodeDevices, grant: Grant, pods: KnownPods) -> bool:

@@ -13,7 +13,7 @@ from controller.scheduler.model.devicerequest import Link, PodDeviceRequest
 from controller.scheduler.model.resources import Amount, ResourceName, WorkloadKey
 from inventory.api import deviceplan
 from inventory.api.gpunode import GpuNodeStatus
-from inventory.api.names import DEVICES
+from inventory.api.names import DEVICES, PLACEHOLDER_CLASS, PLACEHOLDER_OF
 
 _WORKLOAD: Final = "kueue.x-k8s.io/workload"
 _POD_SET: Final = "kueue.x-k8s.io/podset"
@@ -33,6 +33,8 @@ class GrantOwner(NamedTuple):
 
 
 NOBODY: Final = GrantOwner(WorkloadKey(""), "")
+PLACEHOLDERS: Final = GrantOwner(WorkloadKey(""), "placeholders")
+"""The owner of all placeholders, which hold nothing: they give way to the pods that they stand for."""
 
 
 class Grant(NamedTuple):
@@ -163,10 +165,19 @@ def host_of(pod: Pod) -> str:
     return pod.spec.node_name or pod.spec.node_selector.get(HOSTNAME_LABEL, "")
 
 
+def is_placeholder(pod: Pod) -> bool:
+    """Whether the pod only makes an autoscaler bring a node. The class, whose priority is below that of all pods that
+    name none, is asked for too: a label alone would let a stranger's pod count as nothing.
+    """
+    return PLACEHOLDER_OF in pod.metadata.labels and pod.spec.priority_class_name == PLACEHOLDER_CLASS
+
+
 def pod_facts(pod: Pod) -> PodFacts | None:
     """The facts of a pod. None for a pod that is over, has no node yet, or belongs to no workload that places
     its pods.
     """
+    if is_placeholder(pod):
+        return PodFacts(PLACEHOLDERS, host_of(pod), ()) if host_of(pod) and not is_over(pod) else None
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
     workload, pod_set = annotations.get(_WORKLOAD), labels.get(_POD_SET)
     node = host_of(pod)

@@ -121,6 +121,8 @@ class PodSetChoice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The ask of a placement that failed, where the tree ends at nodes and so can say who holds them."""
     topology: TopologyUsage | None = None
     delayed_topology: bool = False
+    coming: TopologyUsage | None = None
+    """The places that the pod set counts on, some of them on nodes that are to come: it has none yet."""
     refused: bool = False
 
     @property

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from controller.messages import pending as words
 from controller.objects.core import NodeSelector, Toleration
-from controller.objects.provisioning import PROVISIONING
+from controller.objects.provisioning import NODE_MAKING
 from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet
 from controller.scheduler.cluster.cluster import Cluster
@@ -49,10 +49,6 @@ ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 """Workload annotation: the flavors that the workload may use, separated by commas. Read behind the gate
 ConcurrentAdmission.
 """
-
-
-# Admission checks whose answer decides on which nodes the pods can run: the topology is chosen after them (KEP-2724).
-_NODE_MAKING: Final = (PROVISIONING, "kueue.x-k8s.io/multikueue")
 
 
 class Barred:
@@ -488,6 +484,6 @@ def _made_later(cluster: Cluster, queue: QueueState, flavor: FlavorName) -> bool
     for rule in strategy.admission_checks if strategy is not None else ():
         check = cluster.checks.get(rule.name)
         holds = not rule.on_flavors or flavor in rule.on_flavors
-        if holds and check is not None and check.spec.controller_name in _NODE_MAKING:
+        if holds and check is not None and check.spec.controller_name in NODE_MAKING:
             return True
     return False

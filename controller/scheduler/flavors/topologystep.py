@@ -18,8 +18,9 @@ from controller.scheduler.model.deviceclaims import claim_names
 from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import FlavorName, ResourceName
 from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.coming import coming_pods
 from controller.scheduler.topology.gangdomains import bounds_of
-from controller.scheduler.topology.port import PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest
 
 _replace: Final = msgspec.structs.replace
 
@@ -81,6 +82,8 @@ def place(
     if fits or len(wanted) > 1 or not cluster.placement.can_place(wanted):
         answer = cluster.placement.place(wanted, on_empty=False)
         if isinstance(answer, PlacementNoFit):
+            if fits and (coming := _with_coming(cluster, wanted, sets)) is not None:
+                return coming, NoFitReason.NONE
             sets = _downgraded(sets, answer, Mode.PREEMPT)
         elif fits:
             return with_topologies(sets, answer.topologies), NoFitReason.NONE
@@ -90,6 +93,27 @@ def place(
     # These places are reserved while nothing can be preempted; with victims the workload gets the places that they
     # leave.
     return with_topologies(_contested(sets, wanted), answer.topologies), NoFitReason.NONE
+
+
+def _with_coming(
+    cluster: Cluster, wanted: Sequence[PlacementRequest], chosen: list[PodSetChoice]
+) -> list[PodSetChoice] | None:
+    """The choices with places on nodes that are there and nodes to come; None where these do not do either. If any pod
+    waits for its node all do: a workload starts as a whole.
+    """
+    closed = cluster.coming_backoff.closed
+    if any(each.delayed_topology for each in chosen) or any(each.flavor in closed for each in wanted):
+        return None
+    answer = cluster.placement.place_coming(wanted)
+    if not isinstance(answer, Placed):
+        return None
+    found = {name: usage for name, usage in answer.topologies.items() if usage.domains}
+    if not any(map(coming_pods, found.values())):
+        return with_topologies(chosen, found)
+    return [
+        _replace(each, coming=found[each.name], delayed_topology=True) if each.name in found else each
+        for each in chosen
+    ]
 
 
 def _contested(chosen: Iterable[PodSetChoice], wanted: Sequence[PlacementRequest]) -> list[PodSetChoice]:

@@ -23,6 +23,7 @@ from controller.scheduler.devices.grants import GrantOwner
 from controller.scheduler.flavors.assigner import pinned_to
 from controller.scheduler.flavors.assignment import Assignment, Mode
 from controller.scheduler.kueue import variants
+from controller.scheduler.kueue.comingnodes import ComingCharges
 from controller.scheduler.kueue.following import Following
 from controller.scheduler.kueue.nomination import Nominator, nominate_beside_reservations
 from controller.scheduler.kueue.ordering import classical_order, fair_order
@@ -118,6 +119,7 @@ class Cycle:
         with self._cluster.trial():
             self._charges = charges = self._reservations.charge()
             promised = PromisedNodes(self._cluster) if self._cluster.promised else None
+            coming = ComingCharges(self._cluster) if self._cluster.coming else None
             for entry in entries:
                 reserved = charges.concern(entry)
                 goes_on = self._beside_reservations(entry) if reserved else self._nominator.nominate(entry, self._now_s)
@@ -129,7 +131,11 @@ class Cycle:
                 charges.open(entry)
                 if promised is not None:
                     promised.open(entry)
+                if coming is not None:
+                    coming.open(entry)
                 self._decide(entry)
+                if coming is not None:
+                    coming.close(entry)
                 if promised is not None:
                     promised.close(entry)
                 charges.close(entry)
@@ -370,11 +376,12 @@ class Cycle:
     def _places(self, assignment: Assignment) -> Iterator[tuple[FlavorName, TopologyUsage]]:
         """The places of the assignment's pods, with the flavor whose nodes these are."""
         for pod_set in assignment.pod_sets:
-            if pod_set.topology is None:
+            places = pod_set.topology or pod_set.coming
+            if places is None:
                 continue
             flavor = self._cluster.on_nodes(choice.flavor for choice in pod_set.choices.values())
             if flavor is not None:
-                yield flavor, pod_set.topology
+                yield flavor, places
 
     def _meets(self, entry: Entry) -> bool:
         """Whether the entry would be in a domain that another gang got exclusively in this cycle, or the other way
@@ -442,7 +449,7 @@ class Cycle:
 
 def _has_places(assignment: Assignment) -> bool:
     for pod_set in assignment.pod_sets:  # noqa: SIM110  a generator costs more than the loop
-        if pod_set.topology is not None:
+        if pod_set.topology is not None or pod_set.coming is not None:
             return True
     return False
 

@@ -11,7 +11,7 @@ from enum import Enum, auto
 import msgspec
 
 from controller.objects.placeencoding import Domain
-from controller.objects.provisioning import PROVISIONING
+from controller.objects.provisioning import NODE_MAKING, PROVISIONING
 from controller.objects.queues import AdmissionCheck
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
 from controller.scheduler.cluster.cluster import Cluster
@@ -33,18 +33,20 @@ from controller.scheduler.topology.requests import topology_request
 
 class Awaits(Enum):
     """What a workload with quota awaits of an autoscaler. PROMISED: its request was provisioned, and its pods have no
-    places yet.
+    places yet. COMING: no check requests nodes; it fits once nodes have come that flavors' templates say can come.
     """
 
     NOTHING = auto()
     NODES = auto()
     PROMISED = auto()
+    COMING = auto()
 
 
 def awaited(workload: Workload, wanted: Iterable[str], checks: Mapping[str, AdmissionCheck]) -> Awaits:
     """What a workload whose pods have no places yet awaits of an autoscaler, by the ``wanted`` checks of its queue.
 
-    NOTHING also while a check of another kind is not ready: places are chosen after it.
+    NOTHING also while a check of another kind is not ready: places are chosen after it. Nodes to come are awaited all
+    the same, so that they are kept meanwhile.
     """
     admission = workload.status.admission
     delayed = admission is not None and any(
@@ -53,6 +55,9 @@ def awaited(workload: Workload, wanted: Iterable[str], checks: Mapping[str, Admi
     if not delayed:
         return Awaits.NOTHING
     states = {state.name: state for state in workload.status.admission_checks}
+    wanted = tuple(wanted)
+    if not any(name in checks and checks[name].spec.controller_name in NODE_MAKING for name in wanted):
+        return Awaits.COMING
     ours = [name for name in wanted if name in checks and checks[name].spec.controller_name == PROVISIONING]
     others = [states[name].state if name in states else "Pending" for name in wanted if name not in ours]
     if not ours or any(state != "Ready" for state in others):
@@ -82,7 +87,7 @@ def place_again(entry: Entry, cluster: Cluster) -> None:
     holder = entry.holder
     if holder is None:
         raise ValueError(f"{entry.key} holds no quota: there is no second pass for it")
-    found = cluster.placement.place(_requests(holder, cluster), on_empty=False)
+    found = cluster.placement.place(placement_requests(holder, cluster), on_empty=False)
     if isinstance(found, Placed):
         entry.places, entry.moved = found.topologies, found.moved
         entry.decide(Rule.PLACED)
@@ -114,8 +119,10 @@ def placed_holder(holder: Holder, places: Mapping[str, TopologyUsage]) -> Holder
     return msgspec.structs.replace(holder, info=msgspec.structs.replace(holder.info, pod_sets=pod_sets))
 
 
-def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
-    """A placement request for each pod set that waits for its places, or that had pods on the lost node."""
+def placement_requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
+    """A placement request for each pod set that waits for its places, or that had pods on the lost node. Of a workload
+    whose admission no object shows yet those wait that have none.
+    """
     workload, gates = holder.info.workload, cluster.config.gates
     admission = workload.status.admission
     lost = workload.status.unhealthy_nodes[0].name if workload.status.unhealthy_nodes else None
@@ -124,6 +131,10 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
         for given in (admission.pod_set_assignments if admission is not None else ())
         if given.delayed_topology_request == "Pending"
     }
+    if admission is None:
+        implied = cluster.implies_topology(cluster.queue(holder.cluster_queue))
+        placed = (each.name for each in workload.spec.pod_sets if implied or topology_request(each).placed)
+        outstanding = {*placed} - {held.name for held in holder.info.pod_sets if held.topology is not None}
     pinned = gates.on("SkipReassignmentForPodOwnedWorkloads") and stays(workload)
     sets, bounds = {pod_set.name: pod_set for pod_set in workload.spec.pod_sets}, bounds_of(workload)
     found = []

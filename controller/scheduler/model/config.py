@@ -188,6 +188,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """
     leaving_nodes: bool = False
     """No pod is placed on a node that an autoscaler or a cloud has marked as leaving, whatever the pod tolerates."""
+    coming_nodes: bool = False
+    """Nodes that a flavor's template says can come count: a workload that fits with them gets its quota, and waits."""
     exact_fair_sharing: bool = False
     """Fair sharing compares shares anew after each admission and after each victim of the preemptor's own; at equal
     shares of cohorts the lower priority gives way; a cohort takes back its own quota whatever its share is.

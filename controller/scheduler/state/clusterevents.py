@@ -13,6 +13,7 @@ from controller.scheduler.model.resources import ClusterQueueName, CohortName, F
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.state.enginestate import EngineState
 from controller.scheduler.state.workloadevents import WorkloadEvents
+from inventory.api.names import NODE_TEMPLATE
 
 
 class ClusterEvents:
@@ -34,8 +35,12 @@ class ClusterEvents:
         else:
             self.set_cohort(given, now_s)
 
-    def keep_calendars(self, now_s: float) -> None:
-        """Take in anew what has other quotas since a window of its calendar began or ended."""
+    def keep_times(self, now_s: float) -> None:
+        """Take in anew what has other quotas since a window of its calendar began or ended, and let nodes come again of
+        flavors whose back-off is over.
+        """
+        for name in self._state.cluster.coming_backoff.over(now_s):
+            self._wake_users(name)
         for given in self._state.calendars.due(now_s):
             self.put_quotas(given, now_s)
 
@@ -128,8 +133,9 @@ class ClusterEvents:
     def set_flavor(self, given: ResourceFlavor) -> None:
         name = FlavorName(given.metadata.name)
         known = self._state.cluster.flavors.get(name)
-        if known is not None and known.spec == given.spec:
+        if known is not None and known.spec == given.spec and _template(known) == _template(given):
             return
+        self._state.cluster.offers += 1
         self._state.cluster.set_flavor(given)
         self._wake_users(name)
 
@@ -153,7 +159,15 @@ class ClusterEvents:
     # -- nodes and what runs on them outside queues --------------------------------------------------------------------
 
     def set_node(self, given: Node) -> None:
-        self._offer(self._state.cluster.placement.set_node(given))
+        offered = self._state.cluster.placement.set_node(given)
+        if given.takes_pods and offered and self._state.cluster.coming_backoff.closed:
+            self._came(offered)
+        self._offer(offered)
+
+    def _came(self, flavors: frozenset[FlavorName]) -> None:
+        """A node of these flavors takes pods: more may come."""
+        for name in self._state.cluster.coming_backoff.came(flavors):
+            self._wake_users(name)
 
     def remove_node(self, name: str) -> None:
         self._offer(self._state.cluster.placement.remove_node(name))
@@ -181,6 +195,7 @@ class ClusterEvents:
         for flavor in sorted(flavors - self._offered):
             self._wake_users(flavor)
         if flavors:
+            state.cluster.offers += 1
             state.notes.hurry()
             self._offered |= flavors
             state.touch()
@@ -268,6 +283,10 @@ class ClusterEvents:
     def _wake_all(self) -> None:
         self._state.touch()
         self._state.queues.wake_all()
+
+
+def _template(flavor: ResourceFlavor) -> str | None:
+    return flavor.metadata.annotations.get(NODE_TEMPLATE)
 
 
 def _names(queue: QueueState, flavor: FlavorName) -> bool:

@@ -152,7 +152,7 @@ class EngineState:
         self.workloads = KnownWorkloads()
         self.unwritten = UnwrittenDecisions()
         self.notes = HolderNotes()
-        self.cluster.promised = self.notes.promised
+        self.cluster.promised, self.cluster.coming = self.notes.promised, self.notes.coming
         self.defaults = PodDefaults()
         self.calendars = Calendars()
         self.device_claims = DeviceClaims(self.cluster)
@@ -234,6 +234,7 @@ class EngineState:
         self.wake(holder.cluster_queue, departed)
         if any(pod_set.topology is not None for pod_set in holder.info.pod_sets):
             self.queues.wake_waiting_for_nodes()
+            self.cluster.offers += 1
             self.notes.hurry()
 
     def wake_beside_moved(self) -> None:

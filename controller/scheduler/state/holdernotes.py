@@ -31,7 +31,8 @@ class HolderNotes:
     left counts for workloads refused beside them.
 
     ``awaiting``: workloads that await nodes of an autoscaler, with a second pass to come; ``promised``: those of them
-    whose request was provisioned.
+    whose request was provisioned. ``coming``: workloads with quota that fit once nodes have come which their flavors'
+    templates say can come; no other has a note of both kinds.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,8 @@ class HolderNotes:
         self._moved: list[Holder] = []
         self._awaiting: set[WorkloadKey] = set()
         self._promised: set[WorkloadKey] = set()
+        self._coming: set[WorkloadKey] = set()
+        self.coming: AbstractSet[WorkloadKey] = self._coming
         self.awaiting: AbstractSet[WorkloadKey] = self._awaiting
         self.promised: AbstractSet[WorkloadKey] = self._promised
         self.unready: AbstractSet[WorkloadKey] = self._unready
@@ -52,11 +55,13 @@ class HolderNotes:
     def forget(self, key: WorkloadKey) -> bool:
         """Drop the notes on a workload that no longer holds quota. Returns whether nodes were kept for it."""
         promised = self.set_awaiting(key, awaiting=False, promised=False)
+        kept = key in self._coming
+        self._coming.discard(key)
         self._unready.discard(key)
         self._passes.pop(key, None)
         self._replaced.pop(key, None)
         self._undecided.discard(key)
-        return promised
+        return promised or kept
 
     def note_undecided(self, key: WorkloadKey) -> None:
         self._undecided.add(key)
@@ -87,6 +92,12 @@ class HolderNotes:
         (self._promised.add if promised else self._promised.discard)(key)
         return ended
 
+    def set_coming(self, key: WorkloadKey, *, coming: bool) -> bool:
+        """Note whether the workload waits for nodes that can come. Returns whether some were kept for it until now."""
+        ended = key in self._coming and not coming
+        (self._coming.add if coming else self._coming.discard)(key)
+        return ended
+
     # -- second passes -----------------------------------------------------------------------------------------------
 
     def want_pass(self, key: WorkloadKey, now_s: float) -> None:
@@ -108,7 +119,7 @@ class HolderNotes:
 
     def hurry(self) -> None:
         """Nodes have changed, or places are free: workloads that await some are tried in the next cycle."""
-        for key in self._awaiting:
+        for key in (*self._awaiting, *self._coming):
             known = self._passes.get(key)
             if known is not None:
                 self._passes[key] = known._replace(due_s=min(known.due_s, _LONG_AGO_S))
@@ -135,9 +146,11 @@ class HolderNotes:
         return moved
 
     def validate(self, holders: Mapping[WorkloadKey, Holder], ended: AbstractSet[WorkloadKey]) -> None:
-        kept = {*self._unready, *self._replaced, *self._passes, *self._undecided, *self._awaiting}
+        kept = {*self._unready, *self._replaced, *self._passes, *self._undecided, *self._awaiting, *self._coming}
         strange = kept - holders.keys() - ended
         if not self._promised <= self._awaiting:
             raise DriftError(f"nodes are kept for {sorted(self._promised - self._awaiting)[:5]}, which await none")
+        if both := self._promised & self._coming:
+            raise DriftError(f"nodes are kept twice for {sorted(both)[:5]}")
         if strange:
             raise DriftError(f"notes on workloads without quota: {sorted(strange)[:5]}")

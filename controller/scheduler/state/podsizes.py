@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from controller.messages import forecasts, pending
+from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet, Workload
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.decisions.sentences import asked_for, listed, shown
-from controller.scheduler.model.podrequests import one_pod
+from controller.scheduler.model.nodetemplate import NodeTemplateError, template_of
+from controller.scheduler.model.podrequests import amounts, one_pod
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName
 from controller.scheduler.quota.queuestate import QueueState
 from inventory.words.catalog import plural
@@ -70,6 +72,16 @@ def _fixed(cluster: Cluster, pod: _Amounts) -> _Amounts:
     return {name: amount for name, amount in pod.items() if next(iter(made(name)), None) is None}
 
 
+def _comes(flavor: ResourceFlavor, pod: _Amounts) -> bool:
+    """Whether a node can come that is large enough."""
+    try:
+        template = template_of(flavor)
+    except NodeTemplateError:
+        return False
+    offered = amounts(template.offered) if template is not None else {}
+    return all(offered.get(name, 0) >= amount for name, amount in pod.items())
+
+
 def _choices(queue: QueueState, pod: _Amounts, given: Mapping[str, str] | None) -> Iterable[tuple[FlavorName, ...]]:
     """The flavors of each group of resources; the group gets one of them."""
     if given:
@@ -83,6 +95,8 @@ def _on_all(cluster: Cluster, pod_set: PodSet, pod: _Amounts, flavors: tuple[Fla
     joint = False
     for name in flavors:
         flavor = cluster.flavors.get(name)
+        if flavor is not None and cluster.config.extensions.coming_nodes and _comes(flavor, pod):
+            return None
         found = cluster.placement.too_large(pod, flavor.spec) if flavor is not None else None
         if found is None:
             return None

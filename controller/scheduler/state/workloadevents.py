@@ -174,6 +174,8 @@ class WorkloadEvents:
         ready = checks_ready(workload, checks)
         if state.config.extensions.requests_withdrawn and not holder.evicted:
             ready |= self._note_awaited(key, awaited(workload, checks, state.cluster.checks))
+        elif state.notes.set_coming(key, coming=False):
+            self._left_without(holder, now_s)
         if wants_second_pass(workload, checks_ready=ready, gates=state.config.gates) and not holder.evicted:
             state.notes.want_pass(key, now_s)
         else:
@@ -181,10 +183,23 @@ class WorkloadEvents:
 
     def _note_awaited(self, key: WorkloadKey, awaits: Awaits) -> bool:
         """Note what the workload awaits of an autoscaler. Returns whether it takes places as soon as there are some."""
-        awaiting = awaits is not Awaits.NOTHING
-        if self._state.notes.set_awaiting(key, awaiting=awaiting, promised=awaits is Awaits.PROMISED):
+        awaiting = awaits in (Awaits.NODES, Awaits.PROMISED)
+        notes = self._state.notes
+        ended = notes.set_awaiting(key, awaiting=awaiting, promised=awaits is Awaits.PROMISED)
+        coming = awaits is Awaits.COMING and self._state.config.extensions.coming_nodes
+        if notes.set_coming(key, coming=coming) or ended:
             self._state.carry_out((WakeAll(),))
         return awaiting
+
+    def _left_without(self, holder: Holder, now_s: float) -> None:
+        """A workload that waited for nodes is evicted: what was kept for it is free. If they did not come in time none
+        of their flavor comes for now.
+        """
+        conditions = holder.info.workload.status.conditions
+        evicted = find_condition(conditions, reasons.EVICTED)
+        if evicted is not None and evicted.status == "True" and evicted.reason == reasons.NODES_DID_NOT_COME:
+            self._state.cluster.coming_backoff.failed(sorted(self._state.cluster.awaited_flavors(holder)), now_s)
+        self._state.carry_out((WakeAll(),))
 
     def _release(self, key: WorkloadKey, *, waits: bool = False) -> None:
         """Remove the holder. ``waits``: the workload goes back into its queue, and keeps the penalty of the reservation

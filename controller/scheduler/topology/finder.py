@@ -4,6 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, NewType
 
+from controller.objects.core import NodeSelectorTerm
 from controller.objects.placeencoding import Domain
 from controller.objects.workload import SliceConstraint
 from controller.scheduler.dra.allocation.requests import PodClaimsRequest
@@ -82,6 +83,10 @@ class Finder:
         self._layered = gates.on("TASMultiLayerTopology")
         self._preferences = gates.on("TASRespectNodeAffinityPreferred")
         self._balanced = gates.on("TASBalancedPlacement")
+        self.prefers: tuple[int, NodeSelectorTerm] | None = None
+        """A preference that all pods have, of nodes by their labels; ``coming_finder`` sets it once. Pods then go to
+        the fewest nodes.
+        """
 
     def find(
         self, workers: PlacementRequest, leader: PlacementRequest | None, *, empty: bool, within: int = -1
@@ -228,7 +233,7 @@ class Finder:
         shape = RequestShape(
             each=each_of(workers.single_pod),
             leader=each_of(leader.single_pod) if leader is not None else (),
-            filter=filter_of(workers.pod_set.template.spec, tree.tolerations, preferences=self._preferences),
+            filter=self._filter(workers),
             slice_level=slice_level,
             slice_size=size,
             inner=inner,
@@ -243,6 +248,10 @@ class Finder:
         free = workers.implied or anywhere or asked.unconstrained or asked.slices_alone
         required = together or asked.required is not None
         return DomainRequest(shape=shape, pods=pods, level=level, required=required, free=free and not together)
+
+    def _filter(self, workers: PlacementRequest) -> Filter:
+        found = filter_of(workers.pod_set.template.spec, self.tree.tolerations, preferences=self._preferences)
+        return found if self.prefers is None else found._replace(preferred=(*found.preferred, self.prefers))
 
     def _led_filter(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Filter | None:
         """The leader's node rules; None where they equal those of the workers, or do not count, as in Kueue."""
@@ -297,10 +306,10 @@ class Finder:
         return counts.sync()
 
     def _search(self, counts: Counts, ask: DomainRequest) -> DomainSearch:
-        return DomainSearch(counts, ask, least=ask.free and self._mixed)
+        return DomainSearch(counts, ask, least=ask.free and self._mixed and self.prefers is None)
 
     def _run(self, counts: Counts, ask: DomainRequest) -> list[Take] | DomainNoFit:
-        if self._balanced and not ask.required and not ask.free:
+        if self._balanced and self.prefers is None and not ask.required and not ask.free:
             balanced = Balanced(counts, ask).run()
             if balanced is not None:
                 return balanced

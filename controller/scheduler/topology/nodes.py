@@ -15,6 +15,7 @@ from controller.objects.core import Node, Pod, Taint
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.queues import ResourceFlavorSpec
+from controller.scheduler.devices.grants import is_placeholder
 from controller.scheduler.model.nodesizes import too_large
 from controller.scheduler.model.podrequests import amounts, pod_requests, whole_amount
 from controller.scheduler.model.resources import Amount, ResourceName
@@ -130,6 +131,10 @@ class NodeCache:
         self._nodes[name] = node
         return self._refresh(name)
 
+    def objects(self) -> Mapping[str, Node]:
+        """The nodes as they were told, by name."""
+        return self._nodes
+
     def remove_node(self, name: str) -> NodeFacts | None:
         self._nodes.pop(name, None)
         return self.facts.pop(name, None)
@@ -243,7 +248,7 @@ def placed_here(pod: Pod, topologies: Iterable[tuple[str, ...]] = ()) -> bool:
     ``topologies``: the levels of those topologies that end above the nodes. Otherwise quota alone admitted it, and it
     runs where the scheduler put it.
     """
-    if asks_for_topology(pod):
+    if asks_for_topology(pod) or is_placeholder(pod):
         return True
     if any(gate.name == _TOPOLOGY_GATE for gate in pod.spec.scheduling_gates):
         return True

@@ -6,7 +6,6 @@ recomputes them from what is held. A change of a node costs its way to the root 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
@@ -15,7 +14,7 @@ from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.placeencoding import HOSTNAME_LABEL
-from controller.objects.queues import ResourceFlavor, Topology
+from controller.objects.queues import ResourceFlavor, ResourceFlavorSpec, Topology
 from controller.scheduler.devices.cache import DeviceCache, HeldPlace
 from controller.scheduler.devices.grants import NOBODY, Drift, GrantOwner
 from controller.scheduler.devices.supply import Makeable, could_be_made
@@ -26,13 +25,25 @@ from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import Amount, FlavorName, ResourceName, WorkloadKey
 from controller.scheduler.model.undo import UndoLog
 from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.coming import ComingNodes, coming_finder
 from controller.scheduler.topology.elastic import resize
 from controller.scheduler.topology.finder import Finder
 from controller.scheduler.topology.fullnodes import FullNodes, FullNodesReader, UnplacedRequest
 from controller.scheduler.topology.gangdomains import FittingNode, joined_by_claims, placed_within
 from controller.scheduler.topology.measures import Spread, spreads
 from controller.scheduler.topology.nodes import EVER, NodeCache, NodeFacts, of_queue, placed_here
-from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest, no_topology
+from controller.scheduler.topology.port import (
+    AS_KUEUE,
+    Placed,
+    PlacementNoFit,
+    PlacementRequest,
+    PlacementRules,
+    group_problem,
+    is_lost_whole,
+    no_topology,
+    pod_set_groups,
+    roles_of,
+)
 from controller.scheduler.topology.replacement import replace
 from controller.scheduler.topology.requests import TopologyRequest, each_of
 from controller.scheduler.topology.shortages import lacks_nodes, unknown_level
@@ -40,10 +51,6 @@ from controller.scheduler.topology.tree import Ends, Tree, end_unknown
 from controller.scheduler.topology.usage import DomainTotals, UsageSums
 from inventory.api.claimplan import ClaimPlan
 from inventory.api.names import ALL_NODES
-
-PlacedTogether = list[PlacementRequest]
-
-_LEADER_AND_WORKERS: Final = 2
 
 _ASSUMED: Final = WorkloadKey("")
 """Owner of what is charged only while a question is answered."""
@@ -57,23 +64,16 @@ class Topologies:
         undo: UndoLog,
         gates: FeatureGates,
         *,
+        rules: PlacementRules = AS_KUEUE,
         held: Callable[[], Iterable[HeldPlace]] = tuple,
-        packs: bool = False,
-        claims: bool = False,
-        own_places: bool = False,
-        leaving: AbstractSet[str] = frozenset(),
-        empty_nodes: float = 0.0,
     ) -> None:
-        """``held`` returns all places that are held now. ``packs``: nodes are chosen so that linked GPUs stay together.
-        ``claims``: ResourceClaims count. ``own_places``: leaders' own node rules count. ``leaving``: see NodeFacts.
-        ``empty_nodes``: see Tree.
-        """
+        """``held`` returns all places that are held now."""
         self._shared = shared = gates.on("TASHandleOverlappingFlavors")
         self._undo = undo
         self._gates = gates
         self._flavors: dict[FlavorName, ResourceFlavor] = {}
         self._topologies: dict[str, Topology] = {}
-        self._nodes = NodeCache(leaving)
+        self._nodes = NodeCache(rules.leaving)
         self.may_grow, self.too_large = self._nodes.may_grow, self._nodes.too_large
         self._above: tuple[tuple[str, ...], ...] = ()
         """The levels of each topology that ends above the nodes."""
@@ -81,12 +81,15 @@ class Topologies:
         """Queues' pods that were sent to a domain above the nodes: ``_above`` decides whether each was placed here."""
         self._used, self._assumed = UsageSums(shared=shared), UsageSums(shared=shared)
         self._finders: dict[FlavorName, Finder] = {}
-        self._packs, self._empty_nodes = packs, empty_nodes
+        self._packs, self._empty_nodes = rules.packs, rules.empty_nodes
         self.busy_until: Ends = end_unknown  # see Tree; EngineState sets it before the first flavor
-        self._own_places = own_places
+        self._own_places = rules.own_places
         self.devices = DeviceCache(undo, held, self._touch)
         self._full_nodes = FullNodesReader(held, self._nodes.outside)
-        self.claims = ClaimSupply(undo, self.devices.pods, held, self._touch, self._nodes.offers) if claims else None
+        offers = self._nodes.offers
+        self.claims = ClaimSupply(undo, self.devices.pods, held, self._touch, offers) if rules.claims else None
+        self.coming = ComingNodes(self.devices, offers)
+        self.coming_after_s, self._comes = self.coming.after_s, rules.coming
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
@@ -94,12 +97,14 @@ class Topologies:
         name = FlavorName(flavor.metadata.name)
         known = self._flavors.get(name)
         self._flavors[name] = flavor
-        if known is None or known.spec != flavor.spec:
+        comes = self._comes and self.coming.set_flavor(flavor, self._nodes.objects().values())
+        if known is None or known.spec != flavor.spec or comes:
             self._grow(name)
 
     def remove_flavor(self, name: FlavorName) -> None:
         self._flavors.pop(name, None)
         self._fell(name)
+        self.coming.remove_flavor(name)
 
     def set_topology(self, topology: Topology) -> None:
         known, self._topologies[topology.metadata.name] = self._topologies.get(topology.metadata.name), topology
@@ -118,12 +123,14 @@ class Topologies:
         facts = self._nodes.set_node(node)
         self._set_host(name, labels.get(HOSTNAME_LABEL), labels)
         told = self._told(name, facts) if facts is not None else frozenset[FlavorName]()
+        told |= self.coming.node(name, node)
         return told if self._by_claim(name) == by_claim else told | self._claims_told(name)
 
     def remove_node(self, name: str) -> frozenset[FlavorName]:
         self._set_host(name, None, {})
         by_claim = self._by_claim(name)
         told = self._told(name, None) if self._nodes.remove_node(name) is not None else frozenset[FlavorName]()
+        told |= self.coming.node(name, None)
         return told if self._by_claim(name) == by_claim else told | self._claims_told(name)
 
     def set_pod(self, pod: Pod) -> frozenset[FlavorName]:
@@ -210,8 +217,8 @@ class Topologies:
         return {} if facts is None else facts.labels
 
     def lacks_nodes(self, flavor: FlavorName) -> str:
-        known, tree = self._flavors.get(flavor), self.tree(flavor)
-        return lacks_nodes(known.spec, self._nodes.facts.values(), tree) if known is not None else ""
+        known = self._flavors.get(flavor) if self.coming.template(flavor) is None else None
+        return "" if known is None else lacks_nodes(known.spec, self._nodes.facts.values(), self.tree(flavor))
 
     def drifts(self, owner: WorkloadKey) -> Sequence[Drift]:
         return tuple(self.devices.drifts(owner))
@@ -264,6 +271,16 @@ class Topologies:
         together = self._place_bounded(bounded, on_empty=on_empty)
         return together if isinstance(together, Placed) or found.pod_set in following else found
 
+    def place_coming(self, requests: Sequence[PlacementRequest]) -> Placed | PlacementNoFit | None:
+        there = self._finders
+        if not self.coming.serves(requests):
+            return None
+        self._finders = {**there, **self.coming.finders}
+        try:
+            return self.place(requests, on_empty=False)
+        finally:
+            self._finders = there
+
     def _place_bounded(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         if any(request.within for request in requests):
             return placed_within(
@@ -285,7 +302,7 @@ class Topologies:
         charged: list[HeldPlace] = []
         placed: dict[str, TopologyUsage] = {}
         moved: dict[str, TopologyUsage] = {}
-        groups = list(_groups(requests))
+        groups = list(pod_set_groups(requests))
         try:
             for at, group in enumerate(groups):
                 found = self._place(group, on_empty=on_empty)
@@ -317,20 +334,21 @@ class Topologies:
         return self.question(requests)()
 
     def question(self, requests: Sequence[PlacementRequest]) -> Callable[[], bool]:
-        groups = list(_groups(requests))
+        groups = list(pod_set_groups(requests))
         finder = self._finders.get(groups[0][0].flavor) if groups else None
         first = requests[0] if requests else None
         simple = first is not None and first.lost is None and first.previous is None and not first.within
         if simple and len(requests) > 1:
-            simple = _no_group(groups[0]) is None and all(request.count for request in requests)
+            simple = group_problem(groups[0]) is None and all(request.count for request in requests)
         if len(groups) == 1 and finder is not None and simple:
-            return finder.question(*_roles(groups[0]))
+            return finder.question(*roles_of(groups[0]))
         return lambda: isinstance(self.place(requests, on_empty=False), Placed)
 
     def fits(self, places: Sequence[tuple[FlavorName, TopologyUsage]]) -> bool:
         wanted: dict[tuple[FlavorName, int], DomainTotals] = {}
+        finders = {**self._finders, **self.coming.finders} if self.coming else self._finders
         for flavor, usage in places:
-            finder = self._finders.get(flavor)
+            finder = finders.get(flavor)
             if finder is None:
                 return False
             each = each_of(usage.single_pod)
@@ -341,7 +359,7 @@ class Topologies:
                 sums = wanted.setdefault((flavor, leaf), {})
                 for name, amount in finder.tree.served(leaf, each, None)[0]:
                     sums[name] = sums.get(name, 0) + amount * pods
-        if not all(self._free(*where, sums) for where, sums in wanted.items()):
+        if not all(finders[flavor].tree.has_free(leaf, sums) for (flavor, leaf), sums in wanted.items()):
             return False
         if not all(usage.devices is None for _, usage in places) and not self._devices_fit(places):
             return False
@@ -404,6 +422,8 @@ class Topologies:
             self.claims.validate()
         self.validate_trees()
 
+        self.coming.validate(self._nodes.objects())
+
     def validate_trees(self) -> None:
         for finder in self._finders.values():
             finder.validate()
@@ -411,17 +431,17 @@ class Topologies:
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _place(
-        self, group: PlacedTogether, *, on_empty: bool
+        self, group: list[PlacementRequest], *, on_empty: bool
     ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | PlacementNoFit:
         """Name, whole assignment, and the part of the assignment that is new, for each pod set of the group."""
         if (finder := self._finders.get(group[0].flavor)) is None:
             return PlacementNoFit(group[0].pod_set.name, f"flavor {group[0].flavor} has no topology now")
-        problem = _no_group(group)
+        problem = group_problem(group)
         if problem is not None:
             return PlacementNoFit(group[0].pod_set.name, problem)
         if any(request.lost is not None for request in group):
             return self._replace(finder, group)
-        workers, leader = _roles(group)
+        workers, leader = roles_of(group)
         if leader is not None and not leader.count:
             # The leader has finished: only the workers are placed.
             found = finder.find(workers, None, empty=on_empty)
@@ -445,11 +465,11 @@ class Topologies:
         return [(name, usage, usage) for name, usage in found.items()]
 
     def _replace(
-        self, finder: Finder, group: PlacedTogether
+        self, finder: Finder, group: list[PlacementRequest]
     ) -> list[tuple[str, TopologyUsage, TopologyUsage]] | PlacementNoFit:
         """Places the lost pods of each pod set by itself: only what was lost moves."""
-        if len(group) > 1 and all(map(_is_lost, group)):
-            found = finder.find(*_roles(group), empty=False)
+        if len(group) > 1 and all(map(is_lost_whole, group)):
+            found = finder.find(*roles_of(group), empty=False)
             if isinstance(found, str):
                 return PlacementNoFit(group[0].pod_set.name, found)
             return [(name, usage, usage) for name, usage in found.items()]
@@ -472,11 +492,6 @@ class Topologies:
                 self._used.change(group[0].flavor, moved, -1)
         return made
 
-    def _free(self, flavor: FlavorName, leaf: int, wanted: DomainTotals) -> bool:
-        tree = self._finders[flavor].tree
-        free, used = tree.free[leaf], tree.used[leaf]
-        return all(free.get(name, 0) - used.get(name, 0) >= amount for name, amount in wanted.items())
-
     def _refresh(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
         found: frozenset[FlavorName] = frozenset()
         for name in nodes:
@@ -487,6 +502,7 @@ class Topologies:
 
     def _touch(self, nodes: Sequence[str]) -> frozenset[FlavorName]:
         """Marks nodes whose devices changed. Returns the flavors of these nodes."""
+        self.coming.touch(nodes)
         return frozenset(
             flavor for name in nodes for flavor, finder in self._finders.items() if finder.tree.touch_node(name)
         )
@@ -530,6 +546,7 @@ class Topologies:
         return self._touch(nodes)
 
     def _told(self, name: str, facts: NodeFacts | None) -> frozenset[FlavorName]:
+        self.coming.told(name, facts)
         return frozenset([flavor for flavor, finder in self._finders.items() if finder.tree.set_node(name, facts)])
 
     def _judge_pods(self) -> None:
@@ -552,6 +569,13 @@ class Topologies:
         topology = self._topologies.get(spec.topology_name) if spec.topology_name is not None else None
         if topology is None or not topology.spec.levels:
             return
+        self._finders[name] = Finder(self._tree(spec, name, topology), self._gates, own_places=self._own_places)
+        if self.coming.template(name) is not None and self._finders[name].tree.by_host:
+            more = Finder(self._tree(spec, name, topology), self._gates, own_places=self._own_places)
+            self.coming.grow(name, coming_finder(more))
+
+    def _tree(self, spec: ResourceFlavorSpec, name: FlavorName, topology: Topology) -> Tree:
+        """A tree of the flavor with the nodes that are there."""
         levels = [level.node_label for level in topology.spec.levels]
         over, whole = topology.metadata.name, topology.metadata.name == ALL_NODES
         sums = self._used, self._assumed
@@ -560,41 +584,9 @@ class Topologies:
         tree.empty_nodes, tree.busy_until = self._empty_nodes, self.busy_until
         for node, facts in self._nodes.facts.items():
             tree.set_node(node, facts)
-        self._finders[name] = Finder(tree, self._gates, own_places=self._own_places)
+        return tree
 
     def _fell(self, name: FlavorName) -> None:
         if (finder := self._finders.pop(name, None)) is not None:
             finder.tree.close()
-
-
-def _groups(requests: Sequence[PlacementRequest]) -> Iterator[PlacedTogether]:
-    """The requests by flavor and pod set group, in the order of each group's first request."""
-    found: dict[object, PlacedTogether] = {}
-    for at, request in enumerate(requests):
-        found.setdefault((request.flavor, at if (name := request.asked.group) is None else name), []).append(request)
-    yield from found.values()
-
-
-def _is_lost(request: PlacementRequest) -> bool:
-    """Whether no pod of the request's group still runs: the group is then placed as if it were new."""
-    stays = request.previous is None or any(domain.values[-1] != request.lost for domain in request.previous.domains)
-    return not (stays or request.stays or request.beside)
-
-
-def _no_group(group: PlacedTogether) -> str | None:
-    """Why pod sets are no valid group, else None. A group is a leader and its workers; others must not run unplaced."""
-    if len(group) == 1:
-        return None
-    counts = [request.count for request in group]
-    if len(group) == _LEADER_AND_WORKERS and min(counts) <= 1:
-        return None
-    listed = " and ".join(str(count) for count in counts)
-    return f"a pod set group is two pod sets, one of them with one pod: found {len(group)} with {listed} pods"
-
-
-def _roles(group: PlacedTogether) -> tuple[PlacementRequest, PlacementRequest | None]:
-    """The workers and their leader. The smaller of two pod sets leads; of equals the second one does."""
-    if len(group) == 1:
-        return group[0], None
-    first, second = group[0], group[1]
-    return (second, first) if second.count > first.count else (first, second)
+        self.coming.fell(name)

@@ -5,7 +5,8 @@ answers for a cluster whose flavors name no topology: there quota alone decides.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -25,6 +26,28 @@ from controller.scheduler.topology.measures import Spread
 from controller.scheduler.topology.nodes import EVER, NodeFacts
 from controller.scheduler.topology.requests import TopologyRequest
 from inventory.api.claimplan import ClaimPlan
+
+_LEADER_AND_WORKERS: Final = 2
+
+
+class PlacementRules(NamedTuple):
+    """Rules of the site that placement follows beside Kueue's. Without any it places as Kueue does."""
+
+    packs: bool = False
+    """Nodes are chosen so that linked GPUs stay together."""
+    claims: bool = False
+    """ResourceClaims count."""
+    own_places: bool = False
+    """Leaders' own node rules count."""
+    leaving: AbstractSet[str] = frozenset()
+    """See NodeFacts."""
+    empty_nodes: float = 0.0
+    """See Tree."""
+    coming: bool = False
+    """Flavors' node templates count."""
+
+
+AS_KUEUE: Final = PlacementRules()
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +163,14 @@ class Placement(Protocol):
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:
         """Find places for all requests, or for none. ``on_empty``: as if nothing that may be preempted were running."""
 
+    def place_coming(self, requests: Sequence[PlacementRequest]) -> Placed | PlacementNoFit | None:
+        """``place`` on nodes that are there and, where these do not do, on nodes that can come: see ``ComingNodes``.
+        None where no node of these flavors can come.
+        """
+
+    def coming_after_s(self, flavor: FlavorName) -> float:
+        """The seconds that a node of the flavor takes as a rule; 0 where none can come."""
+
     def full_nodes(self, unplaced: UnplacedRequest, now_s: float) -> FullNodes | None:
         """The holders of the nodes that are too full; only outside of trials. None where the flavor's topology has
         changed since.
@@ -219,6 +250,39 @@ def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
     return f"flavor {flavor.metadata.name} names no topology and the pod set asks for {wanted}"
 
 
+def pod_set_groups(requests: Sequence[PlacementRequest]) -> Iterator[list[PlacementRequest]]:
+    """The requests by flavor and pod set group, in the order of each group's first request."""
+    found: dict[object, list[PlacementRequest]] = {}
+    for at, request in enumerate(requests):
+        found.setdefault((request.flavor, at if (name := request.asked.group) is None else name), []).append(request)
+    yield from found.values()
+
+
+def is_lost_whole(request: PlacementRequest) -> bool:
+    """Whether no pod of the request's group still runs: the group is then placed as if it were new."""
+    stays = request.previous is None or any(domain.values[-1] != request.lost for domain in request.previous.domains)
+    return not (stays or request.stays or request.beside)
+
+
+def group_problem(group: list[PlacementRequest]) -> str | None:
+    """Why pod sets are no valid group, else None. A group is a leader and its workers; others must not run unplaced."""
+    if len(group) == 1:
+        return None
+    counts = [request.count for request in group]
+    if len(group) == _LEADER_AND_WORKERS and min(counts) <= 1:
+        return None
+    listed = " and ".join(str(count) for count in counts)
+    return f"a pod set group is two pod sets, one of them with one pod: found {len(group)} with {listed} pods"
+
+
+def roles_of(group: list[PlacementRequest]) -> tuple[PlacementRequest, PlacementRequest | None]:
+    """The workers and their leader. The smaller of two pod sets leads; of equals the second one does."""
+    if len(group) == 1:
+        return group[0], None
+    first, second = group[0], group[1]
+    return (second, first) if second.count > first.count else (first, second)
+
+
 class NoTopology:
     """A placement port without topologies: no pod needs a place, and a place from before its topology went blocks no
     other.
@@ -282,6 +346,12 @@ class NoTopology:
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:  # noqa: ARG002
         return Placed({})
+
+    def place_coming(self, requests: Sequence[PlacementRequest]) -> Placed | PlacementNoFit | None:  # noqa: ARG002
+        return None
+
+    def coming_after_s(self, flavor: FlavorName) -> float:  # noqa: ARG002
+        return 0.0
 
     def full_nodes(self, unplaced: UnplacedRequest, now_s: float) -> FullNodes | None:  # noqa: ARG002
         return None

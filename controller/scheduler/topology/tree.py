@@ -153,6 +153,11 @@ class Tree:
             domain = self.parent[domain]
         return domain
 
+    def has_free(self, leaf: int, wanted: Mapping[ResourceName, Amount]) -> bool:
+        """Whether these amounts are free in the leaf."""
+        free, used = self.free[leaf], self.used[leaf]
+        return all(free.get(name, 0) - used.get(name, 0) >= amount for name, amount in wanted.items())
+
     def node_count(self) -> int:
         """The number of the flavor's nodes, including those that take no pods."""
         return len(self._homes) + len(self._outside)

@@ -21,7 +21,7 @@ from controller.scheduler.model.resources import WorkloadKey
 from controller.scheduler.model.undo import UndoLog
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.placement import Topologies
-from controller.scheduler.topology.port import Placed
+from controller.scheduler.topology.port import Placed, PlacementRules
 from hack.bench.decisions.topology import FLAVOR, GPU, GPUS, gpu_node, nodes, request, topology
 from hack.bench.table import Row, show
 
@@ -56,7 +56,7 @@ class Fleet:
     """The trees and device caches of the engine, with another choice of node where one is given."""
 
     def __init__(self, *, packs: bool, prefers: Callable[[int], int] | None = None, fans: Sequence[int] = FANS) -> None:
-        self.topologies = Topologies(UndoLog(), FeatureGates(), packs=packs)
+        self.topologies = Topologies(UndoLog(), FeatureGates(), rules=PlacementRules(packs=packs))
         dc, flavor = topology()
         self.topologies.set_topology(dc)
         self.topologies.set_flavor(flavor)

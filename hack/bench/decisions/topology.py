@@ -47,7 +47,7 @@ from controller.scheduler.model.workload import PodSetRequests, TopologyUsage, W
 from controller.scheduler.preemption.search import Preemption
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.topology.placement import Topologies
-from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest, PlacementRules
 from controller.scheduler.topology.requests import topology_request
 from hack.bench.table import Row, show
 from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer, Summary
@@ -104,7 +104,7 @@ def nodes(topologies: Nodes, fans: Sequence[int]) -> list[str]:
 
 def cluster(*, known: bool = False, undo: UndoLog | None = None) -> tuple[Topologies, list[str]]:
     """``known``: the agents of all nodes have told their GPUs, eight behind switches each."""
-    topologies = Topologies(undo or UndoLog(), FeatureGates(), packs=known)
+    topologies = Topologies(undo or UndoLog(), FeatureGates(), rules=PlacementRules(packs=known))
     dc, flavor = topology()
     topologies.set_topology(dc)
     topologies.set_flavor(flavor)

@@ -14,7 +14,7 @@ from controller.scheduler.model.resources import FlavorName, ResourceName
 from controller.scheduler.model.undo import UndoLog
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.placement import Topologies
-from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest
+from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest, PlacementRules
 from controller.scheduler.topology.requests import topology_request
 
 GPU = ResourceName("gpu")
@@ -91,9 +91,8 @@ class Lab:
         self.balanced = False
         self.layered = True
         self.undo = UndoLog()
-        self.topologies = Topologies(
-            self.undo, FeatureGates(gates), own_places=True, leaving=leaving, empty_nodes=empty_nodes
-        )
+        rules = PlacementRules(own_places=True, leaving=leaving, empty_nodes=empty_nodes)
+        self.topologies = Topologies(self.undo, FeatureGates(gates), rules=rules)
         self.topology(BLOCK, RACK, HOST)
         self.flavor("f")
         for path, gpus in hosts.items():

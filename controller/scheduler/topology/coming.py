@@ -1,0 +1,219 @@
+"""Nodes that can come: for each flavor with a node template a second tree, which has the flavor's nodes and, beside
+them, as many more as the flavor may still get.
+
+Only ``Topologies.place_coming`` looks there. All other questions see the nodes that are there: nobody is placed, moved
+or preempted for a node that may never come. Usage is charged by domain, so both trees see it. Nodes that are there come
+first. A node counts as one of the template's ``max`` once it has the flavor's labels and offers every resource of the
+template: until its GPUs are advertised, the node that was to come stands for it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from controller.objects.core import Node, NodeSelectorTerm, NodeSpec, NodeStatus
+from controller.objects.decode import GpuNode
+from controller.objects.meta import Condition, LabelSelectorRequirement, ObjectMeta
+from controller.objects.placeencoding import HOSTNAME_LABEL
+from controller.objects.queues import ResourceFlavor
+from controller.scheduler.devices.cache import DeviceCache
+from controller.scheduler.model.nodetemplate import GPU, NodeTemplate, NodeTemplateError, template_of
+from controller.scheduler.model.resources import FlavorName, ResourceName
+from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.topology.finder import Finder
+from controller.scheduler.topology.nodes import NodeFacts
+from controller.scheduler.topology.port import PlacementRequest
+from controller.scheduler.topology.tree import Tree
+from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer, Summary
+from inventory.api.names import PREFIX
+
+COMING_LABEL: Final = f"{PREFIX}coming"
+"""A label of nodes that are not there, which exist in the engine alone."""
+_MARK: Final = "/coming-"
+_THERE: Final = (
+    10**9,
+    NodeSelectorTerm(match_expressions=(LabelSelectorRequirement(key=COMING_LABEL, operator="DoesNotExist"),)),
+)
+"""A preference for nodes that are there, above all preferences of pods."""
+_LANES: Final = 12
+
+
+def is_coming(host: str) -> bool:
+    """Whether the hostname is that of a node to come. The value of a label never has a slash."""
+    return _MARK in host
+
+
+def coming_pods(usage: TopologyUsage) -> int:
+    """The pods of an assignment that are on nodes to come."""
+    return sum(domain.pods for domain in usage.domains if is_coming(domain.values[-1]))
+
+
+class ComingNodes:
+    """``finders``: the trees, by flavor; ``Topologies`` reads them. ``_there``: by flavor, the nodes that count as some
+    of its ``max``. ``_shown``: by flavor, how many nodes to come its tree has: always ``max`` less those there, or 0.
+    """
+
+    def __init__(self, devices: DeviceCache, offers: Callable[[str, ResourceName], bool]) -> None:
+        """``offers``: whether the allocatable of a node has some of a resource."""
+        self._devices = devices
+        self._offers = offers
+        self._flavors: dict[FlavorName, ResourceFlavor] = {}
+        self._templates: dict[FlavorName, NodeTemplate] = {}
+        self._there: dict[FlavorName, set[str]] = {}
+        self._shown: dict[FlavorName, int] = {}
+        self.finders: dict[FlavorName, Finder] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._templates)
+
+    def serves(self, requests: Sequence[PlacementRequest]) -> bool:
+        """Whether nodes may come for these pods; none come for pods of which some run."""
+        runs = any(each.previous is not None or each.lost is not None for each in requests)
+        return bool(self.finders) and not runs and not self.finders.keys().isdisjoint(each.flavor for each in requests)
+
+    def template(self, flavor: FlavorName) -> NodeTemplate | None:
+        return self._templates.get(flavor)
+
+    def after_s(self, flavor: FlavorName) -> float:
+        template = self._templates.get(flavor)
+        return 0.0 if template is None else template.after_s
+
+    def set_flavor(self, flavor: ResourceFlavor, nodes: Iterable[Node]) -> bool:
+        """Store the flavor's template. Returns whether it is another than before; the tree is then to be grown anew."""
+        name = FlavorName(flavor.metadata.name)
+        known = self._templates.pop(name, None)
+        try:
+            template = template_of(flavor)
+        except NodeTemplateError:
+            template = None
+        self._there.pop(name, None)
+        self._flavors.pop(name, None)
+        if template is not None:
+            self._templates[name], self._flavors[name] = template, flavor
+            self._there[name] = {each.metadata.name for each in nodes if self._counts(name, each)}
+        return known != template
+
+    def remove_flavor(self, name: FlavorName) -> None:
+        for known in (self._templates, self._flavors, self._there):
+            known.pop(name, None)
+
+    def grow(self, name: FlavorName, finder: Finder) -> None:
+        """Take the flavor's new tree, which has the nodes that are there; those to come are added."""
+        self.finders[name] = finder
+        self._shown[name] = 0
+        self._show(name)
+
+    def fell(self, name: FlavorName) -> None:
+        """The flavor has no tree any more."""
+        finder = self.finders.pop(name, None)
+        if finder is None:
+            return
+        finder.tree.close()
+        for number in range(1, self._shown.pop(name) + 1):
+            self._devices.set_host(_host(name, number), None)
+            self._devices.remove_gpu_node(_host(name, number))
+
+    def node(self, name: str, node: Node | None) -> frozenset[FlavorName]:
+        """Count a node that has changed; None for one that is gone. Returns the flavors that may get more or fewer."""
+        if not self._there:
+            return frozenset()
+        changed = set[FlavorName]()
+        for flavor, there in self._there.items():
+            counts = node is not None and self._counts(flavor, node)
+            if counts != (name in there):
+                (there.add if counts else there.discard)(name)
+                if flavor in self.finders and self._show(flavor):
+                    changed.add(flavor)
+        return frozenset(changed)
+
+    def told(self, name: str, facts: NodeFacts | None) -> None:
+        for finder in self.finders.values():
+            finder.tree.set_node(name, facts)
+
+    def touch(self, names: Iterable[str]) -> None:
+        for finder in self.finders.values():
+            for name in names:
+                finder.tree.touch_node(name)
+
+    def still(self) -> Iterator[tuple[FlavorName, int]]:
+        """How many more nodes each flavor may get."""
+        for name, template in self._templates.items():
+            yield name, max(0, template.most - len(self._there[name]))
+
+    def validate(self, nodes: Mapping[str, Node]) -> None:
+        """Recompute what is kept. AssertionError for a difference."""
+        for name, template in self._templates.items():
+            there = {node for node, each in nodes.items() if self._counts(name, each)}
+            if there != self._there[name]:
+                raise AssertionError(f"{name}: kept {sorted(self._there[name])}, there are {sorted(there)}")
+            if name in self.finders and self._shown[name] != max(0, template.most - len(there)):
+                raise AssertionError(f"{name}: {self._shown[name]} nodes may come, of {template.most} there {there}")
+        for finder in self.finders.values():
+            finder.validate()
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _counts(self, flavor: FlavorName, node: Node) -> bool:
+        template, spec = self._templates[flavor], self._flavors[flavor].spec
+        return spec.selects(node.metadata.labels) and all(
+            self._offers(node.metadata.name, ResourceName(resource)) for resource in template.allocatable
+        )
+
+    def _show(self, name: FlavorName) -> bool:
+        """Adds and removes nodes to come until there are as many as may. Returns whether the number has changed."""
+        wanted = max(0, self._templates[name].most - len(self._there[name]))
+        shown, tree = self._shown[name], self.finders[name].tree
+        for number in range(shown + 1, wanted + 1):
+            node = self._made(name, number, tree)
+            self._devices.set_host(node.metadata.name, node.metadata.name, node.metadata.labels)
+            if (gpu_node := _gpu_node(node.metadata.name, self._templates[name])) is not None:
+                self._devices.set_gpu_node(gpu_node)
+            tree.set_node(node.metadata.name, NodeFacts(node, {}, {}))
+        for number in range(wanted + 1, shown + 1):
+            tree.set_node(_host(name, number), None)
+            self._devices.set_host(_host(name, number), None)
+            self._devices.remove_gpu_node(_host(name, number))
+        self._shown[name] = wanted
+        return wanted != shown
+
+    def _made(self, flavor: FlavorName, number: int, tree: Tree) -> Node:
+        """A node to come. Where its template lacks the label of a level, it is alone in its domain."""
+        template, host = self._templates[flavor], _host(flavor, number)
+        alone = dict.fromkeys(tree.levels, f"/{host}")
+        labels = {**alone, **template.labels, **self._flavors[flavor].spec.node_labels}
+        return Node(
+            metadata=ObjectMeta(name=host, labels={**labels, HOSTNAME_LABEL: host, COMING_LABEL: "true"}),
+            spec=NodeSpec(taints=template.taints),
+            status=NodeStatus(allocatable=dict(template.offered), conditions=(Condition(type="Ready", status="True"),)),
+        )
+
+
+def coming_finder(finder: Finder) -> Finder:
+    """Makes a finder prefer nodes that are there, and the fewest nodes."""
+    finder.prefers = _THERE
+    return finder
+
+
+def _host(flavor: FlavorName, number: int) -> str:
+    return f"{flavor}{_MARK}{number:04d}"
+
+
+def _gpu_node(host: str, template: NodeTemplate) -> GpuNode | None:
+    """What an agent would report of the node; None where the template says nothing of its GPUs but their number."""
+    if not template.gpus or not (template.product or template.gpu_memory_mib or template.nvlink):
+        return None
+    devices = tuple(
+        Device(
+            uuid=f"{host}/{at}",
+            index=at,
+            product=template.product or "unknown",
+            memory_mib=template.gpu_memory_mib,
+            pci_bus_id=f"{at}",
+            mode="whole",
+            offers=(Offer(resource=GPU),),
+        )
+        for at in range(template.gpus)
+    )
+    pairs = ((a, b) for a in range(template.gpus) for b in range(a + 1, template.gpus))
+    links = tuple(LinkEntry(a=a, b=b, nvswitch=_LANES) for a, b in pairs) if template.nvlink else ()
+    summary = Summary(gpus=template.gpus, healthy=template.gpus, product=template.product)
+    return GpuNode(metadata=ObjectMeta(name=host), status=GpuNodeStatus(summary=summary, devices=devices, links=links))

@@ -27,6 +27,7 @@ OLDER_KUBERNETES: Mapping[str, str] = {"1.36": "1.36.3", "1.35": "1.35.4"}
 KUBERNETES_ENV = "TESSERA_KUBERNETES"
 TRAINING_OPERATOR_VERSION = "1.8.1"
 COREDNS_VERSION = "1.15.0"
+KARPENTER_VERSION = "1.15.0"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,8 @@ class Program:
     """The folder of the module here; None for a published one."""
     pins: Path | None = None
     """A folder whose ``go.mod`` and ``go.sum`` stand in for the module's own."""
+    toolchain: str = ""
+    """A release of Go that the module asks for, which the Go command fetches; empty: the machine's own will do."""
 
     @property
     def sources(self) -> tuple[Path, ...]:
@@ -96,6 +99,19 @@ def _coredns() -> Program:
     )
 
 
+def _karpenter() -> Program:
+    """Karpenter's core with the provider whose nodes kwok plays, and a program that prints their CRDs."""
+    return Program(
+        name="karpenter",
+        version=KARPENTER_VERSION,
+        binaries=("kwok", "karpentercrds"),
+        packages=("sigs.k8s.io/karpenter/kwok", "."),
+        ldflags="-s -w",
+        module=SOURCE / "karpenter",
+        toolchain="go1.26.9",
+    )
+
+
 def _published(name: str, version: str, paths: tuple[str, ...]) -> Program:
     return Program(
         name=name,
@@ -120,6 +136,7 @@ PROGRAMS: Mapping[str, Program] = {
         _published("helm", "4.3.2", ("helm.sh/helm/v4/cmd/helm",)),
         _training_operator(),
         _coredns(),
+        _karpenter(),
     )
 }
 
@@ -202,11 +219,14 @@ def _build_lock() -> Iterator[None]:
 def _compile(program: Program, out: Path) -> None:
     go = golang.find(cache_root())
     environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(out), "GOWORK": "off"}
+    if program.toolchain:
+        environment["GOTOOLCHAIN"] = program.toolchain
     # The user's own GOFLAGS (a module proxy's settings, say) stay; only what changes the result is ours.
     flags = ["-v", "-trimpath", "-buildvcs=false", "-ldflags", program.ldflags]
     if program.module:
         flags += ["-modfile", str(program.pins / "go.mod")] if program.pins else []
-        command = [str(go), "build", *flags, "-o", str(out / program.binaries[0]), *program.packages]
+        into = out / program.binaries[0] if len(program.packages) == 1 else out
+        command = [str(go), "build", *flags, "-o", str(into), *program.packages]
     else:
         # One command: the binaries share most packages, and what is to be built is counted once.
         command = [str(go), "install", *flags, *program.packages]

@@ -65,7 +65,7 @@ def main(command: Sequence[str]) -> int:
 
 
 def _read(descriptor: int) -> bytes:
-    """What is there to read; nothing at the end, and where nothing is there now."""
+    """Read what is there; nothing at the end, and where nothing is there now."""
     try:
         return os.read(descriptor, _CHUNK_BYTES)
     except BlockingIOError:

@@ -147,6 +147,7 @@ def _requests(holder: Holder, cluster: Cluster) -> list[PlacementRequest]:
                 stays=pinned,
                 claims=claim_names(workload.metadata.namespace, sets[held.name].template.spec),
                 within=bounds.get(held.name, ()) if lost is None else (),
+                overruns=cluster.placement.overruns(workload),
             )
         )
     return found

@@ -228,7 +228,12 @@ class Finder:
         shape = RequestShape(
             each=each_of(workers.single_pod),
             leader=each_of(leader.single_pod) if leader is not None else (),
-            filter=filter_of(workers.pod_set.template.spec, tree.tolerations, preferences=self._preferences),
+            filter=filter_of(
+                workers.pod_set.template.spec,
+                tree.tolerations,
+                preferences=self._preferences,
+                overruns=workers.overruns,
+            ),
             slice_level=slice_level,
             slice_size=size,
             inner=inner,
@@ -249,7 +254,9 @@ class Finder:
         if leader is None or not self._own_places:
             return None
         theirs, own = (
-            filter_of(request.pod_set.template.spec, self.tree.tolerations, preferences=False)
+            filter_of(
+                request.pod_set.template.spec, self.tree.tolerations, preferences=False, overruns=request.overruns
+            )
             for request in (workers, leader)
         )
         return own if own != theirs else None
@@ -349,6 +356,7 @@ def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
         and known.count == given.count
         and known.single_pod == given.single_pod
         and known.claims == given.claims
+        and known.overruns == given.overruns
     )
 
 

@@ -33,7 +33,7 @@ from controller.insight.simulation.queued.growing import grown
 from controller.insight.simulation.queued.nativegroups import NATIVE_KINDS, NativeGroups
 from controller.insight.simulation.queued.replicas import KIND as DEPLOYMENT
 from controller.insight.simulation.queued.replicas import is_spare, replicas
-from controller.insight.simulation.start import EPOCH_S, as_at_start, base_of
+from controller.insight.simulation.start import EPOCH_S, as_at_start, base_of, drain_problem
 from controller.insight.simulation.submissions import (
     DEFAULT_QUEUE,
     KINDS_OF_JOBS,
@@ -163,6 +163,8 @@ def scenario(
             given = strings(document.data, "metadata", "annotations")
             if problem := spot_problem(given) or floor_problem(given):
                 raise document.error(f"{document.subject}{problem}")
+        if document.kind == "Node" and (problem := drain_problem(strings(document.data, "metadata", "annotations"))):
+            raise document.error(f"{document.subject}{problem}")
         if _arrives(document, kinds):
             jobs.append(in_percents(document, fleet))
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
@@ -205,7 +207,7 @@ def scenario(
     told.end()
     return Scenario(
         base_s=base_s,
-        objects=(*objects, *beside),
+        objects=(*objects, *(as_at_start(loaded, base_s) for loaded in beside)),
         submissions=tuple(submissions),
         warnings=tuple(told.notes),
         unqueued=tuple(told.unqueued),

@@ -30,7 +30,7 @@ VALUES: list[dict[str, Any]] = [
     {"actions": "allocate", "tiers": [{"plugins": [{"name": "gang"}]}]},
 ]  # fmt: skip
 DOCUMENTS: list[Any] = [*(each for file in FILES for each in yaml.safe_load_all(file.read_text()) if each), *VALUES]
-JUNK = st.sampled_from(
+JUNK: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, 0, -1, 2.5, "", "x", "a\n- b: {", "$(reboot)", [], [None], [[]], {}, {"x": None}, {"": [1]}]
 )
 

@@ -26,6 +26,7 @@ from controller.insight.simulation.jobkinds import JobKindsRead, is_declaration,
 from controller.insight.simulation.owners import Name, by_name, is_made, without_children
 from controller.insight.simulation.pools.floors import floor_problem
 from controller.insight.simulation.pools.specs import FIXED, PoolFleet, spot_problem
+from controller.insight.simulation.pools.templates import Templated, with_templates, wrong_template
 from controller.insight.simulation.queued.aboveminimum import above_minimum
 from controller.insight.simulation.queued.fractions import fleet_of, in_percents
 from controller.insight.simulation.queued.growing import grown
@@ -162,6 +163,10 @@ def scenario(
             given = strings(document.data, "metadata", "annotations")
             if problem := spot_problem(given) or floor_problem(given):
                 raise document.error(f"{document.subject}{problem}")
+        if document.kind == "ResourceFlavor" and (
+            problem := wrong_template(strings(document.data, "metadata", "annotations"))
+        ):
+            raise document.error(f"{document.subject}{problem}")
         if _arrives(document, kinds):
             jobs.append(in_percents(document, fleet))
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
@@ -202,13 +207,15 @@ def scenario(
     )
     submissions = told.tried(partial(_submissions, jobs, given, objects, composer, told), list[Submission]())
     told.end()
+    comes = config.engine.extensions.coming_nodes
+    made = with_templates([*objects, *beside], pools) if comes else Templated([*objects, *beside], pools)
     return Scenario(
         base_s=base_s,
-        objects=(*objects, *beside),
+        objects=tuple(made.objects),
         submissions=tuple(submissions),
         warnings=tuple(told.notes),
         unqueued=tuple(told.unqueued),
-        pools=pools,
+        pools=made.fleet,
         start_told=start_s is not None,
         systems={system: config.switch(system).adoption for system in sorted(systems)},
     )

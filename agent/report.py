@@ -22,7 +22,9 @@ from inventory.layout.layout import Resource
 
 
 class DeviceReport(Struct, frozen=True):
-    """The health of one GPU or MIG instance."""
+    """The health of one GPU or MIG instance. ``repair`` is the state of its GPU's repair, empty for none: in each but
+    Probation no new container gets it, whatever its health.
+    """
 
     uuid: str
     gpu_index: int
@@ -30,6 +32,7 @@ class DeviceReport(Struct, frozen=True):
     state: str
     since_s: float
     reason: str
+    repair: str = ""
 
 
 class GpuFaults(Struct, frozen=True):
@@ -89,11 +92,13 @@ def held_devices(
 
 def device_reports(node_state: NodeState) -> tuple[DeviceReport, ...]:
     """Every GPU, each followed by its MIG instances."""
+    repairs = {shown.repair.gpu: shown.repair.state.value for shown in node_state.repairs}
     found = []
     for gpu in node_state.node.gpus:
-        found.append(_device(gpu.uuid, gpu.index, None, node_state.health.state(gpu.uuid)))
+        repair = repairs.get(gpu.uuid, "")
+        found.append(_device(gpu.uuid, gpu.index, None, node_state.health.state(gpu.uuid), repair))
         found += [
-            _device(mig.uuid, gpu.index, mig.profile, node_state.health.state(gpu.uuid, mig.uuid))
+            _device(mig.uuid, gpu.index, mig.profile, node_state.health.state(gpu.uuid, mig.uuid), repair)
             for mig in gpu.mig_instances
         ]
     return tuple(found)
@@ -125,8 +130,8 @@ def transitions(node_state: NodeState) -> tuple[Transition, ...]:
     return tuple(change for gpu in node_state.node.gpus for change in node_state.health.history(gpu.uuid))
 
 
-def _device(uuid: str, index: int, mig: str | None, health: DeviceHealth) -> DeviceReport:
-    return DeviceReport(uuid, index, mig, health.state.value, health.since_s, health.reason)
+def _device(uuid: str, index: int, mig: str | None, health: DeviceHealth, repair: str) -> DeviceReport:
+    return DeviceReport(uuid, index, mig, health.state.value, health.since_s, health.reason, repair)
 
 
 class Answers(Struct, frozen=True):

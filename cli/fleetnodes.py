@@ -14,6 +14,7 @@ from agent.cluster.labels import labels
 from controller.insight.simulation.pools.specs import CAPACITY_TYPE, SPOT_LABELS, Interruption, Pool, PoolFleet, is_spot
 from controller.objects.core import Node as NodeObject
 from controller.objects.decode import GpuNode, decode, read_gpu_node
+from inventory.api.names import DRAIN_AT
 from inventory.devices import Clique, Gpu, GpuUuid, MigInstance, MigProfile, MigUuid, NodeInventory, NodeName
 from inventory.layout.layout import Layout, plan
 from inventory.layout.sharing import LayoutSpec
@@ -102,6 +103,7 @@ def _node(node: NodeInventory, layout: Layout, spec: NodeSpec) -> NodeObject:
         "metadata": {
             "name": spec.name,
             "labels": {"kubernetes.io/hostname": spec.name, **published, **spec.labels},
+            "annotations": {} if spec.drain_at_s is None else {DRAIN_AT: f"{spec.drain_at_s:.9g}s"},
         },
         "spec": {"taints": spec.taint_objects},
         "status": {

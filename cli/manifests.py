@@ -83,7 +83,7 @@ def read_manifests(manifests: Iterable[Path], *, allow_unknown: bool) -> Manifes
     found = Manifests()
     for path in manifests:
         try:
-            for file in _files(path):
+            for file in files_of(path):
                 _read(file, found, allow_unknown=allow_unknown, may_be_empty=file != path)
         except InputError as wrong:
             found.errors += wrong.lines
@@ -96,7 +96,7 @@ def _read(file: Path, found: Manifests, *, allow_unknown: bool, may_be_empty: bo
     not exist.
     """
     name = str(file) if str(file) != "-" else "standard input"
-    reading = read(_text(file), name)
+    reading = read(text_of(file), name)
     if not reading.documents and not reading.errors and not may_be_empty:
         found.errors.append(say.nothing_in_it(name))
     found.errors += reading.errors
@@ -129,7 +129,8 @@ def in_order(lines: Iterable[str]) -> list[str]:
     return [line for _, line in sorted(zip(keys, every, strict=True), key=lambda pair: pair[0])]
 
 
-def _files(path: Path) -> list[Path]:
+def files_of(path: Path) -> list[Path]:
+    """The file, or the manifests in a folder. Raises InputError for a folder without any."""
     if str(path) == "-" or not path.is_dir():
         return [path]
     found = sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
@@ -138,7 +139,8 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _text(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """The text of a file, or of standard input for ``-``. Raises InputError."""
     try:
         raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:

@@ -18,7 +18,7 @@ from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.process.flags import PROGRAM, Flags, TextRequested, UsageError, parse
 from controller.cluster.process.process import Process, own_namespace
 from controller.cluster.process.selfcheck import check_installation
-from controller.cluster.process.uninstall import remove_finalizers
+from controller.cluster.process.uninstall import remove_finalizers, remove_placeholders
 from kube import brokenpeers
 from kube.access import load as connect
 from kube.allocator import hold_little, read_little
@@ -95,6 +95,7 @@ def _configure_logging(level: str) -> None:
 def _remove_finalizers(flags: Flags) -> int:
     async def work(client: Client) -> bool:
         await remove_finalizers(client)
+        await remove_placeholders(client)
         return True
 
     return _asked(flags, work, "finalizers are left")

@@ -128,6 +128,10 @@ class Failpoint(StrEnum):
     """A PodTemplate gets another owner, or the template of a newer request."""
     PROVISIONING_REQUEST = "api.provisioning-request"
     """A ProvisioningRequest is created."""
+    PLACEHOLDER = "api.placeholder"
+    """A placeholder is created, so that an autoscaler brings a node."""
+    PLACEHOLDER_REMOVED = "api.placeholder-removed"
+    """A placeholder is deleted that makes room, or whose workload waits no more."""
     PROVISIONING_REQUEST_REMOVED = "api.provisioning-request-removed"
     """A ProvisioningRequest is deleted that no workload waits for or runs on."""
 

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from inventory import __version__
 from inventory.api.gpunode import (
+    HANDED_OUT,
     KIND,
     MAX_FAULT_COUNTS,
     MAX_GPUS,
@@ -114,7 +115,10 @@ def build(  # noqa: PLR0913
     views = health or {}
     offers = _offers(layout)
     modes = device_modes(node, layout, by_claim)
-    devices = tuple(_device(gpu, offers, views, modes[gpu.uuid]) for gpu in node.gpus[:MAX_GPUS])
+    states = {repair.gpu: repair.state for repair in repairs}
+    devices = tuple(
+        _device(gpu, offers, views, modes[gpu.uuid], states.get(gpu.uuid, "")) for gpu in node.gpus[:MAX_GPUS]
+    )
     in_repair = {repair.gpu for repair in repairs if repair.state != _ON_PROBATION}
     healthy = sum(device.healthy and device.uuid not in in_repair for device in devices)
     cuda = "" if node.cuda_version == (0, 0) else f"{node.cuda_version[0]}.{node.cuda_version[1]}"
@@ -195,7 +199,7 @@ def _offer(resource: layout_model.Resource, devices: Sequence[LogicalDevice]) ->
 
 
 def _device(
-    gpu: Gpu, offers: Mapping[str, tuple[Offer, ...]], views: Mapping[str, HealthView], mode: LayoutMode
+    gpu: Gpu, offers: Mapping[str, tuple[Offer, ...]], views: Mapping[str, HealthView], mode: LayoutMode, repair: str
 ) -> Device:
     own = views.get(gpu.uuid)
     major, minor = gpu.compute_capability
@@ -213,18 +217,20 @@ def _device(
         mode=mode.value,
         offers=offers.get(gpu.uuid, ()),
         mig=_mig(gpu, offers, views) if gpu.mig_capable else None,
-        health=_health(own),
+        health=_health(own, repair),
     )
 
 
-def _health(view: HealthView | None) -> Health | None:
+def _health(view: HealthView | None, repair: str = "") -> Health | None:
+    """The health of a device; ``repair`` is the state of its GPU's. Instances have their GPU's alone."""
     if view is None:
-        return None
+        return Health(state=HANDED_OUT[0], repair=repair) if repair else None
     return Health(
         state=view.state,
         reasons=tuple(reason[:MAX_TEXT] for reason in view.reasons[:32]),
         since=None if view.since_s is None else moment(view.since_s),
         until=view.until[:MAX_TEXT],
+        repair=repair,
     )
 
 

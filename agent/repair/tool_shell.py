@@ -1,5 +1,5 @@
 """The programs of a repair: the driver's own nvidia-smi, and the one that verifies a GPU. Each runs in a session of its
-own, for a limited time, and its output is kept.
+own, for a limited time, not longer than this agent, and the end of its output is kept.
 """
 
 import asyncio
@@ -125,17 +125,22 @@ async def verify(settings: Settings, gpu: GpuUuid) -> str:
 
 
 async def run(command: tuple[str, ...], env: Mapping[str, str], within_s: float) -> Ended:
-    """Run the program to its end, or kill it and its children when the time is over. Raises OSError."""
+    """Run the program to its end, or kill it and its children when the time is over, or when this agent dies (see
+    ``guardian``). One that cannot be run ends with 126 or 127. Raises OSError.
+    """
+    guarded = (sys.executable, "-IS", str(Path(__file__).with_name("guardian.py")), *command)
     options = {
-        "stdin": asyncio.subprocess.DEVNULL,
+        "stdin": asyncio.subprocess.PIPE,  # held open: its end tells the guardian that this process has died
         "stdout": asyncio.subprocess.PIPE,
         "stderr": asyncio.subprocess.STDOUT,
     }
     try:
-        async with started(*command, **options, env={**os.environ, **env}) as process:
+        async with started(*guarded, **options, env={**os.environ, **env}) as process:
             async with asyncio.timeout(within_s):
-                output, _ = await process.communicate()
+                assert process.stdout is not None
+                output = await process.stdout.read()
+                code = await process.wait()
     except TimeoutError:
         return Ended(None, "")
-    printed = output.decode(errors="replace").strip()
-    return Ended(process.returncode, " ".join(printed.split())[-_KEPT:] or f"exit code {process.returncode}")
+    printed = " ".join(output.decode(errors="replace").split())
+    return Ended(code, printed[-_KEPT:] or f"exit code {code}")

@@ -1,7 +1,9 @@
-"""What becomes of each field of a ClusterPolicy, as a table by path. A row holds for its field and for all below it,
-but for those that have a row of their own.
+"""What becomes of each field of a ClusterPolicy, and of a GPUCluster, as a table by path.
+
+A row holds for its field and for all below it, but for those that have a row of their own.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -64,7 +66,7 @@ ROWS: Final[dict[str, Row]] = {
     "daemonsets.updateStrategy": Row(Fate.MAPPED),
     "dcgm": Row(Fate.KEPT, say.DCGM),
     "dcgmExporter.annotations": Row(Fate.LOST, say.EXPORTER_ANNOTATIONS),
-    "dcgmExporter.config": Row(Fate.LOST, say.METRICS_FILE),
+    "dcgmExporter.config": Row(Fate.MAPPED),
     "dcgmExporter.enablePodLabels": Row(Fate.MAPPED),
     "dcgmExporter.enablePodUID": Row(Fate.MAPPED),
     "dcgmExporter.hostPID": Row(Fate.MAPPED),
@@ -92,7 +94,7 @@ ROWS: Final[dict[str, Row]] = {
     "kataSandboxDevicePlugin": Row(Fate.KEPT, say.VIRTUAL),
     "mig.strategy": Row(Fate.MAPPED),
     "migManager.config.default": Row(Fate.LOST, say.MIG_DEFAULT),
-    "migManager.config.name": Row(Fate.LOST, say.MIG_FILE, ("default-mig-parted-config",)),
+    "migManager.config.name": Row(Fate.MAPPED),
     "migManager.env": Row(Fate.LOST, say.MIG_VARIABLES),
     "migManager.gpuClientsConfig": Row(Fate.LOST, say.MIG_CLIENTS),
     "nodeStatusExporter": Row(Fate.KEPT, say.STATUS),
@@ -111,11 +113,28 @@ ROWS: Final[dict[str, Row]] = {
 }
 """The rows by the path of their field below ``spec``."""
 
+_CLAIMS: Final = "draDriver"
+_DOMAINS: Final = f"{_CLAIMS}.computeDomains"
+CLUSTER_ROWS: Final[dict[str, Row]] = {
+    **{path: row for path, row in ROWS.items()
+       if path.partition(".")[0] in ("daemonsets", "dcgm", "dcgmExporter", "hostPaths") and path != "hostPaths.rootFS"},
+    f"{_DOMAINS}.controller": Row(Fate.KEPT, say.DOMAINS_CONTROLLER),
+    f"{_DOMAINS}.enabled": Row(Fate.SWITCHED),
+    f"{_DOMAINS}.kubeletPlugin": Row(Fate.MOOT),
+    f"{_CLAIMS}.featureGates": Row(Fate.MAPPED),
+    f"{_CLAIMS}.gpus.kubeletPlugin.env": Row(Fate.MAPPED),
+    f"{_CLAIMS}.gpus.kubeletPlugin.healthcheck": Row(Fate.LOST, say.HEALTH_CHECK),
+    f"{_CLAIMS}.gpus.kubeletPlugin.resources": Row(Fate.LOST, say.RESOURCES),
+    **dict.fromkeys((f"{_CLAIMS}.{key}" for key in ("image", "imagePullPolicy", "imagePullSecrets", "repository",
+                                                   "version")), Row(Fate.MOOT)),
+}  # fmt: skip
+"""The same of a GPUCluster. That a ComputeDomain leaves with its DaemonSet is told once, for ``enabled``."""
 
-def row_of(path: str) -> Row | None:
+
+def row_of(path: str, rows: Mapping[str, Row] = ROWS) -> Row | None:
     """The row that holds for a field; None where there is none."""
     while path:
-        if row := ROWS.get(path):
+        if row := rows.get(path):
             return row
         path = path.rpartition(".")[0]
     return None

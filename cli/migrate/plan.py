@@ -1,29 +1,25 @@
-"""The plan for a ClusterPolicy: values of Tessera's chart, what is lost, what stays, the steps with their way back.
+"""The plan for what was read: values of Tessera's chart, what is lost, what stays, the steps with their way back.
 
-Pure: a parsed document in, a plan out. What the operator makes of a field is as in its
-controllers/object_controls.go (the functions that transform the DaemonSet of the device plugin, and the common ones).
+Pure: parsed inputs in, a plan out.
 """
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 
-from cli.migrate.fates import PARTS, ROWS, Fate
-from cli.migrate.steps import Step, Target, steps
-from cli.migrate.values import Taken, taken
+from cli.migrate.claims import claims
+from cli.migrate.foreign.part import foreign
+from cli.migrate.inputs import Inputs
+from cli.migrate.kueue import kueue
+from cli.migrate.nvidia import node_labels, programs
+from cli.migrate.operator import cluster_policy, gpu_cluster, policy_of_chart
+from cli.migrate.parts import Part, Step, Told, merged
+from cli.migrate.steps import NAMESPACE, copied, crds, installed, namespace
+from cli.words import migrating as say
 from controller.insight.simulation.documents import Document
 
-GPU_OPERATOR: Final = "gpu-operator"
-"""The namespace of the operator where the document does not tell it."""
-_HELM_NAMESPACE: Final = "meta.helm.sh/release-namespace"
-
-
-class Told(Struct, frozen=True):
-    """A field that is lost or stays. ``what``: its path."""
-
-    what: str
-    why: str
+_LEFT_BY_PLUGIN = {"nvidia.com/gpu.deploy.device-plugin": "false"}
+"""Where the agents go if nothing was read about what serves GPUs today: to nodes that were told to leave it."""
 
 
 class MigrationPlan(Struct, frozen=True):
@@ -35,71 +31,91 @@ class MigrationPlan(Struct, frozen=True):
     kept: list[Told] = []
 
     def validate(self) -> None:
-        """Raises AssertionError where a field is told twice, or a step has no command or no way back."""
+        """Raises AssertionError where a thing is told twice, or a step has no command or no way back."""
         assert all(each.command and each.undo and each.do for each in self.steps)
         assert all(each.what and each.why for each in [*self.lost, *self.kept])
         assert len({(each.what, each.why) for each in self.lost}) == len(self.lost)
-        assert not {each.what for each in self.lost} & {each.what for each in self.kept}
+        assert len({(each.what, each.why) for each in self.kept}) == len(self.kept)
+        assert not {(each.what, each.why) for each in self.lost} & {(each.what, each.why) for each in self.kept}
+        commands = [each.command for each in self.steps]
+        assert len(set(commands)) == len(commands)
 
 
-def planned(document: Document, *, image: str = "", nodes: tuple[str, ...] = ()) -> MigrationPlan:
-    """The plan for a ClusterPolicy whose values are all allowed.
+def obeyed(policies: list[Document]) -> Document | None:
+    """The first ClusterPolicy, or GPUCluster, that the operator does not ignore: it obeys one."""
+    found = [each for each in policies if (each.data.get("status") or {}).get("state") != "ignored"] or policies
+    return found[0] if found else None
+
+
+def policies_of(inputs: Inputs) -> list[Document]:
+    """The ClusterPolicies: objects, else those that the operator's chart makes."""
+    return inputs.policies or [policy_of_chart(each) for each in inputs.chart("gpu-operator")]
+
+
+def planned(inputs: Inputs, *, image: str = "", nodes: tuple[str, ...] = ()) -> MigrationPlan:
+    """The plan for inputs whose values are all allowed.
 
     ``image``: where the agent's image is; empty: the chart's default. ``nodes``: these nodes alone move, by their
-    labels; empty: all at once, by the ClusterPolicy.
+    labels; empty: all at once.
     """
-    spec = document.data.get("spec") or {}
-    found = taken(spec)
-    values = found.values | ({"image": {"repository": image}} if image else {})
-    values["controller"] = {"enabled": False}
-    if nodes:
-        values["nodeSelector"] = {f"nvidia.com/gpu.deploy.{PARTS['devicePlugin'][1]}": "false"}
-    target = Target(
-        policy=document.data["metadata"]["name"],
-        namespace=_namespace(document.data),
-        nodes=nodes,
-        parts={part: (spec.get(part) or {}).get("enabled") for part in PARTS},
-        config=values.get("config", {}).get("name", ""),
+    parts = _parts(inputs, nodes)
+    if not parts:
+        labels = node_labels(inputs)
+        return MigrationPlan(lost=labels.lost, kept=labels.kept)
+    values = merged([{"image": {"repository": image}} if image else {}, *(each.values for each in parts)])
+    queues, agent = any(each.queues for each in parts), any(each.agent for each in parts)
+    if not queues:
+        values["controller"] = {"enabled": False}
+    if not agent:
+        values["nodeSelector"] = dict(_LEFT_BY_PLUGIN)
+    lost = [each for part in parts for each in part.lost]
+    kept = [each for part in parts for each in part.kept]
+    if not agent:
+        kept.append(Told(say.GPUS_ON_NODES, say.AGENT_WAITS))
+    plan = MigrationPlan(
+        values,
+        _steps(parts, values, queues=queues, agent=agent, nodes=nodes),
+        list(dict.fromkeys(lost)),
+        list(dict.fromkeys(kept)),
     )
-    lost = _lost(spec, found)
-    plan = MigrationPlan(values, steps(target, values), lost, list(_kept(spec)))
     plan.validate()
     return plan
 
 
-def _namespace(data: dict[str, Any]) -> str:
-    """The operator's namespace, as it says itself, else as Helm installed it."""
-    status, notes = data.get("status") or {}, data["metadata"].get("annotations") or {}
-    told = status.get("namespace") or (notes.get(_HELM_NAMESPACE) if isinstance(notes, dict) else None)
-    return told if isinstance(told, str) and told else GPU_OPERATOR
+def _parts(inputs: Inputs, nodes: tuple[str, ...]) -> list[Part]:
+    found: list[Part] = []
+    policy, cluster = obeyed(policies_of(inputs)), obeyed(inputs.gpu_clusters)
+    if policy is not None:
+        found.append(cluster_policy(policy, inputs, nodes))
+    elif cluster is not None:
+        found.append(gpu_cluster(cluster, inputs, nodes))
+    else:
+        found.append(programs(inputs))
+    if cluster is None:
+        found.append(claims(inputs))
+    found += [kueue(inputs), foreign("volcano", inputs), foreign("kai", inputs)]
+    found = [each for each in found if not each.is_empty]
+    labels = node_labels(inputs)
+    return [*found, labels] if found and not labels.is_empty else found
 
 
-def _lost(spec: dict[str, Any], found: Taken) -> list[Told]:
-    every = [Told(f"spec.{path}", row.why) for path, row, _ in _given(spec, Fate.LOST)]
-    every += [Told(f"spec.{path}", why) for path, why in found.lost]
-    return sorted(dict.fromkeys(every), key=lambda each: each.what)
+def _steps(
+    parts: list[Part], values: dict[str, Any], *, queues: bool, agent: bool, nodes: tuple[str, ...]
+) -> list[Step]:
+    """All steps in their order.
 
-
-def _kept(spec: dict[str, Any]) -> Iterator[Told]:
-    for path, row, value in _given(spec, Fate.KEPT):
-        if not (isinstance(value, dict) and value.get("enabled") is False):
-            yield Told(f"spec.{path}", row.why)
-
-
-def _given(spec: dict[str, Any], fate: Fate) -> Iterator[tuple[str, Any, Any]]:
-    """Path, row and value of the fields with this fate that say something, parts that are off left out."""
-    for path, row in ROWS.items():
-        part = path.partition(".")[0]
-        if row.fate is not fate or (part in PARTS and (spec.get(part) or {}).get("enabled") is False):
-            continue
-        value: Any = spec
-        for key in path.split("."):
-            value = (value or {}).get(key)
-        if _says_something(value) and value not in row.usual:
-            yield path, row, value
-
-
-def _says_something(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_says_something, value.values()))
-    return value not in (None, False, "", [])
+    Two device plugins never own a resource of a node together, and two controllers never decide about one queue: what
+    runs today goes first. On single nodes the agents wait instead, for the label by which the operator's part leaves.
+    """
+    every = [namespace()]
+    copies = dict.fromkeys(each for part in parts for each in part.copies)
+    every += [copied(*each) for each in copies if each[0] != NAMESPACE]
+    every += [step for part in parts for step in part.made]
+    every.append(crds(own_alone=not queues or any(each.kueue for each in parts)))
+    every += [step for part in parts for step in part.first]
+    words = say.INSTALL_THERE if nodes else say.INSTALL
+    if queues:
+        words = say.INSTALL_BOTH if agent else say.INSTALL_CONTROLLER
+    every.append(installed(values, words))
+    every += [step for part in parts for step in part.last]
+    return list({step.command: step for step in every}.values())

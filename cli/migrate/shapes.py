@@ -1,4 +1,5 @@
-"""The fields of NVIDIA's ClusterPolicy (``nvidia.com/v1``, GPU Operator 26.7) with the values that each one allows.
+"""The fields of NVIDIA's ClusterPolicy (``nvidia.com/v1``, GPU Operator 26.7) and GPUCluster (``v1alpha1``), with the
+values that each one allows.
 
 A test walks the operator's CRD and compares: every field of it stands here with its type, words and bounds.
 """
@@ -39,7 +40,8 @@ class Shape(Struct, frozen=True):
     """The values that a field allows.
 
     ``words``: a string's only values; ``pattern``: what is found in it, called ``name``; ``least``: a number's bound.
-    ``fields`` are an object's; ``each`` is the shape of a list's items or of the values of an object with free keys.
+    ``fields`` are an object's; ``each`` is the shape of a list's items or of the values of an object with free keys;
+    an object with neither may hold anything.
     """
 
     type: Type
@@ -68,7 +70,7 @@ def misfits(value: Any, shape: Shape, path: Path_ = ()) -> Iterator[Misfit]:
     elif isinstance(value, list) and shape.each:
         for index, item in enumerate(value):
             yield from misfits(item, shape.each, (*path, index))
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) and (shape.fields or shape.each):
         for key, inner in value.items():
             inside = shape.fields.get(str(key)) or shape.each
             if inside is None:
@@ -305,17 +307,37 @@ SPEC: Final = obj(
     vgpuDeviceManager=_part(config=_CHOSEN),
     vgpuManager=_part(driverManager=_MANAGER, kernelModuleConfig=_NAMED),
 )
-STATUS: Final = obj(
-    conditions=items(
-        obj(
-            lastTransitionTime=TEXT,
-            message=TEXT,
-            observedGeneration=NATURAL,
-            reason=CONDITION_REASON,
-            status=words("True", "False", "Unknown"),
-            type=CONDITION_TYPE,
-        )
-    ),
-    namespace=TEXT,
-    state=words("ignored", "ready", "notReady"),
+_CONDITIONS: Final = items(
+    obj(
+        lastTransitionTime=TEXT,
+        message=TEXT,
+        observedGeneration=NATURAL,
+        reason=CONDITION_REASON,
+        status=words("True", "False", "Unknown"),
+        type=CONDITION_TYPE,
+    )
 )
+STATUS: Final = obj(conditions=_CONDITIONS, namespace=TEXT, state=words("ignored", "ready", "notReady"))
+
+_LIMITS: Final = _PART["resources"]
+_PLUGIN_OF_CLAIMS: Final = obj(env=ENV, healthcheck=obj(enabled=BOOL, port=COUNT), resources=_LIMITS)
+_PLAIN_IMAGE: Final = Shape(Type.STRING, pattern=r"^[a-zA-Z0-9\-]+$", name="an image's name")
+CLUSTER_SPEC: Final = obj(
+    daemonsets=SPEC.fields["daemonsets"],
+    dcgm=SPEC.fields["dcgm"],
+    dcgmExporter=_EXPORTER,
+    draDriver=Shape(
+        Type.OBJECT,
+        fields=_PULLED
+        | {
+            "image": _PLAIN_IMAGE,
+            "computeDomains": obj(
+                controller=obj(env=ENV, resources=_LIMITS), enabled=BOOL, kubeletPlugin=_PLUGIN_OF_CLAIMS
+            ),
+            "featureGates": Shape(Type.OBJECT, each=BOOL),
+            "gpus": obj(kubeletPlugin=_PLUGIN_OF_CLAIMS),
+        },
+    ),
+    hostPaths=obj(driverInstallDir=TEXT, kubeletRootDir=TEXT),
+)
+CLUSTER_STATUS: Final = obj(conditions=_CONDITIONS, namespace=TEXT, state=words("ready", "notReady", "disabled"))

@@ -1,61 +1,30 @@
-"""The steps of a migration: commands that can be run as they are printed, each with the one that takes it back."""
+"""The steps of a migration: commands that can be run as they are printed, each with the one that takes it back.
+
+What is taken away is kept in the cluster until then: replicas and conversions in annotations of their objects, deleted
+objects in a ConfigMap of Tessera's namespace.
+"""
 
 import json
 import shlex
+from collections.abc import Iterable
 from typing import Any, Final
 
-from msgspec import Struct
-
-from cli.migrate.fates import PARTS
+from cli.migrate.parts import Step
 from cli.words import migrating as say
 
 NAMESPACE: Final = "tessera-system"
 """Where the ``tessera`` command looks for the release (docs/install.md)."""
 CHART: Final = "charts/tessera"
 _CRDS: Final = ("gpunodes.tessera.dev", "gpulayouts.tessera.dev", "jobkinds.tessera.dev")
+_IN: Final = f"--namespace={NAMESPACE}"
+_HELD: Final = "tessera.dev/replaced"
+"""The label of nodes that no node has: pods of a DaemonSet that selects by it go."""
+_REPLICAS: Final = "tessera.dev/replicas-before"
+_CONVERSION: Final = "tessera.dev/conversion-before"
+_WEBHOOKS: Final = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 
 
-class Step(Struct, frozen=True):
-    """``command`` and ``undo`` are for a shell in a checkout of Tessera, with kubectl and Helm."""
-
-    do: str
-    command: str
-    undo: str
-
-
-class Target(Struct, frozen=True):
-    """An operator that is migrated. ``namespace``: its own. ``nodes``: these alone; empty: all.
-
-    ``parts``: the field ``enabled`` of each part, None where the document does not have it, which is on.
-    ``config``: the device plugin's ConfigMap.
-    """
-
-    policy: str
-    namespace: str
-    nodes: tuple[str, ...]
-    parts: dict[str, bool | None]
-    config: str = ""
-
-
-def steps(target: Target, values: dict[str, Any]) -> list[Step]:
-    """All steps in their order.
-
-    Two device plugins never own a resource of a node together: the operator's goes first. On single nodes the agents
-    wait instead, for the label by which the operator's plugin leaves.
-    """
-    every = [_namespace()]
-    if target.config and target.namespace != NAMESPACE:
-        every.append(_copied(target))
-    every.append(_crds())
-    install = _installed(values, there=bool(target.nodes))
-    if target.nodes:
-        return [*every, install, *(step for node in target.nodes for step in _node(target, node))]
-    on = [part for part in PARTS if target.parts[part] is not False]
-    first = [_off(target, part) for part in on if part == "devicePlugin"]
-    return [*every, *first, install, *(_off(target, part) for part in on if part != "devicePlugin")]
-
-
-def _namespace() -> Step:
+def namespace() -> Step:
     manifest = {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -63,51 +32,155 @@ def _namespace() -> Step:
     }
     return Step(
         say.MAKE_NAMESPACE,
-        f"printf %s {shlex.quote(json.dumps(manifest))} | kubectl create -f -",
+        f"printf %s {_json(manifest)} | kubectl create -f -",
         f"kubectl delete namespace {NAMESPACE}",
     )
 
 
-def _copied(target: Target) -> Step:
-    name = shlex.quote(f"configmap/{target.config}")
-    metadata = {"name": target.config, "namespace": NAMESPACE}
-    patch = shlex.quote(json.dumps([{"op": "replace", "path": "/metadata", "value": metadata}]))
+def copied(owner: str, config: str, what: str) -> Step:
+    """The step that copies a ConfigMap into Tessera's namespace, under its name."""
+    name = shlex.quote(f"configmap/{config}")
+    patch = _json([{"op": "replace", "path": "/metadata", "value": {"name": config, "namespace": NAMESPACE}}])
     return Step(
-        say.copy_config(target.config, NAMESPACE),
-        f"kubectl get {name} --namespace={shlex.quote(target.namespace)} -o json"
+        say.copy_config(what, config, NAMESPACE),
+        f"kubectl get {name} --namespace={shlex.quote(owner)} -o json"
         f" | kubectl patch --local -f - --type=json -p {patch} -o json | kubectl create -f -",
-        f"kubectl delete {name} --namespace={NAMESPACE}",
+        f"kubectl delete {name} {_IN}",
     )
 
 
-def _crds() -> Step:
-    files = " ".join(f"-f {CHART}/crds/{name}.yaml" for name in _CRDS)
-    return Step(say.CRDS, f"kubectl apply --server-side {files}", f"kubectl delete {files}")
-
-
-def _installed(values: dict[str, Any], *, there: bool) -> Step:
-
-    text = shlex.quote(json.dumps(values))
+def made_config(name: str, files: dict[str, str], what: str) -> Step:
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE}}
     return Step(
-        say.INSTALL_THERE if there else say.INSTALL,
-        f"printf %s {text} | helm install tessera {CHART} --namespace {NAMESPACE} --skip-crds -f -",
+        say.make_config(what, name, NAMESPACE),
+        f"printf %s {_json(manifest | {'data': files})} | kubectl create -f -",
+        f"kubectl delete {shlex.quote(f'configmap/{name}')} {_IN}",
+    )
+
+
+def applied(do: str, manifest: dict[str, Any], name: str) -> Step:
+    """The step that creates an object. ``name``: ``KIND/NAME`` of an object without a namespace."""
+    return Step(do, f"printf %s {_json(manifest)} | kubectl create -f -", f"kubectl delete {shlex.quote(name)}")
+
+
+def crds(*, own_alone: bool) -> Step:
+    """``own_alone``: Kueue's kinds are left out, as they are there, or not needed."""
+    files = " ".join(f"-f {CHART}/crds/{name}.yaml" for name in _CRDS) if own_alone else f"-f {CHART}/crds"
+    return Step(
+        say.CRDS if own_alone else say.ALL_CRDS, f"kubectl apply --server-side {files}", f"kubectl delete {files}"
+    )
+
+
+def installed(values: dict[str, Any], do: str) -> Step:
+    return Step(
+        do,
+        f"printf %s {_json(values)} | helm install tessera {CHART} --namespace {NAMESPACE} --skip-crds -f -",
         f"helm uninstall tessera --namespace {NAMESPACE} --wait",
     )
 
 
-def _off(target: Target, part: str) -> Step:
-    def patched(value: bool | None) -> str:
-        patch = shlex.quote(json.dumps({"spec": {part: {"enabled": value}}}))
-        name = shlex.quote(f"clusterpolicies.nvidia.com/{target.policy}")
-        return f"kubectl patch {name} --type merge -p {patch}"
-
-    return Step(say.switch_off(PARTS[part][0]), patched(False), patched(target.parts[part]))
+def patched(do: str, resource: str, name: str, there: Any, before: Any) -> Step:
+    """A merge patch of an object without a namespace, and the one that takes it back."""
+    at = shlex.quote(f"{resource}/{name}")
+    first, back = (f"kubectl patch {at} --type merge -p {_json(patch)}" for patch in (there, before))
+    return Step(do, first, back)
 
 
-def _node(target: Target, node: str) -> list[Step]:
-    found = []
-    for part, (name, label) in PARTS.items():
-        if target.parts[part] is not False:
-            command = f"kubectl label {shlex.quote(f'node/{node}')} --overwrite nvidia.com/gpu.deploy.{label}"
-            found.append(Step(say.leave_node(name, node), f"{command}=false", f"{command}=true"))
-    return found
+def labelled(do: str, node: str, label: str, value: str, before: str) -> Step:
+    command = f"kubectl label {shlex.quote(f'node/{node}')} --overwrite {label}"
+    return Step(do, f"{command}={value}", f"{command}={before}")
+
+
+def labelled_all(do: str, label: str, value: str, before: str) -> Step:
+    """All nodes with one value of a label get another. ``value`` is one that no node has, so that the way back finds
+    the same nodes.
+    """
+    line = "kubectl label nodes --selector={label}={old} --overwrite {label}={new}"
+    return Step(do, line.format(label=label, old=before, new=value), line.format(label=label, old=value, new=before))
+
+
+def held(do: str, space: str, name: str) -> Step:
+    """A DaemonSet without pods: it selects nodes by a label that none has."""
+    at = f"{shlex.quote(f'daemonset/{name}')} --namespace={shlex.quote(space)}"
+
+    def line(value: str | None) -> str:
+        patch = {"spec": {"template": {"spec": {"nodeSelector": {_HELD: value}}}}}
+        return f"kubectl patch {at} --type merge -p {_json(patch)}"
+
+    return Step(do, line("true"), line(None))
+
+
+def scaled(do: str, space: str, name: str, replicas: int | None) -> Step:
+    """A Deployment without pods. ``replicas``: how many it has; None: the cluster is asked, and an annotation keeps
+    the answer.
+    """
+    at = f"{shlex.quote(f'deployment/{name}')} --namespace={shlex.quote(space)}"
+    if replicas is not None:
+        return Step(do, f"kubectl scale {at} --replicas=0", f"kubectl scale {at} --replicas={replicas}")
+    return Step(
+        do,
+        f'kubectl annotate {at} {_REPLICAS}="$(kubectl get {at} -o jsonpath={{.spec.replicas}})"'
+        f" && kubectl scale {at} --replicas=0",
+        f'kubectl scale {at} --replicas="$(kubectl get {at} -o jsonpath='
+        "'{.metadata.annotations.tessera\\.dev/replicas-before}')\""
+        f" && kubectl annotate {at} {_REPLICAS}-",
+    )
+
+
+def scaled_all(do: str, space: str) -> Step:
+    """All Deployments of a namespace without pods, those of operators first: they would start the others again."""
+    at = f"--namespace={shlex.quote(space)}"
+    key = _REPLICAS.replace(".", r"\.")
+    names = f"$(kubectl get deployments {at} -o name | grep operator; kubectl get deployments {at} -o name | grep -v operator)"  # noqa: E501
+    return Step(
+        do,
+        f'for name in {names}; do kubectl annotate $name {at} {_REPLICAS}="$(kubectl get $name {at}'
+        f' -o jsonpath={{.spec.replicas}})" && kubectl scale $name {at} --replicas=0 || exit; done',
+        f"for name in $(kubectl get deployments {at} -o name); do"
+        f' kubectl scale $name {at} --replicas="$(kubectl get $name {at}'
+        f" -o jsonpath='{{.metadata.annotations.{key}}}')\" && kubectl annotate $name {at} {_REPLICAS}- || exit; done",
+    )
+
+
+def without_webhooks(do: str, pattern: str, kept: str) -> Step:
+    """Webhook configurations go whose names have ``pattern``, a basic regular expression. ``kept``: the ConfigMap that
+    has them meanwhile.
+    """
+    names = f"kubectl get {_WEBHOOKS} -o name | grep {shlex.quote(pattern)}"
+    return _removed(do, f"{names} | xargs -r kubectl get -o json", f"{names} | xargs -r kubectl delete", kept)
+
+
+def without_objects(do: str, objects: Iterable[str], kept: str) -> Step:
+    """Objects without a namespace go, where they are there: ``KIND/NAME`` each."""
+    names = " ".join(map(shlex.quote, objects))
+    return _removed(
+        do, f"kubectl get {names} --ignore-not-found -o json", f"kubectl delete {names} --ignore-not-found", kept
+    )
+
+
+def _removed(do: str, read: str, delete: str, kept: str) -> Step:
+    return Step(
+        do,
+        f"{read} | kubectl create configmap {kept} {_IN} --from-file=objects=/dev/stdin && {delete}",
+        f'objects="$(kubectl get configmap/{kept} {_IN} -o jsonpath={{.data.objects}})"'
+        ' && { test -z "$objects" || printf %s "$objects" | kubectl create -f -; }'
+        f" && kubectl delete configmap/{kept} {_IN}",
+    )
+
+
+def conversion_kept(do: str, group: str) -> Step:
+    """Whom the API server asks to convert the kinds of a group is noted at each CRD, and put back."""
+    names = f"$(kubectl get crd -o name | grep {shlex.quote(rf'[.]{group}$')})"
+    key = _CONVERSION.replace(".", r"\.")
+    return Step(
+        do,
+        f"for crd in {names}; do kubectl annotate $crd"
+        f' {_CONVERSION}="$(kubectl get $crd -o jsonpath={{.spec.conversion}})" || exit; done',
+        f"for crd in {names}; do kubectl patch $crd --type merge -p"
+        f' "{{\\"spec\\":{{\\"conversion\\":$(kubectl get $crd -o jsonpath=\'{{.metadata.annotations.{key}}}\')}}}}"'
+        f" && kubectl annotate $crd {_CONVERSION}- || exit; done",
+    )
+
+
+def _json(value: Any) -> str:
+    return shlex.quote(json.dumps(value))

@@ -10,6 +10,7 @@ from agent.config.table import OPTIONS
 from cli.migrate.fates import PARTS
 from cli.words import migrating as say
 from inventory.api.names import REPAIR_TAINT
+from yamlfile.parsers import Unfit
 
 Json = dict[str, Any]
 
@@ -26,8 +27,8 @@ _INTERVAL: Final = re.compile(r"[0-9]+(ms|s|m)")
 _OURS: Final = re.compile(r"app\.kubernetes\.io/(name|instance|component|version|managed-by)|helm\.sh/chart")
 _THEIRS: Final = ("app", "app.kubernetes.io/part-of")
 _NOTES: Final = ("kubectl.kubernetes.io/default-container", "checksum/config")
-_READ: Final = frozenset(name for option in OPTIONS for name in option.env)
-_INSIDE: Final = frozenset(
+READ: Final = frozenset(name for option in OPTIONS for name in option.env)
+INSIDE: Final = frozenset(
     {
         "CONFIG_FILE",
         "CONFIG_FILE_SRCDIR",
@@ -44,7 +45,7 @@ _INSIDE: Final = frozenset(
     }
 )
 """Variables that the agent reads, and whose values hold in the operator's containers alone."""
-_ANYHOW: Final = frozenset(
+ANYHOW: Final = frozenset(
     {
         "DCGM_EXPORTER_KUBERNETES",
         "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE",
@@ -68,6 +69,27 @@ _BY_VALUE: Final = {
 """Variables that a value of the chart sets: the operator, too, lets its own field win over them."""
 
 
+_BY_NAME: Final = {name: option for option in OPTIONS for name in option.env}
+
+
+def fits(name: str, value: str) -> bool:
+    """Whether the agent takes the value of one of NVIDIA's variables; an empty one counts as not given."""
+    option = _BY_NAME[name]
+    if not value:
+        return True
+    text, _ = option.sift(value) if option.sift is not None else (value, ())
+    try:
+        option.parser.convert(text)
+    except Unfit:
+        return False
+    return True
+
+
+def expected(name: str) -> str:
+    """What one of NVIDIA's variables may hold, for people."""
+    return _BY_NAME[name].parser.expected
+
+
 class Taken(Struct):
     """``lost``: path below ``spec`` and reason, for what could not become a value."""
 
@@ -88,6 +110,28 @@ def taken(spec: Json) -> Taken:
     if variables := list(_variables(spec, found)):
         found.values["env"] = variables
     return found
+
+
+def cluster_taken(spec: Json) -> Taken:
+    """The same of a GPUCluster's ``spec``, but for what is about its DRA driver alone."""
+    found = Taken()
+    _paths(spec, found)
+    _daemonsets(_of(spec, "daemonsets"), found)
+    if _is_on(spec, "dcgmExporter"):
+        _exporter(_of(spec, "dcgmExporter"), found)
+    only = {"dcgmExporter": _of(spec, "dcgmExporter")}
+    if variables := list(_variables(only, found)):
+        found.values["env"] = variables
+    return found
+
+
+def is_mps_root(path: str) -> bool:
+    """Whether the chart takes the folder: sockets lie below it."""
+    return path.startswith("/") and len(path) <= _MPS_PATH and "\n" not in path
+
+
+def is_interval(text: str) -> bool:
+    return _INTERVAL.fullmatch(text) is not None
 
 
 def _of(value: Json, *keys: str) -> Json:
@@ -169,13 +213,12 @@ def _plugin(plugin: Json, found: Taken) -> None:
     config = _of(plugin, "config")
     if config.get("name"):
         found.values["config"] = {"name": config["name"]}
-        found.lost.append(("devicePlugin.config", say.MPS))
         if "/" in (config.get("default") or ""):
             found.lost.append(("devicePlugin.config.default", say.FILE_NAME))
         elif config.get("default"):
             found.values["config"]["default"] = config["default"]
     if root := _of(plugin, "mps").get("root"):
-        if root.startswith("/") and len(root) <= _MPS_PATH and "\n" not in root:
+        if is_mps_root(root):
             found.values["mps"] = {"root": root}
         else:
             found.lost.append(("devicePlugin.mps.root", say.MPS_PATH))
@@ -190,7 +233,7 @@ def _exporter(exporter: Json, found: Taken) -> None:
         monitor: Json = {"enabled": True}
         if given.get("additionalLabels"):
             monitor["labels"] = {key: word or "" for key, word in given["additionalLabels"].items()}
-        if _INTERVAL.fullmatch(given.get("interval") or ""):
+        if is_interval(given.get("interval") or ""):
             monitor["interval"] = given["interval"]
         elif given.get("interval"):
             found.lost.append(("dcgmExporter.serviceMonitor.interval", say.INTERVAL))
@@ -210,12 +253,14 @@ def _variables(spec: Json, found: Taken) -> Iterator[Json]:
             continue
         for each in _of(spec, part).get("env") or []:
             name = (each or {}).get("name") or ""
-            if name in seen or name in _ANYHOW or not name or _BY_VALUE.get(name) in found.values:
+            if name in seen or name in ANYHOW or not name or _BY_VALUE.get(name) in found.values:
                 continue
             seen.add(name)
-            if name in _INSIDE:
+            if name in INSIDE:
                 found.lost.append((f"{part}.env[{name}]", say.variable_set(name)))
-            elif name in _READ:
+            elif name in READ and not fits(name, each.get("value") or ""):
+                found.lost.append((f"{part}.env[{name}]", say.variable_unfit(expected(name))))
+            elif name in READ:
                 yield {"name": name, "value": each.get("value") or ""}
             else:
                 found.lost.append((f"{part}.env[{name}]", say.variable_unread(name)))

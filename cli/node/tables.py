@@ -8,7 +8,7 @@ from agent.health.culprits import Culprit
 from agent.health.nextsteps import next_step
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState
-from agent.report import NodeReport
+from agent.report import DeviceReport, NodeReport
 from cli.printing.console import ago, titled
 from cli.printing.table import Table, less, prose
 from inventory.api.gpunode import HANDED_OUT
@@ -35,10 +35,17 @@ def _state(name: str) -> Text:
     return Text(name, style=STATE_STYLES.get(name, ""))
 
 
+def _health(unit: DeviceReport | None) -> Text:
+    """A GPU's health, and where it is repaired the state of that."""
+    if unit is None:
+        return _state("?")
+    return _state(unit.state) if not unit.repair else Text(f"{unit.state}, {unit.repair}", style="red")
+
+
 def gpus(report: NodeReport) -> Table | None:
     if not report.node.gpus:
         return None
-    states = {unit.uuid: unit.state for unit in report.health}
+    states = {unit.uuid: unit for unit in report.health}
     modes = device_modes(report.node, Layout(report.resources), report.by_claim)
     hardware = (less("memory"), less("NUMA", 5), less("PCI", 3), less("MIG", 4))
     table = titled("GPUs", "GPU", "product", *hardware, "mode", "health", less("UUID", 2))
@@ -46,7 +53,7 @@ def gpus(report: NodeReport) -> Table | None:
         mig = "on" if gpu.mig_enabled else "off" if gpu.mig_capable else "-"
         numa = "-" if gpu.numa_node is None else str(gpu.numa_node)
         memory = f"{gpu.memory_mib} MiB"
-        state = _state(states.get(gpu.uuid, "?"))
+        state = _health(states.get(gpu.uuid))
         mode = modes[gpu.uuid].value
         table.add_row(str(gpu.index), gpu.product, memory, numa, gpu.pci_bus_id, mig, mode, state, gpu.uuid)
     return table

@@ -40,7 +40,9 @@ NONE: Final = Figures()
 
 
 class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One GPU. ``holders`` are pods, NAMESPACE/NAME; ``state`` is the state that it counts as."""
+    """One GPU. ``holders`` are pods, NAMESPACE/NAME; ``state`` is the state that it counts as; ``repair`` that of its
+    repair, empty for none.
+    """
 
     node: str
     index: int
@@ -48,6 +50,7 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     mode: str
     state: GpuState
     health: str
+    repair: str
     reasons: tuple[str, ...]
     memory_mib: int
     used_mib: float | None
@@ -148,6 +151,7 @@ def _row(node: str, device: Device, held: Mapping[str, set[str]], figures_: Figu
         mode=device.mode,
         state=state_of(device, held, takes_pods=takes_pods, busy=figures_.busy),
         health=device.health_state,
+        repair=device.repair_state,
         reasons=device.health.reasons if device.health is not None else (),
         memory_mib=device.memory_mib,
         used_mib=figures_.used_mib,

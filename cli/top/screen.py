@@ -106,6 +106,8 @@ def _gpus(rows: Sequence[GpuRow], room: int | None, drawn: _Bar) -> Table:
     before = ""
     for row in shown:
         health = Text(row.health, style=_HEALTH.get(row.health, ""))
+        if row.repair:
+            health.append(f", {row.repair}", style="red")
         if row.reasons and not row.is_well:
             health.append(f": {visible(row.reasons[0])}")
         figures = ("-" if value is None else f"{value:.0f}" for value in (row.power_w, row.temperature_c))

@@ -1,6 +1,6 @@
 """Sentences on checks that request nodes: states of admission checks, AdmissionChecks, Events of Workloads."""
 
-from inventory.words.catalog import Kind, Place, because, said
+from inventory.words.catalog import Kind, Place, because, plural, said
 
 _note = said(Place.CHECKS, Kind.NOTE)
 _waiting = said(Place.CHECKS, Kind.WAITING)
@@ -83,6 +83,16 @@ def next_flavor(flavors: str, why: str) -> str:
 @_note
 def created(request: str) -> str:
     return f"Created ProvisioningRequest {request}"
+
+
+@_note
+def placeholders_created(count: str) -> str:
+    return f"Created {plural(count, 'placeholder')}, so that an autoscaler brings nodes for its pods"
+
+
+@_waiting
+def placeholder_refused(name: str, why: str) -> str:
+    return f"Placeholder {name}, which makes an autoscaler bring a node, could not be created{because(why)}"
 
 
 @_waiting

@@ -104,7 +104,8 @@ class Engine:
     def _begin(self, config: EngineConfig, placement: Placement | None, before: EngineState | None = None) -> None:
         """Make an engine that knows no objects yet; past moves and use are taken over from ``before``."""
         self.state = EngineState(config, placement, before)
-        self.shares = QuotaShares() if self.state.config.extensions.quota_from_capacity else None
+        more = self.state.config.extensions
+        self.shares = QuotaShares(coming=more.coming_nodes) if more.quota_from_capacity else None
         self._workloads = WorkloadEvents(self.state)
         self._cluster = ClusterEvents(self.state, self._workloads)
         self._mirrored = MirrorEvents(self.state, self._cluster)

@@ -217,6 +217,8 @@ class Outcomes:
             pending.bookmark = msgspec.structs.replace(pending.bookmark, overtaken=True)
         # If a variant that loses again were requeued at the head, it would stay there for as long as the other runs.
         reason = RequeueReason.GENERIC if again and entry.rule in _LOSES else entry.requeue
+        if reason is RequeueReason.NO_FIT and self._state.cluster.placement.overruns(pending.info.workload):
+            reason = RequeueReason.NO_TIME
         self._state.queues.requeue(pending, reason, record.at_s, record)
         return Pending(info=pending.info, record=record, gates=self._state.config.gates, preemption_gated=entry.gated)
 

@@ -2,7 +2,8 @@
 
 import sys
 
-from hack.migration.pages import FIELDS, page, rewritten, unserved
+from cli.migrate.foreign.part import FIELDS
+from hack.migration.pages import page, rewritten, unserved
 
 
 def main(arguments: list[str]) -> int:

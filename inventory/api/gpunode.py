@@ -63,9 +63,18 @@ class Health(Struct, frozen=True, kw_only=True):
     reasons: Annotated[tuple[Text, ...], Meta(max_length=32, description="The open faults.")] = ()
     since: Annotated[Time | None, Meta(description="When the state last changed.")] = None
     until: Annotated[Text, Meta(description="Of a device that is not handed out: what ends the state.")] = ""
+    repair: Annotated[
+        str,
+        Meta(
+            max_length=32,
+            description="The state of the GPU's repair. In each but Probation no new container gets it, whatever its "
+            "health. Absent: it is not repaired.",
+        ),
+    ] = ""
 
     @property
     def handed_out(self) -> bool:
+        """Whether the health lets containers have the device. Those that have it keep it whatever ``repair`` says."""
         return self.state in HANDED_OUT
 
 
@@ -163,6 +172,11 @@ class Device(Struct, frozen=True, kw_only=True):
     def health_state(self) -> str:
         """The health state; Healthy where the agent tells none."""
         return self.health.state if self.health is not None else "Healthy"
+
+    @property
+    def repair_state(self) -> str:
+        """The state of the GPU's repair; empty where it is not repaired."""
+        return self.health.repair if self.health is not None else ""
 
     @property
     def healthy(self) -> bool:

@@ -73,6 +73,8 @@ class NodeSpec(Struct, frozen=True, kw_only=True):
     """Whether an event reaches only one set, that of another GPU where there is one; else it reaches every set that is
     registered for its GPU.
     """
+    drain_at_s: float | None = None
+    """Seconds from the start of a simulation until the node is to be empty; None for never."""
 
     @property
     def taint_objects(self) -> list[dict[str, str]]:

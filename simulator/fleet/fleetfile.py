@@ -16,7 +16,7 @@ from simulator.boards.products import PRODUCTS
 from simulator.boards.wiring import LinkEnd
 from simulator.fleet.fleet import Fleet, GpuSpec, InterruptionSpec, NodeSpec, PciAddress, PoolSpec
 from simulator.fleet.orders import ORDER_KEYS, TimedOrders, read_orders
-from simulator.fleet.poolfile import is_interruption, read_interruption, read_pools
+from simulator.fleet.poolfile import LONGEST_S, is_interruption, read_interruption, read_pools
 from simulator.fleet.wiringfile import read_levels, read_links
 from simulator.reading import Reader, read_yaml
 
@@ -51,6 +51,7 @@ NODE_KEYS = (
     "fabricClusterUuid",
     "cliqueId",
     "strayEvents",
+    "drainAt",
 )
 
 _PCI = re.compile(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.0")
@@ -107,7 +108,7 @@ class NodeDraft:
             if len(set(values)) != len(values):
                 self.reader.need("gpus", "").fail(f"a {what} of its own for each GPU")
         mig_enabled, mig = self._mig(products)
-        stray = self.reader.get("strayEvents")
+        stray, drain = self.reader.get("strayEvents"), self.reader.get("drainAt")
         return NodeSpec(
             name=self.name,
             gpus=gpus,
@@ -120,6 +121,7 @@ class NodeDraft:
             events=events,
             loads=loads,
             stray_events=stray.truth() if stray else False,
+            drain_at_s=drain.number(0, LONGEST_S) if drain else None,
         )
 
     def _texts(self, key: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ CAPACITIES: Final = ("spot", "on-demand")
 INTERRUPT: Final = "interrupt"
 
 MOST_NODES: Final = 5000
-_LONGEST_S: Final = 1e9
+LONGEST_S: Final = 1e9
 _DEAREST: Final = 1e9
 _REMOVE_AFTER_S: Final = 600.0
 _COOLDOWN_S: Final = 3600.0
@@ -89,7 +89,7 @@ class _Entry(Reader):
 
 def _seconds(reader: Reader, key: str, otherwise: float) -> float:
     found = reader.get(key)
-    return found.number(0, _LONGEST_S) if found else otherwise
+    return found.number(0, LONGEST_S) if found else otherwise
 
 
 def is_interruption(reader: Reader) -> bool:
@@ -100,8 +100,8 @@ def is_interruption(reader: Reader) -> bool:
 def read_interruption(reader: Reader, pools: tuple[PoolSpec, ...], nodes: Collection[str]) -> InterruptionSpec:
     """One interruption. ``nodes``: the names of the file's own nodes. Raises InputError."""
     reader.mapping(("at", "pool", "node", INTERRUPT))
-    at_s = reader.need("at", "seconds from the start").number(0, _LONGEST_S)
-    notice_s = reader.need(INTERRUPT, "seconds of notice").number(0, _LONGEST_S)
+    at_s = reader.need("at", "seconds from the start").number(0, LONGEST_S)
+    notice_s = reader.need(INTERRUPT, "seconds of notice").number(0, LONGEST_S)
     pool, node = reader.get("pool"), reader.get("node")
     if pool is not None and node is not None:
         node.fail("no node beside a pool")

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hack.migration.pages import FIELDS, MARKS, page, rewritten, unserved
-from hack.migration.rows import Refused, Served
+from cli.migrate.foreign.part import FIELDS, MARKS
+from cli.migrate.foreign.rows import Refused, Served
+from hack.migration.pages import page, rewritten, unserved
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = pytest.mark.parametrize("system", FIELDS)

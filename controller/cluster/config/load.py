@@ -150,6 +150,8 @@ def process_settings(found: Found, policy: Policy) -> dict[str, Any]:
         granularity=found.get("tessera.fractions.granularity", Fleet().granularity),
         memory_mib=found.entries("tessera.fractions.gpuMemoryMib"),
     )
+    if "tessera.placeholderImage" in found:
+        settings["placeholder_image"] = found.get("tessera.placeholderImage")
     if "tessera.batchEvents" in found:
         settings["batch_events_s"] = found.get("tessera.batchEvents")
     if "tessera.workloadV1beta1" in found:

@@ -358,6 +358,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     fractions: Fleet = Fleet()
     """The fleet by which KAI's and HAMi's parts of GPUs become percents, if the controller's webhook translates
     them."""
+    placeholder_image: str = "registry.k8s.io/pause:3.10"
+    """The image of placeholders, which does nothing."""
     batch_events_s: float = 0.02
     """The time for which events are gathered before the engine decides."""
     hold_evictions_s: float = 0.5

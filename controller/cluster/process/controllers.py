@@ -60,6 +60,7 @@ from controller.reconcile.placing.ungating_shell import FEATURE, TopologyUngater
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.groupobjects_shell import GroupObjects
 from controller.reconcile.pods.reconcile_shell import PodController
+from controller.reconcile.provisioning.placeholders_shell import PlaceholderController
 from controller.reconcile.provisioning.provisioning_shell import ProvisioningController
 from controller.reconcile.repairs.draining_shell import DrainController
 from controller.reconcile.repairs.gpuresets_shell import GpuResetController
@@ -182,6 +183,8 @@ class TermControllers:
             yield "stuck-pods", self._stuck_pods().run()
         if PROVISIONING_REQUESTS in self._feeds:
             yield "provisioning", self._after_loading(self._provisioning().run)
+        if self._config.engine.extensions.coming_nodes:
+            yield "nodes-to-come", self._after_loading(self._placeholders().run)
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         yield "gpu-repairs", self._repairs()
         resets = GpuResetController(self._client, self._writer.put, clock=self._clock)
@@ -346,6 +349,23 @@ class TermControllers:
         self._of_workloads.append(requests.workload)
         self._of_others.append(requests.hear)
         return requests
+
+    def _placeholders(self) -> PlaceholderController:
+        placeholders = PlaceholderController(
+            self._core.engine,
+            self._core.ledger,
+            self._raws,
+            self._feeds,
+            self._client,
+            self._writer.put,
+            namespace=self._own_namespace,
+            image=self._config.placeholder_image,
+            clock=self._clock,
+            tell=partial(self._events.publish_all, ledger=self._core.ledger),
+        )
+        self._of_workloads.append(placeholders.workload)
+        self._of_others.append(placeholders.hear)
+        return placeholders
 
     def _stuck_pods(self) -> StuckPodController:
         stuck = StuckPodController(self._client, self._writer.put, clock=self._clock, tell=self._events.publish)

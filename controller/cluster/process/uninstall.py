@@ -1,4 +1,6 @@
-"""Removes this controller's finalizers when it is uninstalled: otherwise no object that has one could be deleted."""
+"""Removes this controller's finalizers when it is uninstalled: otherwise no object that has one could be deleted. And
+its placeholders, which nothing else would remove.
+"""
 
 import logging
 from typing import Final
@@ -12,6 +14,7 @@ from controller.jobs.framework.names import RESOURCE_IN_USE
 from controller.jobs.framework.podview import MANAGED
 from failpoints import points
 from failpoints.names import Failpoint
+from inventory.api.names import PLACEHOLDER_OF
 from kube.client import EVERYTHING, Client, Selection
 from kube.errors import ConflictError, ForbiddenError, NotFoundError
 from kube.resources import Resource
@@ -53,6 +56,28 @@ async def remove_finalizers(client: Client) -> int:
                 await _remove(client, resource, item.metadata)
                 count += 1
     log.info("took our finalizers off %d objects", count)
+    return count
+
+
+async def remove_placeholders(client: Client) -> int:
+    """Removes the pods that make an autoscaler bring nodes, and returns how many there were: no owner's end takes them
+    along. Raises KubeError.
+    """
+    try:
+        listing = await client.list_all(PODS, _Head, Selection(label_selector=PLACEHOLDER_OF))
+    except ForbiddenError:
+        return 0  # an older chart
+    count = 0
+    for item in listing.items:
+        meta = item.metadata
+        points.before(Failpoint.UNINSTALLED)
+        try:
+            await client.delete(PODS, meta.name, namespace=meta.namespace, uid=meta.uid)
+        except (NotFoundError, ConflictError, ForbiddenError):
+            continue  # in another namespace it is none of ours
+        points.after(Failpoint.UNINSTALLED)
+        count += 1
+    log.info("removed %d placeholders", count)
     return count
 
 

@@ -9,7 +9,7 @@ LocalQueues.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -27,7 +27,8 @@ from controller.scheduler.decisions.status import MESSAGE_LIMIT, moment
 from controller.scheduler.engine import Engine
 from controller.scheduler.kai.proportion.division import QueueName
 from controller.scheduler.mirror.specs import QueueOwner
-from controller.scheduler.model.resources import ClusterQueueName, CohortName, LocalQueueKey
+from controller.scheduler.model.nodetemplate import template_problem
+from controller.scheduler.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.queueusage import shown, sums
 from controller.scheduler.quota.shares import share
@@ -311,7 +312,8 @@ class QueueStatuses:
         """
         shares, key = self._engine.shares, (type(queue), queue.metadata.name)
         of_shares = shares.problems.get(key) if shares is not None else None
-        problems = (*filter(None, (of_shares,)), *self._engine.state.calendars.of(*key).problems)
+        of_nodes = self._template_problems(queue) if isinstance(queue, ClusterQueue) else ()
+        problems = (*filter(None, (of_shares,)), *self._engine.state.calendars.of(*key).problems, *of_nodes)
         if self._warned.get(key, ()) != problems:
             self._warned[key] = problems
             for problem in problems:
@@ -325,6 +327,15 @@ class QueueStatuses:
             message="; ".join(problems)[:MESSAGE_LIMIT],
             last_transition_time=moment(now_s),
         )
+
+    def _template_problems(self, queue: ClusterQueue) -> Iterator[str]:
+        """The problems of the node templates of its flavors: a flavor has no conditions."""
+        cluster = self._engine.state.cluster
+        names = [quotas.name for group in queue.spec.resource_groups for quotas in group.flavors]
+        for name in names if cluster.config.extensions.coming_nodes else ():
+            flavor = cluster.flavors.get(FlavorName(name))
+            if flavor is not None and (problem := template_problem(flavor)):
+                yield f"ResourceFlavor {name}: {problem}"
 
     def _conditions(
         self,

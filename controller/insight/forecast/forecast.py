@@ -31,8 +31,8 @@ from controller.scheduler.decisions import reasons
 from controller.scheduler.decisions.records import DecisionRecord
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
+from controller.scheduler.model.toldtimes import runtime_s
 from controller.scheduler.queues.pending import PendingWorkload
-from controller.scheduler.reservations.runtimes import runtime_s
 from inventory.words.catalog import plural
 
 

@@ -24,12 +24,12 @@ from controller.scheduler.model.resources import (
     Usage,
     WorkloadKey,
 )
+from controller.scheduler.model.toldtimes import runtime_s
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.cells import Cell
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.quota.quota import QuotaTree
 from controller.scheduler.quota.quotanode import QuotaNode
-from controller.scheduler.reservations.runtimes import runtime_s
 
 MOST: Final = 2_000
 """Pending workloads in a forecast, the first of each queue: what is behind them starts later still."""

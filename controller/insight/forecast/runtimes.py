@@ -15,7 +15,7 @@ import msgspec
 from controller.objects.meta import epoch_s, find_condition
 from controller.objects.workload import Workload
 from controller.scheduler.decisions import reasons
-from controller.scheduler.reservations.runtimes import runtime_s
+from controller.scheduler.model.toldtimes import runtime_s
 
 _KEPT: Final = 128
 """Finished workloads remembered of each ClusterQueue, the newest."""

@@ -169,8 +169,11 @@ def documents(text: str, file: str) -> list[Document]:
     return found.documents
 
 
-def read(text: str, file: str) -> Reading:
-    """The documents of a text and its problems: documents without a problem are read in spite of the others."""
+def read(text: str, file: str, *, is_bare: bool = False) -> Reading:
+    """The documents of a text and its problems: documents without a problem are read in spite of the others.
+
+    ``is_bare``: a mapping need not be an object of the API, so that configuration files are documents too.
+    """
     found = Reading([], [], [])
     if (line := too_deep(text)) is not None:
         found.errors.append(f"{file}:{line}: {deeply_nested()}")
@@ -184,7 +187,7 @@ def read(text: str, file: str) -> Reading:
                     break
                 data = loader.get_data()
                 if data is not None:
-                    _sort_in(Document(file, number, data, (), source), found)
+                    _sort_in(Document(file, number, data, (), source), found, is_bare=is_bare)
         finally:
             loader.dispose()
         if loader.has_repeated:
@@ -225,12 +228,16 @@ def _told_twice(file: str, path: Path_, first: int, line: int) -> str:
     return f"{file}:{line}: warning: {field(path)}: {sentence}. Take one of them away"
 
 
-def _sort_in(document: Document, found: Reading) -> None:
+def _sort_in(document: Document, found: Reading, *, is_bare: bool = False) -> None:
     """Adds the document, or the items of a ``List``, to the documents, or the problem of its shape to the errors."""
     data: Any = document.data
     if not isinstance(data, dict):
         sentence = f"found {shown(data)}, expected an object with apiVersion, kind and metadata"
         found.errors.append(f"{document.place()}: {sentence}. Correct it")
+        return
+    is_list = document.kind.endswith("List") and isinstance(data.get("items"), list)
+    if is_bare and not is_list and not {"apiVersion", "kind", "metadata"} <= set(data):
+        found.documents.append(document)
         return
     wrong = [key for key in ("apiVersion", "kind") if not isinstance(data.get(key), str)]
     for key in wrong:
@@ -238,10 +245,10 @@ def _sort_in(document: Document, found: Reading) -> None:
         found.errors.append(document.told((key,), f"found {shown(data.get(key))}, expected {sample}. Write it"))
     if wrong:
         return
-    if document.kind.endswith("List") and isinstance(data.get("items"), list):
+    if is_list:
         for index, item in enumerate(data["items"]):
             path = (*document.path, "items", index)
-            _sort_in(Document(document.file, document.number, item, path, document.source), found)
+            _sort_in(Document(document.file, document.number, item, path, document.source), found, is_bare=is_bare)
         return
     metadata = data.get("metadata")
     if isinstance(metadata, dict) and _is_named(metadata):

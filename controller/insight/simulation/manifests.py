@@ -27,13 +27,14 @@ from controller.insight.simulation.jobkinds import JobKindsRead, is_declaration,
 from controller.insight.simulation.owners import Name, by_name, is_made, without_children
 from controller.insight.simulation.pools.floors import floor_problem
 from controller.insight.simulation.pools.specs import FIXED, PoolFleet, spot_problem
+from controller.insight.simulation.pools.templates import Templated, with_templates, wrong_template
 from controller.insight.simulation.queued.aboveminimum import above_minimum
 from controller.insight.simulation.queued.fractions import fleet_of, in_percents
 from controller.insight.simulation.queued.growing import grown
 from controller.insight.simulation.queued.nativegroups import NATIVE_KINDS, NativeGroups
 from controller.insight.simulation.queued.replicas import KIND as DEPLOYMENT
 from controller.insight.simulation.queued.replicas import is_spare, replicas
-from controller.insight.simulation.start import EPOCH_S, as_at_start, base_of
+from controller.insight.simulation.start import EPOCH_S, as_at_start, base_of, drain_problem
 from controller.insight.simulation.submissions import (
     DEFAULT_QUEUE,
     KINDS_OF_JOBS,
@@ -159,10 +160,7 @@ def scenario(
 
     def take(document: Document) -> None:
         _check_foreign(document)
-        if document.kind in _QUEUES:
-            given = strings(document.data, "metadata", "annotations")
-            if problem := spot_problem(given) or floor_problem(given):
-                raise document.error(f"{document.subject}{problem}")
+        _check_annotations(document)
         if _arrives(document, kinds):
             jobs.append(in_percents(document, fleet))
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
@@ -203,16 +201,33 @@ def scenario(
     )
     submissions = told.tried(partial(_submissions, jobs, given, objects, composer, told), list[Submission]())
     told.end()
+    comes = config.engine.extensions.coming_nodes
+    there = [*objects, *(as_at_start(loaded, base_s) for loaded in beside)]
+    made = with_templates(there, pools) if comes else Templated(there, pools)
     return Scenario(
         base_s=base_s,
-        objects=(*objects, *beside),
+        objects=tuple(made.objects),
         submissions=tuple(submissions),
         warnings=tuple(told.notes),
         unqueued=tuple(told.unqueued),
-        pools=pools,
+        pools=made.fleet,
         start_told=start_s is not None,
         systems={system: config.switch(system).adoption for system in sorted(systems)},
     )
+
+
+def _check_annotations(document: Document) -> None:
+    """Raises InputError for an annotation of ours that cannot be read."""
+    given = strings(document.data, "metadata", "annotations")
+    problem = ""
+    if document.kind in _QUEUES:
+        problem = spot_problem(given) or floor_problem(given)
+    elif document.kind == "Node":
+        problem = drain_problem(given)
+    elif document.kind == "ResourceFlavor":
+        problem = wrong_template(given)
+    if problem:
+        raise document.error(f"{document.subject}{problem}")
 
 
 class _Told(msgspec.Struct):

@@ -46,6 +46,10 @@ class Source:
             line = key.start_mark.line
         return int(line) + 1
 
+    def text_of_line(self, number: int) -> str:
+        """One line of the text, counted from 1; empty behind its end."""
+        return next(itertools.islice(self._text.splitlines(), number - 1, None), "")
+
     def _root(self, number: int) -> Any:
         if self._roots is None:
             self._roots = []

@@ -1,15 +1,19 @@
 """The start of virtual time, and objects as they are at that time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from controller.insight.simulation.documents import InputError
+from controller.insight.simulation.problems import shown
+from controller.objects.core import Node
 from controller.objects.meta import Condition, KubernetesObject, epoch_s
 from controller.objects.queues import AdmissionCheck, AdmissionCheckStatus, LocalQueue
 from controller.scheduler.decisions.status import moment
+from controller.scheduler.model.toldtimes import duration_s, rfc3339_s, written_moment
+from inventory.api.names import DRAIN_AT
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time if no object carries a time: 2000-01-01T00:00:00Z."""
@@ -31,6 +35,15 @@ def base_of(objects: Iterable[KubernetesObject], start_s: float | None) -> float
     return start_s
 
 
+def drain_problem(annotations: Mapping[str, str]) -> str:
+    """The problem of a Node's annotation ``DRAIN_AT``; empty if it has none."""
+    text = annotations.get(DRAIN_AT)
+    if text is None or rfc3339_s(text) is not None or duration_s(text) is not None:
+        return ""
+    found = f"metadata.annotations[{DRAIN_AT}]: found {shown(text)}"
+    return f"{found}, expected a time such as 2026-01-05T18:00:00Z, or a duration from the start such as 2h. Correct it"
+
+
 def _usage_time(given: KubernetesObject) -> datetime | None:
     sharing = given.status.fair_sharing if isinstance(given, LocalQueue) else None
     usage = sharing.admission_fair_sharing_status if sharing is not None else None
@@ -38,8 +51,16 @@ def _usage_time(given: KubernetesObject) -> datetime | None:
 
 
 def as_at_start(given: KubernetesObject, base_s: float) -> KubernetesObject:
-    """The object at the start: past usage without a time gets the start's, and admission checks are active."""
+    """The object at the start: past usage without a time gets the start's, admission checks are active, and a drain
+    after a duration has its time.
+    """
     replace = msgspec.structs.replace
+    if isinstance(given, Node):
+        after_s = duration_s(given.metadata.annotations.get(DRAIN_AT))
+        if after_s is None:
+            return given
+        annotations = {**given.metadata.annotations, DRAIN_AT: written_moment(base_s + after_s)}
+        return replace(given, metadata=replace(given.metadata, annotations=annotations))
     if isinstance(given, AdmissionCheck):
         active = Condition(type="Active", status="True", reason="Active", last_transition_time=moment(base_s))
         return replace(given, status=AdmissionCheckStatus(conditions=(active,)))

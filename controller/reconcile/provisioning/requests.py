@@ -188,7 +188,7 @@ def bodies(
         if each.name not in by_name or each.name not in assigned:
             raise InconsistentPodSetsError(f"pod set {each.name} has no flavors assigned")
     entries = _merged(
-        [RequestedPodSet(each.name, each.pods, _template(by_name[each.name], each, flavor)) for each in wanted],
+        [RequestedPodSet(each.name, each.pods, flavored_template(by_name[each.name], each, flavor)) for each in wanted],
         config.spec.pod_set_merge_policy,
     )
     owner = reference(workload.api_version or "kueue.x-k8s.io/v1beta2", "Workload", workload)
@@ -228,7 +228,8 @@ def reference(api_version: str, kind: str, owner: Workload | ProvisioningRequest
     }
 
 
-def _template(pod_set: Json, needs: NeededPodSet, flavor: Callable[[str], ResourceFlavor | None]) -> Json:
+def flavored_template(pod_set: Json, needs: NeededPodSet, flavor: Callable[[str], ResourceFlavor | None]) -> Json:
+    """The pods' template with the node selectors and tolerations of their flavors. Raises FlavorMissingError."""
     template: Json = copied(mapping(pod_set, "template"))
     spec = template.setdefault("spec", {})
     selector, tolerations = dict(mapping(spec, "nodeSelector")), list(sequence(spec, "tolerations"))

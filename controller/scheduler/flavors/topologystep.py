@@ -51,6 +51,7 @@ def requests(
     """The placement requests of the workload; pod sets whose topology waits for a check are left out."""
     workload = incoming.info.workload
     specs, bounds = workload.spec.pod_sets, bounds_of(workload)
+    overruns = cluster.placement.overruns(workload)
     found = []
     for index, choice in enumerate(chosen):
         for flavor in _flavors(choice, index, plan.on_nodes):
@@ -67,6 +68,7 @@ def requests(
                         previous=previous,
                         claims=claim_names(workload.metadata.namespace, specs[index].template.spec),
                         within=bounds.get(choice.name, ()),
+                        overruns=overruns,
                     )
                 )
     return found

@@ -158,6 +158,7 @@ def placement_requests(holder: Holder, cluster: Cluster) -> list[PlacementReques
                 stays=pinned,
                 claims=claim_names(workload.metadata.namespace, sets[held.name].template.spec),
                 within=bounds.get(held.name, ()) if lost is None else (),
+                overruns=cluster.placement.overruns(workload),
             )
         )
     return found

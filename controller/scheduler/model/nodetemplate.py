@@ -101,11 +101,15 @@ def timeout_s(text: str | None) -> float | None:
 
 
 def template_problem(flavor: ResourceFlavor) -> str:
-    """The problem of the flavor's annotation; empty if it has none."""
+    """The problem of the flavor's annotation; empty if it has none. Pods of a flavor without a topology are not placed
+    by the engine: it does not know which of them would wait.
+    """
     try:
-        template_of(flavor)
+        found = template_of(flavor)
     except NodeTemplateError as wrong:
         return str(wrong)
+    if found is not None and flavor.spec.topology_name is None:
+        return f"{NODE_TEMPLATE}: found no spec.topologyName, expected a Topology that ends at kubernetes.io/hostname"
     return ""
 
 

@@ -83,6 +83,7 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
                 implied=implied and not asked.placed,
                 claims=claim_names(workload.metadata.namespace, pod_set.template.spec),
                 within=bounded,
+                overruns=cluster.placement.overruns(workload),
             )
             break
 

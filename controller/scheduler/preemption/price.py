@@ -10,20 +10,16 @@ told, and so does whatever cannot be read; of a restart at most ``MOST_RESTART_S
 more than it has is evicted sooner, not later.
 """
 
-import re
 from collections.abc import Mapping
-from datetime import datetime
 from math import inf
 from typing import Final
 
 import msgspec
 
+from controller.scheduler.model.toldtimes import duration_s, rfc3339_s
 from inventory.api.names import CHECKPOINT_GRACE, CHECKPOINT_INTERVAL, LAST_CHECKPOINT, RESTART_COST
-from yamlfile.parsers import Unfit, go_duration
 
 MOST_RESTART_S: Final = 3600.0
-_MOST_TEXT: Final = 64
-_RFC3339: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _KEYS: Final = frozenset((LAST_CHECKPOINT, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST))
 _ROUNDING_S: Final = 1e-6
 """Work that is short of a multiple by no more than this is taken to have reached it."""
@@ -45,10 +41,10 @@ def checkpoints_of(annotations: Mapping[str, str]) -> Checkpoints | None:
     if _KEYS.isdisjoint(annotations):
         return None
     return Checkpoints(
-        interval_s=_duration_s(annotations.get(CHECKPOINT_INTERVAL)),
-        grace_s=_duration_s(annotations.get(CHECKPOINT_GRACE)),
-        restart_cost_s=_duration_s(annotations.get(RESTART_COST)) or 0.0,
-        last_s=_time_s(annotations.get(LAST_CHECKPOINT)),
+        interval_s=duration_s(annotations.get(CHECKPOINT_INTERVAL)),
+        grace_s=duration_s(annotations.get(CHECKPOINT_GRACE)),
+        restart_cost_s=duration_s(annotations.get(RESTART_COST)) or 0.0,
+        last_s=rfc3339_s(annotations.get(LAST_CHECKPOINT)),
     )
 
 
@@ -78,22 +74,3 @@ def lost_s(given: Checkpoints | None, since_s: float, now_s: float) -> float:
 def restart_s(given: Checkpoints | None) -> float:
     """The seconds of its restart that count."""
     return 0.0 if given is None else min(given.restart_cost_s, MOST_RESTART_S)
-
-
-def _duration_s(text: str | None) -> float | None:
-    if text is None or len(text) > _MOST_TEXT:
-        return None
-    try:
-        return 0.0 if text == "0" else go_duration(text)
-    except Unfit:
-        return None
-
-
-def _time_s(text: str | None) -> float | None:
-    """The seconds since 1970 of a time as RFC 3339 writes it, zone included; None for any other text."""
-    if text is None or len(text) > _MOST_TEXT or not _RFC3339.fullmatch(text):
-        return None
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None

@@ -41,7 +41,7 @@ higher priority, earlier time, uid and key.
 # for together), ``quota_shape`` (the sums and how they are divided into pod sets: what quota alone decides) and
 # ``untimed_shape`` (the quota shape and the places). Parts that cannot matter are left out: for pod sets with different
 # constraints the sum shape is the quota shape, without a topology request the untimed shape is the quota shape, without
-# backfill the whole shape is the untimed shape.
+# backfill and announced drains the whole shape is the untimed shape.
 
 
 def summed(shape: str, sum_shape: str) -> str:
@@ -57,7 +57,9 @@ def placed(shape: str, quota_shape: str) -> str:
 
 
 def timed(shape: str, runtime_s: float | None) -> str:
-    """The shape of a workload whose run time matters: backfill lets short workloads pass a blocked head."""
+    """The shape of a workload whose run time matters: short ones may pass a blocked head by backfill, and start on
+    nodes whose drain is announced.
+    """
     return intern(f"{shape}/{'?' if runtime_s is None else format(runtime_s, 'g')}")
 
 
@@ -74,6 +76,8 @@ class RequeueReason(Enum):
     """Like ``NO_QUOTA``, but however the pods were divided into pod sets: every workload of its sum shape would fail
     the same way.
     """
+    NO_TIME = "NoTime"
+    """Like ``NO_FIT``, but for those that run as long: shorter ones may start on nodes whose drain is announced."""
     HELD_BACK = "HeldBack"
     """The workload fits and would delay the blocked head of a queue; so would every workload of its shape, which runs
     as long.

@@ -135,7 +135,7 @@ class PendingQueues:
             self._back_off(order, pending)
         else:
             order.requeue(pending, reason, found)
-        if reason is RequeueReason.NO_FIT:
+        if reason in (RequeueReason.NO_FIT, RequeueReason.NO_TIME):
             self._wait_for_nodes.add(order.name)
         self._ready.add(order.name)
 

@@ -3,7 +3,8 @@
 A ClusterQueue or Cohort carries ``tessera.dev/quota-shares: {"a100": {"nvidia.com/gpu": "50%"}}``; instead of the
 ``nominalQuota`` of that flavor and resource this share of the allocatable amount of all Ready, schedulable nodes with
 the flavor's labels counts. A node agent advertises only healthy devices, so a GPU that fails leaves the quota within a
-second, and one that comes back returns to it. What the annotation does not name keeps its ``nominalQuota``.
+second, and one that comes back returns to it. What the annotation does not name keeps its ``nominalQuota``. A flavor
+with a node template counts as if all nodes were there that it may have.
 
 Methods take a node and return the changed flavors; sums are kept, so a node costs one step for each flavor it belongs
 to.
@@ -19,6 +20,7 @@ import msgspec
 from controller.objects.alike import one_dict, one_set
 from controller.objects.core import Node
 from controller.objects.queues import ResourceFlavor, ResourceQuota
+from controller.scheduler.model.nodetemplate import NodeTemplateError, template_of
 from controller.scheduler.model.podrequests import amounts
 from controller.scheduler.model.resources import UNLIMITED, Amount, FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.queueusage import quantity_of
@@ -38,18 +40,23 @@ class QuotaShareError(ValueError):
 class Capacity:
     """Allocatable amounts by flavor, over the nodes that can take pods."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, coming: bool = False) -> None:
+        """``coming``: flavors' node templates count."""
+        self._comes = coming
+        self._greatest: dict[FlavorName, Mapping[ResourceName, Amount]] = {}
+        """What the nodes of a flavor with a template offer when all have come."""
         self._flavors: dict[FlavorName, Mapping[str, str]] = {}
         self._nodes: dict[str, Node] = {}
         self._counted: dict[str, tuple[frozenset[FlavorName], Mapping[ResourceName, Amount]]] = {}
         self._sums: dict[FlavorName, dict[ResourceName, Amount]] = {}
 
     def of(self, fr: FlavorResource) -> Amount:
-        """What the flavor's nodes offer; 0 where there are none."""
-        return self._sums.get(fr.flavor, {}).get(fr.resource, 0)
+        """What the flavor's nodes offer, those to come included; 0 where there are none."""
+        there = self._sums.get(fr.flavor, {}).get(fr.resource, 0)
+        return max(there, self._greatest[fr.flavor].get(fr.resource, 0)) if fr.flavor in self._greatest else there
 
     def of_flavor(self, flavor: FlavorName) -> Mapping[ResourceName, Amount]:
-        """What the flavor's nodes offer, by resource."""
+        """What the flavor's nodes that are there offer, by resource."""
         return self._sums.get(flavor, {})
 
     def set_node(self, node: Node) -> frozenset[FlavorName]:
@@ -65,13 +72,18 @@ class Capacity:
 
     def set_flavor(self, flavor: ResourceFlavor) -> frozenset[FlavorName]:
         name = FlavorName(flavor.metadata.name)
-        if self._flavors.get(name) == flavor.spec.node_labels:
+        greatest = _greatest(flavor) if self._comes else {}
+        if self._flavors.get(name) == flavor.spec.node_labels and self._greatest.get(name, {}) == greatest:
             return frozenset()
+        self._greatest.pop(name, None)
+        if greatest:
+            self._greatest[name] = greatest
         self._flavors[name] = flavor.spec.node_labels
         self._recount()
         return frozenset({name})
 
     def remove_flavor(self, name: FlavorName) -> frozenset[FlavorName]:
+        self._greatest.pop(name, None)
         if self._flavors.pop(name, None) is None:
             return frozenset()
         self._recount()
@@ -115,6 +127,17 @@ class Capacity:
                 for resource, amount in amounts_.items():
                     sums[resource] = sums.get(resource, 0) + sign * amount
         return before[0] | flavors
+
+
+def _greatest(flavor: ResourceFlavor) -> Mapping[ResourceName, Amount]:
+    """What all nodes offer that the flavor's template says can be there at once; empty without one."""
+    try:
+        template = template_of(flavor)
+    except NodeTemplateError:
+        return {}
+    if template is None or flavor.spec.topology_name is None:
+        return {}
+    return {name: min(amount * template.most, UNLIMITED) for name, amount in template.amounts.items()}
 
 
 def shares_of(annotations: Mapping[str, str]) -> dict[FlavorResource, Fraction]:

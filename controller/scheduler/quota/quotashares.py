@@ -16,8 +16,9 @@ _OwnerKey = tuple[type, str]
 
 
 class QuotaShares:
-    def __init__(self) -> None:
-        self.capacity = Capacity()
+    def __init__(self, *, coming: bool = False) -> None:
+        """``coming``: nodes that flavors' templates say can come count."""
+        self.capacity = Capacity(coming=coming)
         self.problems: dict[_OwnerKey, str] = {}
         """Annotations that cannot be used, by kind and name: their objects' nominal quotas count."""
         self._given: dict[_OwnerKey, Owner] = {}

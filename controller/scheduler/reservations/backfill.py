@@ -26,11 +26,12 @@ from controller.scheduler.flavors.assigner import FlavorAssigner
 from controller.scheduler.flavors.assignment import Assignment, Mode
 from controller.scheduler.model.config import BackfillPolicy
 from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorResource, WorkloadKey
+from controller.scheduler.model.toldtimes import runtime_s
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import OrderKey
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.quota.quotanode import QuotaNode
-from controller.scheduler.reservations.runtimes import ends_at_s, runtime_s, would_end_s
+from controller.scheduler.reservations.runtimes import ends_at_s, would_end_s
 
 Sums = dict[ClusterQueueName, dict[FlavorResource, Amount]]
 

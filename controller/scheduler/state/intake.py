@@ -19,6 +19,7 @@ from controller.scheduler.model.config import BackfillPolicy, EngineConfig
 from controller.scheduler.model.deviceclaims import ClaimRules, WorkloadClaims
 from controller.scheduler.model.limitrange import LimitSummary
 from controller.scheduler.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.scheduler.model.toldtimes import runtime_s
 from controller.scheduler.model.workload import (
     PodSetRequests,
     WorkloadInfo,
@@ -29,7 +30,6 @@ from controller.scheduler.model.workload import (
 )
 from controller.scheduler.queues.pending import PendingWorkload, placed, summed, timed
 from controller.scheduler.quota.queuestate import Holder
-from controller.scheduler.reservations.runtimes import runtime_s
 from inventory.api.names import ABOVE_MINIMUM_OF, FLAVORS_GIVEN_UP, GANG
 
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
@@ -150,7 +150,7 @@ class Shapes:
             priority=priority,
             queued_at_s=queued_at_s(workload, config),
             shape=common.shape
-            if config.extensions.backfill is BackfillPolicy.NONE
+            if config.extensions.backfill is BackfillPolicy.NONE and not config.extensions.leaving_nodes
             else timed(common.shape, runtime_s(workload)),
         )
         return pending, given

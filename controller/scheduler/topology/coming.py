@@ -10,6 +10,8 @@ template: until its GPUs are advertised, the node that was to come stands for it
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from controller.objects.core import Node, NodeSelectorTerm, NodeSpec, NodeStatus
 from controller.objects.decode import GpuNode
 from controller.objects.meta import Condition, LabelSelectorRequirement, ObjectMeta
@@ -22,7 +24,6 @@ from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.topology.finder import Finder
 from controller.scheduler.topology.nodes import NodeFacts
 from controller.scheduler.topology.port import PlacementRequest
-from controller.scheduler.topology.tree import Tree
 from inventory.api.gpunode import Device, GpuNodeStatus, LinkEntry, Offer, Summary
 from inventory.api.names import PREFIX
 
@@ -163,9 +164,11 @@ class ComingNodes:
         wanted = max(0, self._templates[name].most - len(self._there[name]))
         shown, tree = self._shown[name], self.finders[name].tree
         for number in range(shown + 1, wanted + 1):
-            node = self._made(name, number, tree)
+            made = node_to_come(self._flavors[name], self._templates[name], _host(name, number), tree.levels)
+            labels = {**made.metadata.labels, COMING_LABEL: "true"}
+            node = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, labels=labels))
             self._devices.set_host(node.metadata.name, node.metadata.name, node.metadata.labels)
-            if (gpu_node := _gpu_node(node.metadata.name, self._templates[name])) is not None:
+            if (gpu_node := gpu_node_to_come(node.metadata.name, self._templates[name])) is not None:
                 self._devices.set_gpu_node(gpu_node)
             tree.set_node(node.metadata.name, NodeFacts(node, {}, {}))
         for number in range(wanted + 1, shown + 1):
@@ -175,16 +178,18 @@ class ComingNodes:
         self._shown[name] = wanted
         return wanted != shown
 
-    def _made(self, flavor: FlavorName, number: int, tree: Tree) -> Node:
-        """A node to come. Where its template lacks the label of a level, it is alone in its domain."""
-        template, host = self._templates[flavor], _host(flavor, number)
-        alone = dict.fromkeys(tree.levels, f"/{host}")
-        labels = {**alone, **template.labels, **self._flavors[flavor].spec.node_labels}
-        return Node(
-            metadata=ObjectMeta(name=host, labels={**labels, HOSTNAME_LABEL: host, COMING_LABEL: "true"}),
-            spec=NodeSpec(taints=template.taints),
-            status=NodeStatus(allocatable=dict(template.offered), conditions=(Condition(type="Ready", status="True"),)),
-        )
+
+def node_to_come(flavor: ResourceFlavor, template: NodeTemplate, host: str, levels: Iterable[str]) -> Node:
+    """A node that can come, under this name. Where its template lacks the label of a level, it is alone in its
+    domain.
+    """
+    alone = dict.fromkeys(levels, f"/{host}")
+    labels = {**alone, **template.labels, **flavor.spec.node_labels, HOSTNAME_LABEL: host}
+    return Node(
+        metadata=ObjectMeta(name=host, labels=labels),
+        spec=NodeSpec(taints=template.taints),
+        status=NodeStatus(allocatable=dict(template.offered), conditions=(Condition(type="Ready", status="True"),)),
+    )
 
 
 def coming_finder(finder: Finder) -> Finder:
@@ -197,7 +202,7 @@ def _host(flavor: FlavorName, number: int) -> str:
     return f"{flavor}{_MARK}{number:04d}"
 
 
-def _gpu_node(host: str, template: NodeTemplate) -> GpuNode | None:
+def gpu_node_to_come(host: str, template: NodeTemplate) -> GpuNode | None:
     """What an agent would report of the node; None where the template says nothing of its GPUs but their number."""
     if not template.gpus or not (template.product or template.gpu_memory_mib or template.nvlink):
         return None

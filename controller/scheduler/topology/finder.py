@@ -250,7 +250,12 @@ class Finder:
         return DomainRequest(shape=shape, pods=pods, level=level, required=required, free=free and not together)
 
     def _filter(self, workers: PlacementRequest) -> Filter:
-        found = filter_of(workers.pod_set.template.spec, self.tree.tolerations, preferences=self._preferences)
+        found = filter_of(
+            workers.pod_set.template.spec,
+            self.tree.tolerations,
+            preferences=self._preferences,
+            overruns=workers.overruns,
+        )
         return found if self.prefers is None else found._replace(preferred=(*found.preferred, self.prefers))
 
     def _led_filter(self, workers: PlacementRequest, leader: PlacementRequest | None) -> Filter | None:
@@ -258,7 +263,9 @@ class Finder:
         if leader is None or not self._own_places:
             return None
         theirs, own = (
-            filter_of(request.pod_set.template.spec, self.tree.tolerations, preferences=False)
+            filter_of(
+                request.pod_set.template.spec, self.tree.tolerations, preferences=False, overruns=request.overruns
+            )
             for request in (workers, leader)
         )
         return own if own != theirs else None
@@ -358,6 +365,7 @@ def _alike(known: PlacementRequest, given: PlacementRequest) -> bool:
         and known.count == given.count
         and known.single_pod == given.single_pod
         and known.claims == given.claims
+        and known.overruns == given.overruns
     )
 
 

@@ -6,20 +6,24 @@ KEP-2724.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from controller.messages.spans import moment
 from controller.objects.alike import one_dict
 from controller.objects.core import Node, Pod, Taint
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.queues import ResourceFlavorSpec
+from controller.objects.workload import Workload
 from controller.scheduler.devices.grants import is_placeholder
 from controller.scheduler.model.nodesizes import too_large
 from controller.scheduler.model.podrequests import amounts, pod_requests, whole_amount
 from controller.scheduler.model.resources import Amount, ResourceName
-from inventory.api.names import MAINTENANCE_PLANNED
+from controller.scheduler.model.toldtimes import rfc3339_s, runtime_s
+from inventory.api.names import DRAIN_AT, MAINTENANCE_PLANNED
 
 PODS: Final = ResourceName("pods")
 LEAVING: Final = frozenset(
@@ -58,10 +62,11 @@ _NO_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
 class NodeFacts:
     """One node as placement sees it. ``free`` may be negative where foreign pods take more than the node has.
     ``excluded`` says why the node takes no pods at all; it is empty where the node takes pods. ``lends``: foreign pods
-    have devices of the node. ``__slots__`` save 40 bytes of each, 0.4 MiB of 10,000 nodes.
+    have devices of the node. ``drain_at_s``: from when on the node takes no pods; infinite for most. ``__slots__``
+    save 40 bytes of each, 0.4 MiB of 10,000 nodes.
     """
 
-    __slots__ = ("created_s", "excluded", "free", "labels", "lends", "name", "taints")
+    __slots__ = ("created_s", "drain_at_s", "excluded", "free", "labels", "lends", "name", "taints")
 
     def __init__(
         self,
@@ -69,16 +74,18 @@ class NodeFacts:
         foreign: Mapping[ResourceName, Amount],
         ceilings: Mapping[ResourceName, Amount],
         leaving: AbstractSet[str] = frozenset(),
+        now_s: float = 0.0,
     ) -> None:
         """``ceilings`` bound the allocatable amounts: a GPU that has just failed is still counted in
         ``allocatable``. ``leaving``: taints of nodes that take no pods any more;
-        with any, a planned maintenance counts too.
+        with any, a planned maintenance and an announced drain count too. ``now_s``: a drain before it has begun.
         """
         self.name = node.metadata.name
         self.created_s = epoch_s(node.metadata.creation_timestamp)
         self.labels: Mapping[str, str] = node.metadata.labels
         self.taints: tuple[Taint, ...] = node.spec.taints
-        self.excluded = _excluded(node, leaving)
+        self.drain_at_s = drain_at_s(node) if leaving else math.inf
+        self.excluded = _excluded(node, leaving, self.drain_at_s, now_s)
         self.lends = any(name not in _NO_DEVICES and not name.startswith("hugepages-") for name in foreign)
         free = amounts(node.status.allocatable)
         for name, amount in ceilings.items():
@@ -98,27 +105,45 @@ class NodeFacts:
             and self.labels == other.labels
             and self.taints == other.taints
             and self.lends == other.lends
+            and self.drain_at_s == other.drain_at_s
             and self.free == other.free
         )
 
 
-def _excluded(node: Node, leaving: AbstractSet[str]) -> str:
+def drain_at_s(node: Node) -> float:
+    """When the node is to be empty, by the annotation ``DRAIN_AT``; infinite where it tells no time."""
+    annotations = node.metadata.annotations
+    told_s = rfc3339_s(annotations.get(DRAIN_AT)) if annotations else None
+    return math.inf if told_s is None else told_s
+
+
+def _excluded(node: Node, leaving: AbstractSet[str], drains_s: float, now_s: float) -> str:
     if node.metadata.deletion_timestamp is not None:
         return "being deleted"  # Karpenter's finalizer keeps it while its pods are evicted
     if not is_true(node.status.conditions, "Ready"):
         return "not ready"
     if node.spec.unschedulable:
         return "cordoned"
-    if leaving and is_true(node.status.conditions, MAINTENANCE_PLANNED):
+    if drains_s <= now_s:
+        return f"drained since {moment(drains_s)}"
+    # A maintenance with a time begins then.
+    if leaving and drains_s == math.inf and is_true(node.status.conditions, MAINTENANCE_PLANNED):
         return f"leaving ({MAINTENANCE_PLANNED})"
     return next((f"leaving ({taint.key})" for taint in node.spec.taints if taint.key in leaving), "")
 
 
 class NodeCache:
-    """Nodes and foreign pods, which may arrive in any order."""
+    """Nodes and foreign pods, which may arrive in any order.
+
+    ``_drains`` has the nodes whose drain is announced for a time after ``now_s``, with that time: only ``_refresh`` and
+    ``remove_node`` write it. ``_drain_times`` are its times, sorted; None after a change of it.
+    """
 
     def __init__(self, leaving: AbstractSet[str] = frozenset()) -> None:
         self._leaving = leaving
+        self.now_s = 0.0
+        self._drains: dict[str, float] = {}
+        self._drain_times: tuple[float, ...] | None = ()
         self.facts: dict[str, NodeFacts] = {}
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, tuple[str, Mapping[ResourceName, Amount]]] = {}
@@ -137,7 +162,38 @@ class NodeCache:
 
     def remove_node(self, name: str) -> NodeFacts | None:
         self._nodes.pop(name, None)
+        self._note_drain(name, math.inf)
         return self.facts.pop(name, None)
+
+    def begin(self, now_s: float) -> tuple[str, ...]:
+        """Take in the time. Returns the nodes whose drain has begun since: ``refresh`` closes them."""
+        self.now_s = now_s
+        if not self._drains or self.drain_times()[0] > now_s:
+            return ()
+        return tuple(sorted(name for name, at_s in self._drains.items() if at_s <= now_s))
+
+    def overruns(self, workload: Workload) -> float:
+        """See ``Placement.overruns``."""
+        times = self.drain_times()
+        lasts_s = runtime_s(workload) if times else None
+        at = bisect_left(times, self.now_s + lasts_s) if lasts_s is not None else 0
+        return times[at - 1] if at else 0.0
+
+    def drain_times(self) -> tuple[float, ...]:
+        """The times of all drains that are announced and have not begun, sorted."""
+        if self._drain_times is None:
+            self._drain_times = tuple(sorted(set(self._drains.values())))
+        return self._drain_times
+
+    def _note_drain(self, name: str, at_s: float) -> None:
+        coming_s = at_s if at_s > self.now_s else math.inf
+        if self._drains.get(name, math.inf) == coming_s:
+            return
+        self._drain_times = None
+        if coming_s == math.inf:
+            del self._drains[name]
+        else:
+            self._drains[name] = coming_s
 
     def offers(self, name: str, resource: ResourceName) -> bool:
         """Whether the node's own ``allocatable`` has some of the resource, whoever takes it."""
@@ -216,7 +272,9 @@ class NodeCache:
 
     def _refresh(self, name: str) -> NodeFacts | None:
         before = self.facts.get(name)
-        now = NodeFacts(self._nodes[name], self._foreign.get(name, {}), self._ceilings.get(name, {}), self._leaving)
+        node, foreign, ceilings = self._nodes[name], self._foreign.get(name, {}), self._ceilings.get(name, {})
+        now = NodeFacts(node, foreign, ceilings, self._leaving, self.now_s)
+        self._note_drain(name, now.drain_at_s)
         if before is not None and before.same_as(now):
             return None
         self.facts[name] = now

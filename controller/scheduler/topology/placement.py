@@ -73,8 +73,8 @@ class Topologies:
         self._gates = gates
         self._flavors: dict[FlavorName, ResourceFlavor] = {}
         self._topologies: dict[str, Topology] = {}
-        self._nodes = NodeCache(rules.leaving)
-        self.may_grow, self.too_large = self._nodes.may_grow, self._nodes.too_large
+        self._nodes = known = NodeCache(rules.leaving)
+        self.may_grow, self.too_large, self.overruns = known.may_grow, known.too_large, known.overruns
         self._above: tuple[tuple[str, ...], ...] = ()
         """The levels of each topology that ends above the nodes."""
         self._sent: dict[str, Pod] = {}
@@ -122,7 +122,7 @@ class Topologies:
         by_claim = self._by_claim(name)
         facts = self._nodes.set_node(node)
         self._set_host(name, labels.get(HOSTNAME_LABEL), labels)
-        told = self._told(name, facts) if facts is not None else frozenset[FlavorName]()
+        told = frozenset[FlavorName]() if facts is None else self._told(name, facts)
         told |= self.coming.node(name, node)
         return told if self._by_claim(name) == by_claim else told | self._claims_told(name)
 
@@ -171,10 +171,11 @@ class Topologies:
         return self.devices.plan(GrantOwner(owner, pod_set), node)
 
     def claim_plan(self, owner: WorkloadKey, pod_set: str) -> ClaimPlan:
-        return {} if self.claims is None else claim_plan(self.claims.plan(GrantOwner(owner, pod_set)))
+        return {} if (claims := self.claims) is None else claim_plan(claims.plan(GrantOwner(owner, pod_set)))
 
     def begin(self, now_s: float, *, anew: bool = False) -> None:
         self.devices.begin(now_s, anew=anew)
+        self._refresh(self._nodes.begin(now_s))
 
     def follow(self, now_s: float) -> None:
         self.devices.follow(now_s)
@@ -228,8 +229,7 @@ class Topologies:
 
     def tree(self, flavor: FlavorName) -> Tree | None:
         """A flavor's tree, for reading; None where the flavor names no topology, or the topology does not exist."""
-        finder = self._finders.get(flavor)
-        return None if finder is None else finder.tree
+        return None if (finder := self._finders.get(flavor)) is None else finder.tree
 
     # -- questions ---------------------------------------------------------------------------------------------------
 

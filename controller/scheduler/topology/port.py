@@ -15,7 +15,7 @@ from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.placeencoding import Domain
 from controller.objects.queues import ResourceFlavor, ResourceFlavorSpec, Topology
-from controller.objects.workload import PodSet
+from controller.objects.workload import PodSet, Workload
 from controller.scheduler.devices.grants import NOBODY, Drift, GrantOwner
 from controller.scheduler.devices.supply import Makeable
 from controller.scheduler.model.deviceclaims import ClaimKey, ClaimNames
@@ -86,6 +86,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The pods cannot run elsewhere: they keep their places whatever was lost."""
     claims: ClaimNames | None = None
     """The names of each pod's ResourceClaims."""
+    overruns: float = 0.0
+    """See ``Placement.overruns``."""
     within: tuple[Bound, ...] = ()
     """The bounds that the pod set shares with other pod sets of its gang, the outermost first."""
 
@@ -170,6 +172,11 @@ class Placement(Protocol):
 
     def coming_after_s(self, flavor: FlavorName) -> float:
         """The seconds that a node of the flavor takes as a rule; 0 where none can come."""
+
+    def overruns(self, workload: Workload) -> float:
+        """The latest announced drain that the workload would outlast if it started now, by its own word on its run
+        time: nodes that are drained then or before are closed to it. 0 where it outlasts none, or does not say.
+        """
 
     def full_nodes(self, unplaced: UnplacedRequest, now_s: float) -> FullNodes | None:
         """The holders of the nodes that are too full; only outside of trials. None where the flavor's topology has
@@ -351,6 +358,9 @@ class NoTopology:
         return None
 
     def coming_after_s(self, flavor: FlavorName) -> float:  # noqa: ARG002
+        return 0.0
+
+    def overruns(self, workload: Workload) -> float:  # noqa: ARG002
         return 0.0
 
     def full_nodes(self, unplaced: UnplacedRequest, now_s: float) -> FullNodes | None:  # noqa: ARG002

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from controller.messages.spans import moment
 from controller.objects.core import NodeSelectorTerm, PodSpec, Toleration
 from controller.objects.meta import LabelSelectorRequirement
 from controller.objects.workload import PodSet, PodSetTopologyRequest, SliceConstraint
@@ -24,15 +25,18 @@ Each = tuple[tuple[ResourceName, Amount], ...]
 
 class Filter(NamedTuple):
     """The rules that decide which nodes are open to a pod; hashable. ``preferred`` is filled only where preferred node
-    affinity counts.
+    affinity counts. ``overruns``: nodes whose drain begins then or before are closed, since the pods would still run.
     """
 
     selector: frozenset[tuple[str, str]] = frozenset()
     terms: tuple[NodeSelectorTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     preferred: tuple[tuple[int, NodeSelectorTerm], ...] = ()
+    overruns: float = 0.0
 
     def admits(self, node: NodeFacts) -> bool:
+        if node.drain_at_s <= self.overruns:
+            return False
         if node.taints and untolerated(node.taints, self.tolerations) is not None:
             return False
         if any(node.labels.get(name) != value for name, value in self.selector):
@@ -41,6 +45,8 @@ class Filter(NamedTuple):
 
     def problem(self, node: NodeFacts) -> str:
         """Why ``admits`` refuses the node: a clause that follows a number of nodes in a sentence."""
+        if node.drain_at_s <= self.overruns:
+            return f"drained at {moment(node.drain_at_s)}, before they end"
         taint = untolerated(node.taints, self.tolerations)
         if taint is not None:
             value = f"={taint.value}" if taint.value else ""
@@ -199,9 +205,11 @@ def each_of(single_pod: Mapping[ResourceName, Amount]) -> Each:
     return tuple(sorted(each.items()))
 
 
-def filter_of(spec: PodSpec, tolerations: tuple[Toleration, ...], *, preferences: bool) -> Filter:
+def filter_of(
+    spec: PodSpec, tolerations: tuple[Toleration, ...], *, preferences: bool, overruns: float = 0.0
+) -> Filter:
     """The node rules of a pod. ``tolerations``: those that the flavor adds. ``preferences``: preferred node affinity
-    counts.
+    counts. ``overruns``: see ``Filter``.
     """
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
@@ -211,6 +219,7 @@ def filter_of(spec: PodSpec, tolerations: tuple[Toleration, ...], *, preferences
         terms=required.node_selector_terms if required is not None else (),
         tolerations=(*spec.tolerations, *tolerations),
         preferred=tuple((term.weight, term.preference) for term in preferred) if preferences else (),
+        overruns=overruns,
     )
 
 

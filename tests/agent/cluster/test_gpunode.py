@@ -112,6 +112,12 @@ def test_the_node_in_a_line_counts_no_gpu_in_repair(state: RepairState) -> None:
         node(gpu(0), gpu(1), gpu(2)), health=health, repairs=repair_entries([ShownRepair(repair, None)])
     ).status
     assert (status.summary.gpus, status.summary.healthy) == (3, 2)
+    assert [(device.health_state, device.repair_state) for device in status.devices] == [
+        ("Healthy", ""),
+        (health["GPU-1"].state, state.value),
+        ("Healthy", ""),
+    ], "its repair stands beside its health"
+    assert status.devices[1].healthy is (state is not RepairState.PROBATION), "who has it keeps it"
 
 
 def test_what_is_withheld_is_told_with_why_and_what_a_state_waits_for() -> None:

@@ -233,6 +233,8 @@ async def test_the_same_fault_too_often_retires_the_gpu_until_it_is_given_back(l
     await lab.until(lambda: state(lab, 0) is RepairState.RETIRED)
     lab.sim(gpu=0, reset=True)
     await lab.restored(0)
+    told = next(unit for unit in lab.report().health if unit.uuid == lab.uuid(0))
+    assert (told.state, told.repair) == ("Healthy", "Retired"), "whoever reads its health sees both"
     assert lab.down() == {lab.uuid(0)}, "well, and still out"
     assert b"tessera_gpu_retired 1.0" in lab.agent.metrics.exposition()
     for config in (EAGER, ON):

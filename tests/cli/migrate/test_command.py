@@ -42,7 +42,9 @@ def test_the_example_is_a_plan_with_values_for_the_chart(run: Run) -> None:
         "spec.toolkit",
         "spec.validator",
     }
-    assert "spec.dcgmExporter.config" in {each["what"] for each in found["lost"]}
+    assert found["values"]["mig"]["config"] == {"name": "team-mig-config", "key": "config.yaml"}
+    assert found["values"]["metrics"]["collectors"] == {"name": "team-metrics", "key": "dcgm-metrics.csv"}
+    assert "spec.migManager.env" in {each["what"] for each in found["lost"]}
 
 
 def test_what_is_lost_is_said_first_and_is_no_failure(run: Run) -> None:
@@ -116,7 +118,7 @@ def test_files_without_a_policy_are_an_empty_plan(run: Run, tmp_path: Path) -> N
     file = tmp_path / "other.yaml"
     file.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n")
     assert answer(run, str(file)) == {"values": {}, "steps": [], "lost": [], "kept": []}
-    assert run("migrate", str(file)).stdout == "Nothing to migrate: no ClusterPolicy was read.\n"
+    assert run("migrate", str(file)).stdout == "Nothing to migrate: nothing was read that Tessera stands in for.\n"
 
 
 def test_of_two_policies_the_one_that_the_operator_obeys_is_migrated(run: Run, tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_on_chosen_nodes_alone_the_agents_follow_the_label_by_which_the_plugin_l
     commands = [each["command"] for each in found["steps"]]
     assert not [each for each in commands if "clusterpolicies" in each]
     assert len([each for each in commands if each.startswith("kubectl label node/gpu-")]) == 8
-    assert next(i for i, each in enumerate(commands) if "helm install" in each) == 3
+    assert next(i for i, each in enumerate(commands) if "helm install" in each) == 5
 
 
 def test_the_images_repository_is_a_value(run: Run) -> None:

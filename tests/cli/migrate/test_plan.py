@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.migrate.fates import PARTS, ROWS, Fate, row_of
+from cli.migrate.inputs import Inputs
 from cli.migrate.plan import MigrationPlan, planned
 from cli.migrate.shapes import SPEC, STATUS, Shape, Type, misfits
 from cli.migrate.values import TOLERATIONS
@@ -41,7 +42,7 @@ def document(spec: Any, status: Any = None) -> Document:
 
 
 def plan(spec: dict[str, Any], **more: Any) -> MigrationPlan:
-    return planned(document(spec), **more)
+    return planned(Inputs(policies=[document(spec)]), **more)
 
 
 def lost(found: MigrationPlan) -> set[str]:
@@ -105,7 +106,7 @@ def test_values_fit_the_chart_whatever_the_policy_says(spec: dict[str, Any]) -> 
 
 @given(PARTLY, TEXTS.filter(bool))
 def test_what_a_document_says_stays_one_word_of_a_shell(spec: dict[str, Any], namespace: str) -> None:
-    found = planned(document(spec, {"namespace": namespace}))
+    found = planned(Inputs(policies=[document(spec, {"namespace": namespace})]))
     for step in found.steps:
         for line in (step.command, step.undo):
             words = shlex.split(line)
@@ -195,7 +196,7 @@ def test_a_number_of_pods_is_a_number_and_a_part_of_them_a_text() -> None:
 
 
 def test_variables_that_the_agent_reads_are_taken_over_and_others_named() -> None:
-    env = [{"name": name, "value": "v"} for name in READ]
+    env = [{"name": name, "value": {"DEVICE_ID_STRATEGY": "uuid"}.get(name, "60s")} for name in READ]
     found = plan({"mig": {"strategy": "single"}, "devicePlugin": {"env": env}, "gfd": {"env": env[:1]}})
     assert [each["name"] for each in found.values["env"]] == ["DEVICE_ID_STRATEGY", "GFD_SLEEP_INTERVAL"]
     assert lost(found) == {
@@ -286,10 +287,16 @@ def test_the_way_back_of_a_switch_is_what_was_there(before: dict[str, Any], afte
 )
 def test_the_operators_namespace_is_the_one_that_the_document_tells(data: dict[str, Any], namespace: str) -> None:
     body = document({"devicePlugin": {"config": {"name": "c"}}}).data | data
-    commands = [each.command for each in planned(Document("p.yaml", 1, body)).steps]
+    commands = [each.command for each in planned(Inputs(policies=[Document("p.yaml", 1, body)])).steps]
     assert [each for each in commands if f"kubectl get configmap/c --namespace={namespace} " in each]
 
 
 def test_a_status_is_judged_too() -> None:
     (one,) = misfits({"state": "happy"}, STATUS)
     assert (one.path, one.expected) == (("state",), "ignored, ready or notReady")
+
+
+def test_a_variable_that_the_agent_would_refuse_is_lost() -> None:
+    found = plan({"devicePlugin": {"env": [{"name": "DEVICE_ID_STRATEGY", "value": "serial"}]}})
+    assert "env" not in found.values
+    assert lost(found) == {"spec.devicePlugin.env[DEVICE_ID_STRATEGY]"}

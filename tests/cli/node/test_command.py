@@ -157,6 +157,16 @@ def test_everything_is_told_under_one_headline(run: Run) -> None:
     ]
 
 
+def test_a_retired_gpu_is_shown_where_its_health_is_read(run: Run, agent: AgentSocket) -> None:
+    units = [
+        msgspec.structs.replace(unit, repair="Retired") if unit.gpu_index == 0 else unit for unit in report().health
+    ]
+    agent.answer = (200, msgspec.json.encode(msgspec.structs.replace(report(), health=tuple(units))))
+    assert [row[7] for row in section(run("node").output, "GPUs")] == ["Healthy, Retired", "Probation", "Unhealthy"]
+    told = json.loads(run("node", "health", "-o", "json").output)
+    assert [unit["repair"] for unit in told["health"] if unit["gpu_index"] == 0] == ["Retired"]
+
+
 @pytest.mark.usefixtures("shown")
 def test_a_resource_row_counts_what_is_healthy_and_held_and_says_who_knows_it(run: Run) -> None:
     rows = section(run("node", "resources").output, "Resources")

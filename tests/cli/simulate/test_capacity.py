@@ -50,6 +50,31 @@ def test_a_job_goes_to_the_machine_that_is_needed_longest_where_empty_ones_are_w
         assert f"{hours:.2f}" in (FOLDER / "packing.yaml").read_text(), "as the file says"
 
 
+def test_jobs_that_end_before_a_drain_run_and_one_that_would_not_waits() -> None:
+    found = simulated("drained", "fleet-drained")
+    admitted = [(entry["t"], entry["workload"]) for entry in found["timeline"] if entry["event"] == "Admitted"]
+    assert admitted == [(0, "ml/evaluates"), (3600, "ml/tests")]
+    (waits,) = found["final"]["pending"]
+    assert waits["workload"] == "ml/trains"
+    (first,) = [entry for entry in found["timeline"] if (entry["t"], entry["event"]) == (0, "Pending")][:1]
+    assert "1 of 1 node is closed to these pods: 1 drained at 2h, before they end" in first["message"]
+    page = " ".join((FOLDER.parents[1] / "docs/drains.md").read_text().split())
+    shown = call("--fleet", FOLDER / "fleet-drained.yaml", FOLDER / "drained.yaml").stdout.splitlines()
+    assert all(" ".join(line.split()) in page for line in shown if "Admitted" in line)
+
+
+def test_a_drain_that_is_no_time_is_refused_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "node.yaml"
+    node = "apiVersion: v1\nkind: Node\nmetadata:\n  name: n\n  annotations: {tessera.dev/drain-at: friday}\n"
+    file.write_text(node)
+    result = call(file, FOLDER / "drained.yaml")
+    assert result.exit_code == 2
+    assert (
+        'Node n: metadata.annotations[tessera.dev/drain-at]: found "friday", expected a time such as' in result.stderr
+    )
+    assert "node.yaml:" in result.stderr
+
+
 def test_an_interrupted_gang_goes_on_from_its_checkpoint_on_demand() -> None:
     found = simulated("spot", "fleet-spot")
     assert told(found) == [

@@ -58,7 +58,7 @@ def node(name: str, count: int) -> tuple[GpuRow, ...]:
 
 
 def test_a_row_has_health_holders_and_figures() -> None:
-    sick = {"state": "Unhealthy", "reasons": ["XID 79"]}
+    sick = {"state": "Unhealthy", "reasons": ["XID 79"], "repair": "RebootWanted"}
     cut = {"instances": [{"uuid": "MIG-1"}]}
     devices = [
         {"uuid": "B", "index": 1, "memoryMiB": 1000, "product": "A100", "health": sick},
@@ -72,6 +72,7 @@ def test_a_row_has_health_holders_and_figures() -> None:
     nodes = [observed("n", devices=devices, holders=holders)]
     first, second = gpus(nodes, {"A": Figures(busy=0.004, used_mib=500.0)})
     assert (first.index, first.mode, first.health, first.holders) == (0, "mig", "Healthy", ("team/p", "team/q"))
+    assert (first.repair, second.repair) == ("", "RebootWanted")
     assert (second.is_well, second.reasons, second.holders, second.busy) == (False, ("XID 79",), (), NONE.busy)
     found = totals((first, second))
     assert (found.nodes, found.gpus, found.fault, found.in_use, found.idle) == (1, 2, 1, 1, 1)

@@ -1,5 +1,5 @@
-"""Every field of the GPU Operator's ClusterPolicy, as its CRD has it, is known to ``tessera migrate`` with its values,
-and something becomes of it.
+"""Every field of the GPU Operator's ClusterPolicy and GPUCluster, as their CRDs have it, is known to
+``tessera migrate`` with its values, and something becomes of it.
 """
 
 import os
@@ -9,21 +9,27 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.migrate.fates import row_of
-from cli.migrate.shapes import SPEC, STATUS, Shape
+from cli.migrate.fates import CLUSTER_ROWS, ROWS, row_of
+from cli.migrate.shapes import CLUSTER_SPEC, CLUSTER_STATUS, SPEC, STATUS, Shape
 
 pytestmark = pytest.mark.conformance
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def schema() -> dict[str, Any]:
+KINDS = {
+    "ClusterPolicy": ("clusterpolicies.yaml", "v1", {"spec": SPEC, "status": STATUS}, ROWS, 300),
+    "GPUCluster": ("gpuclusters.yaml", "v1alpha1", {"spec": CLUSTER_SPEC, "status": CLUSTER_STATUS}, CLUSTER_ROWS, 80),
+}
+
+
+def schema(kind: str) -> dict[str, Any]:
     """The schema in ``crds/nvidia`` under ``$TESSERA_SHARED``, by default ``../shared``. It must be there."""
     folder = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "nvidia"
     assert folder.is_dir(), f"NVIDIA's CRDs not found: {folder} is no folder; set TESSERA_SHARED"
-    crd = yaml.load((folder / "clusterpolicies.yaml").read_text(), yaml.CSafeLoader)
+    crd = yaml.load((folder / KINDS[kind][0]).read_text(), yaml.CSafeLoader)
     (version,) = crd["spec"]["versions"]
-    assert (crd["spec"]["names"]["kind"], version["name"]) == ("ClusterPolicy", "v1")
+    assert (crd["spec"]["names"]["kind"], version["name"]) == (kind, KINDS[kind][1])
     found: dict[str, Any] = version["schema"]["openAPIV3Schema"]["properties"]
     return found
 
@@ -45,15 +51,23 @@ def ours(shape: Shape, path: str) -> dict[str, tuple[Any, ...]]:
     return found | (ours(shape.each, f"{path}[]") if shape.each else {})
 
 
-@pytest.mark.parametrize(("key", "shape"), [("spec", SPEC), ("status", STATUS)])
-def test_every_field_is_known_with_the_values_that_it_allows(key: str, shape: Shape) -> None:
-    found = theirs(schema()[key], key)
+@pytest.mark.parametrize("key", ["spec", "status"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_is_known_with_the_values_that_it_allows(kind: str, key: str) -> None:
+    found = theirs(schema(kind)[key], key)
     assert len(found) > 5
-    assert ours(shape, key) == found
+    assert ours(KINDS[kind][2][key], key) == found
 
 
-def test_something_becomes_of_every_field() -> None:
-    paths = {path.partition("[")[0].removeprefix("spec.") for path in theirs(schema()["spec"], "spec")} - {"spec"}
+@pytest.mark.parametrize("kind", KINDS)
+def test_something_becomes_of_every_field(kind: str) -> None:
+    paths = {path.partition("[")[0].removeprefix("spec.") for path in theirs(schema(kind)["spec"], "spec")} - {"spec"}
     inner = {path for path in paths if any(other.startswith(f"{path}.") for other in paths)}
-    assert len(paths - inner) > 300
-    assert sorted(path for path in paths - inner if row_of(path) is None) == []
+    assert len(paths - inner) > KINDS[kind][4]
+    assert sorted(path for path in paths - inner if row_of(path, KINDS[kind][3]) is None) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_row_is_of_a_field(kind: str) -> None:
+    paths = {path.partition("[")[0].removeprefix("spec.") for path in theirs(schema(kind)["spec"], "spec")}
+    assert sorted(set(KINDS[kind][3]) - paths) == []

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hack.migration.rows import Unrelated
+from cli.migrate.foreign.rows import Unrelated
 
 Json = dict[str, Any]
 

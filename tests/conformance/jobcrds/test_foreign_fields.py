@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import yaml
 
+from cli.migrate.foreign.part import FIELDS
+from cli.migrate.foreign.rows import NotYet, Refused
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.ruled import created
 from controller.foreign.rules.table import FOREIGN_KINDS
-from hack.migration.pages import FIELDS
-from hack.migration.rows import NotYet, Refused
 from tests.conformance.jobcrds.fieldrows import uncovered, written
 from tests.conformance.jobcrds.kindcrds import below, folder
 

@@ -529,6 +529,7 @@ AGENT = (
 _PENDING = 'kueue_pending_workloads{cluster_queue="q",status="%s",replica_role="leader"}'
 _ADMITTED = 'kueue_admitted_workloads_total{cluster_queue="q",priority_class="",replica_role="leader"}'
 _WAIT = 'kueue_admission_wait_time_seconds_bucket{cluster_queue="q",priority_class="",replica_role="leader",le="%s"}'
+_NONE = "no-flavor.tessera.dev"
 _UNANSWERED = 'tessera_queue_usage_unanswered{instance="%s"}'
 
 QUEUES = (
@@ -574,14 +575,9 @@ QUEUES = (
     ),
     Fires(
         "TesseraRepairBreakerTripped",
-        {'tessera_gpu_repair_breaker_tripped{pod="a",flavor="no-flavor.tessera.dev"}': steady("1")},
+        {f'tessera_gpu_repair_breaker_tripped{{pod="a",flavor="{_NONE}"}}': steady("1")},
         "20m",
-        (
-            Firing(
-                {"flavor": "no-flavor.tessera.dev"},
-                "repairs of GPUs of flavor no-flavor.tessera.dev wait for the budget (1 breaker tripped)",
-            ),
-        ),
+        (Firing({"flavor": _NONE}, f"repairs of GPUs of flavor {_NONE} wait for the budget (1 breaker tripped)"),),
     ),
     Fires("TesseraRepairBreakerTripped", {'tessera_gpu_repair_breaker_tripped{flavor="h100"}': steady("0")}, "60m"),
     Fires(

@@ -136,13 +136,25 @@ class KilledCluster:
         spec = {"namespaceSelector": {}, "resourceGroups": groups, "preemption": preemption}
         self.make(CLUSTER_QUEUES, "cq", spec=spec)
         self.make(LOCAL_QUEUES, "lq", TEAM, spec={"clusterQueue": "cq"})
-        for name, machine in self._machines.items():
-            self._machines[name] = PlaygroundNode({**machine.labels, "pool": "gpu"}, machine.gpus, machine.healthy)
-            amounts = {"cpu": "64", GPU: "2", "pods": "20"}
-            ready = [{"type": "Ready", "status": "True", "lastTransitionTime": stamp(time.time())}]
-            status = {"allocatable": amounts, "capacity": amounts, "conditions": ready}
-            self.make(NODES, name, meta={"labels": self._machines[name].labels}, status=status)
-            self.make(GPU_NODES, name, status=self.gpu_node(name))
+        for name in tuple(self._machines):
+            self.join(name, "gpu")
+
+    def join(self, name: str, pool: str) -> None:
+        """A node of two GPUs comes."""
+        gpus = (f"GPU-{name}-0", f"GPU-{name}-1")
+        labels = {"kubernetes.io/hostname": name, "pool": pool}
+        self._machines[name] = PlaygroundNode(labels, gpus, frozenset(gpus))
+        amounts = {"cpu": "64", GPU: "2", "pods": "20"}
+        ready = [{"type": "Ready", "status": "True", "lastTransitionTime": stamp(time.time())}]
+        status = {"allocatable": amounts, "capacity": amounts, "conditions": ready}
+        self.make(NODES, name, meta={"labels": labels}, status=status)
+        self.make(GPU_NODES, name, status=self.gpu_node(name))
+
+    def leave(self, name: str) -> None:
+        """The node goes."""
+        del self._machines[name]
+        self.server.delete(NODES, name)
+        self.server.delete(GPU_NODES, name)
 
     def gpu_node(self, name: str, *, failed: str = "", holders: list[Json] | None = None) -> Json:
         devices = [

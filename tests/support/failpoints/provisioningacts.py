@@ -1,5 +1,6 @@
 """What happens around requests for nodes while the controller is killed."""
 
+import json
 from typing import Final
 
 from cli.playground.cluster import GPU
@@ -8,10 +9,12 @@ from controller.cluster.watching.kinds import (
     CLUSTER_QUEUES,
     FLAVORS,
     LOCAL_QUEUES,
+    PODS,
     PROVISIONING_CONFIGS,
     PROVISIONING_REQUESTS,
 )
 from failpoints.names import Failpoint
+from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_OF
 from kube.errors import NotFoundError
 from tests.support.failpoints.acts import ends, gone, job, over, workload
 from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Json, KilledCluster, Stage
@@ -101,6 +104,39 @@ def a_flavor_is_given_up(here: KilledCluster, n: str) -> list[Stage]:
     ]
 
 
+def placeholders(here: KilledCluster) -> list[Json]:
+    return [each for each in here.server.list_all(PODS) if PLACEHOLDER_OF in each["metadata"].get("labels", {})]
+
+
+def nodes_come(here: KilledCluster, n: str) -> list[Stage]:
+    """Of a flavor that has none yet: placeholders wait, two nodes come, and the job runs on them."""
+
+    def begun() -> None:
+        template = {"gpus": 2, "max": 2}
+        spec = {"nodeLabels": {"pool": f"more-{n}"}, "topologyName": "hosts"}
+        here.make(FLAVORS, f"more-{n}", meta={"annotations": {NODE_TEMPLATE: json.dumps(template)}}, spec=spec)
+        quotas = [{"name": f"more-{n}", "resources": [{"name": GPU, "nominalQuota": "4"}]}]
+        whole = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": [GPU], "flavors": quotas}]}
+        here.make(CLUSTER_QUEUES, f"cq-{n}", spec=whole)
+        here.make(LOCAL_QUEUES, f"lq-{n}", TEAM, spec={"clusterQueue": f"cq-{n}"})
+        job(here, n, 4, queue=f"lq-{n}")
+
+    def come() -> None:
+        for each in ("a", "b"):
+            here.join(f"{each}{n}", f"more-{n}")
+
+    def go() -> None:
+        ends(here, n).deed()
+        for each in ("a", "b"):
+            here.leave(f"{each}{n}")
+
+    return [
+        Stage(begun, lambda: len(placeholders(here)) == 4, "placeholders wait"),
+        Stage(come, lambda: over(here, n), "the job has run"),
+        Stage(go, lambda: gone(here, n) and not placeholders(here), "no placeholder is left"),
+    ]
+
+
 _KINDS: Final = (PROVISIONING_CONFIGS, PROVISIONING_REQUESTS)
 PROVISIONING: Final = (
     Act(
@@ -115,6 +151,7 @@ PROVISIONING: Final = (
         nodes_are_requested,
         kinds=_KINDS,
     ),
+    Act("nodes come", (Failpoint.PLACEHOLDER, Failpoint.PLACEHOLDER_REMOVED), nodes_come, TESSERA),
     Act("a request for nodes fails", (Failpoint.CHECK_STATE,), a_request_fails, kinds=_KINDS),
     Act("a flavor is given up", (Failpoint.FLAVORS_GIVEN_UP,), a_flavor_is_given_up, TESSERA, _KINDS),
 )

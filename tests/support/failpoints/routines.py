@@ -12,7 +12,7 @@ from agent.config.load import last_good, remember
 from agent.config.names import ConfigName
 from agent.config.settings import DriverSettings
 from agent.kubelet.cdifiles import CdiFiles
-from controller.cluster.process.uninstall import remove_finalizers
+from controller.cluster.process.uninstall import remove_finalizers, remove_placeholders
 from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS
 from controller.cluster.webhooks.certificates import AUTHORITY_S
 from controller.cluster.webhooks.injection import CRDS, MUTATING, ServiceTarget, inject
@@ -118,6 +118,11 @@ def queues(scene: Scene) -> None:
         scene.server.create(resource, "a", {"metadata": {"finalizers": [IN_USE]}})
 
 
+async def _uninstalled(client: Client) -> None:
+    await remove_finalizers(client)
+    await remove_placeholders(client)
+
+
 async def leads(scene: Scene, client: Client) -> None:
     """Over some renewals, and lets the lease go."""
     me = Identity(f"life-{scene.lives}")
@@ -193,7 +198,7 @@ ROUTINES: Final = (
     Routine(
         "the end of a release",
         (Failpoint.UNINSTALLED,),
-        lambda _, client: remove_finalizers(client),
+        lambda _, client: _uninstalled(client),
         lambda scene: (
             not any(
                 scene.server.get(resource, "a")["metadata"].get("finalizers") for resource in (CLUSTER_QUEUES, FLAVORS)

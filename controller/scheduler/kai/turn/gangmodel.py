@@ -173,7 +173,8 @@ class GangModel:
         given = info.workload.spec.pod_sets[index]
         request = self._request(one_pod(given.template.spec))
         given = beside_its_own(self._cluster, info.workload, given)
-        nodes = self._nodes_for(filter_of(given.template.spec, (), preferences=False))
+        overruns = self._cluster.placement.overruns(info.workload)
+        nodes = self._nodes_for(filter_of(given.template.spec, (), preferences=False, overruns=overruns))
         name = f"{index}"
         tasks = [
             Task(TaskName(f"{info.key}/{name}/{pod}"), GangName(info.key), name, request, node_kinds=nodes)

@@ -3,13 +3,14 @@
 from datetime import UTC, datetime
 
 from controller.cluster.config.settings import Retention
-from controller.cluster.process.uninstall import remove_finalizers
-from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, WORKLOADS
+from controller.cluster.process.uninstall import remove_finalizers, remove_placeholders
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, LOCAL_QUEUES, PODS, WORKLOADS
 from controller.cluster.writing.retention import deletion_s
 from controller.objects.meta import ObjectMeta
 from controller.objects.workload import Workload
 from controller.scheduler.decisions import status
 from controller.scheduler.model.resources import LocalQueueKey
+from inventory.api.names import PLACEHOLDER_OF
 from kube.client import Client
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, config, stage, stamp
@@ -69,6 +70,16 @@ async def test_at_the_uninstall_no_finalizer_of_ours_stays_and_every_other_does(
         assert scene.server.get(CLUSTER_QUEUES, "cq")["metadata"]["finalizers"] == ["site/own"]
         assert "finalizers" not in scene.server.get(WORKLOADS, "a", namespace="team")["metadata"]
         assert await remove_finalizers(client) == 0
+
+
+async def test_at_the_uninstall_no_placeholder_stays_and_every_other_pod_does() -> None:
+    async with stage() as scene, Client(scene.server.config) as client:
+        ours = {"metadata": {"labels": {PLACEHOLDER_OF: "w1"}}, "spec": {}}
+        scene.server.create(PODS, "placeholder-1", ours, namespace="tessera-system")
+        scene.server.create(PODS, "web", {"metadata": {}, "spec": {}}, namespace="team")
+        assert await remove_placeholders(client) == 1
+        assert [each["metadata"]["name"] for each in scene.server.list_all(PODS)] == ["web"]
+        assert await remove_placeholders(client) == 0
 
 
 def test_what_is_not_deletion_stays() -> None:

@@ -11,7 +11,7 @@ from controller.cluster.writing.pace import Pace
 from controller.cluster.writing.queuestatus import QueueStatuses
 from controller.objects.decode import decode
 from controller.objects.meta import KubernetesObject, to_json
-from controller.objects.queues import ClusterQueue, ClusterQueueStatus, LocalQueue
+from controller.objects.queues import ClusterQueue, ClusterQueueStatus, LocalQueue, ResourceFlavor
 from controller.objects.workload import AdmissionCheckState, EvictionCount, ReclaimablePod
 from controller.scheduler.model.config import EngineConfig, Extensions
 from kube.writing.writes import Write
@@ -245,3 +245,24 @@ def test_shares_that_cannot_be_used_are_a_condition_too() -> None:
     statuses.written()
     ((status, message),) = told(statuses)
     assert (status, message.partition(":")[0]) == ("False", "tessera.dev/quota-shares")
+
+
+def test_a_node_template_that_cannot_be_used_is_a_condition_of_the_queues_of_its_flavor() -> None:
+    given: Any = to_json(flavor("default", topologyName="t"))
+    given["metadata"]["annotations"] = {"tessera.dev/node-template": "{gpus: 8}"}
+    statuses = Statuses(
+        decode(given, ResourceFlavor),
+        cluster_queue("cq"),
+        local_queue("lq", "cq"),
+        config=EngineConfig(extensions=Extensions(coming_nodes=True)),
+    )
+    statuses.written()
+    ((status, message),) = told(statuses)
+    assert status == "False"
+    assert message == (
+        "ResourceFlavor default: tessera.dev/node-template: max: found nothing, expected the most nodes at once"
+    )
+    given["metadata"]["annotations"]["tessera.dev/node-template"] = "{gpus: 8, max: 1}"
+    statuses.world.put(decode(given, ResourceFlavor))
+    statuses.written()
+    assert told(statuses) == []

@@ -22,7 +22,7 @@ from controller.objects.workload import (
     WorkloadSpec,
     WorkloadStatus,
 )
-from controller.reconcile.lifecycle.lifecycle import QueuePolicies, Step, backoff_s, due_s, step
+from controller.reconcile.lifecycle.lifecycle import NodesAwaited, QueuePolicies, Step, backoff_s, due_s, step
 from controller.reconcile.lifecycle.pendingcause import PendingCause
 from controller.scheduler.decisions.gangverdict import PATIENCE_S, with_gang_verdict
 from controller.scheduler.decisions.reasons import PendingReason
@@ -452,3 +452,20 @@ def test_a_verdict_of_an_earlier_admission_takes_nothing_back() -> None:
     later = with_gang_verdict(refused(), "False", "SchedulerError", "again", NOW_S + 50)
     assert due_s(later, EngineConfig()) == NOW_S + 5 + PATIENCE_S, "of one admission it goes on"
     assert due_s(with_gang_verdict(refused(), "True", "Scheduled", "", NOW_S + 50), EngineConfig()) is None
+
+
+def test_a_workload_whose_nodes_do_not_come_in_time_gives_its_quota_back() -> None:
+    waits = workload(condition("QuotaReserved"))
+    awaited = NodesAwaited(flavors=("spot", "more"), until_s=NOW_S + 900.0, limit_s=900.0)
+    queues = QueuePolicies(nodes=awaited)
+    assert due_s(waits, CONFIG, queues) == NOW_S + 900.0
+    assert evicted_for(step(waits, queues, CONFIG, NOW_S + 899.0)) is None
+    found = step(waits, queues, CONFIG, NOW_S + 900.0)
+    assert evicted_for(found) == ("NodesDidNotCome", "Nodes of spot, more did not come within 15m")
+    admitted = workload(condition("QuotaReserved"), condition("Admitted"))
+    assert evicted_for(step(admitted, queues, EngineConfig(), NOW_S + 900.0)) is None
+
+
+def evicted_for(found: Step | None) -> tuple[str, str] | None:
+    gone = find_condition(found.after.status.conditions, "Evicted") if found is not None else None
+    return None if gone is None else (gone.reason, gone.message)

@@ -1,11 +1,10 @@
 """The breaker of repairs: a budget for each flavor, one node of a domain, and a record that the next leader reads."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.cluster.config.settings import RemediationRules, RepairBudget
@@ -14,131 +13,17 @@ from controller.reconcile.repairs.breaker import (
     Decisions,
     RepairBreaker,
     RepairFlavor,
-    RepairNode,
     Why,
 )
 from controller.reconcile.repairs.grants import Ask, Grant, entries, moment_s, node_repairs
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS, GpuNodeStatus, RepairEntry
 from inventory.api.names import NO_FLAVOR, NVSENTINEL_MANAGED
 from tests.support.controller.gpunodes import full_status
-
-BEGIN_S = 1_000_000.0
+from tests.support.controller.repairfleet import BEGIN_S, Fleet, why
 
 
 def one(gpus: int = 1) -> RemediationRules:
     return RemediationRules(budget=RepairBudget(gpus=gpus))
-
-
-class Fleet:
-    """GpuNodes of four GPUs, their agents, and the controller that leads; its writes arrive with ``land``."""
-
-    def __init__(self, rules: RemediationRules, nodes: Iterable[str] = ("n1", "n2", "n3"), gpus: int = 4) -> None:
-        self.rules = rules
-        self.gpus = gpus
-        self.now_s = BEGIN_S
-        self.labels: dict[str, dict[str, str]] = {name: {"pool": "a"} for name in nodes}
-        self.maintenance: set[str] = set()
-        self.flavors: dict[str, RepairFlavor] = {"a": RepairFlavor(node_labels={"pool": "a"})}
-        self.repairs: dict[tuple[str, str], RepairEntry] = {}
-        self.lists: dict[str, tuple[Grant, ...]] = {}
-        self.pending: dict[str, tuple[Grant, ...]] = {}
-        self.log: list[tuple[str, Grant]] = []
-        """Every grant that was in a GpuNode, or is on its way there, with its node."""
-        self.lifted: dict[str, float] = {}
-        self.away: set[str] = set()
-        """Nodes that have gone, with their GpuNodes."""
-        self.core = RepairBreaker(rules)
-        self.take_over()
-
-    def take_over(self) -> None:
-        """A new leader, who knows what the API server has. What the one before had not written is lost."""
-        lost = {(node, grant) for node, grants in self.pending.items() for grant in grants}
-        stored = {(node, grant) for node, grants in self.lists.items() for grant in grants}
-        self.log = [each for each in self.log if each not in lost - stored and each[0] not in self.away]
-        self.pending = {}
-        self.core = RepairBreaker(self.rules)
-        for name, flavor in self.flavors.items():
-            self.core.set_flavor(name, flavor)
-        for node in self.labels:
-            self.tell(node)
-
-    def status(self, node: str) -> GpuNodeStatus:
-        devices = [
-            {"uuid": f"{node}-{i}", "index": i, "product": "p", "memoryMiB": 1, "pciBusId": str(i)}
-            for i in range(self.gpus)
-        ]
-        repairs = [msgspec.to_builtins(each) for (at, _), each in self.repairs.items() if at == node]
-        grants = [msgspec.to_builtins(each) for each in entries(self.lists.get(node, ()))]
-        given = full_status({"devices": devices, "repairs": repairs, "remediationGrants": grants})
-        return msgspec.convert(given, GpuNodeStatus)
-
-    def leaves(self, node: str, *, gpunode_first: bool = False) -> None:
-        """The Node goes, and its GpuNode with it."""
-        if gpunode_first:
-            self.core.set_repairs(node, None)
-        self.core.set_node(node, None)
-        self.core.validate()
-        self.core.set_repairs(node, None)
-        self.core.validate()
-        self.away.add(node)
-        self.lists.pop(node, None)
-        self.repairs = {at: each for at, each in self.repairs.items() if at[0] != node}
-        if node in self.pending:
-            self.core.failed(node, self.pending.pop(node))
-            self.core.validate()
-
-    def comes(self, node: str) -> None:
-        self.away.discard(node)
-        self.tell(node)
-
-    def tell(self, node: str) -> None:
-        if node in self.away:
-            return
-        self.core.set_node(node, RepairNode(labels=self.labels[node], in_maintenance=node in self.maintenance))
-        self.core.set_repairs(node, node_repairs(node, self.status(node), self.lifted.get(node, 0.0)))
-        self.core.validate()
-
-    def asks(self, node: str, gpu: int, action: str = "reset", *, state: str = "Draining", generation: int = 0) -> None:
-        uuid = f"{node}-{gpu}"
-        before = self.repairs.get((node, uuid))
-        since = before.since if before is not None else _time(self.now_s)
-        number = generation or (before.generation + 1 if before is not None else 1)
-        self.repairs[node, uuid] = RepairEntry(gpu=uuid, state=state, generation=number, asks=action, since=since)
-        self.tell(node)
-
-    def works(self, node: str, gpu: int, state: str = "Resetting") -> None:
-        self.asks(node, gpu, "", state=state)
-
-    def well(self, node: str, gpu: int) -> None:
-        self.repairs.pop((node, f"{node}-{gpu}"), None)
-        self.tell(node)
-
-    def decide(self, after_s: float = 0.0) -> Decisions:
-        self.now_s += after_s
-        found = self.core.decide(self.now_s)
-        self.core.validate()
-        self.log += found.granted
-        self.pending = dict(found.lists)
-        return found
-
-    def land(self, *nodes: str) -> None:
-        for node in nodes or list(self.pending):
-            self.lists[node] = self.pending.pop(node)
-            self.tell(node)
-
-    def step(self, after_s: float = 0.0) -> list[str]:
-        """The GPUs that get a grant, which is written."""
-        found = self.decide(after_s)
-        self.land()
-        return sorted(grant.gpu for _, grant in found.granted)
-
-
-def _time(at_s: float) -> Any:
-    return entries([Grant("g", 0, "", at_s)])[0].granted
-
-
-def why(found: Decisions) -> dict[str, Why]:
-    return {each.ask.gpu: each.why for each in found.held_back}
 
 
 def test_an_ask_is_granted_with_its_action_and_generation() -> None:
@@ -464,105 +349,6 @@ def test_a_node_that_stays_away_counts_in_its_domain_for_a_window_and_is_forgott
     assert why(fleet.decide()) == {"n2-0": Why.LEVEL}
     assert fleet.step(GRANT_LASTS_S) == ["n2-0"]
     assert (fleet.core._gone, fleet.core._busy) == ({}, {"n2"})
-
-
-# -- any order of asks, grants, failures and leaders -------------------------------------------------------------------
-
-NODES = ("n1", "n2", "n3", "n4")
-LABELS = {
-    "n1": {"pool": "a", "rack": "r1"},
-    "n2": {"pool": "a", "rack": "r1"},
-    "n3": {"pool": "a", "rack": "r2"},
-    "n4": {"rack": "r2"},
-}
-STEPS = st.one_of(
-    st.tuples(
-        st.just("asks"), st.sampled_from(NODES), st.integers(0, 2), st.sampled_from(["drain", "reset", "reboot"])
-    ),
-    st.tuples(st.just("well"), st.sampled_from(NODES), st.integers(0, 2)),
-    st.tuples(st.just("wait"), st.sampled_from([1.0, 299.0, 301.0, 600.0])),
-    st.tuples(st.just("land"), st.sampled_from(NODES)),
-    st.tuples(st.just("lose"), st.sampled_from(NODES)),
-    st.tuples(st.just("leader")),
-    st.tuples(st.just("leaves"), st.sampled_from(NODES), st.booleans()),
-    st.tuples(st.just("comes"), st.sampled_from(NODES)),
-    st.tuples(st.just("resume")),
-)
-
-
-def carry_out(fleet: Fleet, step: tuple[Any, ...]) -> None:
-    match step:
-        case ("asks", node, gpu, action) if node not in fleet.away:
-            fleet.asks(node, gpu, action)
-        case ("leaves", node, gpunode_first) if node not in fleet.away:
-            fleet.leaves(node, gpunode_first=gpunode_first)
-        case ("comes", node) if node in fleet.away:
-            fleet.comes(node)
-        case ("well", node, gpu):
-            fleet.well(node, gpu)
-        case ("wait", seconds):
-            fleet.now_s += seconds
-        case ("land", node) if node in fleet.pending:
-            fleet.land(node)
-        case ("lose", node) if node in fleet.pending:
-            lost = fleet.pending.pop(node)
-            fleet.core.failed(node, lost)
-            stored = fleet.lists.get(node, ())
-            fleet.log = [each for each in fleet.log if each[0] != node or each[1] not in lost or each[1] in stored]
-        case ("leader",):
-            fleet.take_over()
-        case ("resume",):
-            fleet.flavors["a"] = RepairFlavor(node_labels={"pool": "a"}, resumed_s=float(int(fleet.now_s) + 1))
-            fleet.now_s += 1.0
-            fleet.core.set_flavor("a", fleet.flavors["a"])
-
-
-def in_action(fleet: Fleet, *, since_s: float = 0.0) -> set[tuple[str, str]]:
-    """The GPUs that were granted a step less than a window ago, by the log alone."""
-    return {
-        (node, grant.gpu)
-        for node, grant in fleet.log
-        if fleet.now_s < grant.granted_s + GRANT_LASTS_S and grant.granted_s >= since_s
-    }
-
-
-@settings(max_examples=200)
-@given(st.lists(STEPS, max_size=40), st.integers(1, 3), st.booleans())
-def test_no_order_of_asks_grants_and_leaders_exceeds_a_budget(
-    steps: list[tuple[Any, ...]], budget: int, by_rack: bool
-) -> None:
-    rules = RemediationRules(budget=RepairBudget(gpus=budget), levels=("rack",) if by_rack else ())
-    fleet = Fleet(rules, NODES)
-    fleet.labels = {name: dict(labels) for name, labels in LABELS.items()}
-    fleet.take_over()
-    for step in steps:
-        carry_out(fleet, step)
-        asked = {(node, each.gpu): (each.generation, each.asks) for (node, _), each in fleet.repairs.items()}
-        found = fleet.decide()
-        for node, grant in found.granted:
-            assert asked[node, grant.gpu] == (grant.generation, grant.action), "a grant that nobody asked for"
-        counted = in_action(fleet, since_s=fleet.flavors["a"].resumed_s)
-        assert len({each for each in counted if each[0] != "n4"}) <= budget
-        assert len({each for each in in_action(fleet) if each[0] == "n4"}) <= budget
-        if by_rack:
-            racks = {node: LABELS[node]["rack"] for node, _ in in_action(fleet)}
-            assert len(set(racks.values())) == len(racks), "two nodes of a rack"
-
-
-@given(st.lists(STEPS, max_size=30))
-def test_every_ask_is_granted_once_the_others_are_over(steps: list[tuple[Any, ...]]) -> None:
-    fleet = Fleet(RemediationRules(budget=RepairBudget(gpus=1), levels=("rack",)), NODES)
-    fleet.labels = {name: dict(labels) for name, labels in LABELS.items()}
-    fleet.take_over()
-    for step in steps:
-        carry_out(fleet, step)
-        fleet.decide()
-    waiting = {gpu for (_, gpu), each in fleet.repairs.items() if each.asks}
-    for _ in range(3 * len(NODES) + 1):
-        for gpu in fleet.step(GRANT_LASTS_S + 1.0):
-            waiting.discard(gpu)
-            fleet.well(gpu.partition("-")[0], int(gpu[-1]))
-    assert waiting == set()
 
 
 def forgotten_node(core: RepairBreaker) -> None:

@@ -447,6 +447,7 @@ class QueueMachine(RuleBasedStateMachine):
                 RequeueReason.NO_QUOTA: one.quota_shape,
                 RequeueReason.NO_SUMS: one.sum_shape,
                 RequeueReason.HELD_BACK: one.shape,
+                RequeueReason.NO_TIME: one.shape,
             }
             if reason in alike:
                 self.model.parked_shapes.add(alike[reason])

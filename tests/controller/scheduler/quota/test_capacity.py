@@ -13,7 +13,7 @@ from controller.objects.decode import decode
 from controller.objects.queues import ClusterQueue, ResourceFlavor
 from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.capacity import Capacity, QuotaShareError, resolved, shares_of
-from inventory.api.names import QUOTA_SHARES
+from inventory.api.names import NODE_TEMPLATE, QUOTA_SHARES
 
 GPU = ResourceName("nvidia.com/gpu")
 A100 = FlavorResource(FlavorName("a100"), GPU)
@@ -143,3 +143,26 @@ def test_sums_are_those_of_the_nodes_after_any_changes(operations: list[tuple[st
             case _:
                 capacity.remove_flavor(FlavorName(name))
         capacity.validate()
+
+
+def templated(most: int) -> ResourceFlavor:
+    notes = {NODE_TEMPLATE: json.dumps({"gpus": 8, "max": most})}
+    spec = {"nodeLabels": {"product": "a100"}, "topologyName": "t"}
+    return decode({"metadata": {"name": "a100", "annotations": notes}, "spec": spec}, ResourceFlavor)
+
+
+def test_a_flavor_whose_nodes_can_come_counts_at_its_greatest() -> None:
+    capacity = Capacity(coming=True)
+    assert capacity.set_flavor(templated(4)) == {"a100"}
+    assert capacity.of(A100) == 32
+    capacity.set_node(node("a", 8))
+    assert capacity.of(A100) == 32, "it is one of the four"
+    assert capacity.set_flavor(templated(2)) == {"a100"}
+    assert capacity.of(A100) == 16
+    for name in "bcd":
+        capacity.set_node(node(name, 8))
+    assert capacity.of(A100) == 32, "more are there than the template says"
+    capacity.validate()
+    off = Capacity()
+    off.set_flavor(templated(4))
+    assert off.of(A100) == 0

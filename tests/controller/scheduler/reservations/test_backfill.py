@@ -16,11 +16,12 @@ from controller.scheduler.flavors.assignment import Assignment, Possibility
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.podrequests import RequestRules
 from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
+from controller.scheduler.model.toldtimes import runtime_s
 from controller.scheduler.model.workload import WorkloadInfo
 from controller.scheduler.queues.pending import OrderKey
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.reservations.backfill import Backfill, BackfillReservation
-from controller.scheduler.reservations.runtimes import ends_at_s, runtime_s
+from controller.scheduler.reservations.runtimes import ends_at_s
 from inventory.api.names import RUNTIME
 
 NOW_S = 1_000_000.0

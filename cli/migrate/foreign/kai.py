@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hack.migration.rows import Rows, below, not_yet, served, unrelated
+from cli.migrate.foreign.rows import Rows, below, not_yet, served, unrelated
 
 _AMOUNTS: Final = " ".join(
     f"resources.{resource}.{amount}"

@@ -3,9 +3,9 @@
 import re
 from typing import Final
 
+from cli.migrate.foreign.rows import Refused, Rows, below, not_yet, served, unrelated
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.volcanoqueue import NO_NODE_GROUPS
-from hack.migration.rows import Refused, Rows, below, not_yet, served, unrelated
 
 _RULES: Final = "controller/foreign/rules/"
 _JOB_RULES: Final = f"{_RULES}volcanojob.py"

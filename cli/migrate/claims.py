@@ -1,0 +1,183 @@
+"""NVIDIA's DRA driver: its chart, its DaemonSet, and the objects of claims."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from agent.dra.claim import ClaimError, Config
+from agent.dra.configs import check
+from cli.migrate.chartvalues import CLAIMS, apply, given
+from cli.migrate.inputs import Inputs, system_of
+from cli.migrate.nvidia import variables
+from cli.migrate.parts import Json, Part, Step, Told, set_value
+from cli.migrate.steps import applied, held
+from cli.migrate.values import TOLERATIONS
+from cli.words import migrating as say
+from controller.insight.simulation.documents import Document
+
+DRIVER: Final = "gpu.nvidia.com"
+_USUAL: Final = ("nvidia-dra-driver-gpu", "nvidia-dra-driver-gpu-kubelet-plugin")
+"""Namespace and name of the DaemonSet by NVIDIA's instructions, where no file tells them."""
+LAYOUT: Final = "gpulayouts.tessera.dev"
+_GPUS: Final = 8
+GATES: Final = {
+    "ComputeDomainCliques": say.DOMAINS_GATE,
+    "CrashOnNVLinkFabricErrors": say.DOMAINS_GATE,
+    "DeviceMetadata": say.NO_METADATA,
+    "IMEXDaemonsWithDNSNames": say.DOMAINS_GATE,
+    "PassthroughSupport": say.NO_PASSTHROUGH,
+    "TimeSlicingSettings": say.NO_INTERVALS,
+}
+"""Feature gates that switch on what is not served; of others the agent does what they say, or does without them."""
+_INSIDE: Final = ("ALT_PROC", "CDI_ROOT", "DEVICE_CLASSES", "DRIVER_ROOT", "FEATURE_GATES", "HEALTHCHECK_PORT",
+                  "IMAGE_NAME", "KUBELET_", "LOG_VERBOSITY", "MASK_", "NAMESPACE", "NVIDIA_DRIVER_ROOT",
+                  "NVIDIA_MIG_CONFIG_DEVICES", "POD_")  # fmt: skip
+"""How the variables begin by which NVIDIA's chart tells its program what the chart's values say."""
+_DONE_ANYHOW: Final = frozenset({"DynamicMIG", "MPSSupport", "NVMLDeviceHealthCheck"})
+
+
+def claims(inputs: Inputs) -> Part:
+    """NVIDIA's DRA driver as its own chart runs it, and the objects of claims."""
+    part = Part()
+    charts = [each.data for each in inputs.chart("dra-driver")]
+    sets = [each for each in inputs.workloads if each.kind == "DaemonSet" and system_of(each) == "claims"]
+    objects(inputs, part)
+    part.is_empty = not (charts or sets or part.lost or part.kept)
+    runs = bool(sets) or any(given(values, "resources.gpus.enabled") is not False for values in charts)
+    if not runs:
+        return part
+    for values in charts:
+        _chart(values, part)
+    for document in sets:
+        name = document.data["metadata"]["name"]
+        spec = document.data["spec"]["template"]["spec"]
+        for each in spec.get("containers") or ():
+            if each.get("name") == "gpus":
+                variables(f"DaemonSet {name}: gpus: env", _own(each.get("env")), part)
+    part.agent = True
+    serve(part.values)
+    for space, name in [_place(each) for each in sets] or [_USUAL]:
+        part.first.append(held(say.stop_set("DRA driver", name), space, name))
+    if any(given(values, "resources.computeDomains.enabled") is not False for values in charts) or not charts:
+        part.lost.append(Told("ComputeDomains", say.DOMAINS_LEAVE))
+        part.kept = [each for each in part.kept if not each.what.endswith("computeDomains.enabled")]
+    part.last.append(layout({}, gpus_of(inputs)))
+    return part
+
+
+def _place(document: Document) -> tuple[str, str]:
+    metadata = document.data["metadata"]
+    return str(metadata.get("namespace") or "default"), str(metadata["name"])
+
+
+def _own(env: Any) -> list[Json]:
+    """The variables that people set."""
+    return [each for each in env or () if isinstance(each, dict) and not str(each.get("name")).startswith(_INSIDE)]
+
+
+def serve(values: Json) -> None:
+    """The values by which the agent serves claims with the classes that are there."""
+    set_value(values, "dra.enabled", True)
+    set_value(values, "dra.classes.create", False)
+
+
+def layout(selector: dict[str, str], gpus: int | None) -> Step:
+    """The step that gives GPUs to claims. ``gpus``: of each node; None: no file tells it."""
+    manifest = {
+        "apiVersion": "tessera.dev/v1alpha1",
+        "kind": "GpuLayout",
+        "metadata": {"name": "claims"},
+        "spec": {
+            "nodeSelector": selector or {"kubernetes.io/os": "linux"},
+            "layout": [{"gpus": {"any": gpus or _GPUS}, "mode": "dra", "whenBusy": "wait"}],
+        },
+    }
+    return applied(say.claim_layout(gpus, _GPUS), manifest, f"{LAYOUT}/claims")
+
+
+def gpus_of(inputs: Inputs) -> int | None:
+    """The least number of GPUs of a node by ResourceSlices of NVIDIA's driver, else by feature discovery's labels."""
+    counted = Counter[str]()
+    for each in inputs.claims:
+        spec = each.data.get("spec")
+        if each.kind == "ResourceSlice" and isinstance(spec, dict) and spec.get("driver") == DRIVER:
+            devices = spec.get("devices") if isinstance(spec.get("devices"), list) else []
+            names = [str(device.get("name")) for device in devices or () if isinstance(device, dict)]
+            whole = [name for name in names if name.startswith("gpu-") and "-mig-" not in name and "vfio" not in name]
+            counted[str(spec.get("nodeName"))] += len(whole)
+    labels = [each.data["metadata"].get("labels") or {} for each in inputs.nodes]
+    told = [str(each.get("nvidia.com/gpu.count", "")) for each in labels if isinstance(each, dict)]
+    numbers = list(counted.values()) or [int(each) for each in told if each.isdigit()]
+    return min((each for each in numbers if each > 0), default=None)
+
+
+def gates(where: str, found: Any, part: Part) -> None:
+    """Feature gates that are on."""
+    for name, is_on in (found or {}).items() if isinstance(found, dict) else ():
+        if is_on and name not in _DONE_ANYHOW:
+            part.lost.append(Told(f"{where}[{name}]", GATES.get(name, say.NO_GATE)))
+
+
+def _chart(values: Json, part: Part) -> None:
+    chart = "DRA driver's chart"
+    apply(values, CLAIMS, chart, part)
+    gates(f"{chart}: featureGates", values.get("featureGates"), part)
+    for path, ours in (
+        ("nvidiaDriverRoot", "nvidiaDriverRoot"),
+        ("nvidiaCDIHookPath", "cdi.nvidiaHookPath"),
+        ("nvidiaCtkPath", "cdi.nvidiaHookPath"),
+    ):
+        value = values.get(path)
+        if isinstance(value, str) and value.startswith("/"):
+            if value != "/":
+                set_value(part.values, ours, value)
+        elif value:
+            part.lost.append(Told(f"{chart}: {path}", say.NO_PATH))
+    if tolerations := given(values, "kubeletPlugin.tolerations"):
+        part.values["tolerations"] = [*TOLERATIONS, *(each for each in tolerations if each not in TOLERATIONS)]
+
+
+def objects(inputs: Inputs, part: Part) -> None:
+    """Claims, classes, ComputeDomains: what stays, and the configurations that are not served."""
+    kept = Counter[str]()
+    for each in inputs.claims:
+        if each.kind == "ResourceSlice":
+            continue
+        wrong = list(_refused(each))
+        part.lost += [Told(f"{each.kind} {_name(each)}", why) for why in wrong]
+        if each.group == "resource.nvidia.com":
+            part.kept.append(Told(f"{each.kind} {_name(each)}", say.DOMAINS))
+        elif not wrong:
+            kept[each.kind] += 1
+    part.kept += [Told(f"{kind} ({count})", say.CLAIM_OBJECTS) for kind, count in sorted(kept.items())]
+
+
+def _name(document: Document) -> str:
+    metadata = document.data["metadata"]
+    return "/".join(str(metadata[key]) for key in ("namespace", "name") if metadata.get(key))
+
+
+def _refused(document: Document) -> Iterator[str]:
+    """Sentences about the opaque configurations for GPUs that the agent refuses; and a class that it has not."""
+    spec: Any = document.data.get("spec")
+    if document.kind == "DeviceClass" and document.data["metadata"].get("name") == "vfio.gpu.nvidia.com":
+        yield say.NO_PASSTHROUGH
+    if document.kind == "ResourceClaimTemplate" and isinstance(spec, dict):
+        spec = spec.get("spec")
+    devices = spec.get("devices") if isinstance(spec, dict) else None
+    listed = [spec.get("config")] if document.kind == "DeviceClass" and isinstance(spec, dict) else []
+    listed += [devices.get("config")] if isinstance(devices, dict) else []
+    for each in [one for configs in listed if isinstance(configs, list) for one in configs if isinstance(one, dict)]:
+        opaque = each.get("opaque")
+        if not isinstance(opaque, dict) or opaque.get("driver") != DRIVER:
+            continue
+        source = "FromClass" if document.kind == "DeviceClass" else "FromClaim"
+        parameters = opaque.get("parameters")
+        mig = isinstance(parameters, dict) and parameters.get("kind") == "MigDeviceConfig"
+        try:
+            text = msgspec.json.encode({"source": source, "opaque": opaque})
+            check(msgspec.json.decode(text, type=Config), mig=mig)
+        except (ClaimError, msgspec.ValidationError) as wrong:
+            yield str(wrong)

@@ -1,0 +1,1 @@
+"""Volcano's and KAI's objects: what becomes of each field, and the part of a plan that follows."""

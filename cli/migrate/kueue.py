@@ -1,0 +1,176 @@
+"""Kueue: its configuration, its chart's values, its objects. What it decides, Tessera's controller decides by the same
+objects.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from cli.migrate.chartvalues import KUEUE, apply, given
+from cli.migrate.inputs import Inputs, Text, system_of
+from cli.migrate.parts import Json, Part, Told, set_value
+from cli.migrate.steps import NAMESPACE, conversion_kept, scaled, without_objects, without_webhooks
+from cli.words import migrating as say
+from controller.cluster.config.settings import NAMESPACE_NAME_LABEL
+from controller.insight.simulation.documents import Document
+from controller.objects.meta import LabelSelector
+
+_USUAL: Final = ("kueue-system", "kueue-controller-manager")
+"""Namespace and name of its Deployment by its own instructions, where no file tells them."""
+_OURS: Final = frozenset(
+    {"kind", "namespace", "health", "webhook", "internalCertManagement", "pprofBindAddress", "controller",
+     "visibilityServer", "multiKueue", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "tls"}
+)  # fmt: skip
+"""Keys that are about Kueue's own process, or have values of our chart."""
+_OLD: Final = "config.kueue.x-k8s.io/v1beta1"
+_APISERVICES: Final = tuple(f"apiservice/{each}.visibility.kueue.x-k8s.io" for each in ("v1beta1", "v1beta2"))
+_MULTI: Final = ("MultiKueueConfig", "MultiKueueCluster")
+_MULTI_CHECK: Final = "kueue.x-k8s.io/multikueue"
+_SHOWN: Final = 5
+
+
+def gates_of(inputs: Inputs) -> dict[str, bool]:
+    """The feature gates that Kueue's chart and its Deployment set."""
+    found: dict[str, bool] = {}
+    for document in inputs.chart("kueue"):
+        gates = given(document.data, "controllerManager.featureGates")
+        for each in gates if isinstance(gates, list) else ():
+            if isinstance(each, dict) and each.get("name"):
+                found[str(each["name"])] = bool(each.get("enabled"))
+    for document in _deployments(inputs):
+        containers = given(document.data, "spec.template.spec.containers")
+        for each in containers if isinstance(containers, list) else ():
+            found |= _gates_in(each.get("args") if isinstance(each, dict) else None)
+    return found
+
+
+def _gates_in(arguments: Any) -> dict[str, bool]:
+    found = {}
+    for word in arguments if isinstance(arguments, list) else ():
+        flag, _, text = str(word).partition("=")
+        for each in text.split(",") if flag == "--feature-gates" else ():
+            name, _, value = each.partition("=")
+            found[name.strip()] = value.strip().lower() == "true"
+    return found
+
+
+def _deployments(inputs: Inputs) -> list[Document]:
+    return [each for each in inputs.workloads if each.kind == "Deployment" and system_of(each) == "kueue"]
+
+
+def kueue(inputs: Inputs) -> Part:
+    part = Part()
+    sets = _deployments(inputs)
+    charts = inputs.chart("kueue")
+    part.is_empty = not (sets or charts or inputs.kueue_files or inputs.kueue)
+    if part.is_empty:
+        return part
+    part.queues = part.kueue = True
+    part.values = {"controller": {"enabled": True, "policy": "kueue"}}
+    for one, inert in zip(inputs.kueue_files[:1], inputs.kueue_inert, strict=False):
+        _configuration(one, inert, part)
+    part.lost += [Told(each.whose, say.OTHER_CONFIG) for each in inputs.kueue_files[1:]]
+    for document in charts:
+        _chart(document.data, part)
+    for name, is_on in gates_of(inputs).items():
+        if why := inputs.inert_gates.get(name):
+            part.lost.append(Told(f"feature gate {name}", why))
+        else:
+            set_value(part.values, "controller.config.featureGates", {})
+            part.values["controller"]["config"]["featureGates"].setdefault(name, is_on)
+    _objects(inputs, part)
+    _steps(sets, part)
+    return part
+
+
+def _configuration(one: Text, inert: list[tuple[str, str]], part: Part) -> None:
+    data: Json = yaml.safe_load(one.text)
+    own = part.values["controller"]
+    part.lost += [Told(f"{one.whose}: {key}", why) for key, why in inert]
+    config = {key: value for key, value in data.items() if key not in _OURS and value is not None}
+    if config.get("apiVersion") != _OLD:
+        config.pop("apiVersion", None)
+    for section, keys in (("metrics", ("bindAddress",)), ("leaderElection", ("leaderElect", "resourceName", "resourceNamespace", "resourceLock"))):  # noqa: E501  # fmt: skip
+        if isinstance(config.get(section), dict):
+            config[section] = {key: value for key, value in config[section].items() if key not in keys}
+            if not config[section]:
+                del config[section]
+    if config:
+        own["config"] = config
+    if data.get("manageJobsWithoutQueueName"):
+        set_value(own, "jobs.manageWithoutQueueName", True)
+    selector = data.get("managedJobsNamespaceSelector")
+    if selector is not None:
+        set_value(own, "jobs.namespaceSelector", _without_us(selector))
+    if given(data, "internalCertManagement.enable") is False:
+        part.lost.append(Told(f"{one.whose}: internalCertManagement.enable", say.CERTIFICATES))
+    if data.get("tls"):
+        part.lost.append(Told(f"{one.whose}: tls", say.TLS))
+
+
+def _without_us(selector: Json) -> Json:
+    """The selector, which leaves out kube-system and Tessera's namespace too."""
+    read = msgspec.convert(_camel(selector), type=LabelSelector, strict=False)
+    missing = [each for each in ("kube-system", NAMESPACE) if read.matches({NAMESPACE_NAME_LABEL: each})]
+    if not missing:
+        return selector
+    more = {"key": NAMESPACE_NAME_LABEL, "operator": "NotIn", "values": missing}
+    return selector | {"matchExpressions": [*(selector.get("matchExpressions") or []), more]}
+
+
+def _camel(selector: Json) -> Json:
+    return {key: value for key, value in selector.items() if value is not None}
+
+
+def _chart(values: Json, part: Part) -> None:
+    apply(values, KUEUE, "Kueue's chart", part)
+    replicas = given(values, "controllerManager.replicas")
+    if isinstance(replicas, int) and replicas > 1:
+        set_value(part.values, "controller.replicas", replicas)
+    if values.get("enableCertManager"):
+        part.lost.append(Told("Kueue's chart: enableCertManager", say.CERTIFICATES))
+
+
+def _objects(inputs: Inputs, part: Part) -> None:
+    names = defaultdict[str, list[str]](list)
+    for each in inputs.kueue:
+        name = str(each.data["metadata"].get("name"))
+        if each.kind in _MULTI:
+            part.lost.append(Told(f"{each.kind} {name}", say.NO_MULTIKUEUE))
+        elif each.kind == "AdmissionCheck" and given(each.data, "spec.controllerName") == _MULTI_CHECK:
+            part.lost.append(Told(f"AdmissionCheck {name}", say.NO_MULTIKUEUE))
+        else:
+            names[each.kind].append(name)
+    part.kept += [Told(several(kind, found), say.SAME_OBJECT) for kind, found in names.items()]
+
+
+def several(kind: str, names: Iterable[str]) -> str:
+    """``KIND a, b and 3 more``."""
+    every = list(dict.fromkeys(names))
+    shown, rest = every[:_SHOWN], len(every) - _SHOWN
+    return f"{kind} {', '.join(shown)}{f' and {rest} more' if rest > 0 else ''}"
+
+
+def _steps(sets: list[Document], part: Part) -> None:
+    part.first.append(conversion_kept(say.CONVERSION, "kueue.x-k8s.io"))
+    places: list[tuple[str, str, int | None]] = [
+        (
+            str(each.data["metadata"].get("namespace") or "default"),
+            str(each.data["metadata"]["name"]),
+            replicas_of(each),
+        )
+        for each in sets
+    ]
+    for space, name, replicas in places or [(*_USUAL, None)]:
+        part.first.append(scaled(say.stop_controller("Kueue", name), space, name, replicas))
+    part.first.append(without_objects(say.APISERVICES, _APISERVICES, "before-kueue-apiservices"))
+    part.last.append(without_webhooks(say.drop_webhooks("Kueue"), "/kueue-", "before-kueue-webhooks"))
+
+
+def replicas_of(deployment: Document) -> int:
+    """The replicas of a Deployment; one where it does not say."""
+    replicas = given(deployment.data, "spec.replicas")
+    return replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 1

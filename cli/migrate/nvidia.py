@@ -1,0 +1,376 @@
+"""NVIDIA's device plugin, feature discovery, MIG manager and dcgm-exporter without their operator: configuration files,
+chart values, DaemonSets, and labels of nodes.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from agent.config.reader import read_tree
+from agent.config.sections import SPECIAL
+from agent.config.table import FLAG_ALIASES, OPTIONS
+from agent.mig.parted import parse as parse_parted
+from agent.telemetry.collectors import parse as parse_fields
+from cli.migrate.chartvalues import DEVICE_PLUGIN, EXPORTER, apply, given
+from cli.migrate.inputs import Inputs, Text, system_of
+from cli.migrate.parts import Json, Part, Told, set_value
+from cli.migrate.steps import held, made_config
+from cli.migrate.values import ANYHOW, INSIDE, READ, TOLERATIONS, expected, fits, is_interval, is_mps_root
+from cli.words import migrating as say
+from controller.insight.simulation.documents import Document
+from inventory.layout.sharing import Replication, SharingMode
+from yamlfile import ConfigError, parse_text
+
+_PROGRAMS: Final = {
+    "plugin": "device plugin",
+    "mps": "MPS control daemon",
+    "discovery": "feature discovery",
+    "mig": "MIG manager",
+    "exporter": "dcgm-exporter",
+}
+"""NVIDIA's programs that the agent stands in for, by the system of their DaemonSets."""
+_DEFAULT_PLUGIN: Final = ("nvidia-device-plugin", "nvdp-nvidia-device-plugin")
+"""Namespace and name that a DaemonSet has by NVIDIA's instructions for its chart, where no file tells them."""
+_FLAGS: Final = {option.flag: option for option in OPTIONS if option.flag}
+_PLUGIN_LABEL: Final = "nvidia.com/device-plugin.config"
+_MIG_LABEL: Final = "nvidia.com/mig.config"
+_VIRTUAL: Final = "nvidia.com/gpu.workload.config"
+_GENERATED: Final = re.compile(r"all-(disabled|enabled|balanced|\d+g\.\d+gb(\.[a-z.]+)?)")
+PARTED_KEY: Final = "config.yaml"
+FIELDS_KEY: Final = "dcgm-metrics.csv"
+_ORDER: Final = tuple(_PROGRAMS)
+
+
+def parse_plugin(text: str, file: str) -> tuple[Json, list[str]]:
+    """A configuration file's values by the agent's settings, and warnings. Raises ConfigError."""
+    return read_tree(parse_text(text, file, forgiving=True), file, SPECIAL)
+
+
+def wrong_files(inputs: Inputs) -> Iterator[str]:
+    """A line for every configuration file that NVIDIA's programs would not take."""
+    for one in inputs.plugin_files:
+        yield from _wrong(one, parse_plugin)
+    for one in inputs.parted_files:
+        yield from _wrong(one, parse_parted)
+    for one in inputs.field_files:
+        yield from _wrong(one, parse_fields)
+
+
+def _wrong(one: Text, parse: Any) -> Iterator[str]:
+    try:
+        parse(one.text, "-")
+    except ConfigError as wrong:
+        yield f"{placed(str(wrong), one)}. Correct it"
+
+
+def placed(line: str, one: Text) -> str:
+    """A message ``-:LINE: ...`` about a text, with the place in the file that it stands in."""
+    found = re.match(r"-(?::(\d+))?: ", line)
+    if not found:
+        return line
+    return f"{one.place(int(found[1] or 1))}: {line[found.end() :]}"
+
+
+def plugin_files(inputs: Inputs, part: Part, *, named: str = "") -> None:
+    """What the plugin's configuration files say. ``named``: the ConfigMap that an operator gives the plugin; without
+    one the first ConfigMap with such files is taken, and files of their own go into the values.
+    """
+    values = part.values
+    owners = list(dict.fromkeys(each.owner for each in inputs.plugin_files if each.owner))
+    chosen = next((each for each in owners if named in ("", each[1])), None)
+    for owner in owners:
+        if owner != chosen:
+            part.lost.append(Told(f"ConfigMap {owner[1]}", say.OTHER_CONFIG))
+    if chosen and not named:
+        set_value(values, "config.name", chosen[1])
+        part.copies.append((chosen[0], chosen[1], say.PLUGIN_CONFIG))
+    if not chosen and not named:
+        own = {each.name: each.text for each in inputs.plugin_files if not each.owner}
+        if own:
+            values.setdefault("config", {}).setdefault("map", {}).update(_file_names(own))
+    _contents([each for each in inputs.plugin_files if each.owner in ((), chosen)], part)
+
+
+def _contents(files: Iterable[Text], part: Part) -> None:
+    """What the chart has to know of the plugin's files, and the keys that have no effect."""
+    values, roots = part.values, set[str]()
+    for one in files:
+        found, warnings = parse_plugin(one.text, "-")
+        part.lost += [Told(one.whose, _sentence(line)) for line in warnings]
+        replication = found.get("layout.replication")
+        if isinstance(replication, Replication) and replication.mode is SharingMode.MPS:
+            set_value(values, "mps.enabled", True)
+            if "mps_root" in found and is_mps_root(str(found["mps_root"])):
+                set_value(values, "mps.root", str(found["mps_root"]))
+        if found.get("allocation.pass_device_specs"):
+            set_value(values, "compatWithCPUManager", True)
+        if "driver.driver_root" in found:
+            roots.add(str(found["driver.driver_root"]))
+    if len(roots) == 1 and (root := roots.pop()).startswith("/"):
+        set_value(values, "nvidiaDriverRoot", root)
+
+
+def _file_names(files: dict[str, str]) -> dict[str, str]:
+    """Files by a name that a node's label may have: without the ending of a YAML file."""
+    return {re.sub(r"\.ya?ml$", "", name).replace(" ", "-").replace(",", ""): text for name, text in files.items()}
+
+
+def _sentence(line: str) -> str:
+    return re.sub(r"^-:\d+: ", "", line)
+
+
+def parted_files(inputs: Inputs, part: Part, *, space: str = "", named: str = "") -> None:
+    """mig-parted's file: the one of the ConfigMap ``named`` in namespace ``space``, else the first that was read."""
+    one = _chosen(inputs.parted_files, named, part)
+    _mounted(one, part, "mig.config", space, named, PARTED_KEY, "mig-parted-config", say.MIG_CONFIG)
+
+
+def field_files(inputs: Inputs, part: Part, *, space: str = "", named: str = "") -> None:
+    """dcgm-exporter's list of fields, as ``parted_files``; the fields that NVML does not give are lost."""
+    one = _chosen(inputs.field_files, named, part)
+    _mounted(one, part, "metrics.collectors", space, named, FIELDS_KEY, "dcgm-exporter-fields", say.FIELDS_CONFIG)
+    if one:
+        found = parse_fields(one.text, "-")
+        for line in (*found.missing, *found.refused):
+            name, _, why = _sentence(line).partition(": ")
+            part.lost.append(Told(f"{one.whose}: {name.partition(' as a ')[0]}", why or say.NO_FIELD))
+
+
+def _chosen(files: list[Text], named: str, part: Part) -> Text | None:
+    """The file that counts: that of the ConfigMap ``named``, or one of its own, which is taken for what stands in the
+    ConfigMap; without a name the first. The others are lost.
+    """
+    fitting = [each for each in files if not named or not each.owner or each.owner[1] == named]
+    one = min(fitting, key=lambda each: bool(named) and not each.owner, default=None)
+    part.lost += [Told(each.whose, say.OTHER_CONFIG) for each in files if each is not one]
+    return one
+
+
+def _mounted(one: Text | None, part: Part, path: str, space: str, named: str, key: str, own: str, what: str) -> None:
+    """Sets a value that names a ConfigMap, with the step that brings it: a copy, or a new one with a file's text."""
+    if one is None and not named:
+        return
+    if named or (one is not None and one.owner):
+        owner = one.owner if one is not None and one.owner else (space, named)
+        set_value(part.values, path, {"name": owner[1], "key": one.name if one is not None and one.owner else key})
+        part.copies.append((owner[0], owner[1], what))
+    elif one is not None:
+        set_value(part.values, path, {"name": own, "key": key})
+        part.made.append(made_config(own, {key: one.text}, what))
+
+
+def programs(inputs: Inputs) -> Part:
+    """NVIDIA's programs as their own charts and manifests run them, without the operator."""
+    part = Part()
+    sets = [each for each in inputs.workloads if each.kind == "DaemonSet" and system_of(each) in _PROGRAMS]
+    plugin, exporter = inputs.chart("device-plugin"), inputs.chart("dcgm-exporter")
+    loose = inputs.plugin_files or inputs.parted_files or inputs.field_files
+    part.is_empty = not (sets or plugin or exporter or loose)
+    if part.is_empty:
+        return part
+    for document in plugin:
+        _plugin_values(document.data, part)
+    for document in exporter:
+        _exporter_values(document.data, part)
+    for document in sets:
+        _container(document, part)
+    plugin_files(inputs, part)
+    parted_files(inputs, part)
+    field_files(inputs, part)
+    sets.sort(key=lambda each: _ORDER.index(system_of(each) or "exporter"))
+    for document in sets:
+        metadata = document.data["metadata"]
+        name, system = str(metadata["name"]), system_of(document) or ""
+        step = held(say.stop_set(_PROGRAMS[system], name), metadata.get("namespace") or "default", name)
+        (part.first if system in ("plugin", "mps") else part.last).append(step)
+    if plugin and not sets:
+        part.first.append(held(say.stop_set(_PROGRAMS["plugin"], _DEFAULT_PLUGIN[1]), *_DEFAULT_PLUGIN))
+    # Files alone do not tell what serves GPUs today: agents wait until that has left a node.
+    part.agent = bool(sets or plugin)
+    return part
+
+
+def _plugin_values(values: Json, part: Part) -> None:
+    apply(values, DEVICE_PLUGIN, "device plugin's chart", part)
+    own = part.values
+    if name := given(values, "config.name"):
+        set_value(own, "config.name", name)
+        part.copies.append((_DEFAULT_PLUGIN[0], name, say.PLUGIN_CONFIG))
+    if strategy := values.get("deviceListStrategy"):
+        set_value(own, "deviceListStrategy", strategy.split(",") if "," in strategy else strategy)
+    for path, ours in (("nvidiaDriverRoot", "nvidiaDriverRoot"), ("cdi.nvidiaHookPath", "cdi.nvidiaHookPath")):
+        value = given(values, path)
+        if isinstance(value, str) and value.startswith("/"):
+            set_value(own, ours, value)
+        elif value:
+            given(own, ours.rpartition(".")[0] or ours)
+            part.lost.append(Told(f"device plugin's chart: {path}", say.NO_PATH))
+    if root := given(values, "mps.root"):
+        if is_mps_root(root):
+            set_value(own, "mps.root", root)
+        else:
+            part.lost.append(Told("device plugin's chart: mps.root", say.MPS_PATH))
+    _tolerations(values.get("tolerations"), part)
+    found = [("DEVICE_DISCOVERY_STRATEGY", values.get("deviceDiscoveryStrategy"))]
+    found += [("GFD_NO_TIMESTAMP", given(values, "gfd.noTimestamp")), ("GFD_SLEEP_INTERVAL", given(values, "gfd.sleepInterval"))]  # noqa: E501  # fmt: skip
+    if found[0][1] == "tegra":
+        part.lost.append(Told("device plugin's chart: deviceDiscoveryStrategy", say.TEGRA))
+        found = found[1:]
+    env = [{"name": name, "value": _text(value)} for name, value in found if value is not None]
+    variables(
+        "device plugin's chart: devicePlugin.containers.main.env",
+        given(values, "devicePlugin.containers.main.env"),
+        part,
+    )
+    _env(env, part)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _tolerations(found: Any, part: Part) -> None:
+    if found:
+        ours = [{key: value for key, value in each.items() if value is not None} for each in found]
+        part.values["tolerations"] = [*TOLERATIONS, *(each for each in ours if each not in TOLERATIONS)]
+
+
+def _env(found: Iterable[Json], part: Part) -> None:
+    there = part.values.setdefault("env", [])
+    names = {each["name"] for each in there}
+    there += [each for each in found if each["name"] not in names]
+    if not there:
+        del part.values["env"]
+
+
+def variables(where: str, env: Any, part: Part) -> None:
+    """A container's variables: those that the agent reads become its own, others are named."""
+    found = []
+    for each in env or ():
+        name = each.get("name") if isinstance(each, dict) else None
+        if not name or name in ANYHOW:
+            continue
+        if name in INSIDE or "valueFrom" in each:
+            if name not in ("NODE_NAME", "NODE_IPS", "POD_NAMESPACE"):
+                part.lost.append(Told(f"{where}[{name}]", say.variable_set(name)))
+        elif name in READ:
+            value = str(each.get("value") or "")
+            if not fits(name, value):
+                part.lost.append(Told(f"{where}[{name}]", say.variable_unfit(expected(name))))
+            elif name not in _VALUES:
+                found.append({"name": name, "value": value})
+            elif value:
+                set_value(part.values, *_as_value(name, value))
+        else:
+            part.lost.append(Told(f"{where}[{name}]", say.variable_unread(name)))
+    _env(found, part)
+
+
+_VALUES: Final = {
+    "DEVICE_ID_STRATEGY": "deviceIDStrategy",
+    "DEVICE_LIST_STRATEGY": "deviceListStrategy",
+    "FAIL_ON_INIT_ERROR": "failOnInitError",
+    "GDRCOPY_ENABLED": "gdrcopyEnabled",
+    "GDS_ENABLED": "gdsEnabled",
+    "MIG_STRATEGY": "migStrategy",
+    "MOFED_ENABLED": "mofedEnabled",
+    "NVIDIA_CDI_HOOK_PATH": "cdi.nvidiaHookPath",
+    "NVIDIA_DRIVER_ROOT": "nvidiaDriverRoot",
+    "PASS_DEVICE_SPECS": "compatWithCPUManager",
+    "SHARED_DEVICES_ALLOCATION_POLICY": "sharedDevicesAllocationPolicy",
+}
+"""Variables for which the chart has a value: rights and folders of the agent follow from some."""
+_SWITCHES: Final = frozenset(
+    {"FAIL_ON_INIT_ERROR", "GDRCOPY_ENABLED", "GDS_ENABLED", "MOFED_ENABLED", "PASS_DEVICE_SPECS"}
+)
+
+
+def _as_value(name: str, value: str) -> tuple[str, Any]:
+    """The path and the value of ours for a variable that fits."""
+    if name in _SWITCHES:
+        return _VALUES[name], value.strip().lower() in ("1", "t", "true", "yes", "on")
+    if name == "DEVICE_LIST_STRATEGY" and "," in value:
+        return _VALUES[name], [word.strip() for word in value.split(",")]
+    return _VALUES[name], value
+
+
+def _exporter_values(values: Json, part: Part) -> None:
+    apply(values, {path: row for path, row in EXPORTER.items() if "." in path or path not in _OF_PODS}, "dcgm-exporter's chart", part)  # noqa: E501  # fmt: skip
+    interval = given(values, "serviceMonitor.interval")
+    if interval and is_interval(str(interval)):
+        set_value(part.values, "metrics.serviceMonitor.interval", str(interval))
+    elif interval:
+        part.lost.append(Told("dcgm-exporter's chart: serviceMonitor.interval", say.INTERVAL))
+    variables("dcgm-exporter's chart: extraEnv", values.get("extraEnv"), part)
+    arguments("dcgm-exporter's chart: arguments", values.get("arguments"), part)
+
+
+_OF_PODS: Final = frozenset(
+    {"nodeSelector", "podAnnotations", "podLabels", "priorityClassName", "runtimeClassName", "tolerations"}
+)
+"""Values of an exporter's pods: the agent's pods follow the device plugin's."""
+
+
+def arguments(where: str, words: Any, part: Part) -> None:
+    """Arguments of NVIDIA's programs: those that are the agent's flags too become variables, others are named."""
+    left = [str(word) for word in words or ()]
+    while left:
+        word = left.pop(0)
+        flag, equals, value = word.partition("=")
+        flag = {"-f": "--collectors", "-c": "--collect-interval", "-d": "--devices"}.get(flag, flag)
+        if not flag.startswith("-"):
+            continue
+        if not equals and left and not left[0].startswith("-"):
+            value = left.pop(0)
+        option = _FLAGS.get(FLAG_ALIASES.get(flag, flag))
+        if flag == "--collectors":
+            if not value.startswith("/etc/dcgm-exporter/"):
+                part.lost.append(Told(f"{where}: {word}", say.FIELD_PATH))
+        elif option is not None and option.env and flag not in _OWN_FLAGS:
+            variables(f"{where}: {flag}", [{"name": option.env[0], "value": value or "true"}], part)
+        elif flag not in _MOOT_FLAGS | _OWN_FLAGS:
+            part.lost.append(Told(f"{where}: {word}", say.NO_FLAG))
+
+
+_OWN_FLAGS: Final = frozenset({"--config", "--config-file", "--node-name", "--kubelet-socket", "--kubeconfig"})
+"""Flags that name something inside of a container, or that the chart sets."""
+_MOOT_FLAGS: Final = frozenset(
+    {"--kubernetes", "-k", "--kubernetes-gpu-id-type", "--kubernetes-virtual-gpus", "--devices", "-a", "--address"}
+)
+
+
+def _container(document: Document, part: Part) -> None:
+    """Variables and arguments of a DaemonSet's containers."""
+    spec = document.data["spec"]["template"]["spec"]
+    for each in spec.get("containers") or ():
+        where = f"DaemonSet {document.data['metadata']['name']}: {each.get('name')}"
+        variables(f"{where}: env", each.get("env"), part)
+        arguments(f"{where}: args", each.get("args"), part)
+
+
+def node_labels(inputs: Inputs) -> Part:
+    """Labels by which people choose configurations for single nodes: which go on to mean what they meant."""
+    part = Part()
+    files = {each.name for each in inputs.plugin_files} | {
+        re.sub(r"\.ya?ml$", "", each.name) for each in inputs.plugin_files
+    }
+    parted = {name for each in inputs.parted_files for name in parse_parted(each.text, "-").configurations}
+    counted = Counter[tuple[str, str]]()
+    for node in inputs.nodes:
+        labels = node.data["metadata"].get("labels") or {}
+        for key in (_PLUGIN_LABEL, _MIG_LABEL, _VIRTUAL):
+            if isinstance(labels, dict) and labels.get(key):
+                counted[key, str(labels[key])] += 1
+    for (key, value), count in sorted(counted.items()):
+        what = f"label {key}={value} ({say.nodes(count)})"
+        if key == _VIRTUAL:
+            part.kept.append(Told(what, say.VIRTUAL if value != "container" else say.LABEL_WORKS))
+        elif key == _PLUGIN_LABEL and files and value not in files:
+            part.lost.append(Told(what, say.no_file(value)))
+        elif key == _MIG_LABEL and value not in parted and not _GENERATED.fullmatch(value):
+            part.lost.append(Told(what, say.no_mig_config(value)))
+        else:
+            part.kept.append(Told(what, say.LABEL_WORKS))
+    part.is_empty = not counted
+    return part

@@ -1,0 +1,179 @@
+"""NVIDIA's GPU Operator: what a ClusterPolicy says, and a GPUCluster where that stands instead.
+
+Pure: parsed documents in, a part of a plan out. What the operator makes of a field is as in its
+controllers/object_controls.go (the functions that transform the DaemonSet of the device plugin, and the common ones);
+which label has an operand on a node, as in its controllers/nodelabeling_controller.go.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cli.migrate.claims import gates, gpus_of, layout, objects, serve
+from cli.migrate.fates import CLUSTER_ROWS, PARTS, ROWS, Fate, Row
+from cli.migrate.inputs import Inputs
+from cli.migrate.nvidia import field_files, parted_files, plugin_files, variables
+from cli.migrate.parts import Json, Part, Told
+from cli.migrate.shapes import SPEC
+from cli.migrate.steps import labelled, labelled_all, patched
+from cli.migrate.values import Taken, cluster_taken, taken
+from cli.words import migrating as say
+from controller.insight.simulation.documents import Document
+
+GPU_OPERATOR: Final = "gpu-operator"
+"""The namespace of the operator where the document does not tell it."""
+_HELM_NAMESPACE: Final = "meta.helm.sh/release-namespace"
+_POLICY_OF_CHART: Final = "cluster-policy"
+_PLUGIN_ON: Final = "nvidia.com/gpu.deploy.device-plugin"
+_CLAIMS_ON: Final = "nvidia.com/gpu.deploy.dra-driver"
+_EXPORTER_ON: Final = "nvidia.com/gpu.deploy.dcgm-exporter"
+_MOVED: Final = "moved-to-tessera"
+"""The value of the operator's label on nodes that went over: the operator leaves values alone that it did not write."""
+_DEFAULT_MIG: Final = "default-mig-parted-config"
+
+
+def policy_of_chart(values: Document) -> Document:
+    """The ClusterPolicy that the operator's chart makes of its values; keys of the chart's own are left out."""
+    spec = {key: value for key, value in values.data.items() if key in SPEC.fields}
+    for path in (("devicePlugin", "config"), ("migManager", "config"), ("dcgmExporter", "config"), ("migManager", "gpuClientsConfig")):  # noqa: E501  # fmt: skip
+        outer = spec.get(path[0])
+        if isinstance(outer, dict) and isinstance(outer.get(path[1]), dict):
+            inner = {key: value for key, value in outer[path[1]].items() if key in ("name", "default")}
+            spec[path[0]] = outer | {path[1]: inner}
+    for part in ("operator", "driver", "validator"):
+        if isinstance(spec.get(part), dict):
+            known = SPEC.fields[part].fields
+            spec[part] = {key: value for key, value in spec[part].items() if key in known}
+    body = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": _POLICY_OF_CHART}}
+    return values.having(body | {"spec": spec})
+
+
+def cluster_policy(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> Part:
+    """The part of a ClusterPolicy whose values are all allowed. ``nodes``: these alone move, by their labels; empty:
+    all at once, by the ClusterPolicy.
+    """
+    spec = document.data.get("spec") or {}
+    space = _namespace(document.data)
+    found = taken(spec)
+    part = Part(found.values, agent=True)
+    _files(spec, space, inputs, part)
+    if nodes:
+        part.values["nodeSelector"] = {_PLUGIN_ON: "false"}
+    part.lost += _lost(spec, found, ROWS)
+    part.kept += _kept(spec, ROWS)
+    name, enabled = document.data["metadata"]["name"], {each: _of(spec, each).get("enabled") for each in PARTS}
+    on = {each: words for each, words in PARTS.items() if enabled[each] is not False}
+    for node in nodes:
+        part.last += [
+            labelled(say.leave_node(words, node), node, f"nvidia.com/gpu.deploy.{label}", "false", "true")
+            for words, label in on.values()
+        ]
+    for each, (words, _) in on.items() if not nodes else ():
+        step = _switched(words, "clusterpolicies.nvidia.com", name, each, enabled[each])
+        (part.first if each == "devicePlugin" else part.last).append(step)
+    return part
+
+
+def gpu_cluster(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> Part:
+    """The part of a GPUCluster, as ``cluster_policy``. It has no switch for the driver: the label of nodes has, and
+    agents run where it says so.
+    """
+    spec = document.data.get("spec") or {}
+    space = _namespace(document.data)
+    found = cluster_taken(spec)
+    part = Part(found.values, agent=True)
+    serve(part.values)
+    exporter = _of(spec, "dcgmExporter")
+    if name := _of(exporter, "config").get("name"):
+        field_files(inputs, part, space=space, named=name)
+    driver = _of(spec, "draDriver")
+    plugin = _of(driver, "gpus", "kubeletPlugin")
+    variables("spec.draDriver.gpus.kubeletPlugin.env", plugin.get("env"), part)
+    part.lost += _lost(spec, found, CLUSTER_ROWS)
+    part.kept += _kept(spec, CLUSTER_ROWS)
+    gates("spec.draDriver.featureGates", driver.get("featureGates"), part)
+    if _of(driver, "computeDomains").get("enabled") is not False:
+        part.lost.append(Told("spec.draDriver.computeDomains", say.DOMAINS_LEAVE))
+    objects(inputs, part)
+    name, on = document.data["metadata"]["name"], exporter.get("enabled")
+    value = "false" if nodes else _MOVED
+    part.values["nodeSelector"] = {_CLAIMS_ON: value}
+    if nodes:
+        for node in nodes:
+            part.last.append(labelled(say.leave_node("DRA driver", node), node, _CLAIMS_ON, value, "true"))
+            if on is not False:
+                part.last.append(labelled(say.leave_node("dcgm-exporter", node), node, _EXPORTER_ON, "false", "true"))
+    else:
+        part.first.append(labelled_all(say.LEAVE_NODES, _CLAIMS_ON, value, "true"))
+        if on is not False:
+            part.last.append(_switched("dcgm-exporter", "gpuclusters.nvidia.com", name, "dcgmExporter", on))
+    part.last.append(layout({_CLAIMS_ON: value}, gpus_of(inputs)))
+    return part
+
+
+def _switched(words: str, resource: str, name: str, part: str, before: Any) -> Any:
+    there, back = ({"spec": {part: {"enabled": value}}} for value in (False, before))
+    return patched(say.switch_off(words), resource, name, there, back)
+
+
+def _of(value: Json, *keys: str) -> Json:
+    for key in keys:
+        value = value.get(key) or {}
+    return value
+
+
+def _files(spec: Json, space: str, inputs: Inputs, part: Part) -> None:
+    """The ConfigMaps that a ClusterPolicy names: the agent mounts copies of them."""
+    is_on = {each: _of(spec, each).get("enabled") is not False for each in PARTS}
+    if (name := _of(spec, "devicePlugin", "config").get("name")) and is_on["devicePlugin"]:
+        files = [each for each in inputs.plugin_files if not each.owner or each.owner[1] == name]
+        if files:
+            plugin_files(inputs, part, named=name)
+        else:
+            part.lost.append(Told("spec.devicePlugin.config", say.MPS))
+        part.copies.append((space, name, say.PLUGIN_CONFIG))
+    elif is_on["devicePlugin"]:
+        plugin_files(inputs, part)
+    name = _of(spec, "migManager", "config").get("name")
+    if is_on["migManager"] and (inputs.parted_files or name not in (None, "", _DEFAULT_MIG)):
+        parted_files(inputs, part, space=space, named=name if name not in (None, _DEFAULT_MIG) else "")
+    name = _of(spec, "dcgmExporter", "config").get("name")
+    if is_on["dcgmExporter"] and (name or inputs.field_files):
+        field_files(inputs, part, space=space, named=name or "")
+
+
+def _namespace(data: Json) -> str:
+    """The operator's namespace, as it says itself, else as Helm installed it."""
+    status, notes = data.get("status") or {}, data["metadata"].get("annotations") or {}
+    told = status.get("namespace") or (notes.get(_HELM_NAMESPACE) if isinstance(notes, dict) else None)
+    return told if isinstance(told, str) and told else GPU_OPERATOR
+
+
+def _lost(spec: Json, found: Taken, rows: Mapping[str, Row]) -> list[Told]:
+    every = [Told(f"spec.{path}", row.why) for path, row, _ in _given(spec, Fate.LOST, rows)]
+    every += [Told(f"spec.{path}", why) for path, why in found.lost]
+    return sorted(dict.fromkeys(every), key=lambda each: each.what)
+
+
+def _kept(spec: Json, rows: Mapping[str, Row]) -> Iterator[Told]:
+    for path, row, value in _given(spec, Fate.KEPT, rows):
+        if not (isinstance(value, dict) and value.get("enabled") is False):
+            yield Told(f"spec.{path}", row.why)
+
+
+def _given(spec: Json, fate: Fate, rows: Mapping[str, Row]) -> Iterator[tuple[str, Row, Any]]:
+    """Path, row and value of the fields with this fate that say something, parts that are off left out."""
+    for path, row in rows.items():
+        part = path.partition(".")[0]
+        if row.fate is not fate or (part in PARTS and _of(spec, part).get("enabled") is False):
+            continue
+        value: Any = spec
+        for key in path.split("."):
+            value = (value or {}).get(key)
+        if _says_something(value) and value not in row.usual:
+            yield path, row, value
+
+
+def _says_something(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_says_something, value.values()))
+    return value not in (None, False, "", [])

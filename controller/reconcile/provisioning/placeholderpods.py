@@ -1,0 +1,122 @@
+"""The pod of a placeholder: what an autoscaler has to know to bring a node on which the pod that it stands for fits,
+and nothing that the pod would do.
+
+It has the requests of that pod as one container, its node rules with those of the flavors, and its tolerations. Labels
+that only our agent writes are left out: no autoscaler knows them of a node that is not there, and it would bring none.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from controller.jobs.framework.raw import Json, mapping, sequence
+from controller.objects.core import PodSpec
+from controller.objects.decode import decode
+from controller.objects.quantity import Quantity
+from controller.objects.queues import ResourceFlavor
+from controller.objects.workload import Workload
+from controller.reconcile.provisioning.requests import NeededPodSet, flavored_template
+from controller.scheduler.model.podrequests import pod_requests
+from inventory.api.names import PLACEHOLDER_CLASS, PLACEHOLDER_FOR, PLACEHOLDER_OF, PREFIX
+
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_AGENTS: Final = ("nvidia.com/", PREFIX)
+"""Prefixes of labels that our agent writes once the node is there."""
+_OVERCOMMITTED: Final = ("cpu", "memory", "ephemeral-storage")
+"""Resources of which a container may request less than its limit."""
+
+
+def placeholder_body(
+    name: str,
+    namespace: str,
+    image: str,
+    workload: Workload,
+    pod_set: Json,
+    flavor: Callable[[str], ResourceFlavor | None],
+) -> Json:
+    """A placeholder for one pod of a pod set, given as in the Workload's spec. Raises FlavorMissingError."""
+    named = str(pod_set.get("name"))
+    admission = workload.status.admission
+    flavors = next(
+        (
+            each.flavors
+            for each in (admission.pod_set_assignments if admission is not None else ())
+            if each.name == named
+        ),
+        {},
+    )
+    template = flavored_template(pod_set, NeededPodSet(named, 1, tuple(sorted(set(flavors.values())))), flavor)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {PLACEHOLDER_OF: workload.metadata.uid},
+            "annotations": {PLACEHOLDER_FOR: f"{workload.key} {named}", SAFE_TO_EVICT: "true"},
+        },
+        "spec": _spec(mapping(template, "spec"), image),
+    }
+
+
+def _spec(given: Json, image: str) -> Json:
+    hardened = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    container = {
+        "name": "placeholder",
+        "image": image,
+        "resources": _resources(decode(given, PodSpec)),
+        "securityContext": hardened,
+    }
+    spec: Json = {
+        "containers": [container],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 65535,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "priorityClassName": PLACEHOLDER_CLASS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 0,
+    }
+    if selector := {key: value for key, value in mapping(given, "nodeSelector").items() if not _is_agents(key)}:
+        spec["nodeSelector"] = selector
+    if tolerations := sequence(given, "tolerations"):
+        spec["tolerations"] = list(tolerations)
+    if (affinity := _node_affinity(given)) is not None:
+        spec["affinity"] = {"nodeAffinity": affinity}
+    return spec
+
+
+def _resources(spec: PodSpec) -> Json:
+    """The request of the pod as a whole. What may not be overcommitted is its own limit."""
+    requests = {str(name): str(Quantity(nanos)) for name, nanos in pod_requests(spec).items() if nanos > 0}
+    limits = {name: amount for name, amount in requests.items() if name not in _OVERCOMMITTED}
+    return {"requests": requests, **({"limits": limits} if limits else {})}
+
+
+def _node_affinity(given: Json) -> Json | None:
+    """The required node affinity without rules about our agent's labels. Where a term consists of such rules alone
+    every node may turn out to meet it, and nothing is required.
+    """
+    required = mapping(given, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    terms: list[Json] = []
+    for term in sequence(required, "nodeSelectorTerms"):
+        rules = [rule for rule in sequence(term, "matchExpressions") if not _is_agents(_key(rule))]
+        fields = sequence(term, "matchFields")
+        if not rules and not fields:
+            return None
+        terms.append({**({"matchExpressions": rules} if rules else {}), **({"matchFields": fields} if fields else {})})
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}} if terms else None
+
+
+def _key(rule: Any) -> str:
+    return str(rule.get("key", "")) if isinstance(rule, Mapping) else ""
+
+
+def _is_agents(label: str) -> bool:
+    return label.startswith(_AGENTS)

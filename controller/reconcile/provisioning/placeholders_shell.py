@@ -1,0 +1,244 @@
+"""Makes and removes placeholders, live.
+
+Workloads, pods, what the engine keeps for workloads that wait -> controller.reconcile.provisioning.placeholders -> Pods
+in the controller's own namespace
+
+They have no owner, since owners do not reach across namespaces: those whose Workload does not wait any more, or is
+gone, are removed at each change, when a leader begins, and once a minute.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from controller.cluster.watching.feeds import Feeds
+from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import NODES, PODS, RawWorkloads
+from controller.cluster.watching.ledger import Ledger
+from controller.cluster.watching.workqueue import ActionFailedError, WorkQueue
+from controller.cluster.writing.workloadwrites import stamped_write
+from controller.jobs.framework.podsets import FlavorMissingError
+from controller.jobs.framework.raw import JobError, Json
+from controller.messages import provisioning as words
+from controller.objects.core import Pod
+from controller.objects.decode import DecodeError, decode
+from controller.objects.meta import object_key
+from controller.objects.queues import ResourceFlavor
+from controller.objects.workload import Workload
+from controller.reconcile.provisioning.placeholderpods import placeholder_body
+from controller.reconcile.provisioning.placeholders import (
+    Placeholder,
+    Placeholders,
+    phase_of,
+    placeholder_of,
+    sent_to,
+)
+from controller.scheduler.decisions.decisions import Event
+from controller.scheduler.decisions.reasons import EventType
+from controller.scheduler.engine import Engine
+from controller.scheduler.kueue.comingnodes import coming_places
+from controller.scheduler.model.resources import FlavorName, WorkloadKey
+from failpoints.names import Failpoint
+from inventory.api.names import PLACEHOLDER_OF
+from kube.client import Client, Selection
+from kube.clock import Clock, sleep
+from kube.errors import KubeError
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Added, Changed, Removed
+from kube.writing.writes import Conflicted, Missing, Outcome, Verb, Write, Written
+
+log = logging.getLogger(__name__)
+
+CREATED: Final = "NodesAwaited"
+FAILED_CREATE: Final = "FailedCreate"
+_LOOK_S: Final = 60.0
+_GATHER_S: Final = 0.2
+"""Changes are gathered for so long: a node that joins changes many times."""
+_WORKLOAD: Final = "kueue.x-k8s.io/workload"
+
+
+class PlaceholderController:
+    """``hear`` takes changes of other objects, ``workload`` of Workloads; ``run``, from when all of them are known,
+    works until cancelled. ``tell`` records Events of Workloads.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        engine: Engine,
+        ledger: Ledger,
+        raws: RawWorkloads,
+        feeds: Feeds,
+        client: Client,
+        put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
+        *,
+        namespace: str,
+        image: str,
+        clock: Clock,
+        tell: Callable[[tuple[Event, ...]], None],
+    ) -> None:
+        self.placeholders = Placeholders()
+        self._engine = engine
+        self._ledger = ledger
+        self._raws = raws
+        self._feeds = feeds
+        self._client = client
+        self._put = put
+        self._namespace = namespace
+        self._image = image
+        self._clock = clock
+        self._tell = tell
+        self._queue = WorkQueue[ObjectKey]("nodes to come for", self.reconcile)
+        self._due = asyncio.Event()
+        self._followed = False
+        self._missing: Mapping[WorkloadKey, Mapping[str, int]] = {}
+        """By workload that waits, and pod set: how many of its pods are to go to nodes to come. Made anew by ``_look``;
+        one that does not fit now is missing.
+        """
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def hear(self, observed: ObjectChange) -> None:
+        if observed.resource == NODES:
+            self._wake()
+            return
+        if observed.resource != PODS:
+            return
+        match observed.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry):
+                self._pod(object_key(*key), entry.object)
+            case Removed(key=key, old=entry):
+                self._gone(object_key(*key), entry.object)
+
+    def _pod(self, key: str, pod: Pod) -> None:
+        if pod.metadata.namespace == self._namespace and PLACEHOLDER_OF in pod.metadata.labels:
+            self._enqueue(*self.placeholders.tell(pod.metadata.name, placeholder_of(pod)))
+            self._due.set()
+        elif (named := pod.metadata.annotations.get(_WORKLOAD)) is not None:
+            workload = WorkloadKey(object_key(pod.metadata.namespace, named))
+            if self.placeholders.tell_pod(key, workload, sent_to(pod)):
+                self._enqueue(workload)
+
+    def _gone(self, key: str, pod: Pod) -> None:
+        if pod.metadata.namespace == self._namespace and PLACEHOLDER_OF in pod.metadata.labels:
+            self._enqueue(*self.placeholders.tell(pod.metadata.name, None))
+            self._wake()
+        elif _WORKLOAD in pod.metadata.annotations:
+            self.placeholders.remove_pod(key)
+
+    def workload(self, workload: Workload, gone: bool) -> None:
+        key = WorkloadKey(workload.key)
+        if key in self._engine.state.cluster.coming or key in self._missing:
+            self._wake()
+        if gone or key in self.placeholders.workloads():
+            self._enqueue(key)
+
+    def _wake(self) -> None:
+        if self._engine.state.cluster.coming or self._missing:
+            self._due.set()
+
+    def _enqueue(self, *keys: WorkloadKey) -> None:
+        for key in keys:
+            namespace, _, name = key.partition("/")
+            self._queue.put(ObjectKey(namespace, name))
+
+    # -- work ----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        await self._find_left()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._queue.run(), name="placeholders")
+            group.create_task(self._keep_looking(), name="nodes-to-come")
+
+    async def _find_left(self) -> None:
+        """Takes in the placeholders that a former leader left: where no Topology is left pods are not watched."""
+        left = Selection(label_selector=PLACEHOLDER_OF)
+        while True:
+            try:
+                listed = await self._client.list_all(PODS, dict[str, Any], left)
+                break
+            except KubeError as error:
+                log.warning("placeholders cannot be listed: %s", error)
+                await sleep(self._clock, _LOOK_S)
+        for raw in listed.items:
+            try:
+                pod = decode(raw, Pod)
+            except DecodeError as error:
+                log.warning("a pod with the label of placeholders cannot be read: %s", error)
+                continue
+            if pod.metadata.namespace == self._namespace and pod.metadata.name not in self.placeholders.names():
+                self._enqueue(*self.placeholders.tell(pod.metadata.name, placeholder_of(pod)))
+
+    async def _keep_looking(self) -> None:
+        while True:
+            self._due.clear()
+            self._look()
+            await self._clock.wait(self._due, _LOOK_S)
+            await sleep(self._clock, _GATHER_S)
+
+    def _follow(self) -> None:
+        """Looks once for pods of workloads that had placeholders before this leader began: they were heard of before
+        it was known whose placeholders there are.
+        """
+        pods = self._feeds[PODS]
+        if not self._followed and pods.synced:
+            self._followed = True
+            for pod in list(pods.objects()) if self.placeholders.names() else ():
+                if _WORKLOAD in pod.metadata.annotations:
+                    self._pod(pod.key, pod)
+
+    def _look(self) -> None:
+        """Asks the engine anew what is to come, and has every workload looked at that this concerns."""
+        self._follow()
+        before = self._missing
+        self._missing = {
+            key: {place.pod_set: place.pods_to_come for place in places}
+            for key, places in coming_places(self._engine.state.cluster).items()
+        }
+        self._enqueue(*{*before, *self._missing, *self.placeholders.workloads()})
+
+    async def reconcile(self, key: ObjectKey) -> None:
+        """Takes the workload's next steps. Raises ActionFailedError and KubeError."""
+        named = WorkloadKey(object_key(*key))
+        kept = self._ledger.get(named)
+        workload = kept.workload if kept is not None else None
+        steps = self.placeholders.decide(named, workload, phase_of(workload), self._missing.get(named))
+        for each in steps.remove:
+            await self._remove(each)
+        if workload is None or not steps.create:
+            return
+        for name, pod_set in steps.create:
+            await self._create(workload, name, pod_set)
+        event = words.placeholders_created(str(len(steps.create)))
+        self._tell((Event(named, EventType.NORMAL, CREATED, event),))
+
+    async def _remove(self, placeholder: Placeholder) -> None:
+        meta = {"namespace": self._namespace, "name": placeholder.name}
+        outcome = await self._put(
+            stamped_write(Verb.DELETE, PODS, meta, placeholder.uid, Failpoint.PLACEHOLDER_REMOVED)
+        )
+        if isinstance(outcome, Missing):
+            self.placeholders.tell(placeholder.name, None)
+        elif not isinstance(outcome, Written | Conflicted):  # a conflict: another one has the name by now
+            raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+
+    async def _create(self, workload: Workload, name: str, pod_set: str) -> None:
+        spec = self._raws.of(WorkloadKey(workload.key))
+        pod_sets: list[Json] = spec.json()["spec"].get("podSets", []) if spec is not None else []
+        given = next((each for each in pod_sets if each.get("name") == pod_set), None)
+        if given is None:
+            return
+        try:
+            body = placeholder_body(name, self._namespace, self._image, workload, given, self._flavor)
+        except (FlavorMissingError, JobError) as error:
+            raise ActionFailedError(str(error)) from None
+        outcome = await self._put(stamped_write(Verb.CREATE, PODS, body["metadata"], body, Failpoint.PLACEHOLDER))
+        if isinstance(outcome, Written | Conflicted):  # a conflict: the watch has not shown it yet
+            return
+        why = str(getattr(outcome, "error", outcome))
+        message = words.placeholder_refused(name, why)
+        self._tell((Event(WorkloadKey(workload.key), EventType.WARNING, FAILED_CREATE, message),))
+        raise ActionFailedError(message)
+
+    def _flavor(self, name: str) -> ResourceFlavor | None:
+        return self._engine.state.cluster.flavors.get(FlavorName(name))

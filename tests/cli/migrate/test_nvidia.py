@@ -1,0 +1,208 @@
+"""NVIDIA's programs without their operator: files, chart values, DaemonSets and labels of nodes become a plan."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Run
+from tests.cli.migrate.conftest import Answer
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "migrate"
+SLICED = "version: v1\nsharing:\n  timeSlicing:\n    resources:\n    - {name: nvidia.com/gpu, replicas: 4}\n"
+SHARED = "version: v1\nsharing:\n  mps:\n    resources:\n    - {name: nvidia.com/gpu, replicas: 4}\n"
+PARTED = "version: v1\nmig-configs:\n  half:\n  - {devices: all, mig-enabled: true, mig-devices: {3g.40gb: 2}}\n"
+FIELDS = "# fields\nDCGM_FI_DEV_GPU_UTIL, gauge, utilization\nDCGM_FI_DEV_NVSWITCH_X, gauge, none\n"
+
+
+def what(found: list[dict[str, str]]) -> set[str]:
+    return {each["what"] for each in found}
+
+
+def config_map(name: str, namespace: str = "gpu-operator", **data: str) -> str:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}, "data": data}
+    return yaml.safe_dump(body)
+
+
+def policy(**spec: Any) -> str:
+    head = {"apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy", "metadata": {"name": "cluster-policy"}}
+    return yaml.safe_dump({**head, "spec": spec})
+
+
+def node(name: str, **labels: str) -> str:
+    body = {"name": name, "labels": {f"nvidia.com/{key.replace('_', '.')}": value for key, value in labels.items()}}
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "Node", "metadata": body})
+
+
+def test_the_example_of_programs_without_an_operator_is_a_plan(migrated: Answer) -> None:
+    found = migrated(str(EXAMPLES / "device-plugin.yaml"))
+    values = found["values"]
+    assert (values["migStrategy"], values["compatWithCPUManager"]) == ("mixed", True)
+    assert values["mps"] == {"enabled": True}
+    assert values["config"] == {"name": "plugin-config"}
+    assert values["mig"] == {"config": {"name": "mig-config", "key": "config.yaml"}}
+    assert values["metrics"] == {"collectors": {"name": "exporter-fields", "key": "fields.csv"}}
+    assert "nodeSelector" not in values
+    off = next(i for i, each in enumerate(found["steps"]) if "daemonset/nvdp-nvidia-device-plugin" in each["command"])
+    into = next(i for i, each in enumerate(found["steps"]) if "helm install" in each["command"])
+    assert off < into
+    assert len([each for each in found["steps"] if each["command"].startswith("kubectl get configmap/")]) == 3
+
+
+def test_a_file_of_the_plugin_becomes_a_named_configuration(migrated: Answer) -> None:
+    found = migrated(sliced__yaml=SLICED)
+    assert found["values"]["config"]["map"] == {"sliced": SLICED}
+    assert found["lost"] == []
+
+
+def test_files_alone_bring_no_agent_beside_what_serves_gpus_today(migrated: Answer) -> None:
+    found = migrated(sliced__yaml=SLICED)
+    assert found["values"]["nodeSelector"] == {"nvidia.com/gpu.deploy.device-plugin": "false"}
+    assert what(found["kept"]) == {"what serves GPUs on nodes"}
+
+
+@pytest.mark.parametrize(("text", "is_on"), [(SLICED, False), (SHARED, True)])
+def test_mps_is_switched_on_where_a_file_of_the_policy_shares_by_it(migrated: Answer, text: str, is_on: bool) -> None:
+    spec = policy(devicePlugin={"config": {"name": "c", "default": "a"}})
+    found = migrated(policy__yaml=spec, files__yaml=config_map("c", a=text))
+    assert ("mps" in found["values"]) is is_on
+    assert found["values"]["config"] == {"name": "c", "default": "a"}
+    assert found["lost"] == []
+
+
+def test_without_its_files_a_policy_does_not_tell_whether_gpus_are_shared_by_mps(migrated: Answer) -> None:
+    assert what(migrated(policy__yaml=policy(devicePlugin={"config": {"name": "c"}}))["lost"]) == {
+        "spec.devicePlugin.config"
+    }
+
+
+def test_values_of_the_operators_chart_are_the_policy_that_it_makes(migrated: Answer) -> None:
+    values = {
+        "driver": {"enabled": False},
+        "mig": {"strategy": "mixed"},
+        "nfd": {"enabled": True},
+        "devicePlugin": {"config": {"create": True, "name": "slices", "default": "any", "data": {"any": SHARED}}},
+        "migManager": {"config": {"name": "parts"}},
+    }
+    found = migrated(values__yaml=yaml.safe_dump(values))
+    assert found["values"]["migStrategy"] == "mixed"
+    assert found["values"]["config"] == {"name": "slices", "default": "any"}
+    assert found["values"]["mps"] == {"enabled": True}
+    assert found["values"]["mig"]["config"]["name"] == "parts"
+    assert any("clusterpolicies.nvidia.com/cluster-policy" in each["command"] for each in found["steps"])
+
+
+def test_values_of_the_plugins_chart_have_the_same_names_here(migrated: Answer) -> None:
+    values = {
+        "migStrategy": "single",
+        "deviceListStrategy": "envvar,cdi-cri",
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [{"key": "team", "operator": "Exists"}],
+        "gfd": {"enabled": True, "sleepInterval": "60s", "noTimestamp": True},
+        "config": {"map": {"default": SHARED}},
+        "nvidiaDriverRoot": "run/nvidia",
+        "resources": {"limits": {"cpu": "1"}},
+        "nfd": {"worker": {}},
+    }
+    found = migrated(values__yaml=yaml.safe_dump(values))
+    taken = found["values"]
+    assert (taken["migStrategy"], taken["deviceListStrategy"]) == ("single", ["envvar", "cdi-cri"])
+    assert (taken["nodeSelector"], taken["tolerations"][-1]["key"]) == ({"pool": "gpu"}, "team")
+    assert {each["name"]: each["value"] for each in taken["env"]} == {
+        "GFD_NO_TIMESTAMP": "true",
+        "GFD_SLEEP_INTERVAL": "60s",
+    }
+    assert (taken["mps"], taken["config"]["map"]) == ({"enabled": True}, {"default": SHARED})
+    assert what(found["lost"]) == {"device plugin's chart: nvidiaDriverRoot", "device plugin's chart: resources"}
+
+
+def test_values_of_the_exporters_chart_become_metrics_and_a_list_of_fields(migrated: Answer) -> None:
+    values = {
+        "serviceMonitor": {"enabled": True, "interval": "30s", "additionalLabels": {"release": "p"}},
+        "service": {"port": 9500, "type": "NodePort"},
+        "customMetrics": FIELDS,
+        "arguments": ["-f", "/etc/dcgm-exporter/dcp-metrics-included.csv", "--no-hostname", "-r", "host:5555"],
+        "extraEnv": [{"name": "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID", "value": "true"}],
+    }
+    found = migrated(values__yaml=yaml.safe_dump(values))
+    metrics = found["values"]["metrics"]
+    assert metrics["serviceMonitor"] == {"enabled": True, "interval": "30s", "labels": {"release": "p"}}
+    assert (metrics["port"], metrics["collectors"]["key"]) == (9500, "dcgm-metrics.csv")
+    assert {each["name"] for each in found["values"]["env"]} == {
+        "DCGM_EXPORTER_NO_HOSTNAME",
+        "DCGM_EXPORTER_KUBERNETES_ENABLE_POD_UID",
+    }
+    assert what(found["lost"]) == {
+        "customMetrics: DCGM_FI_DEV_NVSWITCH_X",
+        "dcgm-exporter's chart: arguments: -r",
+        "dcgm-exporter's chart: service.type",
+    }
+    assert any(FIELDS.splitlines()[1] in each["command"] for each in found["steps"])
+
+
+@pytest.mark.parametrize("name", ["fields.csv", "fields.txt"])
+def test_a_list_of_fields_is_known_by_its_ending_or_by_its_lines(migrated: Answer, name: str) -> None:
+    found = migrated(**{name.replace(".", "__"): FIELDS})
+    assert what(found["lost"]) == {f"{name}: DCGM_FI_DEV_NVSWITCH_X"}
+
+
+def test_labels_of_nodes_go_on_to_mean_what_they_meant_or_are_named(migrated: Answer) -> None:
+    labels = {"device-plugin_config": "sliced", "mig_config": "half"}
+    gone = {"device-plugin_config": "gone", "mig_config": "quarter"}
+    made = {"mig_config": "all-1g.10gb", "gpu_workload_config": "vm-passthrough"}
+    nodes = "---\n".join(
+        [node("a", **labels), node("b", **labels), node("c", **gone),
+         node("d", **made)]
+    )  # fmt: skip
+    found = migrated(sliced__yaml=SLICED, parted__yaml=PARTED, nodes__yaml=nodes)
+    assert what(found["lost"]) == {
+        "label nvidia.com/device-plugin.config=gone (1 node)",
+        "label nvidia.com/mig.config=quarter (1 node)",
+    }
+    assert what(found["kept"]) >= {
+        "label nvidia.com/device-plugin.config=sliced (2 nodes)",
+        "label nvidia.com/mig.config=half (2 nodes)",
+        "label nvidia.com/mig.config=all-1g.10gb (1 node)",
+        "label nvidia.com/gpu.workload.config=vm-passthrough (1 node)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("a.yaml", "version: v1\nflags:\n  migStrategy: both\n", ":3: flags.migStrategy: found 'both', expected none,"),
+        ("a.yaml", "version: v2\nflags: {}\n", ":1: version: found 'v2', expected v1"),
+        ("a.yaml", "version: v1\nmig-configs:\n  a:\n  - {devices: x, mig-enabled: true}\n", ":4: mig-configs.a[0].d"),
+        ("a.csv", "DCGM_FI_DEV_GPU_UTIL, histogram, x\n", "no field that NVML gives"),
+        ("a.yaml", "migStrategy: both\n", ':1: migStrategy: found "both", expected none, single or mixed'),
+        ("a.yaml", "driver: {enabled: true}\nmig: {strategy: both}\n", ':2: mig.strategy: found "both"'),
+        ("a.yaml", "deviceIDStrategy: [uuid]\n", ":1: deviceIDStrategy: found a list, expected uuid or index"),
+        ("a.yaml", "extraEnv: {}\nserviceMonitor: {}\n", ":1: extraEnv: found an object, expected a list"),
+        ("a.yaml", "something: else\n", ":1: found keys something, expected an object with apiVersion"),
+        ("a.yaml", config_map("c", a="version: v1\nflags:\n  migStrategy: both\n"), "flags.migStrategy: found 'both'"),
+        ("a.yaml", config_map("a;b", a=SLICED), "metadata.name: found"),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_not_allowed_is_a_line_and_exit_2(
+    run: Run, tmp_path: Path, name: str, text: str, line: str
+) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    done = run("migrate", str(file))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Error: {file}:")
+    assert line in done.stderr
+
+
+def test_a_line_of_a_file_in_a_config_map_is_that_of_the_manifest(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    data = "  a: |\n    version: v1\n    flags:\n      migStrategy: x\n"
+    file.write_text(f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n{data}")
+    assert f"{file}:8: flags.migStrategy: found 'x'" in run("migrate", str(file)).stderr
+
+
+def test_single_nodes_need_an_operator(run: Run) -> None:
+    done = run("migrate", str(EXAMPLES / "device-plugin.yaml"), "--node=gpu-1")
+    assert done.exit_code == 2
+    assert "expected a ClusterPolicy or GPUCluster" in done.stderr

@@ -1,0 +1,171 @@
+"""Kueue's, Volcano's and KAI's configurations and objects become a plan in which two controllers never decide."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cli.migrate.foreign.part import scheduler_losses
+from controller.cluster.config.load import parse
+from tests.cli.conftest import Run
+from tests.cli.migrate.conftest import Answer
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples" / "migrate"
+EVERY = "{matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn, values: [kube-system]}]}"
+HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+
+
+def commands(found: dict[str, Any]) -> list[str]:
+    return [each["command"] for each in found["steps"]]
+
+
+def what(found: list[dict[str, str]]) -> set[str]:
+    return {each["what"] for each in found}
+
+
+def test_the_example_of_kueue_keeps_its_objects_and_names_what_has_no_effect(migrated: Answer) -> None:
+    found = migrated(str(EXAMPLES / "kueue.yaml"))
+    controller = found["values"]["controller"]
+    assert (controller["enabled"], controller["policy"]) == (True, "kueue")
+    assert controller["config"]["waitForPodsReady"] == {"timeout": "5m"}
+    assert controller["config"]["featureGates"]["PartialAdmission"] is True
+    assert controller["jobs"]["manageWithoutQueueName"] is True
+    assert "ClusterQueue research" in what(found["kept"])
+    assert "MultiKueueConfig elsewhere" in what(found["lost"])
+    lines = commands(found)
+    stop = lines.index("kubectl scale deployment/kueue-controller-manager --namespace=kueue-system --replicas=0")
+    assert found["steps"][stop]["undo"].endswith("--replicas=2")
+    assert stop < next(i for i, each in enumerate(lines) if "helm install" in each)
+    assert "grep /kueue-" in lines[-1]
+    assert not any("workloads.kueue.x-k8s.io.yaml" in each or each.endswith("-f charts/tessera/crds") for each in lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD,
+        "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\nfairSharing: {enable: true}\n",
+        f"{HEAD}managedJobsNamespaceSelector: {EVERY}\nintegrations: {{frameworks: [pod]}}\n",
+        f"{HEAD}leaderElection: {{resourceNamespace: kueue-system, leaseDuration: 20s}}\n",
+        f"{HEAD}tls: {{minVersion: VersionTLS12}}\n",
+        f"{HEAD}internalCertManagement: {{enable: false}}\nmanageJobsWithoutQueueName: false\n",
+    ],
+)
+def test_the_controller_takes_the_configuration_that_the_chart_makes_of_the_values(migrated: Answer, text: str) -> None:
+    controller = migrated(config__yaml=text)["values"]["controller"]
+    jobs = controller.get("jobs", {})
+    selector = jobs.get("namespaceSelector") or {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "tessera-system"]}
+        ]
+    }
+    chart = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": "tessera-system",
+        "health": {"healthProbeBindAddress": "0"},
+        "manageJobsWithoutQueueName": jobs.get("manageWithoutQueueName", False),
+        "integrations": {"frameworks": ["batch/job", "pod"]},
+        "managedJobsNamespaceSelector": selector,
+        "webhook": {"port": 9443},
+        "tessera": {"policy": "kueue"},
+    }
+    parse(json.dumps(chart | controller.get("config", {})))
+
+
+def test_values_of_kueues_chart_are_read_with_the_configuration_in_them(migrated: Answer) -> None:
+    values = {
+        "enableKueueViz": True,
+        "controllerManager": {
+            "replicas": 3,
+            "featureGates": [{"name": "PartialAdmission", "enabled": True}, {"name": "Nope", "enabled": True}],
+        },
+        "managerConfig": {"controllerManagerConfigYaml": f"{HEAD}fairSharing: {{}}\npprofBindAddress: ':8083'\n"},
+    }
+    found = migrated(values__yaml=yaml.safe_dump(values))
+    controller = found["values"]["controller"]
+    assert (controller["replicas"], controller["config"]["featureGates"]) == (3, {"PartialAdmission": True})
+    assert controller["config"]["fairSharing"] == {}
+    assert what(found["lost"]) == {
+        "Kueue's chart: enableKueueViz",
+        "controllerManagerConfigYaml: pprofBindAddress",
+        "feature gate Nope",
+    }
+
+
+def test_a_mistake_in_kueues_configuration_is_a_line_of_the_manifest(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    text = "".join(f"    {line}\n" for line in f"{HEAD}waitForPodsReady: {{timeout: soon}}".splitlines())
+    file.write_text(f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  a.yaml: |\n{text}")
+    done = run("migrate", str(file))
+    assert done.exit_code == 2
+    assert f"{file}:8: waitForPodsReady.timeout: found 'soon'" in done.stderr
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "examples" / "volcano").glob("*.yaml")), ids=lambda each: each.stem)
+def test_volcanos_manifests_stay_as_they_are(migrated: Answer, file: Path) -> None:
+    found = migrated(str(file))
+    assert found["lost"] == []
+    assert found["values"]["controller"]["volcano"] == {"enabled": True}
+    assert "kubectl apply --server-side -f charts/tessera/crds" in commands(found)
+    assert any("--namespace=volcano-system" in each for each in commands(found))
+
+
+def test_kais_queues_stay_as_they_are(migrated: Answer) -> None:
+    found = migrated(str(ROOT / "examples" / "kai" / "queues.yaml"))
+    assert found["lost"] == []
+    assert found["values"]["controller"]["kai"] == {"enabled": True}
+
+
+def test_what_nothing_here_serves_of_their_objects_is_lost(migrated: Answer) -> None:
+    queue = {"affinity": {"nodeGroupAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": ["a"]}}}
+    late = {"annotations": {"sla-waiting-time": "1h"}}
+    texts = [
+        {"apiVersion": version, "kind": kind, "metadata": {"name": name, **more}, "spec": spec}
+        for version, kind, name, more, spec in (
+            ("scheduling.volcano.sh/v1beta1", "Queue", "q", {}, queue),
+            ("topology.volcano.sh/v1alpha1", "HyperNode", "h", {}, {"tier": 1}),
+            ("kai.scheduler/v1", "SchedulingShard", "s", {}, {}),
+            ("scheduling.run.ai/v2", "Queue", "team", {}, {"priority": 1}),
+            ("batch.volcano.sh/v1alpha1", "Job", "j", late, {}),
+        )
+    ]
+    found = migrated(objects__yaml=yaml.safe_dump_all(texts))
+    assert what(found["lost"]) == {
+        "Queue q: spec.affinity.nodeGroupAffinity.requiredDuringSchedulingIgnoredDuringExecution[]",
+        "HyperNode h",
+        "SchedulingShard s",
+        "Job j: sla-waiting-time",
+    }
+    assert "Queue team" in what(found["kept"])
+
+
+def test_actions_and_plugins_of_a_scheduler_are_named_where_nothing_here_does_the_same(migrated: Answer) -> None:
+    found = migrated(str(EXAMPLES / "volcano-scheduler.conf.yaml"))
+    lost = {
+        each.removeprefix("ConfigMap volcano-scheduler-configmap, volcano-scheduler.conf: ")
+        for each in what(found["lost"])
+    }
+    assert lost == {"action shuffle", "plugin gang: enablePreemptable", "plugin drf", "plugin binpack"}
+
+
+def test_an_action_or_plugin_that_nobody_knows_is_lost() -> None:
+    data = {"actions": "allocate, dance", "tiers": [{"plugins": [{"name": "mine"}, {"name": "gang"}]}]}
+    assert [each.what for each in scheduler_losses("f", data)] == ["f: action dance", "f: plugin mine"]
+
+
+def test_a_scheduler_of_another_name_is_known_by_it(migrated: Answer) -> None:
+    values = {"basic": {"image_tag_version": "v1"}, "custom": {"scheduler_name": "vc", "colocation_enable": True}}
+    found = migrated(values__yaml=yaml.safe_dump(values))
+    assert found["values"]["controller"]["volcano"] == {"enabled": True, "schedulerNames": ["vc"]}
+    assert what(found["lost"]) == {"Volcano's chart: custom.colocation_enable"}
+
+
+def test_kueue_beside_volcano_decides_by_kueues_policy(migrated: Answer) -> None:
+    found = migrated(str(EXAMPLES / "kueue.yaml"), str(ROOT / "examples" / "volcano" / "job.yaml"))
+    controller = found["values"]["controller"]
+    assert (controller["policy"], controller["volcano"]) == ("kueue", {"enabled": True})
+    assert len([each for each in commands(found) if "helm install" in each]) == 1

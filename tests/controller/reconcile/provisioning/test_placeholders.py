@@ -1,0 +1,319 @@
+"""Placeholders: one for each pod whose node is to come, kept until the pod comes, and none too many."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.objects.core import Pod
+from controller.objects.decode import decode
+from controller.objects.meta import Condition, with_condition
+from controller.objects.queues import ResourceFlavor
+from controller.objects.workload import Workload
+from controller.reconcile.provisioning.placeholderpods import placeholder_body
+from controller.reconcile.provisioning.placeholders import (
+    MOST_BOUND_ELSEWHERE,
+    Phase,
+    Placeholders,
+    phase_of,
+    placeholder_of,
+    sent_to,
+)
+from controller.scheduler.model.resources import WorkloadKey
+from inventory.api.names import PLACEHOLDER_CLASS, PLACEHOLDER_FOR, PLACEHOLDER_OF
+
+KEY = WorkloadKey("team/train")
+RULES = [
+    {"key": "zone", "operator": "In", "values": ["a"]},
+    {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["H100"]},
+]
+SPEC: dict[str, Any] = {
+    "initContainers": [{"name": "i", "resources": {"requests": {"cpu": "4"}}}],
+    "containers": [
+        {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": "8"}}},
+        {"name": "side", "resources": {"requests": {"cpu": "500m"}}},
+    ],
+    "nodeSelector": {"disk": "fast", "tessera.dev/level": "x"},
+    "tolerations": [{"key": "t", "operator": "Exists"}],
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": RULES}]}
+        }
+    },
+    "priorityClassName": "high",
+}
+POD_SET = {"name": "main", "count": 3, "template": {"metadata": {}, "spec": SPEC}}
+
+
+def workload(*, uid: str = "w1", placed: dict[str, int] | None = None, delayed: bool = True) -> Workload:
+    given_: dict[str, Any] = {"name": "main", "flavors": {"nvidia.com/gpu": "f"}, "count": 3}
+    if placed is not None:
+        slices = [
+            {"domainCount": 1, "valuesPerLevel": [{"universal": node}], "podCounts": {"universal": pods}}
+            for node, pods in placed.items()
+        ]
+        given_["topologyAssignment"] = {"levels": ["kubernetes.io/hostname"], "slices": slices}
+    elif delayed:
+        given_["delayedTopologyRequest"] = "Pending"
+    status = {
+        "conditions": [{"type": "QuotaReserved", "status": "True"}],
+        "admission": {"clusterQueue": "q", "podSetAssignments": [given_]},
+    }
+    meta = {"name": "train", "namespace": "team", "uid": uid}
+    return decode({"metadata": meta, "spec": {"podSets": [POD_SET]}, "status": status}, Workload)
+
+
+def with_(made: Workload, type_: str, value: str = "True") -> Workload:
+    conditions = with_condition(made.status.conditions, Condition(type=type_, status=value, reason="Test"))
+    return msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=conditions))
+
+
+def pod(name: str, node: str = "", *, uid: str = "w1", phase: str = "", going: bool = False) -> Pod:
+    meta: dict[str, Any] = {"name": name, "namespace": "ours", "uid": name, "labels": {PLACEHOLDER_OF: uid}}
+    meta["annotations"] = {PLACEHOLDER_FOR: f"{KEY} main"}
+    if going:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return decode({"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase}}, Pod)
+
+
+def told(*pods: Pod) -> Placeholders:
+    found = Placeholders()
+    for each in pods:
+        found.tell(each.metadata.name, placeholder_of(each))
+    found.validate()
+    return found
+
+
+def names(*, of: tuple[Any, ...]) -> list[str]:
+    return sorted(each.name for each in of)
+
+
+def test_one_waits_for_each_pod_whose_node_is_to_come() -> None:
+    steps = Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 2})
+    assert len({name for name, _ in steps.create}) == 2
+    assert {pod_set for _, pod_set in steps.create} == {"main"}
+    assert not steps.remove
+
+
+def test_the_same_names_follow_for_every_leader() -> None:
+    first, second = (Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 2}) for _ in range(2))
+    assert first == second
+    other = Placeholders().decide(KEY, workload(uid="w2"), Phase.WAITS, {"main": 2})
+    assert not {name for name, _ in first.create} & {name for name, _ in other.create}
+
+
+def test_one_that_is_bound_stays_and_another_waits_in_its_place() -> None:
+    """kube-scheduler has put it onto a free node, which the gang counts on: its own pods are gated."""
+    steps = told(pod("a", "old"), pod("b")).decide(KEY, workload(), Phase.WAITS, {"main": 2})
+    assert len(steps.create) == 1
+    assert not steps.remove
+
+
+def test_one_too_many_that_waits_goes() -> None:
+    steps = told(pod("a"), pod("b"), pod("c", "n1")).decide(KEY, workload(), Phase.WAITS, {"main": 1})
+    assert names(of=steps.remove) == ["b"]
+    assert not steps.create
+
+
+def test_one_that_has_ended_is_replaced() -> None:
+    steps = told(pod("a", "n1", phase="Failed")).decide(KEY, workload(), Phase.WAITS, {"main": 1})
+    assert names(of=steps.remove) == ["a"]
+    assert len(steps.create) == 1
+
+
+def test_the_name_of_one_that_is_going_is_not_taken() -> None:
+    first = Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 1}).create[0][0]
+    steps = told(pod(first, going=True)).decide(KEY, workload(), Phase.WAITS, {"main": 1})
+    assert [name for name, _ in steps.create] != [first]
+    assert not steps.remove
+
+
+def test_where_even_nodes_to_come_do_not_hold_it_all_stays() -> None:
+    steps = told(pod("a"), pod("b", "n1")).decide(KEY, workload(), Phase.WAITS, None)
+    assert steps == told().decide(KEY, workload(), Phase.WAITS, None)
+
+
+def test_free_nodes_that_do_not_suit_are_not_filled_without_end() -> None:
+    bound = [pod(f"p{number:03d}", f"n{number}") for number in range(3 + MOST_BOUND_ELSEWHERE)]
+    assert not told(*bound).decide(KEY, workload(), Phase.WAITS, {"main": 2}).create
+
+
+@pytest.mark.parametrize("made", [None, with_(workload(), "Evicted"), with_(workload(), "Finished")])
+def test_all_go_with_the_workload_and_at_an_eviction(made: Workload | None) -> None:
+    phase = phase_of(made)
+    assert phase is Phase.NOTHING
+    steps = told(pod("a"), pod("b", "n1")).decide(KEY, made, phase, {"main": 2})
+    assert names(of=steps.remove) == ["a", "b"]
+    assert not steps.create
+
+
+def test_those_of_an_earlier_workload_of_the_name_go() -> None:
+    steps = told(pod("a", uid="before"), pod("b")).decide(KEY, workload(), Phase.WAITS, {"main": 1})
+    assert names(of=steps.remove) == ["a"]
+
+
+def test_nothing_is_asked_for_before_all_checks_are_ready() -> None:
+    made = workload()
+    states = [{"name": "license", "state": "Pending"}]
+    status = decode({"status": {"admissionChecks": states}}, Workload).status.admission_checks
+    held = msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, admission_checks=status))
+    assert phase_of(held) is Phase.NOTHING
+    assert phase_of(made) is Phase.WAITS
+
+
+def test_they_make_room_pod_by_pod() -> None:
+    made = with_(workload(placed={"n1": 2, "n2": 1}), "Admitted")
+    assert phase_of(made) is Phase.STARTS
+    known = told(pod("a", "n1"), pod("b", "n1"), pod("c", "n2"), pod("d", "other"), pod("e"))
+    assert names(of=known.decide(KEY, made, Phase.STARTS, None).remove) == ["d", "e"]
+    assert known.tell_pod("team/p1", KEY, "n1")
+    assert names(of=known.decide(KEY, made, Phase.STARTS, None).remove) == ["b", "d", "e"]
+    known.tell_pod("team/p2", KEY, "n1")
+    known.tell_pod("team/p3", KEY, "n2")
+    assert names(of=known.decide(KEY, made, Phase.STARTS, None).remove) == ["a", "b", "c", "d", "e"]
+    known.validate()
+
+
+def test_once_its_pods_are_ready_none_is_left() -> None:
+    made = with_(with_(workload(placed={"n1": 3}), "Admitted"), "PodsReady")
+    assert phase_of(made) is Phase.NOTHING
+
+
+def test_pods_of_others_are_not_followed() -> None:
+    known = told()
+    assert not known.tell_pod("team/p1", KEY, "n1")
+    known.validate()
+
+
+def test_a_pod_is_sent_by_its_selector_or_runs() -> None:
+    selector = decode({"spec": {"nodeSelector": {"kubernetes.io/hostname": "n1"}}}, Pod)
+    assert sent_to(selector) == "n1"
+    assert sent_to(decode({"spec": {"nodeName": "n2"}}, Pod)) == "n2"
+    assert sent_to(decode({}, Pod)) == ""
+
+
+# -- the pod ---------------------------------------------------------------------------------------------------------
+
+
+def body(pod_set: dict[str, Any] = POD_SET) -> dict[str, Any]:
+    tolerations = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    spec = {"nodeLabels": {"pool": "gpu", "nvidia.com/gpu.product": "H100"}, "tolerations": tolerations}
+    flavor = decode({"metadata": {"name": "f"}, "spec": spec}, ResourceFlavor)
+    made = decode({**to_raw(), "spec": {"podSets": [pod_set]}}, Workload)
+    return placeholder_body("p", "ours", "pause", made, pod_set, lambda _: flavor)
+
+
+def to_raw() -> dict[str, Any]:
+    given_ = {"name": "main", "flavors": {"nvidia.com/gpu": "f"}, "count": 3}
+    return {
+        "metadata": {"name": "train", "namespace": "team", "uid": "w1"},
+        "status": {"admission": {"clusterQueue": "q", "podSetAssignments": [given_]}},
+    }
+
+
+def test_it_requests_what_its_pod_requests_as_a_whole() -> None:
+    (container,) = body()["spec"]["containers"]
+    assert container["resources"] == {
+        "requests": {"cpu": "4", "memory": "1073741824", "nvidia.com/gpu": "8"},
+        "limits": {"nvidia.com/gpu": "8"},
+    }
+    assert container["image"] == "pause"
+
+
+def test_labels_that_only_our_agent_writes_are_not_asked_for() -> None:
+    spec = body()["spec"]
+    assert spec["nodeSelector"] == {"disk": "fast", "pool": "gpu"}
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert [rule["key"] for rule in term["matchExpressions"]] == ["zone"]
+
+
+def test_a_term_of_our_agents_labels_alone_asks_for_nothing() -> None:
+    terms = [{"matchExpressions": RULES[1:]}, {"matchExpressions": RULES[:1]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    given_ = {**POD_SET, "template": {"spec": {**SPEC, "affinity": affinity}}}
+    assert "affinity" not in body(given_)["spec"]
+
+
+def test_it_tolerates_what_its_pod_and_its_flavor_tolerate() -> None:
+    assert [each["key"] for each in body()["spec"]["tolerations"]] == ["t", "nvidia.com/gpu"]
+
+
+def test_an_autoscaler_may_evict_it_and_any_pod_may_take_its_place() -> None:
+    made = body()
+    assert made["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "true"
+    assert made["metadata"]["labels"] == {PLACEHOLDER_OF: "w1"}
+    assert (made["spec"]["priorityClassName"], made["spec"]["terminationGracePeriodSeconds"]) == (PLACEHOLDER_CLASS, 0)
+    assert made["metadata"].keys() == {"name", "namespace", "labels", "annotations"}, "it has no owner"
+    assert "schedulingGates" not in made["spec"]
+
+
+# -- nothing leaks -----------------------------------------------------------------------------------------------------
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["missing", "bind", "fail", "evict", "reserve", "admit", "pod", "finish", "again"]),
+              st.integers(0, 3)),
+    max_size=30,
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(EVENTS, st.integers(0, 3))
+def test_however_it_goes_and_wherever_it_is_killed_none_is_left(events: list[tuple[str, int]], kills: int) -> None:
+    """A leader dies after any write: the next one has what the API server has."""
+    pods: dict[str, Pod] = {}
+    known, made, missing = Placeholders(), workload(), {"main": 2}
+    for what, at in events:
+        if what == "missing":
+            missing = {"main": at}
+        elif what == "again":
+            known = told(*pods.values())
+        elif what == "pod":
+            known.tell_pod(f"team/p{at}", KEY, f"n{at % 2}")
+        elif what in ("bind", "fail"):
+            _befalls(pods, what, at)
+        else:
+            made = _becomes(made, what)
+        _turn(known, pods, made, missing, most=kills if what == "again" else 99)
+        waiting = [each for each in pods.values() if not each.spec.node_name]
+        if phase_of(made) is Phase.WAITS and what != "again":
+            assert len(waiting) == missing["main"]
+    known = told(*pods.values())
+    _turn(known, pods, with_(made, "Finished"), missing)
+    assert not pods
+
+
+def _befalls(pods: dict[str, Pod], what: str, at: int) -> None:
+    """kube-scheduler binds a placeholder, or it ends."""
+    if pods:
+        name = sorted(pods)[at % len(pods)]
+        pods[name] = pod(name, f"n{at}", phase="Failed" if what == "fail" else "")
+
+
+def _becomes(made: Workload, what: str) -> Workload:
+    if what == "reserve":
+        return workload()
+    if what == "admit":
+        return with_(workload(placed={"n0": 2, "n1": 1}), "Admitted")
+    return with_(made, "Evicted" if what == "evict" else "Finished")
+
+
+def _turn(known: Placeholders, pods: dict[str, Pod], made: Workload, missing: dict[str, int], most: int = 99) -> None:
+    """One reconciliation of what the watch shows, which is killed after so many writes."""
+    _shown(known, pods)
+    steps = known.decide(KEY, made, phase_of(made), missing)
+    writes = [(each.name, None) for each in steps.remove] + [(name, pod(name)) for name, _ in steps.create]
+    for name, after in writes[:most]:
+        if after is None:
+            pods.pop(name, None)
+        else:
+            assert name not in pods, "a name is taken"
+            pods[name] = after
+    _shown(known, pods)
+
+
+def _shown(known: Placeholders, pods: dict[str, Pod]) -> None:
+    for name in {*known.names(), *pods}:
+        known.tell(name, placeholder_of(pods[name]) if name in pods else None)
+    known.validate()

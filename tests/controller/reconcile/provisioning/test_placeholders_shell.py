@@ -1,0 +1,150 @@
+"""Nodes that can come, live: a job holds its quota, placeholders wait for nodes, and it starts on those that came."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, FLAVORS, NODES, PODS, TOPOLOGIES
+from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_CLASS, PLACEHOLDER_FOR, PLACEHOLDER_OF, PROVISION_TIMEOUT
+from kube.errors import InvalidError
+from kube.resources import EVENTS
+from kube.testing import eventually
+from tests.support.controller.stage import CONFIG, Stage, config, stage
+
+TESSERA = CONFIG.replace("policy: kueue", "policy: tessera")
+TEMPLATE = {"allocatable": {"cpu": "4"}, "max": 3, "after": "4m"}
+
+
+@asynccontextmanager
+async def scene(*, limit: str = "15m", **template: Any) -> AsyncIterator[Stage]:
+    """A queue whose flavor has no node yet; the controller runs."""
+    async with stage() as here:
+        levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+        here.make(TOPOLOGIES, "hosts", {}, spec={"levels": levels})
+        notes = {NODE_TEMPLATE: json.dumps(TEMPLATE | template), PROVISION_TIMEOUT: limit}
+        spec = {"nodeLabels": {"pool": "cpu"}, "topologyName": "hosts"}
+        here.make(FLAVORS, "default", {"annotations": notes}, spec=spec)
+        here.queue(cpus=100)
+        async with here.controller(config(TESSERA), core_only=False):
+            yield here
+
+
+def node(here: Stage, name: str) -> None:
+    labels = {"pool": "cpu", "kubernetes.io/hostname": name}
+    status = {"allocatable": {"cpu": "4", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    here.server.create(NODES, name, {"metadata": {"labels": labels}, "spec": {}, "status": status})
+
+
+def placeholders(here: Stage) -> list[dict[str, Any]]:
+    found = [each for each in here.server.list_all(PODS) if PLACEHOLDER_OF in each["metadata"].get("labels", {})]
+    return sorted(found, key=lambda each: str(each["metadata"]["name"]))
+
+
+def bind(here: Stage, name: str, to: str) -> None:
+    namespace = placeholders(here)[0]["metadata"]["namespace"]
+    here.server.merge(PODS, name, {"spec": {"nodeName": to}}, namespace=namespace)
+
+
+def gang(here: Stage, name: str, pods: int, *, annotations: dict[str, str] | None = None) -> None:
+    container = {"name": "main", "resources": {"requests": {"cpu": "4"}}}
+    template = {"metadata": {}, "spec": {"containers": [container]}}
+    here.workload(name, annotations=annotations, podSets=[{"name": "main", "count": pods, "template": template}])
+
+
+def hosts(here: Stage, name: str) -> set[str]:
+    (given,) = here.status(name)["admission"]["podSetAssignments"]
+    slices = given.get("topologyAssignment", {}).get("slices", [])
+    found: set[str] = set()
+    for each in slices:
+        values = each["valuesPerLevel"][0]
+        if "universal" in values:
+            found.add(values["universal"])
+        individual = values.get("individual", {})
+        prefix, suffix = individual.get("prefix", ""), individual.get("suffix", "")
+        found |= {f"{prefix}{root}{suffix}" for root in individual.get("roots", [])}
+    return found
+
+
+async def test_nodes_are_provoked_and_the_gang_lands_on_exactly_them() -> None:
+    async with scene() as here:
+        gang(here, "w", 2)
+        await eventually(lambda: len(placeholders(here)) == 2, what="two placeholders")
+        assert here.condition("w", "QuotaReserved") == "True/QuotaReserved"
+        assert here.condition("w", "Admitted").startswith("False")
+        made = placeholders(here)
+        assert made[0]["spec"]["priorityClassName"] == PLACEHOLDER_CLASS
+        assert made[0]["spec"]["nodeSelector"] == {"pool": "cpu"}
+        assert made[0]["metadata"]["annotations"][PLACEHOLDER_FOR] == "team/w main"
+        for number, each in enumerate(made):
+            node(here, f"n{number}")
+            bind(here, each["metadata"]["name"], f"n{number}")
+        await here.until_admitted("w")
+        assert hosts(here, "w") == {"n0", "n1"}
+        # A pod of it is sent to its node, and the placeholder there makes room.
+        meta = {"annotations": {"kueue.x-k8s.io/workload": "w"}, "labels": {"kueue.x-k8s.io/podset": "main"}}
+        spec = {"nodeSelector": {"kubernetes.io/hostname": "n0"}, "containers": []}
+        here.server.create(PODS, "p", {"metadata": meta, "spec": spec}, namespace="team")
+        await eventually(lambda: [each["spec"].get("nodeName") for each in placeholders(here)] == ["n1"])
+        here.finish("w")
+        await eventually(lambda: not placeholders(here), what="no placeholder is left")
+
+
+async def test_those_whose_nodes_do_not_come_are_taken_back_and_the_flavor_rests() -> None:
+    async with scene(limit="1s") as here:
+        gang(here, "w", 2)
+        await eventually(lambda: len(placeholders(here)) == 2)
+        await eventually(lambda: here.condition("w", "Evicted") == "True/NodesDidNotCome", what="it is evicted")
+        (said,) = [one["message"] for one in here.conditions("w") if one["type"] == "Evicted"]
+        assert said == "Nodes of default did not come within 1s"
+        await eventually(lambda: not placeholders(here), what="no placeholder is left")
+
+
+async def test_the_job_says_for_how_long_it_waits() -> None:
+    async with scene() as here:
+        gang(here, "w", 2, annotations={PROVISION_TIMEOUT: "1s"})
+        await eventually(lambda: here.condition("w", "Evicted") == "True/NodesDidNotCome")
+
+
+async def test_what_a_former_leader_left_is_removed() -> None:
+    async with stage() as here:
+        meta = {"labels": {PLACEHOLDER_OF: "gone"}, "annotations": {PLACEHOLDER_FOR: "team/gone main"}}
+        here.queue()
+        here.server.create(PODS, "left", {"metadata": meta, "spec": {}}, namespace="tessera-system")
+        here.server.create(PODS, "other", {"metadata": meta, "spec": {}}, namespace="team")
+        async with here.controller(config(TESSERA), core_only=False):
+            await eventually(lambda: [each["metadata"]["name"] for each in placeholders(here)] == ["other"])
+
+
+async def test_a_placeholder_that_is_refused_is_told_of() -> None:
+    async with scene() as here:
+        refused = InvalidError("no such priority class", status=422, reason="Invalid")
+        here.server.refuse = lambda method, path: refused if method == "POST" and path.endswith("/pods") else None
+        gang(here, "w", 1)
+
+        def said() -> list[str]:
+            return [one["note"] for one in here.server.list_all(EVENTS) if one["reason"] == "FailedCreate"]
+
+        await eventually(lambda: bool(said()))
+        assert "no such priority class" in said()[0]
+        here.server.refuse = lambda _method, _path: None
+        await eventually(lambda: len(placeholders(here)) == 1, what="it is tried again")
+
+
+async def test_a_deleted_workload_leaves_none() -> None:
+    async with scene() as here:
+        gang(here, "w", 2)
+        await eventually(lambda: len(placeholders(here)) == 2)
+        here.finish("w")
+        await eventually(lambda: not placeholders(here))
+
+
+async def test_a_template_taken_away_ends_the_wait_with_its_time_alone() -> None:
+    """The gang keeps its quota and what waits for it; only its time is over some day."""
+    async with scene() as here:
+        gang(here, "w", 2)
+        await eventually(lambda: len(placeholders(here)) == 2)
+        here.server.merge(FLAVORS, "default", {"metadata": {"annotations": {NODE_TEMPLATE: None}}})
+        here.server.merge(CLUSTER_QUEUES, "cq", {"metadata": {"annotations": {"touched": "1"}}})
+        await eventually(lambda: here.condition("w", "QuotaReserved") == "True/QuotaReserved")
+        assert len(placeholders(here)) == 2

@@ -56,6 +56,14 @@ def test_the_job_differs_by_its_restart_policy() -> None:
     assert [priority, job] == manifests("001")[:2]
 
 
+def test_the_node_pool_differs_by_its_node_class_and_the_name_of_its_policy() -> None:
+    pool, *_ = yaml.safe_load_all((ROOT / "examples" / "capacity" / "karpenter-nodepool.yaml").read_text())
+    del pool["spec"]["template"]["spec"]["nodeClassRef"]
+    assert pool["spec"]["disruption"]["consolidationPolicy"] == "WhenEmptyOrUnderutilized"
+    pool["spec"]["disruption"]["consolidationPolicy"] = "WhenUnderutilized"
+    assert pool in manifests("001")
+
+
 def test_the_kubeflow_jobs_differ_by_their_indentation() -> None:
     text = re.sub(r"(?m)^ +", "", (QUEUES / "kubeflow-jobs.yaml").read_text())
     assert text.partition("\n")[2].strip() in re.sub(r"(?m)^ +", "", article("003"))

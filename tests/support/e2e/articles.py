@@ -31,6 +31,7 @@ class Scene:
     """Jobs go by ``namespace/name``."""
 
     def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
         self.kubectl = cluster.kubectl
         self._api = Api(cluster)
 

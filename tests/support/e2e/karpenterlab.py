@@ -18,7 +18,7 @@ from hack.cluster.state import claimed_ports
 from hack.cluster.waiting import answers, until
 from tests.support.e2e.podlab import GPU
 
-ZONES: Final = ("test-zone-a", "test-zone-b")
+ZONES: Final = ("us-east-1a", "us-east-1b")
 NODE_CLASS: Final = {
     "apiVersion": "karpenter.kwok.sh/v1alpha1",
     "kind": "KWOKNodeClass",
@@ -51,22 +51,19 @@ def instance_type(name: str, gpus: int, price: float) -> dict[str, Any]:
     }
 
 
-def node_pool(name: str, *, capacity: str = "on-demand", empty_after: str = "5s", **labels: str) -> dict[str, Any]:
-    """A NodePool of the article's kind, with what Karpenter v1 asks for beside it: a node class, and a policy of
-    consolidation that it knows.
+def here(node_pool: dict[str, Any], empty_after: str) -> dict[str, Any]:
+    """A NodePool that was written for AWS, for this provider: its node class, its name of families, and a time after
+    which empty nodes go that a test can wait for.
     """
-    requirement = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]}
-    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-    template = {"metadata": {"labels": labels}, "spec": {"requirements": [requirement], "nodeClassRef": reference}}
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": name},
-        "spec": {
-            "template": template,
-            "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": empty_after},
-        },
+    text = json.dumps(node_pool).replace("karpenter.k8s.aws/instance-family", "karpenter.kwok.sh/instance-family")
+    found: dict[str, Any] = json.loads(text)
+    found["spec"]["template"]["spec"]["nodeClassRef"] = {
+        "group": "karpenter.kwok.sh",
+        "kind": "KWOKNodeClass",
+        "name": "default",
     }
+    found["spec"]["disruption"]["consolidateAfter"] = empty_after
+    return found
 
 
 @contextmanager

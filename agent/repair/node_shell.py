@@ -19,7 +19,7 @@ from agent.hardware.monitor import GpuMonitor
 from agent.health.culprits import Culprit, FaultCount
 from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved, XidSeen
 from agent.health.grants import Grant
-from agent.health.remediation import Action, ResetMode, Want, wanted
+from agent.health.remediation import Action, ResetMode, Want, unrepaired, wanted
 from agent.health.repairs import (
     BREAKER_GPUS,
     BREAKER_WINDOW_S,
@@ -178,7 +178,10 @@ class RepairNode:
 
     def discovered(self) -> None:
         """Take in that the node state is of a new discovery: boards that were swapped are forgotten."""
-        self._core.keep(self._node_state.health.gpus())
+        here = self._node_state.health.gpus()
+        self._core.keep(here)
+        kept = {gpu: why for gpu, why in self._node_state.unrepaired.items() if gpu in here}
+        self._node_state.unrepaired = kept
         self._found.set()
         self._judge_all()
         self._poked.set()
@@ -194,6 +197,9 @@ class RepairNode:
         self._changed(self._core.reconfigured(settings.remediation, self._now()))
         self.wanted_changed.set()
         self._judge_all()
+        if settings.remediation.reset is ResetMode.NEVER and self._node_state.unrepaired:
+            self._node_state.unrepaired = {}
+            self._serve()
         self._show()
 
     def poke(self) -> None:
@@ -341,6 +347,8 @@ class RepairNode:
     # -- what an attempt uses: see attempt_shell.RepairServices
 
     def waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False) -> bool:
+        if by_pods and self.settings.remediation.reset is ResetMode.WHEN_FREE:
+            who = words.held_for_good(who)
         self._waits(gpu, who, by_pods=by_pods and self._grants is not None)
         return False
 
@@ -450,8 +458,20 @@ class RepairNode:
             if gpu in self._told or want.action is Action.REBOOT:
                 state = self._node_state.health.state(gpu).state
                 self._changed(self._core.judged(gpu, want, state, self._now()))
+                self._explain(gpu, want)
         if due_s is not None:
             self._alarm.set(due_s - self._now())
+
+    def _explain(self, gpu: GpuUuid, want: Want) -> None:
+        """Say why a GPU that is taken out is not repaired; the kubelet is served where that is news."""
+        known, why = self._node_state.unrepaired, ""
+        if self.settings.remediation.reset is not ResetMode.NEVER and self._core.repair(gpu) is None:
+            faults = self._node_state.health.faults(gpu)
+            why = unrepaired(faults, want, stopped=self._core.stopped(gpu))
+        if why != known.get(gpu, ""):
+            others = {each: text for each, text in known.items() if each != gpu}
+            self._node_state.unrepaired = {**others, gpu: why} if why else others
+            self._serve()
 
     def _waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False) -> None:
         news = self._core.held_by(gpu, who, self._now(), by_pods=by_pods)

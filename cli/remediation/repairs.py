@@ -166,6 +166,8 @@ def _planned(
     if repair is None:
         if device.health_state == PROBATION:
             return "nothing", False, say.verdict()
+        if not device.healthy and device.health is not None and device.health.unrepaired:
+            return "nothing", False, say.unrepaired(device.health.unrepaired)
         return "nothing", False, say.serves() if device.healthy else say.no_repair()
     if repair.state == REBOOT_WANTED:
         return "nothing", False, say.wants_reboot()

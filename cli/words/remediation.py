@@ -18,6 +18,11 @@ def no_repair() -> str:
     )
 
 
+@_refusal
+def unrepaired(why: str) -> str:
+    return f"nothing is done: {why}"
+
+
 @_note
 def serves() -> str:
     return "nothing is done: containers still get it"

@@ -129,9 +129,23 @@ async def test_a_held_gpu_is_not_reset_until_its_holder_is_gone(lab: Lab) -> Non
     assert "train" in next(text for reason, _, text in lab.reporter.warnings if reason == "GpuResetWaits")
     await lab.look_again()
     assert (resets(lab, 0), state(lab, 0)) == (0, RepairState.DRAINING)
+    assert "Nobody asks pods to leave" in getattr(repair(lab, 0), "note", ""), "it may wait for ever"
     lab.kubelet.delete("train")
     await returned(lab, 0)
     assert resets(lab, 0) == 1
+
+
+async def test_a_gpu_that_no_reset_helps_says_why_nothing_is_done(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), ON)
+    lab.sim(gpu=1, xid=64)
+
+    def why() -> list[str]:
+        return [unit.unrepaired for unit in lab.report().health]
+
+    await lab.until(lambda: why() == ["", "it is not repaired: its board is to be replaced, which no reset does"])
+    assert lab.report().repairs == ()
+    await lab.agent.reconfigure(lab.settings(EAGER))
+    assert why() == ["", ""], "nobody is to repair anything"
 
 
 async def test_a_process_on_the_gpu_is_waited_for(lab: Lab) -> None:

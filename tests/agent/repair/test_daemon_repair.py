@@ -491,6 +491,23 @@ async def test_a_journal_that_contradicts_itself_is_ignored_and_the_agent_serves
     assert lab.down() == set()
 
 
+async def test_a_program_that_is_not_there_is_a_problem_from_the_start_until_it_is(lab: Lab) -> None:
+    program = lab.folder / "verify"
+    line = f"remediation.verify.command: found {program}, expected a program that can be run on this node"
+    section = f"when-free, verify: {{command: [{program}]}}"
+    await lab.serve(fleet(1, H100), ON.replace("when-free", section))
+    assert line in lab.report().problems
+    assert line in lab.reporter.problems
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    await lab.look_again()
+    await lab.until(lambda: line not in lab.report().problems)
+    program.unlink()
+    await lab.restart(ON.replace("when-free", section.replace("when-free", "never")))
+    await lab.listed()
+    assert line not in lab.report().problems, "nothing is to be verified"
+
+
 async def test_nothing_is_reset_that_could_not_be_verified_afterwards(lab: Lab) -> None:
     await lab.serve(fleet(1, H100), ON.replace("when-free", "when-free, verify: {command: [/opt/nonexistent]}"))
     lab.sim(gpu=0, xid=119)

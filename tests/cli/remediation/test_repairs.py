@@ -73,6 +73,8 @@ def test_a_gpu_that_is_not_repaired_says_why_as_its_agent_tells() -> None:
     (first, second) = says(observed("n", devices=[sick, device(1)]))
     assert first == ("nothing", False, "nothing is done: it is not repaired: its board is to be replaced")
     assert "remediation.reset is never" in second[2], "an older agent does not tell"
+    ((_, _, never),) = says(observed("n", devices=[device(0)], resetMode="never"))
+    assert never.startswith("nothing is done: its agent repairs no GPU, found remediation.reset: never there")
 
 
 def test_pods_on_boards_that_a_reset_takes_along_are_waited_for_too() -> None:

@@ -128,6 +128,8 @@ class NodeState:
         """Why not all wanted devices are registered and probed, empty for all; the daemon writes it."""
         self.repairs: tuple[ShownRepair, ...] = ()
         """The repairs of GPUs; ``RepairNode`` replaces them whole."""
+        self.unrepaired: Mapping[GpuUuid, str] = {}
+        """Why GPUs that are taken out are not repaired, though resets are on; ``RepairNode`` replaces it whole."""
         self.order_answers: tuple[Answered, ...] = ()
         """The answer to the last order of each GPU; ``RepairNode`` replaces them whole."""
         self.reset_mode = ""

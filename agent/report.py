@@ -6,7 +6,7 @@ because both modules of ``agent.serving`` need it, and one loads the other.
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from agent.health.culprits import FaultCount
 from agent.health.repairs import Repair
@@ -23,7 +23,8 @@ from inventory.layout.layout import Resource
 
 class DeviceReport(Struct, frozen=True):
     """The health of one GPU or MIG instance. ``repair`` is the state of its GPU's repair, empty for none: in each but
-    Probation no new container gets it, whatever its health.
+    Probation no new container gets it, whatever its health. ``unrepaired``: of a GPU that is taken out, why nothing
+    repairs it.
     """
 
     uuid: str
@@ -33,6 +34,7 @@ class DeviceReport(Struct, frozen=True):
     since_s: float
     reason: str
     repair: str = ""
+    unrepaired: str = ""
 
 
 class GpuFaults(Struct, frozen=True):
@@ -96,7 +98,8 @@ def device_reports(node_state: NodeState) -> tuple[DeviceReport, ...]:
     found = []
     for gpu in node_state.node.gpus:
         repair = repairs.get(gpu.uuid, "")
-        found.append(_device(gpu.uuid, gpu.index, None, node_state.health.state(gpu.uuid), repair))
+        whole = _device(gpu.uuid, gpu.index, None, node_state.health.state(gpu.uuid), repair)
+        found.append(structs.replace(whole, unrepaired=node_state.unrepaired.get(gpu.uuid, "")))
         found += [
             _device(mig.uuid, gpu.index, mig.profile, node_state.health.state(gpu.uuid, mig.uuid), repair)
             for mig in gpu.mig_instances

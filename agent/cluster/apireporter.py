@@ -166,12 +166,15 @@ def health_views(node_state: NodeState) -> dict[str, HealthView]:
     views: dict[str, HealthView] = {}
     health, settings = node_state.health, node_state.choices.health
     for gpu in node_state.node.gpus:
-        views[gpu.uuid] = view(health.state(gpu.uuid), settings)
-        views.update((mig.uuid, view(health.state(gpu.uuid, mig.uuid), settings)) for mig in gpu.mig_instances)
+        why = node_state.unrepaired.get(gpu.uuid, "")
+        views[gpu.uuid] = view(health.state(gpu.uuid), settings, why)
+        views.update((mig.uuid, view(health.state(gpu.uuid, mig.uuid), settings, why)) for mig in gpu.mig_instances)
     return views
 
 
-def view(health: DeviceHealth, settings: HealthSettings) -> HealthView:
+def view(health: DeviceHealth, settings: HealthSettings, unrepaired: str = "") -> HealthView:
     reasons = tuple(fault.cause for fault in health.faults)
     until = ends_when(health, settings)
-    return HealthView(state=health.state.value, reasons=reasons, since_s=health.since_s, until=until)
+    return HealthView(
+        state=health.state.value, reasons=reasons, since_s=health.since_s, until=until, unrepaired=unrepaired
+    )

@@ -63,13 +63,14 @@ _ON_PROBATION: Final = "Probation"
 
 class HealthView(Struct, frozen=True):
     """The health of one device, as ``build`` takes it. ``since_s`` is the wall second of the last change of state;
-    ``until`` says what ends a state in which the device is not handed out.
+    ``until`` says what ends a state in which the device is not handed out, ``unrepaired`` why nothing repairs it.
     """
 
     state: str
     reasons: tuple[str, ...] = ()
     since_s: float | None = None
     until: str = ""
+    unrepaired: str = ""
 
 
 class HolderView(Protocol):
@@ -231,6 +232,7 @@ def _health(view: HealthView | None, repair: str = "") -> Health | None:
         since=None if view.since_s is None else moment(view.since_s),
         until=view.until[:MAX_TEXT],
         repair=repair,
+        unrepaired=view.unrepaired[:MAX_TEXT],
     )
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from agent.health.states import Fault, FaultKind
 from agent.health.xids import FaultClass
+from agent.words import repairs as words
 
 UNANSWERED_S = 60.0
 """The seconds for which a GPU may leave its probes unanswered before a reboot is wanted: a reset needs a GPU that
@@ -117,6 +118,22 @@ def wanted(faults: Sequence[Fault], *, told: bool | None, now_s: float) -> Want:
             return Want(due_s=silent + UNANSWERED_S)
         return Want(action=Action.REBOOT, reason=worst.reason, cause=worst.cause, since_s=since_s)
     return Want(action=_action(blocking, told=told), reason=worst.reason, cause=worst.cause, since_s=since_s)
+
+
+def unrepaired(faults: Sequence[Fault], want: Want, *, stopped: bool) -> str:
+    """Why a GPU with these faults, which is taken out and has no repair, has none; empty where one is due, or where
+    nothing can be said. ``stopped``: a person has ended it.
+    """
+    blocking = [fault for fault in faults if fault.blocks]
+    if not blocking or want.absent:
+        return ""
+    if stopped:
+        return words.unrepaired_stopped()
+    if want.action is not Action.NONE or want.due_s is not None:
+        return ""
+    if any(fault.fault_class is FaultClass.REPLACE for fault in blocking):
+        return words.unrepaired_replace()
+    return words.unrepaired_no_reset()
 
 
 def _action(blocking: Sequence[Fault], *, told: bool | None) -> Action:

@@ -479,6 +479,10 @@ class RepairCore:
     def repair(self, gpu: GpuUuid) -> Repair | None:
         return self._repairs.get(gpu)
 
+    def stopped(self, gpu: GpuUuid) -> bool:
+        """Whether a person has ended the GPU's repair, and its faults have not gone since."""
+        return gpu in self._stopped
+
     def ask(self, gpu: GpuUuid) -> Ask | None:
         """The ask for the GPU; None where nothing is asked for."""
         ask = self._asks.get(gpu)

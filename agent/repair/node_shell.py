@@ -11,6 +11,7 @@ is withheld, while ``remediation.reset`` is ``never``. With an API server each r
 import asyncio
 import contextlib
 import logging
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
@@ -19,7 +20,7 @@ from agent.hardware.monitor import GpuMonitor
 from agent.health.culprits import Culprit, FaultCount
 from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved, XidSeen
 from agent.health.grants import Grant
-from agent.health.remediation import Action, ResetMode, Want, wanted
+from agent.health.remediation import Action, ResetMode, Want, unrepaired, wanted
 from agent.health.repairs import (
     BREAKER_GPUS,
     BREAKER_WINDOW_S,
@@ -37,7 +38,7 @@ from agent.process.tasks import Alarm
 from agent.repair.attempt_shell import Attempt, verified
 from agent.repair.journal_shell import Before, JournalEntry, RepairJournal
 from agent.repair.tool_shell import ResetTool
-from agent.repair.units import ResetUnit, reset_unit
+from agent.repair.units import ResetUnit, reset_unit, takes_along
 from agent.words import health as health_words
 from agent.words import repairs as words
 from inventory.devices import GpuUuid
@@ -124,6 +125,8 @@ class RepairNode:
         self._before: dict[GpuUuid, Before] = {}
         self._rests_until_s: dict[GpuUuid, float] = {}
         self._refused: dict[GpuUuid, int] = {}
+        self._unmet = refused
+        """Why settings of a GpuLayout do not hold; empty for none."""
         self.turns = 0
         """How often the GPUs that wait have been looked at."""
         self._unsaved = False
@@ -136,7 +139,7 @@ class RepairNode:
         if found is not None:
             self._restore(found, same_boot=found.boot_id == boot_id)
             self._before = dict(found.before) if found.boot_id == boot_id else {}
-        self._problems(refused)
+        self._problems()
         self._show()
 
     def _fresh_core(self) -> RepairCore:
@@ -178,22 +181,29 @@ class RepairNode:
 
     def discovered(self) -> None:
         """Take in that the node state is of a new discovery: boards that were swapped are forgotten."""
-        self._core.keep(self._node_state.health.gpus())
+        here = self._node_state.health.gpus()
+        self._core.keep(here)
+        kept = {gpu: why for gpu, why in self._node_state.unrepaired.items() if gpu in here}
+        self._node_state.unrepaired = kept
+        self._problems()  # the program of verify may have come, or gone
         self._found.set()
         self._judge_all()
         self._poked.set()
 
     def reconfigured(self, settings: Settings, refused: str) -> None:
         """Take new settings, and why others do not hold; empty for none."""
-        self._problems(refused, settings)
-        if settings.remediation == self.settings.remediation:
+        before, self.settings, self._unmet = self.settings, settings, refused
+        self._problems()
+        if settings.remediation == before.remediation:
             return
-        self.settings = settings
         self._rests_until_s.clear()
         self._poked.set()
         self._changed(self._core.reconfigured(settings.remediation, self._now()))
         self.wanted_changed.set()
         self._judge_all()
+        if settings.remediation.reset is ResetMode.NEVER and self._node_state.unrepaired:
+            self._node_state.unrepaired = {}
+            self._serve()
         self._show()
 
     def poke(self) -> None:
@@ -341,6 +351,8 @@ class RepairNode:
     # -- what an attempt uses: see attempt_shell.RepairServices
 
     def waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False) -> bool:
+        if by_pods and self.settings.remediation.reset is ResetMode.WHEN_FREE:
+            who = words.held_for_good(who)
         self._waits(gpu, who, by_pods=by_pods and self._grants is not None)
         return False
 
@@ -450,8 +462,20 @@ class RepairNode:
             if gpu in self._told or want.action is Action.REBOOT:
                 state = self._node_state.health.state(gpu).state
                 self._changed(self._core.judged(gpu, want, state, self._now()))
+                self._explain(gpu, want)
         if due_s is not None:
             self._alarm.set(due_s - self._now())
+
+    def _explain(self, gpu: GpuUuid, want: Want) -> None:
+        """Say why a GPU that is taken out is not repaired; the kubelet is served where that is news."""
+        known, why = self._node_state.unrepaired, ""
+        if self.settings.remediation.reset is not ResetMode.NEVER and self._core.repair(gpu) is None:
+            faults = self._node_state.health.faults(gpu)
+            why = unrepaired(faults, want, stopped=self._core.stopped(gpu))
+        if why != known.get(gpu, ""):
+            others = {each: text for each, text in known.items() if each != gpu}
+            self._node_state.unrepaired = {**others, gpu: why} if why else others
+            self._serve()
 
     def _waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False) -> None:
         news = self._core.held_by(gpu, who, self._now(), by_pods=by_pods)
@@ -512,14 +536,14 @@ class RepairNode:
         for gpu in self._acting:
             reasons.setdefault(str(gpu), words.withheld(RepairState.RESETTING.value))
         shown_repairs = [
-            ShownRepair(repair, self._core.ask(repair.gpu), self._takes_along(repair.gpu))
+            ShownRepair(repair, self._core.ask(repair.gpu), takes_along(self._node_state.node.gpus, repair.gpu))
             for repair in self._core.repairs()
         ]
         self._node_state.repairs = tuple(shown_repairs)
-        for drained, ask, takes_along in shown_repairs:
+        for drained, ask, others in shown_repairs:
             # Pods that come to the others while pods leave for the reset would hold it up for ever.
-            if takes_along and self.settings.remediation.reset is ResetMode.DRAIN and ask is not None and ask.drains:
-                for gpu in takes_along:
+            if self.settings.remediation.reset is ResetMode.DRAIN and ask is not None and ask.drains:
+                for gpu in others:
                     reasons.setdefault(str(gpu), words.withheld_with(self._name(drained.gpu)))
         self._node_state.order_answers = self._answers
         self._node_state.reset_mode = self.settings.remediation.reset.value
@@ -532,17 +556,18 @@ class RepairNode:
         if self._node_state.withhold(REPAIR, reasons) or differs:
             self._serve()
 
-    def _takes_along(self, uuid: GpuUuid) -> tuple[GpuUuid, ...]:
-        """The other GPUs that a reset of this one takes along."""
-        gpu = self._node_state.node.gpu(uuid)
-        unit = () if gpu is None else reset_unit(self._node_state.node.gpus, gpu).gpus
-        return tuple(sorted(other.uuid for other in unit if other.uuid != uuid))
-
-    def _problems(self, refused: str, settings: Settings | None = None) -> None:
-        """Report settings that do not hold, and that ``drain`` asks nobody where there is no API server."""
-        settings = settings or self.settings
-        alone = settings.remediation.reset is ResetMode.DRAIN and not settings.use_api_server
-        self._node_state.report(REPAIR, tuple(filter(None, (refused, words.drain_alone() if alone else ""))))
+    def _problems(self) -> None:
+        """Report settings that do not hold: that ``drain`` asks nobody where there is no API server, and that the
+        program is not there without which nothing is reset.
+        """
+        remediation = self.settings.remediation
+        found = [self._unmet]
+        if remediation.reset is ResetMode.DRAIN and not self.settings.use_api_server:
+            found.append(words.drain_alone())
+        command = remediation.verify_command
+        if remediation.reset is not ResetMode.NEVER and command and shutil.which(command[0]) is None:
+            found.append(words.no_verifier(command[0]))
+        self._node_state.report(REPAIR, tuple(filter(None, found)))
 
     async def _save(self) -> None:
         """Write the journal where it is out of date; a step that needs it on disk uses ``_write``."""

@@ -47,3 +47,10 @@ def reset_unit(gpus: Sequence[Gpu], wanted: Gpu) -> ResetUnit:
                 unit[other.uuid] = other
                 todo.append(other)
     return ResetUnit(tuple(unit.values()))
+
+
+def takes_along(gpus: Sequence[Gpu], uuid: GpuUuid) -> tuple[GpuUuid, ...]:
+    """The other GPUs that a reset of this one takes along; none for a GPU that is not here."""
+    wanted = next((gpu for gpu in gpus if gpu.uuid == uuid), None)
+    unit = () if wanted is None else reset_unit(gpus, wanted).gpus
+    return tuple(sorted(other.uuid for other in unit if other.uuid != uuid))

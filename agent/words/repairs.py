@@ -89,6 +89,26 @@ def withheld(state: str) -> str:
 
 
 @_part
+def unrepaired_replace() -> str:
+    return "it is not repaired: its board is to be replaced, which no reset does"
+
+
+@_part
+def unrepaired_no_reset() -> str:
+    return "it is not repaired: the driver asks for no reset. Reset it by hand, or by tessera remediation start"
+
+
+@_part
+def unrepaired_stopped() -> str:
+    return "it is not repaired: a person ended its repair; tessera remediation start begins another one"
+
+
+@_part
+def held_for_good(who: str) -> str:
+    return f"{who}. Nobody asks pods to leave with remediation.reset: when-free. End them, or set drain"
+
+
+@_part
 def withheld_with(gpu: str) -> str:
     return f"it is reset together with {gpu}, which is in repair, until that is over"
 

@@ -164,7 +164,7 @@ def _ailing(name: str, health: Health) -> Withheld:
     on_probation = health.state == "Probation"
     why = ", ".join(health.reasons) or ("it is on probation after a fault" if on_probation else health.state)
     until = health.until or _UNTIL.get(health.state, "its agent gives it out again")
-    next_step = "" if on_probation else f": {_NEXT}"
+    next_step = "" if on_probation else f": {health.unrepaired}" if health.unrepaired else f": {_NEXT}"
     return Withheld(device=name, why=why, until=f"until {until}{next_step}", since=health.since)
 
 

@@ -11,6 +11,7 @@ from kube.resources import Resource
 
 Json = dict[str, Any]
 _NEAR: Final = 0.6
+_SHOWN: Final = 8
 _MOST: Final = 5_000
 """The most objects that are compared."""
 
@@ -35,6 +36,18 @@ async def meant(
     if namespace is not None and spaces is not None and namespace not in spaces:
         return f". There is no namespace {namespace}{_near(namespace, spaces)}"
     return _near(name, await _names(client, resource, namespace, names) or ())
+
+
+async def meant_or_there(client: Client, resource: Resource, name: str) -> str:
+    """The line of ``meant`` for an object of the whole cluster; where no name is near, the names that there are."""
+    found = await _names(client, resource, None, _own_name)
+    if found is None:
+        return ""
+    if near := _near(name, found):
+        return near
+    more = len(found) - _SHOWN
+    shown = ", ".join(sorted(found)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return f". There are: {shown}" if found else ". There is none"
 
 
 async def meant_elsewhere(

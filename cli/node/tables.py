@@ -184,8 +184,9 @@ def application_faults(report: NodeReport) -> Table | None:
 
 
 def repairs(report: NodeReport) -> Table | None:
-    """The repairs of GPUs, each with what comes next."""
-    if not report.repairs:
+    """The repairs of GPUs, each with what comes next, and why the others that are taken out have none."""
+    unrepaired = [unit for unit in report.health if unit.unrepaired]
+    if not report.repairs and not unrepaired:
         return None
     index = {gpu.uuid: gpu.index for gpu in report.node.gpus}
     table = titled("Repairs", "GPU", "state", "since", "attempt", prose("why"), prose("next"))
@@ -198,6 +199,8 @@ def repairs(report: NodeReport) -> Table | None:
             repair.note,
             next_step(repair.state),
         )
+    for unit in unrepaired:
+        table.add_row(str(unit.gpu_index), "-", ago(report.now_s - unit.since_s), "-", unit.unrepaired, "-")
     return table
 
 

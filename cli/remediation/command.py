@@ -8,7 +8,7 @@ import click
 from cli.access.cluster import Where, awaited, is_kind_missing, run, told
 from cli.access.gpunodes_shell import list_gpu_nodes
 from cli.access.kubeapi import MANAGER, kube_options, opened
-from cli.naming.meant import meant
+from cli.naming.meant import meant_or_there
 from cli.naming.nearest import NearestGroup
 from cli.naming.suggestions import gpus_of_node, names
 from cli.options import Duration
@@ -125,7 +125,7 @@ async def _read(where: Where, nodes: tuple[str, ...]) -> tuple[list[GpuNode], li
         known = {each.metadata.name for each in every}
         for name in nodes:
             if name not in known:
-                raise click.ClickException(say.no_gpu_node(name) + await meant(client, GPU_NODES, name))
+                raise click.ClickException(say.no_gpu_node(name) + await meant_or_there(client, GPU_NODES, name))
     for note in notes:
         aside(note)
     wanted = [each for each in every if not nodes or each.metadata.name in nodes]
@@ -329,7 +329,7 @@ async def _annotate(client: Client, flavor: str) -> None:
     except NotFoundError as failed:
         if is_kind_missing(failed):
             raise
-        raise click.ClickException(say.no_flavor(flavor) + await meant(client, FLAVORS, flavor)) from None
+        raise click.ClickException(say.no_flavor(flavor) + await meant_or_there(client, FLAVORS, flavor)) from None
 
 
 async def _resume_without_flavor(client: Client) -> None:

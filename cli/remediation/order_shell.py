@@ -13,7 +13,7 @@ import msgspec
 
 from cli.access.cluster import is_kind_missing
 from cli.access.kubeapi import MANAGER
-from cli.naming.meant import meant
+from cli.naming.meant import meant_or_there
 from cli.printing.console import Json, patience
 from cli.remediation import repairs
 from cli.words import remediation as say
@@ -108,6 +108,6 @@ async def _read(client: Client, node: str) -> GpuNode:
     except NotFoundError as failed:
         if is_kind_missing(failed):
             raise
-        raise click.ClickException(say.no_gpu_node(node) + await meant(client, GPU_NODES, node)) from None
+        raise click.ClickException(say.no_gpu_node(node) + await meant_or_there(client, GPU_NODES, node)) from None
     except DecodeError as wrong:
         raise click.ClickException(str(wrong)) from None

@@ -12,7 +12,7 @@ import msgspec
 
 from cli.words import remediation as say
 from controller.objects.decode import GpuNode
-from inventory.api.gpunode import Device, GrantEntry, OrderAnswer, RepairEntry, Step, is_granted
+from inventory.api.gpunode import RESETS_NEVER, Device, GrantEntry, OrderAnswer, RepairEntry, Step, is_granted
 from inventory.api.names import NVSENTINEL_MANAGED
 
 ORDERS: Final = ("start", "stop", "retire", "return")
@@ -166,7 +166,11 @@ def _planned(
     if repair is None:
         if device.health_state == PROBATION:
             return "nothing", False, say.verdict()
-        return "nothing", False, say.serves() if device.healthy else say.no_repair()
+        if device.health is not None and not device.healthy and device.health.unrepaired:
+            return "nothing", False, say.unrepaired(device.health.unrepaired)
+        if device.healthy:
+            return "nothing", False, say.serves()
+        return "nothing", False, say.resets_never() if node.status.reset_mode == RESETS_NEVER else say.no_repair()
     if repair.state == REBOOT_WANTED:
         return "nothing", False, say.wants_reboot()
     if repair.state == RETIRED:

@@ -18,6 +18,19 @@ def no_repair() -> str:
     )
 
 
+@_refusal
+def resets_never() -> str:
+    return (
+        "nothing is done: its agent repairs no GPU, found remediation.reset: never there. Set when-free or drain, "
+        "or reset it by hand"
+    )
+
+
+@_refusal
+def unrepaired(why: str) -> str:
+    return f"nothing is done: {why}"
+
+
 @_note
 def serves() -> str:
     return "nothing is done: containers still get it"

@@ -71,6 +71,9 @@ class Health(Struct, frozen=True, kw_only=True):
             "health. Absent: it is not repaired.",
         ),
     ] = ""
+    unrepaired: Annotated[
+        Text, Meta(description="Of a GPU that is not handed out: why nothing repairs it, where resets are on.")
+    ] = ""
 
     @property
     def handed_out(self) -> bool:

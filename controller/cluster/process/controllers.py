@@ -44,6 +44,7 @@ from controller.jobs.framework.settings import ClusterObjects, DevicePlan, has_n
 from controller.objects.workload import Workload
 from controller.reconcile.failures.gpufailurerecord_shell import GpuFailureRecord
 from controller.reconcile.failures.gpufailures_shell import GpuFailureController
+from controller.reconcile.failures.holders_shell import Foretelling
 from controller.reconcile.failures.nodefailures_shell import FEATURES, NodeFailureController
 from controller.reconcile.failures.stuckpods_shell import FEATURE as RECOVERY
 from controller.reconcile.failures.stuckpods_shell import StuckPodController
@@ -372,6 +373,10 @@ class TermControllers:
         self._of_others.append(stuck.hear)
         return stuck
 
+    def _foretelling(self) -> Foretelling:
+        """Each controller has its own: its tasks end with it."""
+        return Foretelling(self._core.ledger, self._forecasts.starts_again, self._events.publish, self._clock)
+
     def _failed_gpus(self) -> GpuFailureController:
         failed = GpuFailureController(
             self._config.gpu_failures,
@@ -383,6 +388,7 @@ class TermControllers:
             may_write=lambda: self._writer.may_write,
             count=self._counting.gpu_failure,
             tell=self._events.publish,
+            foretelling=self._foretelling(),
         )
         self._of_others.append(failed.hear)
         return failed
@@ -430,7 +436,7 @@ class TermControllers:
             may_write=lambda: self._writer.may_write,
             count=self._counting.drain,
             tell=self._events.publish,
-            starts_again=self._forecasts.starts_again,
+            foretelling=self._foretelling(),
         )
         self._of_others.append(drains.hear)
         return drains

@@ -12,7 +12,7 @@ import msgspec
 from controller.insight.forecast.repairtimes import Comeback, Comebacks
 from controller.messages import forecasts as words
 from controller.messages.spans import duration
-from controller.objects.queues import ClusterQueue
+from controller.objects.queues import ClusterQueue, Cohort
 from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.decisions.records import DecisionRecord
 from controller.scheduler.engine import Engine
@@ -53,10 +53,13 @@ def grown(engine: Engine, quota: QuotaTree, comebacks: Comebacks) -> list[Growth
     for owner, shares in engine.shares.given():
         name, is_queue = owner.metadata.name, isinstance(owner, ClusterQueue)
         node = quota.cluster_queues.get(ClusterQueueName(name)) if is_queue else quota.cohorts.get(CohortName(name))
-        if node is None or node.spec is None or engine.state.calendars.of(type(owner), name).entries:
-            continue  # the calendar's changes are of quotas as they are now
+        if node is None or node.spec is None:
+            continue
+        by_calendar = _by_calendar(engine, owner)
         quotas, grows = dict(node.spec.quotas), list[Growth]()
         for fr, share in shares.items():
+            if fr in by_calendar:
+                continue  # a calendar's changes are of quotas as they are now
             there = engine.shares.capacity.of(fr)
             for each, selecting in zip(comebacks.gpus, flavors, strict=True):
                 amount = each.adds.get(fr.resource, 0) if fr.flavor in selecting else 0
@@ -73,6 +76,14 @@ def grown(engine: Engine, quota: QuotaTree, comebacks: Comebacks) -> list[Growth
                 quota.set_cohort(CohortName(name), spec)
             found += grows
     return found
+
+
+def _by_calendar(engine: Engine, owner: ClusterQueue | Cohort) -> frozenset[FlavorResource]:
+    """The quotas that the owner's calendar changes at some time."""
+    entries = engine.state.calendars.of(type(owner), owner.metadata.name).entries
+    return frozenset(
+        fr for entry in entries for limits in (entry.nominal, entry.borrowing, entry.lending) for fr in limits
+    )
 
 
 def comes_back(growing: Mapping[FlavorResource, Amount], record: DecisionRecord) -> bool:

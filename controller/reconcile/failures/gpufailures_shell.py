@@ -25,6 +25,7 @@ from controller.reconcile.failures.gpufailurerecord_shell import GpuFailureRecor
 from controller.reconcile.failures.gpufailures import REFUSED_S, GpuFailureAction, GpuFailures, Victim
 from controller.reconcile.failures.holders_shell import (
     TOO_MANY,
+    Foretelling,
     about_pod,
     about_workload,
     evict,
@@ -70,6 +71,7 @@ class GpuFailureController:
         may_write: Callable[[], bool],
         count: Callable[[str], None],
         tell: Callable[[ObjectReference, str, str, str], None],
+        foretelling: Foretelling,
     ) -> None:
         self.failures = GpuFailures(rules)
         self._client = client
@@ -80,6 +82,7 @@ class GpuFailureController:
         self._clock = clock
         self._count = count
         self._tell = tell
+        self._foretelling = foretelling
         self._turns = Turns(clock, together_s=_TOGETHER_S)
 
     def hear(self, observed: ObjectChange) -> None:
@@ -96,10 +99,13 @@ class GpuFailureController:
 
     async def run(self) -> None:
         await self._recall()
-        while True:
-            await self._turns.next(self.failures.next_due_s())
-            await self._look_up()
-            await self._act(self.failures.due_actions(self._clock.wall()))
+        try:
+            while True:
+                await self._turns.next(self.failures.next_due_s())
+                await self._look_up()
+                await self._act(self.failures.due_actions(self._clock.wall()))
+        finally:
+            self._foretelling.end()
 
     async def _recall(self) -> None:
         """Reads the previous leader's actions: no action is taken before the budget is known."""
@@ -187,6 +193,8 @@ class GpuFailureController:
         else:
             self._count(action.kind.value)
             self._say(action, f"{gone}; the pod is evicted")
+            if action.victim.workload is not None:
+                self._foretelling.begin(action.victim.workload, gone, GPU_FAILED)
 
     def _requeue(self, action: GpuFailureAction, key: WorkloadKey, gone: str) -> None:
         kept = self._ledger.get(key)
@@ -204,6 +212,7 @@ class GpuFailureController:
             kept = self._ledger.get(key)
             if kept is not None:
                 self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", gone)
+                self._foretelling.begin(key, gone, GPU_FAILED)
         elif result in (Result.LOST, Result.REFUSED):
             self._failed(action, why)
 

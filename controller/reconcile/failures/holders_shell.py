@@ -1,6 +1,11 @@
-"""Pods that hold GPUs: their policies, and how their gangs are requeued. Shared by all that take GPUs from pods."""
+"""Pods that hold GPUs: their policies, how their gangs are requeued, and when these start again.
 
-from collections.abc import Callable
+All that takes GPUs from pods shares it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +14,7 @@ from controller.cluster.config.settings import OnGpuFailure
 from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.writing.workloadwrites import Then, WorkloadWrites
 from controller.jobs.framework.podview import workload_of
+from controller.messages import repairs as words
 from controller.objects.core import Pod
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
@@ -20,11 +26,64 @@ from failpoints import points
 from failpoints.names import Failpoint
 from inventory.api.names import ON_GPU_FAILURE
 from kube.client import Client
+from kube.clock import Clock, sleep
 from kube.fencing import fenced
 from kube.objects import ObjectReference
 from kube.resources import Resource
 
+log = logging.getLogger(__name__)
+
+FORETOLD_S: Final = 120.0
+"""The time for which a gang's return to its queue is awaited: until then its pods end."""
+_LOOK_S: Final = 1.0
 _OVER: Final = ("Succeeded", "Failed")
+
+
+class Foretelling:
+    """Tells of gangs that lost their GPUs when they are likely to start again, by an Event of the Workload.
+
+    ``starts_again`` is asked once the gang is in its queue again: one that was requeued, and one whose evicted pod took
+    it there. A gang that goes on with another pod has nothing told. ``_tasks`` has one task a workload.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        starts_again: Callable[[WorkloadKey, float], Awaitable[str]],
+        tell: Callable[[ObjectReference, str, str, str], None],
+        clock: Clock,
+    ) -> None:
+        self._ledger = ledger
+        self._starts_again = starts_again
+        self._tell = tell
+        self._clock = clock
+        self._tasks: dict[WorkloadKey, asyncio.Task[None]] = {}
+
+    def begin(self, key: WorkloadKey, cause: str, reason: str) -> None:
+        """Foretell a workload's start; ``cause`` and ``reason`` are the Event's."""
+        if key not in self._tasks:
+            task = self._tasks[key] = asyncio.create_task(self._foretell(key, cause, reason))
+            task.add_done_callback(lambda _: self._tasks.pop(key, None))
+
+    def end(self) -> None:
+        for task in (*self._tasks.values(),):
+            task.cancel()
+
+    async def _foretell(self, key: WorkloadKey, cause: str, reason: str) -> None:
+        until_s = self._clock.monotonic() + FORETOLD_S
+        while (kept := self._ledger.get(key)) is not None and runs(kept):
+            if self._clock.monotonic() >= until_s:
+                return
+            await sleep(self._clock, _LOOK_S)
+        if kept is None:
+            return
+        try:
+            when = await self._starts_again(key, until_s - self._clock.monotonic())
+        except Exception:
+            log.exception("workload %s: nobody knows when it starts again", key)
+            return
+        if when:
+            self._tell(about_workload(kept), "Normal", reason, words.drain_starts_again(cause, str(key), when))
 
 
 def victim(pod: Pod, usual: OnGpuFailure, ledger: Ledger) -> tuple[Victim | None, str]:

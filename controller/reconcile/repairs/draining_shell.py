@@ -6,9 +6,8 @@ A drain holds while its agent asks for it and has the grant, as the GpuNode says
 evicted by the Eviction API, which PodDisruptionBudgets may refuse.
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -18,7 +17,7 @@ import msgspec
 from controller.cluster.config.settings import OnGpuFailure
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES, PODS, reader
-from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.ledger import Ledger
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
 from controller.messages import repairs as words
 from controller.messages.spans import exact
@@ -26,6 +25,7 @@ from controller.objects.core import Pod
 from controller.objects.decode import GpuNode
 from controller.reconcile.failures.holders_shell import (
     TOO_MANY,
+    Foretelling,
     about_pod,
     about_workload,
     evict,
@@ -48,8 +48,6 @@ from kube.reading.reflector import Added, Changed, Removed
 log = logging.getLogger(__name__)
 
 GPU_DRAINED: Final = "GpuDrained"
-FORETOLD_S: Final = 120.0
-"""The time for which a requeued gang's return to its queue is awaited: until then its pods end."""
 NOTICE_S: Final = GRANT_LASTS_S / 2
 """The seconds that a pod which may finish has from the grant at least; the grant still holds then."""
 _TOGETHER_S: Final = 0.2
@@ -80,7 +78,7 @@ class DrainController:
         may_write: Callable[[], bool],
         count: Callable[[str], None],
         tell: Callable[[ObjectReference, str, str, str], None],
-        starts_again: Callable[[WorkloadKey, float], Awaitable[str]],
+        foretelling: Foretelling,
     ) -> None:
         self.draining = Draining()
         self._usual = usual
@@ -92,10 +90,8 @@ class DrainController:
         self._may_write = may_write
         self._count = count
         self._tell = tell
-        self._starts_again = starts_again
         self._turns = Turns(clock, together_s=_TOGETHER_S)
-        self._foretelling: set[asyncio.Task[None]] = set()
-        """The tasks that wait for forecasts; they end with ``run``."""
+        self._foretelling = foretelling
 
     def hear(self, observed: ObjectChange) -> None:
         if observed.resource != GPU_NODES:
@@ -120,8 +116,7 @@ class DrainController:
                 for action in self.draining.due_actions(self._clock.wall()):
                     await self._carry_out(action)
         finally:
-            for task in (*self._foretelling,):
-                task.cancel()
+            self._foretelling.end()
 
     async def _look_up(self) -> None:
         for key in self.draining.unknown():
@@ -167,6 +162,8 @@ class DrainController:
         else:
             self._count(action.kind.value)
             self._say(action, "Warning", words.drain_evicted(action.drain.cause))
+            if action.workload is not None:
+                self._foretelling.begin(action.workload, action.drain.cause, GPU_DRAINED)
 
     def _not_evicted(self, action: DrainAction, error: KubeError) -> None:
         log.info("pod %s: its eviction is refused, trying on: %s", action.pods[0][0], error)
@@ -199,25 +196,12 @@ class DrainController:
             if kept is not None:
                 note = action.drain.cause
                 self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_FAILURES}", note)
-                task = asyncio.create_task(self._foretell(action, kept))
-                self._foretelling.add(task)
-                task.add_done_callback(self._foretelling.discard)
+                self._foretelling.begin(WorkloadKey(kept.workload.key), action.drain.cause, GPU_DRAINED)
         elif result in (Result.LOST, Result.REFUSED):
             log.warning("workload %s: it was not requeued for a drain, trying on: %s", action.workload, why)
             self.draining.failed(action)
             self._turns.again(_AGAIN_S)
             self._turns.wake()
-
-    async def _foretell(self, action: DrainAction, kept: Kept) -> None:
-        """Tells when the gang is likely to start again, once it is back in its queue."""
-        try:
-            when = await self._starts_again(WorkloadKey(kept.workload.key), FORETOLD_S)
-        except Exception:
-            log.exception("workload %s: nobody knows when it starts again", kept.workload.key)
-            return
-        if when:
-            note = words.drain_starts_again(action.drain.cause, kept.workload.key, when)
-            self._tell(about_workload(kept), "Normal", GPU_DRAINED, note)
 
 
 def drains(node: GpuNode, wait_s: float) -> Iterator[Drain]:

@@ -4,7 +4,8 @@ import pytest
 
 from agent.health.events import ProbeFailed, ProbeOk, ProbeReason, RecoveryAction, RemapSample, XidSeen
 from agent.health.machine import HealthCore
-from agent.health.remediation import UNANSWERED_S, Action, Want, wanted
+from agent.health.remediation import UNANSWERED_S, Action, Want, unrepaired, wanted
+from agent.words import repairs as words
 from inventory.devices import Gpu, GpuUuid
 
 GPU = GpuUuid("GPU-a")
@@ -38,6 +39,36 @@ def test_the_recovery_action_decides(action: int, expected: Action) -> None:
     health.apply(XidSeen(GPU, 119), 1.0)
     health.apply(RecoveryAction(GPU, action), 1.0)
     assert want(health).action is expected
+
+
+@pytest.mark.parametrize(
+    ("xid", "action", "stopped", "expected"),
+    [
+        (119, 1, False, ""),
+        (119, 3, False, words.unrepaired_no_reset()),
+        (119, 99, False, words.unrepaired_no_reset()),
+        (64, 0, False, words.unrepaired_replace()),
+        (119, 1, True, words.unrepaired_stopped()),
+        (94, 0, True, ""),
+    ],
+    ids=["due", "drain-p2p", "newer", "replace", "stopped", "contained"],
+)
+def test_why_a_gpu_that_is_out_is_not_repaired(xid: int, action: int, stopped: bool, expected: str) -> None:
+    health = core()
+    health.apply(XidSeen(GPU, xid), 1.0)
+    health.apply(RecoveryAction(GPU, action), 1.0)
+    assert unrepaired(health.faults(GPU), want(health), stopped=stopped) == expected
+
+
+def test_nothing_is_said_of_a_gpu_that_has_gone_or_is_silent_for_now() -> None:
+    assert unrepaired((), Want(), stopped=True) == ""
+    health = core()
+    health.discovered([], 1.0)
+    assert unrepaired(health.faults(GPU), want(health), stopped=False) == ""
+    health = core()
+    for _ in range(3):
+        health.apply(ProbeFailed(gpu=GPU, reason=ProbeReason.TIMEOUT, detail="late"), 1.0)
+    assert unrepaired(health.faults(GPU), want(health), stopped=False) == "", "a reboot will be wanted"
 
 
 def test_a_driver_that_asks_for_nothing_has_nothing_done() -> None:

@@ -129,9 +129,23 @@ async def test_a_held_gpu_is_not_reset_until_its_holder_is_gone(lab: Lab) -> Non
     assert "train" in next(text for reason, _, text in lab.reporter.warnings if reason == "GpuResetWaits")
     await lab.look_again()
     assert (resets(lab, 0), state(lab, 0)) == (0, RepairState.DRAINING)
+    assert "Nobody asks pods to leave" in getattr(repair(lab, 0), "note", ""), "it may wait for ever"
     lab.kubelet.delete("train")
     await returned(lab, 0)
     assert resets(lab, 0) == 1
+
+
+async def test_a_gpu_that_no_reset_helps_says_why_nothing_is_done(lab: Lab) -> None:
+    await lab.serve(fleet(2, H100), ON)
+    lab.sim(gpu=1, xid=64)
+
+    def why() -> list[str]:
+        return [unit.unrepaired for unit in lab.report().health]
+
+    await lab.until(lambda: why() == ["", "it is not repaired: its board is to be replaced, which no reset does"])
+    assert lab.report().repairs == ()
+    await lab.agent.reconfigure(lab.settings(EAGER))
+    assert why() == ["", ""], "nobody is to repair anything"
 
 
 async def test_a_process_on_the_gpu_is_waited_for(lab: Lab) -> None:
@@ -475,6 +489,23 @@ async def test_a_journal_that_contradicts_itself_is_ignored_and_the_agent_serves
     assert lab.report().repairs == ()
     assert any("journal of repairs ignored" in record.getMessage() for record in caplog.records)
     assert lab.down() == set()
+
+
+async def test_a_program_that_is_not_there_is_a_problem_from_the_start_until_it_is(lab: Lab) -> None:
+    program = lab.folder / "verify"
+    line = f"remediation.verify.command: found {program}, expected a program that can be run on this node"
+    section = f"when-free, verify: {{command: [{program}]}}"
+    await lab.serve(fleet(1, H100), ON.replace("when-free", section))
+    assert line in lab.report().problems
+    assert line in lab.reporter.problems
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    await lab.look_again()
+    await lab.until(lambda: line not in lab.report().problems)
+    program.unlink()
+    await lab.restart(ON.replace("when-free", section.replace("when-free", "never")))
+    await lab.listed()
+    assert line not in lab.report().problems, "nothing is to be verified"
 
 
 async def test_nothing_is_reset_that_could_not_be_verified_afterwards(lab: Lab) -> None:

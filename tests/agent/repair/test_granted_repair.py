@@ -279,6 +279,13 @@ async def test_a_person_stops_a_repair(here: GrantedNode) -> None:
     assert (resets(here, 0), here.lab.agent.node_state.withheld) == (0, {})
     assert here.lab.down() == {here.lab.uuid(0)}, "its fault keeps it out"
 
+    def why() -> str:
+        return str(here.status()["devices"][0]["health"].get("unrepaired", ""))
+
+    await here.lab.until(
+        lambda: why().startswith("it is not repaired: a person ended its repair"), "the GpuNode says why"
+    )
+
 
 async def test_an_order_that_is_none_is_answered_and_taken_off(here: GrantedNode) -> None:
     await here.serve(fleet(1, H100), ON)

@@ -1,6 +1,6 @@
 """Which GPUs a reset takes together."""
 
-from agent.repair.units import reset_unit
+from agent.repair.units import reset_unit, takes_along
 from inventory.devices import Gpu, GpuUuid, NvLink, RemoteType
 
 
@@ -35,6 +35,8 @@ def test_linked_boards_before_ampere_go_together_however_far_the_chain_reaches()
     assert unit.uuids == {"GPU-0", "GPU-1", "GPU-2"}
     assert (unit.gpus[0].uuid, unit.refused) == ("GPU-2", "")
     assert reset_unit(gpus, gpus[3]).uuids == {"GPU-3"}
+    assert takes_along(gpus, GpuUuid("GPU-2")) == ("GPU-0", "GPU-1")
+    assert takes_along(gpus, GpuUuid("GPU-3")) == takes_along(gpus, GpuUuid("GPU-9")) == ()
 
 
 def test_ampere_with_bridges_is_alone() -> None:

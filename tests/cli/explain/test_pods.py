@@ -105,6 +105,11 @@ LAYOUT = "its layout is about to change, until the containers on it have ended"
         ),
         ({"state": "Probation"}, "", "it is on probation after a fault, until it has done well for health.probation"),
         (
+            {"state": "Unhealthy", "reasons": ["XID 64"], "until": "its board is replaced", "unrepaired": "it is not"},
+            "",
+            "XID 64, until its board is replaced: it is not",
+        ),
+        (
             {"state": "Unhealthy", "reasons": ["XID 79: off the bus"], "since": "2024-01-01T00:00:00Z"},
             "",
             r"XID 79: off the bus \(for \d+d\d\dh\), until its fault is over: tessera node health, on the node",

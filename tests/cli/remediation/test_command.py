@@ -295,6 +295,17 @@ async def test_a_name_that_is_none_is_a_line_with_the_nearest_one(shell: Shell, 
     assert said in line
 
 
+async def test_where_no_name_is_near_those_that_there_are_are_named(shell: Shell, agent: Agent) -> None:
+    done = await shell.run("remediation", "stop", "zzz", "3", code=1)
+    assert done.stderr.endswith("expected a node whose agent has written a GpuNode. There are: gpu-7, gpu-8\n")
+    done = await shell.run("remediation", "resume", "zzz", code=1)
+    assert done.stderr.endswith("expected a ResourceFlavor that exists. There is none\n")
+    for number in range(9):
+        agent.server.create(GPU_NODES, f"a{number}", {"status": full_status({"devices": []})})
+    done = await shell.run("remediation", "list", "--node", "zzz", code=1)
+    assert done.stderr.endswith("There are: a0, a1, a2, a3, a4, a5, a6, a7 and 3 more\n")
+
+
 async def test_a_flavors_repairs_are_resumed_by_its_annotation(shell: Shell) -> None:
     shell.scene.server.create(FLAVORS, "h100", {})
     done = await shell.run("remediation", "resume", "h100")

@@ -67,6 +67,23 @@ def test_a_row_has_what_the_agent_told_and_the_grant_that_holds() -> None:
     assert row.granted == NOW - timedelta(seconds=5)
 
 
+def test_a_gpu_that_is_not_repaired_says_why_as_its_agent_tells() -> None:
+    sick = device(0)
+    sick["health"]["unrepaired"] = "it is not repaired: its board is to be replaced"
+    (first, second) = says(observed("n", devices=[sick, device(1)]))
+    assert first == ("nothing", False, "nothing is done: it is not repaired: its board is to be replaced")
+    assert "remediation.reset is never" in second[2], "an older agent does not tell"
+    ((_, _, never),) = says(observed("n", devices=[device(0)], resetMode="never"))
+    assert never.startswith("nothing is done: its agent repairs no GPU, found remediation.reset: never there")
+
+
+def test_pods_on_boards_that_a_reset_takes_along_are_waited_for_too() -> None:
+    along = repair(0, takesAlong=["GPU-1"])
+    (row, _) = plans(observed("n", devices=[device(0), device(1)], repairs=[along], holders=[held("GPU-1")]), NOW)
+    assert row.holders == ("team/bert-0",)
+    assert "Now: team/bert-0" in row.says
+
+
 def test_rows_stand_by_index_and_a_gpu_that_is_gone_stands_last_without_one() -> None:
     node = observed("n", devices=[device(0), device(2)], repairs=[repair(9), repair(2), repair(0)])
     assert [(row.uuid, row.index) for row in rows(node, NOW)] == [("GPU-0", 0), ("GPU-2", 2), ("GPU-9", None)]

@@ -5,8 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.insight.forecast import model
 from controller.insight.forecast.forecast import Forecast, Forecaster
 from controller.insight.forecast.repairtimes import DEFAULT_S, node_facts
+from controller.insight.forecast.returning import grown
 from controller.insight.forecast.shown import shown
 from controller.objects.core import Node
 from controller.objects.decode import KUEUE, decode_object
@@ -14,7 +16,8 @@ from controller.objects.queues import ClusterQueue, Cohort
 from controller.objects.workload import Workload
 from controller.scheduler.model.config import EngineConfig, Extensions
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import QUOTA_SHARES, RUNTIME
+from controller.scheduler.quota.quota import QuotaTree
+from inventory.api.names import QUOTA_CALENDAR, QUOTA_SHARES, RUNTIME
 from tests.controller.insight.forecast.test_gates import begun, lab, on_a_host
 from tests.controller.insight.forecast.test_repairtimes import LABELS, repaired, status
 from tests.support.engine.topologylab import node
@@ -73,6 +76,32 @@ def test_quota_that_follows_capacity_comes_back_with_the_gpu() -> None:
     assert found.never is None
     assert found.likely_s == about(DEFAULT_S - 100.0)
     assert found.assumes[0] == "1 GPU in repair: back 5m after the fault is assumed, since no repair has been seen yet"
+
+
+@pytest.mark.parametrize("named", ["g", "f"])
+def test_a_calendar_keeps_only_the_quotas_that_it_names_from_coming_back(named: str) -> None:
+    """A share that the calendar never names grows as in a queue without one; of one that it names it is not known."""
+    made = World(FOLLOWS)
+    queue = shared(cluster_queue("q", 99, flavors=("f", "g")), "100%")
+    calendar = f'[{{from: "0 20 * * *", for: 1h, nominal: {{{named}: {{gpu: 1}}}}}}]'
+    annotations = {**queue.metadata.annotations, QUOTA_CALENDAR: calendar}
+    metadata = msgspec.structs.replace(queue.metadata, annotations=annotations)
+    made.put(flavor("f", nodeLabels=LABELS), flavor("g", nodeLabels={"pool": "other"}))
+    made.put(msgspec.structs.replace(queue, metadata=metadata), local_queue("q"), node("b/r/n0", 7, labels=LABELS))
+    quota = copied(made)
+    growing = grown(made.engine, quota, in_repair(made, 100.0).repairs.comebacks(made.now_s))
+    assert [(each.fr.flavor, each.amount) for each in growing] == ([("f", 1)] if named == "g" else [])
+
+
+def copied(made: World) -> QuotaTree:
+    """The quota of the world's engine, for a forecast to change."""
+    parts = model._copied(made.engine)
+    while True:
+        try:
+            next(parts)
+        except StopIteration as done:
+            found: QuotaTree = done.value
+            return found
 
 
 def test_the_median_of_repairs_that_were_seen_counts() -> None:

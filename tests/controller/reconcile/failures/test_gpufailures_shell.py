@@ -16,6 +16,7 @@ from controller.reconcile.failures import gpufailures
 from controller.reconcile.failures.gpufailurerecord_shell import NAME, GpuFailureRecord
 from controller.reconcile.failures.gpufailures import GpuFailureAction, Victim
 from controller.reconcile.failures.gpufailures_shell import GpuFailureController
+from controller.reconcile.failures.holders_shell import Foretelling
 from inventory.api.names import GPU_FAILURE_ACTIONS
 from kube.client import Client
 from kube.errors import KubeError, NotFoundError, UnavailableError
@@ -202,6 +203,7 @@ async def test_nothing_that_counts_is_done_before_its_record_is_written_by_who_l
         may_write=lambda: True,
         count=counted.append,
         tell=lambda _about, _type, _reason, note: told.append(note),
+        foretelling=cast("Foretelling", None),
     )
     evict, notify = (
         GpuFailureAction(

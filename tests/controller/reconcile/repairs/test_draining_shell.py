@@ -196,6 +196,33 @@ def figures(scene: Stage, action: str) -> float:
     return sum(float(line.split()[-1]) for line in lines if f'action="{action}"' in line)
 
 
+@pytest.mark.parametrize("policy", ["evict", "requeue-gang"])
+async def test_a_gang_that_goes_at_once_with_its_failed_gpu_is_told_when_it_starts_again(policy: str) -> None:
+    async with stage() as scene:
+        scene.queue()
+        on_hosts(scene)
+        scene.server.create(NODES, "n1", node("n1", 2))
+        scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Healthy", "Healthy", holders=[holder("p", 0)]))
+        async with scene.controller(rules(), core_only=False):
+            gpu_workload(scene, "gang", 2)
+            await scene.until_admitted("gang")
+            pod(scene, "p", policy)
+            fail(scene)
+            allocatable = {"cpu": "64", "nvidia.com/gpu": "1", "pods": "10"}
+            status = {"allocatable": allocatable, "capacity": {**allocatable, "nvidia.com/gpu": "2"}}
+            scene.server.merge(NODES, "n1", {"status": status})
+            asks(scene, "n1", {**draining(1), "faultSince": ago(0)})
+            if policy == "evict":
+                await eventually(lambda: not exists(scene, "p"))
+                scene._condition("gang", "team", {"type": "Admitted", "status": "False", "reason": "NoReservation"})
+            else:
+                await eventually(lambda: scene.condition("gang", "Evicted") == "True/NodeFailures")
+                scene.server.delete(PODS, "p", namespace="team")
+            scene.release("gang")
+            said = "workload team/gang is requeued, likely start: in 5m or later"
+            await eventually(lambda: any(note.endswith(said) for note in notes(scene, "GpuFailed")))
+
+
 async def test_a_gang_that_was_requeued_is_told_when_it_is_likely_to_start_again() -> None:
     async with stage() as scene:
         scene.queue()

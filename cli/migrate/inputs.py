@@ -56,14 +56,15 @@ class Inputs(Struct):
     plugin_files: list[Text] = field(default_factory=list)
     parted_files: list[Text] = field(default_factory=list)
     field_files: list[Text] = field(default_factory=list)
+    """Lists of metrics: ``_read`` adds those that are files, ``sort_in`` those of ConfigMaps and chart values."""
     scheduler_files: list[Text] = field(default_factory=list)
     kueue_files: list[Text] = field(default_factory=list)
     kueue_inert: list[list[tuple[str, str]]] = field(default_factory=list)
-    """Of each of ``kueue_files`` the keys that have no effect, with the reason. Filled once, when all was read."""
+    """Keys without effect of each of ``kueue_files``, with the reason: ``_judge_kueue`` fills it."""
     kueue_wrong: list[str] = field(default_factory=list)
-    """Lines for what Kueue would not take in ``kueue_files``. Filled as ``kueue_inert``."""
+    """Lines for what Kueue would not take in ``kueue_files``: ``_judge_kueue`` fills it."""
     inert_gates: dict[str, str] = field(default_factory=dict)
-    """Kueue's feature gates that have no effect here, with the reason. Filled as ``kueue_inert``."""
+    """Kueue's feature gates that have no effect here, with the reason: ``_judge_kueue`` fills it."""
     values: list[Values] = field(default_factory=list)
     nodes: list[Document] = field(default_factory=list)
     workloads: list[Document] = field(default_factory=list)

@@ -60,11 +60,11 @@ class Inputs(Struct):
     scheduler_files: list[Text] = field(default_factory=list)
     kueue_files: list[Text] = field(default_factory=list)
     kueue_inert: list[list[tuple[str, str]]] = field(default_factory=list)
-    """Keys without effect of each of ``kueue_files``, with the reason: ``_judge_kueue`` fills it."""
+    """Keys without effect of each of ``kueue_files``, with the reason: ``judge_kueue`` fills it."""
     kueue_wrong: list[str] = field(default_factory=list)
-    """Lines for what Kueue would not take in ``kueue_files``: ``_judge_kueue`` fills it."""
+    """Lines for what Kueue would not take in ``kueue_files``: ``judge_kueue`` fills it."""
     inert_gates: dict[str, str] = field(default_factory=dict)
-    """Kueue's feature gates that have no effect here, with the reason: ``_judge_kueue`` fills it."""
+    """Kueue's feature gates that have no effect here, with the reason: ``judge_kueue`` fills it."""
     values: list[Values] = field(default_factory=list)
     nodes: list[Document] = field(default_factory=list)
     workloads: list[Document] = field(default_factory=list)

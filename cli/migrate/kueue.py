@@ -144,7 +144,7 @@ def _objects(inputs: Inputs, part: Part) -> None:
 
 def several(kind: str, names: Iterable[str]) -> str:
     """``KIND a, b and 3 more``."""
-    every = list(dict.fromkeys(names))
+    every = sorted(set(names))
     shown, rest = every[:_SHOWN], len(every) - _SHOWN
     return f"{kind} {', '.join(shown)}{f' and {rest} more' if rest > 0 else ''}"
 

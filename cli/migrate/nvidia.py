@@ -362,3 +362,11 @@ def node_labels(inputs: Inputs) -> Part:
         else:
             part.keep(what, say.LABEL_WORKS)
     return part
+
+
+def beside(inputs: Inputs) -> Part:
+    """Drivers that the operator installs by objects of their own, and files of the MIG manager that nothing reads."""
+    part = Part()
+    part.keeps(Told(f"NVIDIADriver {each.data['metadata'].get('name')}", say.DRIVER) for each in inputs.drivers)
+    part.loses(Told(each.whose, say.MIG_EXTRAS) for each in inputs.mig_extras)
+    return part

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from cli.migrate.fates import Fate
-from cli.migrate.parts import Json, Part, Told, set_value
+from cli.migrate.parts import Json, Part
 from cli.migrate.shapes import (
     BOOL,
     ENV,
@@ -171,7 +171,7 @@ CLAIMS: Final[Rows] = {
     "nvidiaCDIHookPath": mapped(TEXT),
     "nvidiaCtkPath": mapped(TEXT),
     "nvidiaDriverRoot": mapped(TEXT),
-    "resources.computeDomains.enabled": ChartRow(Fate.KEPT, why=say.DOMAINS, shape=BOOL),
+    "resources.computeDomains.enabled": ChartRow(Fate.SWITCHED, shape=BOOL),
     "resources.gpus.enabled": ChartRow(Fate.SWITCHED, shape=BOOL),
     "selectorLabelsOverride": MOOT,
     "webhook": MOOT,
@@ -280,8 +280,8 @@ def apply(values: Json, rows: Rows, chart: str, part: Part) -> None:
             continue
         below = [each for each in rows if each.startswith(f"{path}.")]
         if row.fate is Fate.MAPPED and row.to:
-            set_value(part.values, row.to, value)
+            part.take(row.to, value)
         elif row.fate is Fate.LOST and value not in row.usual:
-            part.lost.append(Told(f"{chart}: {path}", row.why))
+            part.lose(f"{chart}: {path}", row.why)
         elif row.fate is Fate.KEPT and not below and value is not False:
-            part.kept.append(Told(f"{chart}: {path}", row.why))
+            part.keep(f"{chart}: {path}", row.why)

@@ -11,7 +11,7 @@ from agent.dra.configs import check
 from cli.migrate.chartvalues import CLAIMS, apply, given
 from cli.migrate.inputs import Inputs, system_of
 from cli.migrate.nvidia import variables
-from cli.migrate.parts import Json, Part, Step, Told, set_value
+from cli.migrate.parts import Json, Part, Step, Told
 from cli.migrate.steps import applied, held
 from cli.migrate.values import TOLERATIONS
 from cli.words import migrating as say
@@ -40,12 +40,11 @@ _DONE_ANYHOW: Final = frozenset({"DynamicMIG", "MPSSupport", "NVMLDeviceHealthCh
 
 def claims(inputs: Inputs) -> Part:
     """NVIDIA's DRA driver as its own chart runs it, and the objects of claims."""
-    part = Part()
     charts = [each.data for each in inputs.chart("dra-driver")]
     sets = [each for each in inputs.workloads if each.kind == "DaemonSet" and system_of(each) == "claims"]
-    objects(inputs, part)
-    part.is_empty = not (charts or sets or part.lost or part.kept)
     runs = bool(sets) or any(given(values, "resources.gpus.enabled") is not False for values in charts)
+    part = Part(agent=runs)
+    objects(inputs, part)
     if not runs:
         return part
     for values in charts:
@@ -56,14 +55,12 @@ def claims(inputs: Inputs) -> Part:
         for each in spec.get("containers") or ():
             if each.get("name") == "gpus":
                 variables(f"DaemonSet {name}: gpus: env", _own(each.get("env")), part)
-    part.agent = True
-    serve(part.values)
+    serve(part)
     for space, name in [_place(each) for each in sets] or [_USUAL]:
-        part.first.append(held(say.stop_set("DRA driver", name), space, name))
+        part.before(held(say.stop_set("DRA driver", name), space, name))
     if any(given(values, "resources.computeDomains.enabled") is not False for values in charts) or not charts:
-        part.lost.append(Told("ComputeDomains", say.DOMAINS_LEAVE))
-        part.kept = [each for each in part.kept if not each.what.endswith("computeDomains.enabled")]
-    part.last.append(layout({}, gpus_of(inputs)))
+        part.lose("ComputeDomains", say.DOMAINS_LEAVE)
+    part.after(layout({}, gpus_of(inputs)))
     return part
 
 
@@ -77,10 +74,10 @@ def _own(env: Any) -> list[Json]:
     return [each for each in env or () if isinstance(each, dict) and not str(each.get("name")).startswith(_INSIDE)]
 
 
-def serve(values: Json) -> None:
-    """The values by which the agent serves claims with the classes that are there."""
-    set_value(values, "dra.enabled", True)
-    set_value(values, "dra.classes.create", False)
+def serve(part: Part) -> None:
+    """Sets the values by which the agent serves claims with the classes that are there."""
+    part.take("dra.enabled", True)
+    part.take("dra.classes.create", False)
 
 
 def layout(selector: dict[str, str], gpus: int | None) -> Step:
@@ -117,7 +114,7 @@ def gates(where: str, found: Any, part: Part) -> None:
     """Feature gates that are on."""
     for name, is_on in (found or {}).items() if isinstance(found, dict) else ():
         if is_on and name not in _DONE_ANYHOW:
-            part.lost.append(Told(f"{where}[{name}]", GATES.get(name, say.NO_GATE)))
+            part.lose(f"{where}[{name}]", GATES.get(name, say.NO_GATE))
 
 
 def _chart(values: Json, part: Part) -> None:
@@ -132,11 +129,11 @@ def _chart(values: Json, part: Part) -> None:
         value = values.get(path)
         if isinstance(value, str) and value.startswith("/"):
             if value != "/":
-                set_value(part.values, ours, value)
+                part.take(ours, value)
         elif value:
-            part.lost.append(Told(f"{chart}: {path}", say.NO_PATH))
+            part.lose(f"{chart}: {path}", say.NO_PATH)
     if tolerations := given(values, "kubeletPlugin.tolerations"):
-        part.values["tolerations"] = [*TOLERATIONS, *(each for each in tolerations if each not in TOLERATIONS)]
+        part.take("tolerations", [*TOLERATIONS, *(each for each in tolerations if each not in TOLERATIONS)])
 
 
 def objects(inputs: Inputs, part: Part) -> None:
@@ -146,12 +143,12 @@ def objects(inputs: Inputs, part: Part) -> None:
         if each.kind == "ResourceSlice":
             continue
         wrong = list(_refused(each))
-        part.lost += [Told(f"{each.kind} {_name(each)}", why) for why in wrong]
+        part.loses(Told(f"{each.kind} {_name(each)}", why) for why in wrong)
         if each.group == "resource.nvidia.com":
-            part.kept.append(Told(f"{each.kind} {_name(each)}", say.DOMAINS))
+            part.keep(f"{each.kind} {_name(each)}", say.DOMAINS)
         elif not wrong:
             kept[each.kind] += 1
-    part.kept += [Told(f"{kind} ({count})", say.CLAIM_OBJECTS) for kind, count in sorted(kept.items())]
+    part.keeps(Told(f"{kind} ({count})", say.CLAIM_OBJECTS) for kind, count in sorted(kept.items()))
 
 
 def _name(document: Document) -> str:

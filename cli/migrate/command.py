@@ -1,14 +1,19 @@
 """``tessera migrate``: reads what runs today from files, and prints the plan of moving to Tessera. Changes nothing."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import msgspec
 
+from cli.access.cluster import Where, run
+from cli.access.kubeapi import kube_options
 from cli.manifests import WrongInputError, in_order, note
+from cli.migrate.check import checked
 from cli.migrate.inputs import Inputs
 from cli.migrate.judging import strangers, wrong
+from cli.migrate.live import read_after, read_cluster
 from cli.migrate.plan import MigrationPlan, obeyed, planned, policies_of
 from cli.migrate.reading import read_inputs
 from cli.printing.output import one_line, output_option, printed, visible
@@ -18,25 +23,32 @@ from controller.jobs.framework.names import is_object_name
 
 
 @click.command("migrate", short_help="A plan of moving to Tessera: values, steps and the way back.")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--image", default="", metavar="REPOSITORY", help="The repository of the agent's image, for the values.")
 @click.option(
     "--node", "nodes", multiple=True, help="Move this node alone, by its labels; may be given more than once."
 )
+@click.option("--check", is_flag=True, help="Afterwards: what is left of the old parts, and do pods have their GPUs?")
+@kube_options
 @output_option
-def migrate(files: tuple[Path, ...], image: str, nodes: tuple[str, ...], output: str) -> None:
+def migrate(
+    files: tuple[Path, ...], image: str, nodes: tuple[str, ...], check: bool, where: Where, output: str
+) -> None:
     """What stays, what changes and what would be lost on the way to Tessera? It changes nothing.
 
     FILES are files, folders of them, or - for standard input: NVIDIA's ClusterPolicy or GPUCluster; ConfigMaps,
     configuration files and Helm values of its device plugin, MIG manager, dcgm-exporter and DRA driver; Kueue's,
     Volcano's and KAI's configurations and objects; Nodes, for their labels. They become values for charts/tessera and
-    steps to run from a checkout, each with the way back. Other kinds are named and passed over.
+    steps to run from a checkout, each with the way back. Other kinds are named and passed over. Without FILES the
+    cluster is read, by lists alone.
 
     Exits with 0 where something is lost too, with 2 where a file cannot be read or has a value that its kind does not
-    allow.
+    allow. With --check it reads the cluster and exits with 1 where something is left, or a pod misses its GPUs.
 
     \b
     Examples:
+      tessera migrate                                         the cluster's, as the kubeconfig names it
+      tessera migrate --check                                 after the last step
       tessera migrate clusterpolicy.yaml
       tessera migrate plugin-config.yaml kueue-manager-config.yaml queues/
       tessera migrate clusterpolicy.yaml --image registry.example.com/tessera-agent --node gpu-1
@@ -46,7 +58,36 @@ def migrate(files: tuple[Path, ...], image: str, nodes: tuple[str, ...], output:
     for name in nodes:
         if not is_object_name(name):
             raise click.BadParameter(given.bad_value(name, "the name of a node"), param_hint="--node")
-    plan = planned(_inputs(files, nodes), image=image, nodes=nodes)
+    if check and files:
+        raise click.UsageError(say.CHECK_OF_FILES)
+    if check:
+        run(_check(where, output))
+    elif files:
+        _show(planned(_judged(read_inputs(files), nodes), image=image, nodes=nodes), output)
+    else:
+        run(_live(where, image, nodes, output))
+
+
+async def _live(where: Where, image: str, nodes: tuple[str, ...], output: str) -> None:
+    found = await read_cluster(where)
+    _show(planned(_judged(found, nodes), image=image, nodes=nodes), output)
+
+
+async def _check(where: Where, output: str) -> None:
+    """Print what is left and what pods miss. Exits with 1 where there is anything."""
+    found = checked(await read_after(where))
+    if output != "text":
+        printed(found, output)
+    for key, nothing in (("left", say.NOTHING_LEFT), ("lacking", say.NOTHING_LACKING)) if output == "text" else ():
+        several = getattr(found, key)
+        click.echo(say.CHECK_HEADINGS[key] if several else nothing)
+        for each in several:
+            click.echo(f"  {one_line(each.what)}: {each.why}")
+    if found.left or found.lacking:
+        sys.exit(1)
+
+
+def _show(plan: MigrationPlan, output: str) -> None:
     if output == "text":
         for line in _text(plan):
             click.echo(visible(line))
@@ -54,12 +95,11 @@ def migrate(files: tuple[Path, ...], image: str, nodes: tuple[str, ...], output:
         printed(plan, output)
 
 
-def _inputs(files: tuple[Path, ...], nodes: tuple[str, ...]) -> Inputs:
-    """All that the files hold. What is passed over is noted on standard error.
+def _judged(found: Inputs, nodes: tuple[str, ...]) -> Inputs:
+    """What was read, where all of its values are allowed. What is passed over is noted on standard error.
 
     Raises WrongInputError with a line for each value that is not allowed.
     """
-    found = read_inputs(files)
     note(strangers(found))
     if lines := list(dict.fromkeys(wrong(found))):
         raise WrongInputError("\n".join(in_order(lines)))

@@ -128,7 +128,7 @@ CLUSTER_ROWS: Final[dict[str, Row]] = {
     **dict.fromkeys((f"{_CLAIMS}.{key}" for key in ("image", "imagePullPolicy", "imagePullSecrets", "repository",
                                                    "version")), Row(Fate.MOOT)),
 }  # fmt: skip
-"""The same of a GPUCluster. That a ComputeDomain leaves with its DaemonSet is told once, for ``enabled``."""
+"""Rows of a GPUCluster. That a ComputeDomain leaves with its DaemonSet is told once, for ``enabled``."""
 
 
 def row_of(path: str, rows: Mapping[str, Row] = ROWS) -> Row | None:

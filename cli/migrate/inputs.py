@@ -52,18 +52,22 @@ class Inputs(Struct):
     """Everything that was read, by what it is. ``others`` are objects that no part of a plan is made from."""
 
     policies: list[Document] = field(default_factory=list)
+    drivers: list[Document] = field(default_factory=list)
     gpu_clusters: list[Document] = field(default_factory=list)
     plugin_files: list[Text] = field(default_factory=list)
     parted_files: list[Text] = field(default_factory=list)
+    mig_extras: list[Text] = field(default_factory=list)
+    """Files of the MIG manager's hooks, and of the host's services that it stops."""
     field_files: list[Text] = field(default_factory=list)
+    """Lists of metrics: ``_read`` adds those that are files, ``sort_in`` those of ConfigMaps and chart values."""
     scheduler_files: list[Text] = field(default_factory=list)
     kueue_files: list[Text] = field(default_factory=list)
     kueue_inert: list[list[tuple[str, str]]] = field(default_factory=list)
-    """Of each of ``kueue_files`` the keys that have no effect, with the reason. Filled once, when all was read."""
+    """Keys without effect of each of ``kueue_files``, with the reason: ``judge_kueue`` fills it."""
     kueue_wrong: list[str] = field(default_factory=list)
-    """Lines for what Kueue would not take in ``kueue_files``. Filled as ``kueue_inert``."""
+    """Lines for what Kueue would not take in ``kueue_files``: ``judge_kueue`` fills it."""
     inert_gates: dict[str, str] = field(default_factory=dict)
-    """Kueue's feature gates that have no effect here, with the reason. Filled as ``kueue_inert``."""
+    """Kueue's feature gates that have no effect here, with the reason: ``judge_kueue`` fills it."""
     values: list[Values] = field(default_factory=list)
     nodes: list[Document] = field(default_factory=list)
     workloads: list[Document] = field(default_factory=list)
@@ -194,6 +198,8 @@ def kind_of_file(data: Mapping[str, Any]) -> str | None:
         return "parted_files"
     if str(data.get("apiVersion", "")).startswith(CONFIGURATION):
         return "kueue_files"
+    if keys & {"hooks", "systemd-services"} and keys <= {"version", "hooks", "systemd-services"}:
+        return "mig_extras"
     if "version" in keys and (keys == {"version"} or keys & _PLUGIN_KEYS):
         return "plugin_files"
     if {"actions", "tiers"} & keys and isinstance(data.get("tiers", []), list):
@@ -212,6 +218,8 @@ def _object(document: Document, found: Inputs) -> None:
             found.policies.append(document)
         case "nvidia.com/v1alpha1", "GPUCluster":
             found.gpu_clusters.append(document)
+        case "nvidia.com/v1alpha1", "NVIDIADriver":
+            found.drivers.append(document)
         case "v1", "ConfigMap":
             texts = list(texts_of(document))
             known = [each for each in texts if _add_text(each, found)]

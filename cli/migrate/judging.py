@@ -30,7 +30,7 @@ from controller.jobs.framework.names import is_object_name
 
 _CONTAINERS: Final = ("spec", "template", "spec", "containers")
 _CONTAINER: Final = items(obj(args=TEXTS, command=TEXTS, env=ENV, image=TEXT, name=TEXT))
-"""What is read of a container; it may have other fields."""
+"""The fields of a container that are read; it may have others."""
 _CHARTS: Final[dict[str, Rows]] = {
     "device-plugin": DEVICE_PLUGIN,
     "dcgm-exporter": EXPORTER,

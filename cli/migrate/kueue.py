@@ -11,7 +11,7 @@ import yaml
 
 from cli.migrate.chartvalues import KUEUE, apply, given
 from cli.migrate.inputs import Inputs, Text, system_of
-from cli.migrate.parts import Json, Part, Told, set_value
+from cli.migrate.parts import Json, Part, Told
 from cli.migrate.steps import NAMESPACE, conversion_kept, scaled, without_objects, without_webhooks
 from cli.words import migrating as say
 from controller.cluster.config.settings import NAMESPACE_NAME_LABEL
@@ -62,25 +62,21 @@ def _deployments(inputs: Inputs) -> list[Document]:
 
 
 def kueue(inputs: Inputs) -> Part:
-    part = Part()
     sets = _deployments(inputs)
     charts = inputs.chart("kueue")
-    part.is_empty = not (sets or charts or inputs.kueue_files or inputs.kueue)
-    if part.is_empty:
-        return part
-    part.queues = part.kueue = True
-    part.values = {"controller": {"enabled": True, "policy": "kueue"}}
+    if not (sets or charts or inputs.kueue_files or inputs.kueue):
+        return Part()
+    part = Part({"controller": {"enabled": True, "policy": "kueue"}}, queues=True, kueue=True)
     for one, inert in zip(inputs.kueue_files[:1], inputs.kueue_inert, strict=False):
         _configuration(one, inert, part)
-    part.lost += [Told(each.whose, say.OTHER_CONFIG) for each in inputs.kueue_files[1:]]
+    part.loses(Told(each.whose, say.OTHER_CONFIG) for each in inputs.kueue_files[1:])
     for document in charts:
         _chart(document.data, part)
     for name, is_on in gates_of(inputs).items():
         if why := inputs.inert_gates.get(name):
-            part.lost.append(Told(f"feature gate {name}", why))
+            part.lose(f"feature gate {name}", why)
         else:
-            set_value(part.values, "controller.config.featureGates", {})
-            part.values["controller"]["config"]["featureGates"].setdefault(name, is_on)
+            part.take(f"controller.config.featureGates.{name}", is_on)
     _objects(inputs, part)
     _steps(sets, part)
     return part
@@ -88,8 +84,7 @@ def kueue(inputs: Inputs) -> Part:
 
 def _configuration(one: Text, inert: list[tuple[str, str]], part: Part) -> None:
     data: Json = yaml.safe_load(one.text)
-    own = part.values["controller"]
-    part.lost += [Told(f"{one.whose}: {key}", why) for key, why in inert]
+    part.loses(Told(f"{one.whose}: {key}", why) for key, why in inert)
     config = {key: value for key, value in data.items() if key not in _OURS and value is not None}
     if config.get("apiVersion") != _OLD:
         config.pop("apiVersion", None)
@@ -99,16 +94,16 @@ def _configuration(one: Text, inert: list[tuple[str, str]], part: Part) -> None:
             if not config[section]:
                 del config[section]
     if config:
-        own["config"] = config
+        part.take("controller.config", config)
     if data.get("manageJobsWithoutQueueName"):
-        set_value(own, "jobs.manageWithoutQueueName", True)
+        part.take("controller.jobs.manageWithoutQueueName", True)
     selector = data.get("managedJobsNamespaceSelector")
     if selector is not None:
-        set_value(own, "jobs.namespaceSelector", _without_us(selector))
+        part.take("controller.jobs.namespaceSelector", _without_us(selector))
     if given(data, "internalCertManagement.enable") is False:
-        part.lost.append(Told(f"{one.whose}: internalCertManagement.enable", say.CERTIFICATES))
+        part.lose(f"{one.whose}: internalCertManagement.enable", say.CERTIFICATES)
     if data.get("tls"):
-        part.lost.append(Told(f"{one.whose}: tls", say.TLS))
+        part.lose(f"{one.whose}: tls", say.TLS)
 
 
 def _without_us(selector: Json) -> Json:
@@ -129,9 +124,9 @@ def _chart(values: Json, part: Part) -> None:
     apply(values, KUEUE, "Kueue's chart", part)
     replicas = given(values, "controllerManager.replicas")
     if isinstance(replicas, int) and replicas > 1:
-        set_value(part.values, "controller.replicas", replicas)
+        part.take("controller.replicas", replicas)
     if values.get("enableCertManager"):
-        part.lost.append(Told("Kueue's chart: enableCertManager", say.CERTIFICATES))
+        part.lose("Kueue's chart: enableCertManager", say.CERTIFICATES)
 
 
 def _objects(inputs: Inputs, part: Part) -> None:
@@ -139,23 +134,23 @@ def _objects(inputs: Inputs, part: Part) -> None:
     for each in inputs.kueue:
         name = str(each.data["metadata"].get("name"))
         if each.kind in _MULTI:
-            part.lost.append(Told(f"{each.kind} {name}", say.NO_MULTIKUEUE))
+            part.lose(f"{each.kind} {name}", say.NO_MULTIKUEUE)
         elif each.kind == "AdmissionCheck" and given(each.data, "spec.controllerName") == _MULTI_CHECK:
-            part.lost.append(Told(f"AdmissionCheck {name}", say.NO_MULTIKUEUE))
+            part.lose(f"AdmissionCheck {name}", say.NO_MULTIKUEUE)
         else:
             names[each.kind].append(name)
-    part.kept += [Told(several(kind, found), say.SAME_OBJECT) for kind, found in names.items()]
+    part.keeps(Told(several(kind, found), say.SAME_OBJECT) for kind, found in names.items())
 
 
 def several(kind: str, names: Iterable[str]) -> str:
     """``KIND a, b and 3 more``."""
-    every = list(dict.fromkeys(names))
+    every = sorted(set(names))
     shown, rest = every[:_SHOWN], len(every) - _SHOWN
     return f"{kind} {', '.join(shown)}{f' and {rest} more' if rest > 0 else ''}"
 
 
 def _steps(sets: list[Document], part: Part) -> None:
-    part.first.append(conversion_kept(say.CONVERSION, "kueue.x-k8s.io"))
+    part.before(conversion_kept(say.CONVERSION, "kueue.x-k8s.io"))
     places: list[tuple[str, str, int | None]] = [
         (
             str(each.data["metadata"].get("namespace") or "default"),
@@ -165,9 +160,9 @@ def _steps(sets: list[Document], part: Part) -> None:
         for each in sets
     ]
     for space, name, replicas in places or [(*_USUAL, None)]:
-        part.first.append(scaled(say.stop_controller("Kueue", name), space, name, replicas))
-    part.first.append(without_objects(say.APISERVICES, _APISERVICES, "before-kueue-apiservices"))
-    part.last.append(without_webhooks(say.drop_webhooks("Kueue"), "/kueue-", "before-kueue-webhooks"))
+        part.before(scaled(say.stop_controller("Kueue", name), space, name, replicas))
+    part.before(without_objects(say.APISERVICES, _APISERVICES, "before-kueue-apiservices"))
+    part.after(without_webhooks(say.drop_webhooks("Kueue"), "/kueue-", "before-kueue-webhooks"))
 
 
 def replicas_of(deployment: Document) -> int:

@@ -14,7 +14,7 @@ from agent.mig.parted import parse as parse_parted
 from agent.telemetry.collectors import parse as parse_fields
 from cli.migrate.chartvalues import DEVICE_PLUGIN, EXPORTER, apply, given
 from cli.migrate.inputs import Inputs, Text, system_of
-from cli.migrate.parts import Json, Part, Told, set_value
+from cli.migrate.parts import Json, Part, Told
 from cli.migrate.steps import held, made_config
 from cli.migrate.values import ANYHOW, INSIDE, READ, TOLERATIONS, expected, fits, is_interval, is_mps_root
 from cli.words import migrating as say
@@ -76,39 +76,40 @@ def plugin_files(inputs: Inputs, part: Part, *, named: str = "") -> None:
     """What the plugin's configuration files say. ``named``: the ConfigMap that an operator gives the plugin; without
     one the first ConfigMap with such files is taken, and files of their own go into the values.
     """
-    values = part.values
     owners = list(dict.fromkeys(each.owner for each in inputs.plugin_files if each.owner))
     chosen = next((each for each in owners if named in ("", each[1])), None)
     for owner in owners:
         if owner != chosen:
-            part.lost.append(Told(f"ConfigMap {owner[1]}", say.OTHER_CONFIG))
+            part.lose(f"ConfigMap {owner[1]}", say.OTHER_CONFIG)
     if chosen and not named:
-        set_value(values, "config.name", chosen[1])
-        part.copies.append((chosen[0], chosen[1], say.PLUGIN_CONFIG))
+        part.take("config.name", chosen[1])
+        part.copied(chosen[0], chosen[1], say.PLUGIN_CONFIG)
     if not chosen and not named:
         own = {each.name: each.text for each in inputs.plugin_files if not each.owner}
         if own:
-            values.setdefault("config", {}).setdefault("map", {}).update(_file_names(own))
+            part.take("config.map", {})
+            for name, text in _file_names(own).items():
+                part.values["config"]["map"].setdefault(name, text)
     _contents([each for each in inputs.plugin_files if each.owner in ((), chosen)], part)
 
 
 def _contents(files: Iterable[Text], part: Part) -> None:
     """What the chart has to know of the plugin's files, and the keys that have no effect."""
-    values, roots = part.values, set[str]()
+    roots = set[str]()
     for one in files:
         found, warnings = parse_plugin(one.text, "-")
-        part.lost += [Told(one.whose, _sentence(line)) for line in warnings]
+        part.loses(Told(one.whose, _sentence(line)) for line in warnings)
         replication = found.get("layout.replication")
         if isinstance(replication, Replication) and replication.mode is SharingMode.MPS:
-            set_value(values, "mps.enabled", True)
+            part.take("mps.enabled", True)
             if "mps_root" in found and is_mps_root(str(found["mps_root"])):
-                set_value(values, "mps.root", str(found["mps_root"]))
+                part.take("mps.root", str(found["mps_root"]))
         if found.get("allocation.pass_device_specs"):
-            set_value(values, "compatWithCPUManager", True)
+            part.take("compatWithCPUManager", True)
         if "driver.driver_root" in found:
             roots.add(str(found["driver.driver_root"]))
     if len(roots) == 1 and (root := roots.pop()).startswith("/"):
-        set_value(values, "nvidiaDriverRoot", root)
+        part.take("nvidiaDriverRoot", root)
 
 
 def _file_names(files: dict[str, str]) -> dict[str, str]:
@@ -134,7 +135,7 @@ def field_files(inputs: Inputs, part: Part, *, space: str = "", named: str = "")
         found = parse_fields(one.text, "-")
         for line in (*found.missing, *found.refused):
             name, _, why = _sentence(line).partition(": ")
-            part.lost.append(Told(f"{one.whose}: {name.partition(' as a ')[0]}", why or say.NO_FIELD))
+            part.lose(f"{one.whose}: {name.partition(' as a ')[0]}", why or say.NO_FIELD)
 
 
 def _chosen(files: list[Text], named: str, part: Part) -> Text | None:
@@ -143,7 +144,7 @@ def _chosen(files: list[Text], named: str, part: Part) -> Text | None:
     """
     fitting = [each for each in files if not named or not each.owner or each.owner[1] == named]
     one = min(fitting, key=lambda each: bool(named) and not each.owner, default=None)
-    part.lost += [Told(each.whose, say.OTHER_CONFIG) for each in files if each is not one]
+    part.loses(Told(each.whose, say.OTHER_CONFIG) for each in files if each is not one)
     return one
 
 
@@ -153,22 +154,22 @@ def _mounted(one: Text | None, part: Part, path: str, space: str, named: str, ke
         return
     if named or (one is not None and one.owner):
         owner = one.owner if one is not None and one.owner else (space, named)
-        set_value(part.values, path, {"name": owner[1], "key": one.name if one is not None and one.owner else key})
-        part.copies.append((owner[0], owner[1], what))
+        part.take(path, {"name": owner[1], "key": one.name if one is not None and one.owner else key})
+        part.copied(owner[0], owner[1], what)
     elif one is not None:
-        set_value(part.values, path, {"name": own, "key": key})
-        part.made.append(made_config(own, {key: one.text}, what))
+        part.take(path, {"name": own, "key": key})
+        part.make(made_config(own, {key: one.text}, what))
 
 
 def programs(inputs: Inputs) -> Part:
     """NVIDIA's programs as their own charts and manifests run them, without the operator."""
-    part = Part()
     sets = [each for each in inputs.workloads if each.kind == "DaemonSet" and system_of(each) in _PROGRAMS]
     plugin, exporter = inputs.chart("device-plugin"), inputs.chart("dcgm-exporter")
     loose = inputs.plugin_files or inputs.parted_files or inputs.field_files
-    part.is_empty = not (sets or plugin or exporter or loose)
-    if part.is_empty:
-        return part
+    if not (sets or plugin or exporter or loose):
+        return Part()
+    # Files alone do not tell what serves GPUs today: agents wait until that has left a node.
+    part = Part(agent=bool(sets or plugin))
     for document in plugin:
         _plugin_values(document.data, part)
     for document in exporter:
@@ -183,39 +184,35 @@ def programs(inputs: Inputs) -> Part:
         metadata = document.data["metadata"]
         name, system = str(metadata["name"]), system_of(document) or ""
         step = held(say.stop_set(_PROGRAMS[system], name), metadata.get("namespace") or "default", name)
-        (part.first if system in ("plugin", "mps") else part.last).append(step)
+        (part.before if system in ("plugin", "mps") else part.after)(step)
     if plugin and not sets:
-        part.first.append(held(say.stop_set(_PROGRAMS["plugin"], _DEFAULT_PLUGIN[1]), *_DEFAULT_PLUGIN))
-    # Files alone do not tell what serves GPUs today: agents wait until that has left a node.
-    part.agent = bool(sets or plugin)
+        part.before(held(say.stop_set(_PROGRAMS["plugin"], _DEFAULT_PLUGIN[1]), *_DEFAULT_PLUGIN))
     return part
 
 
 def _plugin_values(values: Json, part: Part) -> None:
     apply(values, DEVICE_PLUGIN, "device plugin's chart", part)
-    own = part.values
     if name := given(values, "config.name"):
-        set_value(own, "config.name", name)
-        part.copies.append((_DEFAULT_PLUGIN[0], name, say.PLUGIN_CONFIG))
+        part.take("config.name", name)
+        part.copied(_DEFAULT_PLUGIN[0], name, say.PLUGIN_CONFIG)
     if strategy := values.get("deviceListStrategy"):
-        set_value(own, "deviceListStrategy", strategy.split(",") if "," in strategy else strategy)
+        part.take("deviceListStrategy", strategy.split(",") if "," in strategy else strategy)
     for path, ours in (("nvidiaDriverRoot", "nvidiaDriverRoot"), ("cdi.nvidiaHookPath", "cdi.nvidiaHookPath")):
         value = given(values, path)
         if isinstance(value, str) and value.startswith("/"):
-            set_value(own, ours, value)
+            part.take(ours, value)
         elif value:
-            given(own, ours.rpartition(".")[0] or ours)
-            part.lost.append(Told(f"device plugin's chart: {path}", say.NO_PATH))
+            part.lose(f"device plugin's chart: {path}", say.NO_PATH)
     if root := given(values, "mps.root"):
         if is_mps_root(root):
-            set_value(own, "mps.root", root)
+            part.take("mps.root", root)
         else:
-            part.lost.append(Told("device plugin's chart: mps.root", say.MPS_PATH))
+            part.lose("device plugin's chart: mps.root", say.MPS_PATH)
     _tolerations(values.get("tolerations"), part)
     found = [("DEVICE_DISCOVERY_STRATEGY", values.get("deviceDiscoveryStrategy"))]
     found += [("GFD_NO_TIMESTAMP", given(values, "gfd.noTimestamp")), ("GFD_SLEEP_INTERVAL", given(values, "gfd.sleepInterval"))]  # noqa: E501  # fmt: skip
     if found[0][1] == "tegra":
-        part.lost.append(Told("device plugin's chart: deviceDiscoveryStrategy", say.TEGRA))
+        part.lose("device plugin's chart: deviceDiscoveryStrategy", say.TEGRA)
         found = found[1:]
     env = [{"name": name, "value": _text(value)} for name, value in found if value is not None]
     variables(
@@ -223,7 +220,7 @@ def _plugin_values(values: Json, part: Part) -> None:
         given(values, "devicePlugin.containers.main.env"),
         part,
     )
-    _env(env, part)
+    part.runs_with(env)
 
 
 def _text(value: Any) -> str:
@@ -233,15 +230,7 @@ def _text(value: Any) -> str:
 def _tolerations(found: Any, part: Part) -> None:
     if found:
         ours = [{key: value for key, value in each.items() if value is not None} for each in found]
-        part.values["tolerations"] = [*TOLERATIONS, *(each for each in ours if each not in TOLERATIONS)]
-
-
-def _env(found: Iterable[Json], part: Part) -> None:
-    there = part.values.setdefault("env", [])
-    names = {each["name"] for each in there}
-    there += [each for each in found if each["name"] not in names]
-    if not there:
-        del part.values["env"]
+        part.take("tolerations", [*TOLERATIONS, *(each for each in ours if each not in TOLERATIONS)])
 
 
 def variables(where: str, env: Any, part: Part) -> None:
@@ -253,18 +242,18 @@ def variables(where: str, env: Any, part: Part) -> None:
             continue
         if name in INSIDE or "valueFrom" in each:
             if name not in ("NODE_NAME", "NODE_IPS", "POD_NAMESPACE"):
-                part.lost.append(Told(f"{where}[{name}]", say.variable_set(name)))
+                part.lose(f"{where}[{name}]", say.variable_set(name))
         elif name in READ:
             value = str(each.get("value") or "")
             if not fits(name, value):
-                part.lost.append(Told(f"{where}[{name}]", say.variable_unfit(expected(name))))
+                part.lose(f"{where}[{name}]", say.variable_unfit(expected(name)))
             elif name not in _VALUES:
                 found.append({"name": name, "value": value})
             elif value:
-                set_value(part.values, *_as_value(name, value))
+                part.take(*_as_value(name, value))
         else:
-            part.lost.append(Told(f"{where}[{name}]", say.variable_unread(name)))
-    _env(found, part)
+            part.lose(f"{where}[{name}]", say.variable_unread(name))
+    part.runs_with(found)
 
 
 _VALUES: Final = {
@@ -299,9 +288,9 @@ def _exporter_values(values: Json, part: Part) -> None:
     apply(values, {path: row for path, row in EXPORTER.items() if "." in path or path not in _OF_PODS}, "dcgm-exporter's chart", part)  # noqa: E501  # fmt: skip
     interval = given(values, "serviceMonitor.interval")
     if interval and is_interval(str(interval)):
-        set_value(part.values, "metrics.serviceMonitor.interval", str(interval))
+        part.take("metrics.serviceMonitor.interval", str(interval))
     elif interval:
-        part.lost.append(Told("dcgm-exporter's chart: serviceMonitor.interval", say.INTERVAL))
+        part.lose("dcgm-exporter's chart: serviceMonitor.interval", say.INTERVAL)
     variables("dcgm-exporter's chart: extraEnv", values.get("extraEnv"), part)
     arguments("dcgm-exporter's chart: arguments", values.get("arguments"), part)
 
@@ -326,11 +315,11 @@ def arguments(where: str, words: Any, part: Part) -> None:
         option = _FLAGS.get(FLAG_ALIASES.get(flag, flag))
         if flag == "--collectors":
             if not value.startswith("/etc/dcgm-exporter/"):
-                part.lost.append(Told(f"{where}: {word}", say.FIELD_PATH))
+                part.lose(f"{where}: {word}", say.FIELD_PATH)
         elif option is not None and option.env and flag not in _OWN_FLAGS:
             variables(f"{where}: {flag}", [{"name": option.env[0], "value": value or "true"}], part)
         elif flag not in _MOOT_FLAGS | _OWN_FLAGS:
-            part.lost.append(Told(f"{where}: {word}", say.NO_FLAG))
+            part.lose(f"{where}: {word}", say.NO_FLAG)
 
 
 _OWN_FLAGS: Final = frozenset({"--config", "--config-file", "--node-name", "--kubelet-socket", "--kubeconfig"})
@@ -365,12 +354,19 @@ def node_labels(inputs: Inputs) -> Part:
     for (key, value), count in sorted(counted.items()):
         what = f"label {key}={value} ({say.nodes(count)})"
         if key == _VIRTUAL:
-            part.kept.append(Told(what, say.VIRTUAL if value != "container" else say.LABEL_WORKS))
+            part.keep(what, say.VIRTUAL if value != "container" else say.LABEL_WORKS)
         elif key == _PLUGIN_LABEL and files and value not in files:
-            part.lost.append(Told(what, say.no_file(value)))
+            part.lose(what, say.no_file(value))
         elif key == _MIG_LABEL and value not in parted and not _GENERATED.fullmatch(value):
-            part.lost.append(Told(what, say.no_mig_config(value)))
+            part.lose(what, say.no_mig_config(value))
         else:
-            part.kept.append(Told(what, say.LABEL_WORKS))
-    part.is_empty = not counted
+            part.keep(what, say.LABEL_WORKS)
+    return part
+
+
+def beside(inputs: Inputs) -> Part:
+    """Drivers that the operator installs by objects of their own, and files of the MIG manager that nothing reads."""
+    part = Part()
+    part.keeps(Told(f"NVIDIADriver {each.data['metadata'].get('name')}", say.DRIVER) for each in inputs.drivers)
+    part.loses(Told(each.whose, say.MIG_EXTRAS) for each in inputs.mig_extras)
     return part

@@ -54,22 +54,23 @@ def cluster_policy(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -
     spec = document.data.get("spec") or {}
     space = _namespace(document.data)
     found = taken(spec)
-    part = Part(found.values, agent=True)
+    selector = {"nodeSelector": {_PLUGIN_ON: "false"}} if nodes else {}
+    part = Part(found.values | selector, agent=True)
     _files(spec, space, inputs, part)
-    if nodes:
-        part.values["nodeSelector"] = {_PLUGIN_ON: "false"}
-    part.lost += _lost(spec, found, ROWS)
-    part.kept += _kept(spec, ROWS)
+    part.loses(_lost(spec, found, ROWS))
+    part.keeps(_kept(spec, ROWS))
     name, enabled = document.data["metadata"]["name"], {each: _of(spec, each).get("enabled") for each in PARTS}
     on = {each: words for each, words in PARTS.items() if enabled[each] is not False}
     for node in nodes:
-        part.last += [
-            labelled(say.leave_node(words, node), node, f"nvidia.com/gpu.deploy.{label}", "false", "true")
-            for words, label in on.values()
-        ]
+        part.after(
+            *(
+                labelled(say.leave_node(words, node), node, f"nvidia.com/gpu.deploy.{label}", "false", "true")
+                for words, label in on.values()
+            )
+        )
     for each, (words, _) in on.items() if not nodes else ():
         step = _switched(words, "clusterpolicies.nvidia.com", name, each, enabled[each])
-        (part.first if each == "devicePlugin" else part.last).append(step)
+        (part.before if each == "devicePlugin" else part.after)(step)
     return part
 
 
@@ -80,33 +81,32 @@ def gpu_cluster(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> P
     spec = document.data.get("spec") or {}
     space = _namespace(document.data)
     found = cluster_taken(spec)
-    part = Part(found.values, agent=True)
-    serve(part.values)
+    value = "false" if nodes else _MOVED
+    part = Part(found.values | {"nodeSelector": {_CLAIMS_ON: value}}, agent=True)
+    serve(part)
     exporter = _of(spec, "dcgmExporter")
     if name := _of(exporter, "config").get("name"):
         field_files(inputs, part, space=space, named=name)
     driver = _of(spec, "draDriver")
     plugin = _of(driver, "gpus", "kubeletPlugin")
     variables("spec.draDriver.gpus.kubeletPlugin.env", plugin.get("env"), part)
-    part.lost += _lost(spec, found, CLUSTER_ROWS)
-    part.kept += _kept(spec, CLUSTER_ROWS)
+    part.loses(_lost(spec, found, CLUSTER_ROWS))
+    part.keeps(_kept(spec, CLUSTER_ROWS))
     gates("spec.draDriver.featureGates", driver.get("featureGates"), part)
     if _of(driver, "computeDomains").get("enabled") is not False:
-        part.lost.append(Told("spec.draDriver.computeDomains", say.DOMAINS_LEAVE))
+        part.lose("spec.draDriver.computeDomains", say.DOMAINS_LEAVE)
     objects(inputs, part)
     name, on = document.data["metadata"]["name"], exporter.get("enabled")
-    value = "false" if nodes else _MOVED
-    part.values["nodeSelector"] = {_CLAIMS_ON: value}
     if nodes:
         for node in nodes:
-            part.last.append(labelled(say.leave_node("DRA driver", node), node, _CLAIMS_ON, value, "true"))
+            part.after(labelled(say.leave_node("DRA driver", node), node, _CLAIMS_ON, value, "true"))
             if on is not False:
-                part.last.append(labelled(say.leave_node("dcgm-exporter", node), node, _EXPORTER_ON, "false", "true"))
+                part.after(labelled(say.leave_node("dcgm-exporter", node), node, _EXPORTER_ON, "false", "true"))
     else:
-        part.first.append(labelled_all(say.LEAVE_NODES, _CLAIMS_ON, value, "true"))
+        part.before(labelled_all(say.LEAVE_NODES, _CLAIMS_ON, value, "true"))
         if on is not False:
-            part.last.append(_switched("dcgm-exporter", "gpuclusters.nvidia.com", name, "dcgmExporter", on))
-    part.last.append(layout({_CLAIMS_ON: value}, gpus_of(inputs)))
+            part.after(_switched("dcgm-exporter", "gpuclusters.nvidia.com", name, "dcgmExporter", on))
+    part.after(layout({_CLAIMS_ON: value}, gpus_of(inputs)))
     return part
 
 
@@ -129,8 +129,8 @@ def _files(spec: Json, space: str, inputs: Inputs, part: Part) -> None:
         if files:
             plugin_files(inputs, part, named=name)
         else:
-            part.lost.append(Told("spec.devicePlugin.config", say.MPS))
-        part.copies.append((space, name, say.PLUGIN_CONFIG))
+            part.lose("spec.devicePlugin.config", say.MPS)
+        part.copied(space, name, say.PLUGIN_CONFIG)
     elif is_on["devicePlugin"]:
         plugin_files(inputs, part)
     name = _of(spec, "migManager", "config").get("name")

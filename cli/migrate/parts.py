@@ -24,26 +24,64 @@ class Told(Struct, frozen=True):
 
 
 class Part(Struct):
-    """What one system adds. ``first``: steps before the installation; ``last``: after it.
+    """What one system adds. ``first``: steps before the installation; ``last``: after it; ``made``: those that make
+    objects in the release's namespace, before all of them.
 
-    ``queues``: the controller is needed. ``kueue``: Kueue's kinds are in the cluster and stay as they are.
+    ``agent``: what serves GPUs on nodes is replaced. ``queues``: the controller is needed. ``kueue``: Kueue's kinds are
+    in the cluster and stay as they are.
     """
 
     values: Json = field(default_factory=dict)
+    agent: bool = False
+    queues: bool = False
+    kueue: bool = False
     first: list[Step] = field(default_factory=list)
     last: list[Step] = field(default_factory=list)
+    made: list[Step] = field(default_factory=list)
     lost: list[Told] = field(default_factory=list)
     kept: list[Told] = field(default_factory=list)
     copies: list[tuple[str, str, str]] = field(default_factory=list)
     """ConfigMaps that the agent mounts: namespace, name, and what they are for people."""
-    made: list[Step] = field(default_factory=list)
-    """Steps that make objects in the release's namespace, before the installation."""
-    agent: bool = False
-    """What serves GPUs on nodes is replaced."""
-    queues: bool = False
-    kueue: bool = False
-    is_empty: bool = False
-    """Nothing of the system was read."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the system was read."""
+        return not (self.values or self.first or self.last or self.made or self.lost or self.kept or self.copies)
+
+    def lose(self, what: str, why: str) -> None:
+        self.lost.append(Told(what, why))
+
+    def keep(self, what: str, why: str) -> None:
+        self.kept.append(Told(what, why))
+
+    def loses(self, found: Iterable[Told]) -> None:
+        self.lost.extend(found)
+
+    def keeps(self, found: Iterable[Told]) -> None:
+        self.kept.extend(found)
+
+    def before(self, *steps: Step) -> None:
+        self.first.extend(steps)
+
+    def after(self, *steps: Step) -> None:
+        self.last.extend(steps)
+
+    def make(self, step: Step) -> None:
+        self.made.append(step)
+
+    def copied(self, space: str, name: str, what: str) -> None:
+        """Has a ConfigMap of another namespace copied."""
+        self.copies.append((space, name, what))
+
+    def take(self, path: str, value: Any) -> None:
+        """Sets a value by its dotted path, where none is set yet."""
+        set_value(self.values, path, value)
+
+    def runs_with(self, variables: Iterable[Json]) -> None:
+        """Adds variables of the agent's; one that is there stays as it is."""
+        _into(self.values, {"env": list(variables)})
+        if not self.values["env"]:
+            del self.values["env"]
 
 
 _BY_NAME: Final = frozenset({"env", "volumes", "volumeMounts"})
@@ -71,13 +109,13 @@ def _into(found: Json, more: Json) -> None:
         elif isinstance(there, list) and isinstance(value, list) and key == "tolerations":
             there.extend(each for each in value if each not in there)
         elif key not in found:
-            found[key] = _copied(value)
+            found[key] = _cloned(value)
 
 
-def _copied(value: Any) -> Any:
+def _cloned(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
-    return [_copied(each) for each in value] if isinstance(value, list) else value
+        return {key: _cloned(each) for key, each in value.items()}
+    return [_cloned(each) for each in value] if isinstance(value, list) else value
 
 
 def set_value(values: Json, path: str, value: Any) -> None:

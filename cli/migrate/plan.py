@@ -11,7 +11,7 @@ from cli.migrate.claims import claims
 from cli.migrate.foreign.part import foreign
 from cli.migrate.inputs import Inputs
 from cli.migrate.kueue import kueue
-from cli.migrate.nvidia import node_labels, programs
+from cli.migrate.nvidia import beside, node_labels, programs
 from cli.migrate.operator import cluster_policy, gpu_cluster, policy_of_chart
 from cli.migrate.parts import Part, Step, Told, merged
 from cli.migrate.steps import NAMESPACE, copied, crds, installed, namespace
@@ -60,8 +60,10 @@ def planned(inputs: Inputs, *, image: str = "", nodes: tuple[str, ...] = ()) -> 
     """
     parts = _parts(inputs, nodes)
     if not parts:
-        labels = node_labels(inputs)
-        return MigrationPlan(lost=labels.lost, kept=labels.kept)
+        more = [node_labels(inputs), beside(inputs)]
+        return MigrationPlan(
+            lost=[told for each in more for told in each.lost], kept=[told for each in more for told in each.kept]
+        )
     values = merged([{"image": {"repository": image}} if image else {}, *(each.values for each in parts)])
     queues, agent = any(each.queues for each in parts), any(each.agent for each in parts)
     if not queues:
@@ -95,8 +97,8 @@ def _parts(inputs: Inputs, nodes: tuple[str, ...]) -> list[Part]:
         found.append(claims(inputs))
     found += [kueue(inputs), foreign("volcano", inputs), foreign("kai", inputs)]
     found = [each for each in found if not each.is_empty]
-    labels = node_labels(inputs)
-    return [*found, labels] if found and not labels.is_empty else found
+    more = [node_labels(inputs), beside(inputs)]
+    return [*found, *(each for each in more if not each.is_empty)] if found else []
 
 
 def _steps(

@@ -38,12 +38,12 @@ def read_inputs(manifests: Iterable[Path]) -> Inputs:
     ]
     if errors:
         raise WrongInputError("\n".join(in_order(errors)))
-    _judge_kueue(found)
+    judge_kueue(found)
     note(say.not_read(each.place(), each.version, each.kind) for each in found.others)
     return found
 
 
-def _judge_kueue(found: Inputs) -> None:
+def judge_kueue(found: Inputs) -> None:
     """What the controller's own reader says of Kueue's configuration, and of feature gates."""
     for one in found.kueue_files:
         inert: list[tuple[str, str]] = []

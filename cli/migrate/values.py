@@ -113,7 +113,7 @@ def taken(spec: Json) -> Taken:
 
 
 def cluster_taken(spec: Json) -> Taken:
-    """The same of a GPUCluster's ``spec``, but for what is about its DRA driver alone."""
+    """Values that a GPUCluster's ``spec`` becomes, but for what is about its DRA driver alone."""
     found = Taken()
     _paths(spec, found)
     _daemonsets(_of(spec, "daemonsets"), found)

@@ -13,6 +13,7 @@ NO_STEPS: Final = "Nothing to migrate: nothing was read that Tessera stands in f
 ANY_INPUT: Final = (
     "an object with apiVersion, kind and metadata, Helm values, or a configuration file of the systems in --help"
 )
+CHECK_OF_FILES: Final = "--check reads the cluster: found FILES, expected none"
 NODES_WITHOUT_OPERATOR: Final = (
     "found single nodes and no GPU Operator, expected a ClusterPolicy or GPUCluster: its labels let one node go over"
 )
@@ -70,6 +71,7 @@ TEGRA: Final = "devices without NVML are not served"
 FIELD_PATH: Final = "the list is a file of the exporter's image or of a volume: give it to this command as a file"
 NO_FLAG: Final = "the agent has no such flag"
 NO_FIELD: Final = "the line cannot be used"
+MIG_EXTRAS: Final = "the agent runs no hooks and stops no service of the host while it cuts a GPU"
 OTHER_CONFIG: Final = "another one is used: a release has one such configuration"
 HEALTH_CHECK: Final = "the agent's probes are answered at its metrics' port"
 CONTROLLER_POD: Final = "the controller's pods have values of their own: controller.resources and its neighbours"
@@ -143,6 +145,12 @@ PLUGIN_CONFIG: Final = "the device plugin's"
 MIG_CONFIG: Final = "mig-parted's"
 FIELDS_CONFIG: Final = "dcgm-exporter's"
 
+# What the check says.
+STILL_ASKED: Final = "the API server still asks it"
+CHECK_HEADINGS: Final = {"left": "Left of the old parts:", "lacking": "Pods and nodes that miss what they had:"}
+NOTHING_LEFT: Final = "Left of the old parts: nothing"
+NOTHING_LACKING: Final = "Every pod that asks for GPUs holds them by an agent"
+
 # What a step does.
 ALL_CRDS: Final = "Create the kinds of objects that the agent and the controller read and write"
 INSTALL_BOTH: Final = "Install the agent, and the controller with its queues"
@@ -157,6 +165,30 @@ INSTALL_THERE: Final = (
     "Install the agent for nodes that the operator's device plugin has left, which are none so far; the controller "
     "with its queues can follow by itself"
 )
+
+
+def may_not_list(plural: str) -> str:
+    return f"{plural} may not be listed by this account: what they say is not part of the plan"
+
+
+def still_on(parts: list[str], nodes: int) -> str:
+    return f"{', '.join(parts)}: on, and {nodes} nodes have the label of the device plugin"
+
+
+def still_runs(count: int) -> str:
+    return f"it still has pods: {count}"
+
+
+def not_a_holder(resources: str, node: str) -> str:
+    return f"it asks for {resources} and is no holder in GpuNode {node}"
+
+
+def no_agent(pods: int) -> str:
+    return f"no GpuNode is there, and pods on it ask for GPUs: {pods}. Is the agent on the node?"
+
+
+def offers_less(asked: int, offered: int) -> str:
+    return f"pods ask for {asked}, the node offers {offered}"
 
 
 def label_kept(key: str) -> str:

@@ -11,7 +11,7 @@ from cli.migrate.foreign import kai, volcano
 from cli.migrate.foreign.rows import NotYet, Refused, Rows, told
 from cli.migrate.inputs import MOST_VALUES, Inputs, Text, size_of, system_of
 from cli.migrate.kueue import replicas_of, several
-from cli.migrate.parts import Json, Part, Told, set_value
+from cli.migrate.parts import Json, Part, Told
 from cli.migrate.steps import scaled, scaled_all, without_webhooks
 from cli.words import migrating as say
 from controller.foreign.rules.refusedkinds import REFUSED
@@ -51,36 +51,32 @@ _PLUGINS: Final = {
     "nodegroup": say.NO_NODE_GROUP, "resourcequota": say.RESOURCE_QUOTA, "pdb": say.NO_BUDGETS,
     "cdp": say.NO_COOL_DOWN, "resource-strategy-fit": say.NODE_ORDER,
 }  # fmt: skip
-"""The same of plugins."""
+"""Plugins of both schedulers, as ``_ACTIONS``."""
 
 
 def foreign(system: System, inputs: Inputs) -> Part:
     """The part of one system."""
-    part = Part()
     documents = inputs.volcano if system == "volcano" else inputs.kai
     charts = inputs.chart("volcano" if system == "volcano" else "kai-scheduler")
     sets = [each for each in inputs.workloads if each.kind == "Deployment" and system_of(each) == system]
     files = [each for each in inputs.scheduler_files if _whose(each) == system]
-    part.is_empty = not (documents or charts or sets or files)
-    if part.is_empty:
-        return part
-    part.queues = True
-    part.values = {"controller": {"enabled": True, "policy": "tessera", system: {"enabled": True}}}
+    if not (documents or charts or sets or files):
+        return Part()
+    part = Part({"controller": {"enabled": True, "policy": "tessera", system: {"enabled": True}}}, queues=True)
     kept = defaultdict[str, list[str]](list)
     for each in documents:
         losses = list(_losses(system, each))
-        part.lost += losses
+        part.loses(losses)
         if not losses:
             kept[each.kind].append(str(each.data["metadata"].get("name")))
-    part.kept += [Told(several(kind, names), say.APPLIED_AS_IT_IS) for kind, names in kept.items()]
+    part.keeps(Told(several(kind, names), say.APPLIED_AS_IT_IS) for kind, names in kept.items())
     for document in (*documents, *inputs.others):
-        part.lost += _marks(system, document)
+        part.loses(_marks(system, document))
     for document in charts:
         _chart(system, document.data, part)
     for one in files:
-        part.lost += scheduler_losses(one.whose, yaml.safe_load(one.text))
+        part.loses(scheduler_losses(one.whose, yaml.safe_load(one.text)))
     _steps(system, sets, part)
-    part.lost = list(dict.fromkeys(part.lost))
     return part
 
 
@@ -177,19 +173,18 @@ def _chart(system: System, values: Json, part: Part) -> None:
     chart = f"{_SYSTEMS[system][0]}'s chart"
     apply(values, VOLCANO if system == "volcano" else KAI, chart, part)
     if system == "volcano" and (name := given(values, "custom.scheduler_name")):
-        part.values["controller"]["volcano"]["schedulerNames"] = [str(name)]
+        part.take("controller.volcano.schedulerNames", [str(name)])
 
 
 def _steps(system: System, sets: list[Document], part: Part) -> None:
     words, space, pattern = _SYSTEMS[system]
-    part.first.append(without_webhooks(say.drop_webhooks(words), pattern, f"before-{system}-webhooks"))
+    part.before(without_webhooks(say.drop_webhooks(words), pattern, f"before-{system}-webhooks"))
     if sets:
         # An operator comes first, as it would start the others again.
         sets.sort(key=lambda each: "operator" not in str(each.data["metadata"]["name"]))
         for each in sets:
             metadata = each.data["metadata"]
             at = (str(metadata.get("namespace") or "default"), str(metadata["name"]))
-            part.first.append(scaled(say.stop_controller(words, at[1]), *at, replicas_of(each)))
+            part.before(scaled(say.stop_controller(words, at[1]), *at, replicas_of(each)))
     else:
-        part.first.append(scaled_all(say.stop_all(words, space), space))
-    set_value(part.values, f"controller.{system}.enabled", True)
+        part.before(scaled_all(say.stop_all(words, space), space))

@@ -20,14 +20,14 @@ class Refused:
 
 @dataclass(frozen=True, kw_only=True)
 class Unrelated:
-    """It decides neither which pods there are, nor when and where they run."""
+    """A field that decides neither which pods there are, nor when and where they run."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class NotYet:
-    """It bears on scheduling, and nothing reads or writes it. ``instead``: what to write."""
+    """A field that bears on scheduling, and nothing reads or writes it. ``instead``: what to write."""
 
     instead: str = ""
 

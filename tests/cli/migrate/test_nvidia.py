@@ -206,3 +206,11 @@ def test_single_nodes_need_an_operator(run: Run) -> None:
     done = run("migrate", str(EXAMPLES / "device-plugin.yaml"), "--node=gpu-1")
     assert done.exit_code == 2
     assert "expected a ClusterPolicy or GPUCluster" in done.stderr
+
+
+def test_drivers_stay_the_operators_and_hooks_of_the_mig_manager_are_lost(migrated: Answer) -> None:
+    driver = "apiVersion: nvidia.com/v1alpha1\nkind: NVIDIADriver\nmetadata: {name: gpus}\nspec: {}\n"
+    hooks = config_map("hooks", a="version: v1\nhooks:\n  apply-start: []\n")
+    found = migrated(policy__yaml=policy(), driver__yaml=driver, hooks__yaml=hooks)
+    assert "NVIDIADriver gpus" in what(found["kept"])
+    assert what(found["lost"]) == {"ConfigMap hooks, a"}

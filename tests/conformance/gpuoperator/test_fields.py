@@ -68,6 +68,6 @@ def test_something_becomes_of_every_field(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_row_is_of_a_field(kind: str) -> None:
+def test_a_row_is_of_a_field_that_the_crd_has(kind: str) -> None:
     paths = {path.partition("[")[0].removeprefix("spec.") for path in theirs(schema(kind)["spec"], "spec")}
     assert sorted(set(KINDS[kind][3]) - paths) == []

@@ -23,7 +23,9 @@ pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "migrate" / "clusterpolicy.yaml"
-CRDS = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds" / "nvidia"
+EXAMPLES = EXAMPLE.parent
+SHARED = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared") / "crds"
+CRDS = SHARED / "nvidia"
 MONITORS = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -52,6 +54,7 @@ KINDS = (
     "namespaces",
     "secrets",
     "daemonsets",
+    "deployments",
     "services",
     "customresourcedefinitions",
     "clusterroles",
@@ -60,6 +63,8 @@ KINDS = (
     "deviceclasses",
     "validatingadmissionpolicies",
     "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+    "apiservices",
     "servicemonitors",
 )
 NODE = "gpu.deploy"
@@ -97,11 +102,14 @@ class Site:
         it taints those without a kubelet.
         """
         listed = json.loads(self.cluster.kubectl("get", ",".join(KINDS), "-A", "-o", "json"))["items"]
+        kept = [each for each in listed if "-before" in str(each["metadata"].get("annotations"))]
+        assert not kept, kept
         return {
             (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]): (
                 each["metadata"].get("labels"),
                 each.get("spec") if each["kind"] != "Node" else None,
                 each.get("data"),
+                each.get("webhooks"),
             )
             for each in listed
         }
@@ -110,21 +118,26 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     assert CRDS.is_dir(), f"NVIDIA's CRDs not found: {CRDS} is no folder; set TESSERA_SHARED"
-    with Cluster.up(f"migrate-{os.getpid()}", Spec(nodes=())) as cluster:
+    with Cluster.up(f"migrate-{os.getpid()}", Spec(nodes=(), kwok_nodes=1)) as cluster:
         cluster.kubectl("apply", "--server-side", "-f", str(CRDS / "clusterpolicies.yaml"))
         cluster.kubectl("apply", "-f", "-", input=json.dumps(MONITORS))
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         cluster.kubectl("apply", "-f", str(EXAMPLE))
         cluster.kubectl("create", "namespace", "gpu-operator")
-        cluster.kubectl(
-            *("create", "configmap", "plugin-config", "-n", "gpu-operator", "--from-literal=whole=version: v1")
-        )
+        for name, file in (
+            ("plugin-config", "whole=version: v1"),
+            ("team-mig-config", "config.yaml=version: v1"),
+            ("team-metrics", "dcgm-metrics.csv=DCGM_FI_DEV_GPU_UTIL, gauge, use"),
+        ):
+            cluster.kubectl("create", "configmap", name, "-n", "gpu-operator", f"--from-literal={file}")
         labels = dict.fromkeys(
             (f"nvidia.com/{NODE}.{part}" for part in ("device-plugin", "gpu-feature-discovery", "mig-manager",
                                                       "dcgm-exporter")), "true")  # fmt: skip
         for name in ("gpu-1", "gpu-2"):
             body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
             cluster.kubectl("apply", "-f", "-", input=json.dumps(body))
+        # They have no kubelet: the release's own Jobs run on the node that kwok plays.
+        cluster.kubectl("cordon", "gpu-1", "gpu-2")
         yield Site(cluster, tmp_path_factory.mktemp("site"))
 
 
@@ -166,3 +179,102 @@ def test_all_steps_and_then_all_ways_back_leave_what_was_there(site: Site, nodes
         site.run(step["undo"])
     site.run("kubectl wait --for=delete namespace/tessera-system --timeout=60s")
     assert site.objects() == before
+
+
+SCENES = (
+    "gpucluster.yaml",
+    "device-plugin.yaml",
+    "dra-driver-values.yaml",
+    "kueue.yaml",
+    "volcano-scheduler.conf.yaml",
+)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_values_of_each_example_fit_the_chart_as_they_are(name: str) -> None:
+    done = subprocess.run(
+        [binaries.binary("helm"), "template", str(ROOT / "charts" / "tessera"), "-f", "-"],
+        input=json.dumps(plan(str(EXAMPLES / name))["values"]), capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    kinds = {each["kind"] for each in yaml.safe_load_all(done.stdout) if each}
+    assert ("Deployment" in kinds) is (name in ("kueue.yaml", "volcano-scheduler.conf.yaml"))
+
+
+def stood_in(site: Site, name: str) -> None:
+    """Has what the example is about in the cluster: objects with the names that its programs have."""
+    kubectl = site.cluster.kubectl
+    folder = {"gpucluster.yaml": "nvidia/gpuclusters.yaml", "kueue.yaml": "kueue"}.get(name)
+    if folder:
+        kubectl("apply", "--server-side", "-f", str(SHARED / folder))
+        kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    spaces = {"nvidia-device-plugin", "nvidia-dra-driver-gpu", "kueue-system", "volcano-system"}
+    there = {each["metadata"]["name"] for each in json.loads(kubectl("get", "ns", "-o", "json"))["items"]}
+    for space in sorted(spaces - there):
+        kubectl("create", "namespace", space)
+    if name != "dra-driver-values.yaml":
+        kubectl("apply", "-f", str(EXAMPLES / name))
+    if name == "gpucluster.yaml":
+        for node, label in (("gpu-1", "true"), ("gpu-2", "paused")):
+            kubectl("label", "node", node, "--overwrite", f"nvidia.com/gpu.deploy.dra-driver={label}")
+    if name == "dra-driver-values.yaml":
+        kubectl("apply", "-f", "-", input=json.dumps(workload("DaemonSet", "nvidia-dra-driver-gpu-kubelet-plugin", "nvidia-dra-driver-gpu")))  # noqa: E501  # fmt: skip
+    if name == "kueue.yaml":
+        kubectl("apply", "-f", "-", input=json.dumps(webhook("kueue-validating-webhook-configuration")))
+        kubectl("apply", "-f", "-", input=json.dumps(APISERVICE))
+    if name == "volcano-scheduler.conf.yaml":
+        kubectl("apply", "-f", "-", input=json.dumps(webhook("volcano-admission-service-jobs-validate")))
+        for each, replicas in (("volcano-scheduler", 2), ("volcano-admission", 1)):
+            kubectl("apply", "-f", "-", input=json.dumps(workload("Deployment", each, "volcano-system", replicas)))
+
+
+def workload(kind: str, name: str, namespace: str, replicas: int = 1) -> dict[str, Any]:
+    labels = {"app": name}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "example.com/x"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": pod} | (
+        {"replicas": replicas} if kind == "Deployment" else {}
+    )
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def webhook(name: str) -> dict[str, Any]:
+    rule = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["things"]}
+    one = {
+        "name": "things.example.com",
+        "clientConfig": {"service": {"name": "gone", "namespace": "kueue-system"}},
+        "rules": [rule],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    head = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    return {**head, "metadata": {"name": name}, "webhooks": [one]}
+
+
+APISERVICE = {
+    "apiVersion": "apiregistration.k8s.io/v1",
+    "kind": "APIService",
+    "metadata": {"name": "v1beta1.visibility.kueue.x-k8s.io"},
+    "spec": {
+        "group": "visibility.kueue.x-k8s.io",
+        "version": "v1beta1",
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+        "insecureSkipTLSVerify": True,
+        "service": {"name": "kueue-visibility-server", "namespace": "kueue-system"},
+    },
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_steps_of_each_example_can_be_taken_and_taken_back(site: Site, name: str) -> None:
+    stood_in(site, name)
+    before = site.objects()
+    steps = plan(str(EXAMPLES / name))["steps"]
+    for step in steps:
+        site.run(step["command"])
+    for step in reversed(steps):
+        site.run(step["undo"])
+    site.run("kubectl wait --for=delete namespace/tessera-system --timeout=120s")
+    after = site.objects()
+    assert set(after) == set(before)
+    assert {key: value for key, value in after.items() if value != before[key]} == {}

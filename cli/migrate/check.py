@@ -1,0 +1,116 @@
+"""What is left of the old parts after a migration, and whether pods still have the GPUs that they had. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from msgspec import Struct
+
+from cli.migrate.fates import PARTS
+from cli.migrate.inputs import system_of
+from cli.migrate.parts import Json, Told
+from cli.migrate.steps import NAMESPACE
+from cli.words import migrating as say
+from controller.insight.simulation.documents import Document
+
+_WEBHOOKS: Final = ("kueue-", "volcano-admission-service", "mutating-kai-", "validating-kai-", "kai-")
+"""How names of the old systems' webhook configurations begin."""
+_PREFIX: Final = "nvidia.com/"
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class Cluster(Struct, frozen=True):
+    """The objects that the check looks at, as the API server has them."""
+
+    policies: list[Json] = []
+    sets: list[Json] = []
+    webhooks: list[Json] = []
+    pods: list[Json] = []
+    nodes: list[Json] = []
+    gpu_nodes: list[Json] = []
+
+
+class MigrationCheck(Struct, frozen=True):
+    """``left``: old parts that still run or would be run; ``lacking``: pods and nodes that miss what they had."""
+
+    left: list[Told] = []
+    lacking: list[Told] = []
+
+
+def checked(cluster: Cluster) -> MigrationCheck:
+    return MigrationCheck(list(_left(cluster)), list(_lacking(cluster)))
+
+
+def _left(cluster: Cluster) -> Iterator[Told]:
+    for policy in cluster.policies:
+        spec = policy.get("spec") or {}
+        on = [words for part, (words, _) in PARTS.items() if _of(spec, part).get("enabled") is not False]
+        served = _nodes_of_operator(cluster)
+        if on and served:
+            yield Told(f"ClusterPolicy {policy['metadata']['name']}", say.still_on(on, served))
+    for each in cluster.sets:
+        metadata, status = each["metadata"], each.get("status") or {}
+        count = status.get("currentNumberScheduled" if each["kind"] == "DaemonSet" else "replicas") or 0
+        system = system_of(Document("cluster", 1, each))
+        if metadata.get("namespace") != NAMESPACE and system is not None and count:
+            yield Told(f"{each['kind']} {metadata.get('namespace')}/{metadata['name']}", say.still_runs(count))
+    for each in cluster.webhooks:
+        if str(each["metadata"]["name"]).startswith(_WEBHOOKS):
+            yield Told(f"{each['kind']} {each['metadata']['name']}", say.STILL_ASKED)
+
+
+def _nodes_of_operator(cluster: Cluster) -> int:
+    """Nodes where the operator has its device plugin."""
+    label = f"nvidia.com/gpu.deploy.{PARTS['devicePlugin'][1]}"
+    labels = [each["metadata"].get("labels") or {} for each in cluster.nodes]
+    return sum(1 for each in labels if each.get(label) == "true")
+
+
+def _lacking(cluster: Cluster) -> Iterator[Told]:
+    held = {each["metadata"]["name"]: _holders(each) for each in cluster.gpu_nodes}
+    allocatable = {each["metadata"]["name"]: _of(each, "status", "allocatable") for each in cluster.nodes}
+    asked: dict[str, Counter[str]] = {}
+    without = dict[str, int]()
+    for pod in cluster.pods:
+        node, wanted = _of(pod, "spec").get("nodeName"), _requests(pod)
+        if not node or not wanted or _of(pod, "status").get("phase") in _ENDED:
+            continue
+        asked.setdefault(node, Counter()).update(wanted)
+        key = f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}"
+        if node not in held:
+            without[node] = without.get(node, 0) + 1
+        elif key not in held[node] and _of(pod, "status").get("phase") == "Running":
+            yield Told(f"pod {key}", say.not_a_holder(", ".join(sorted(wanted)), node))
+    for node, count in sorted(without.items()):
+        yield Told(f"node {node}", say.no_agent(count))
+    for node, wanted in sorted(asked.items()):
+        for resource, count in sorted(wanted.items()):
+            offered = _amount(allocatable.get(node, {}).get(resource))
+            if offered < count:
+                yield Told(f"node {node}: {resource}", say.offers_less(count, offered))
+
+
+def _holders(gpu_node: Json) -> set[str]:
+    found = _of(gpu_node, "status").get("holders")
+    return {f"{each.get('namespace')}/{each.get('pod')}" for each in found or () if isinstance(each, dict)}
+
+
+def _requests(pod: Json) -> Counter[str]:
+    """Devices of NVIDIA's names that the pod's containers ask for; an init container's are free again."""
+    found = Counter[str]()
+    for container in _of(pod, "spec").get("containers") or ():
+        for name, amount in _of(container, "resources", "limits").items():
+            if name.startswith(_PREFIX):
+                found[name] += _amount(amount)
+    return +found
+
+
+def _amount(value: Any) -> int:
+    text = str(value or 0)
+    return int(text) if text.isdigit() else 0
+
+
+def _of(value: Json, *keys: str) -> Json:
+    for key in keys:
+        value = value.get(key) or {}
+    return value

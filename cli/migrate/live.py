@@ -1,0 +1,113 @@
+"""Reads a cluster for a plan, and afterwards for its check: lists alone, and nothing is written."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from cli.access.cluster import Where
+from cli.access.kubeapi import opened
+from cli.manifests import WrongInputError, note
+from cli.migrate.check import Cluster
+from cli.migrate.inputs import Inputs, sort_in
+from cli.migrate.reading import judge_kueue
+from cli.migrate.steps import NAMESPACE
+from cli.printing.console import Json
+from cli.words import migrating as say
+from controller.insight.simulation.documents import Document
+from kube.client import Client
+from kube.errors import ForbiddenError, NotFoundError
+from kube.resources import NODES, PODS, Resource
+
+_FILE: Final = "cluster"
+
+
+def _of(group: str, version: str, *kinds: str) -> tuple[Resource, ...]:
+    """Resources by their kinds, namespaced or not: all of a kind are listed."""
+    return tuple(Resource(group, version, _plural(kind), kind) for kind in kinds)
+
+
+def _plural(kind: str) -> str:
+    small = kind.lower()
+    if small.endswith(("y", "s", "ch")):
+        return f"{small[:-1]}ies" if small.endswith("y") else f"{small}es"
+    return f"{small}s"
+
+
+CONFIG_MAPS: Final = _of("", "v1", "ConfigMap")
+SETS: Final = _of("apps", "v1", "DaemonSet", "Deployment")
+KINDS: Final = (
+    *_of("nvidia.com", "v1", "ClusterPolicy"),
+    *_of("nvidia.com", "v1alpha1", "GPUCluster"),
+    *CONFIG_MAPS,
+    NODES,
+    *SETS,
+    *_of("resource.k8s.io", "v1", "DeviceClass", "ResourceClaimTemplate", "ResourceSlice"),
+    *_of("resource.nvidia.com", "v1beta1", "ComputeDomain"),
+    *_of("kueue.x-k8s.io", "v1beta2", "AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "MultiKueueConfig",
+         "MultiKueueCluster", "ProvisioningRequestConfig", "ResourceFlavor", "Topology", "WorkloadPriorityClass"),
+    *_of("batch.volcano.sh", "v1alpha1", "Job"),
+    *_of("scheduling.volcano.sh", "v1beta1", "Queue", "PodGroup"),
+    *_of("topology.volcano.sh", "v1alpha1", "HyperNode"),
+    *_of("scheduling.run.ai", "v2", "Queue"),
+    *_of("scheduling.run.ai", "v2alpha2", "PodGroup"),
+    *_of("kai.scheduler", "v1", "SchedulingShard", "Config"),
+)  # fmt: skip
+"""Kinds that a plan is made from; those that a cluster does not have are passed over."""
+_OLDER: Final = {"kueue.x-k8s.io/v1beta2": "v1beta1"}
+"""The version to try where an API server does not serve the newer one."""
+_WEBHOOKS: Final = _of("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration",
+                       "ValidatingWebhookConfiguration")  # fmt: skip
+_GPU_NODES: Final = _of("tessera.dev", "v1alpha1", "GpuNode")
+
+
+async def read_cluster(where: Where) -> Inputs:
+    """All that a plan is made from. Kinds that may not be listed are told on standard error. Tessera's own objects are
+    left out.
+
+    Raises WrongInputError with a line for each object that cannot be read.
+    """
+    found = Inputs()
+    async with opened(where) as client:
+        number = 0
+        for resource in KINDS:
+            for data in await _listed(client, resource):
+                number += 1
+                if data["metadata"].get("namespace") != NAMESPACE:
+                    sort_in(Document(_FILE, number, data), found)
+    found.others.clear()
+    judge_kueue(found)
+    if found.unreadable:
+        raise WrongInputError("\n".join(f"{each.place()}: found no object" for each in found.unreadable))
+    return found
+
+
+async def read_after(where: Where) -> Cluster:
+    """What the check looks at."""
+    async with opened(where) as client:
+        return Cluster(
+            policies=await _all(client, _of("nvidia.com", "v1", "ClusterPolicy")),
+            sets=await _all(client, SETS),
+            webhooks=await _all(client, _WEBHOOKS),
+            pods=await _all(client, (PODS,)),
+            nodes=await _all(client, (NODES,)),
+            gpu_nodes=await _all(client, _GPU_NODES),
+        )
+
+
+async def _all(client: Client, resources: Iterable[Resource]) -> list[Json]:
+    return [each for resource in resources for each in await _listed(client, resource)]
+
+
+async def _listed(client: Client, resource: Resource) -> list[Json]:
+    """All objects of a kind in all namespaces, each with its kind: items of a list have none."""
+    try:
+        items = (await client.list_all(resource, Json)).items
+    except NotFoundError:
+        older = _OLDER.get(resource.api_version)
+        return await _listed(client, msgspec.structs.replace(resource, version=older)) if older else []
+    except ForbiddenError:
+        note([say.may_not_list(resource.plural)])
+        return []
+    head = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return [head | item for item in items]

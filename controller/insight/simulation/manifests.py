@@ -32,7 +32,7 @@ from controller.insight.simulation.queued.growing import grown
 from controller.insight.simulation.queued.nativegroups import NATIVE_KINDS, NativeGroups
 from controller.insight.simulation.queued.replicas import KIND as DEPLOYMENT
 from controller.insight.simulation.queued.replicas import is_spare, replicas
-from controller.insight.simulation.start import EPOCH_S, as_at_start, base_of, drain_problem
+from controller.insight.simulation.start import EPOCH_S, as_at_start, base_of, drain_problem, wait_problem
 from controller.insight.simulation.submissions import (
     DEFAULT_QUEUE,
     KINDS_OF_JOBS,
@@ -160,7 +160,7 @@ def scenario(
         _check_foreign(document)
         if document.kind in _QUEUES:
             given = strings(document.data, "metadata", "annotations")
-            if problem := spot_problem(given) or floor_problem(given):
+            if problem := spot_problem(given) or floor_problem(given) or wait_problem(given):
                 raise document.error(f"{document.subject}{problem}")
         if document.kind == "Node" and (problem := drain_problem(strings(document.data, "metadata", "annotations"))):
             raise document.error(f"{document.subject}{problem}")

@@ -143,6 +143,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
         "reason": waits.reason if waits is not None else None,
         "sentence": waits.message if waits is not None else None,
         "checks": [],
+        "preempted": None,
         "decision": None,
         "evictionsHeld": None,
         "inRepair": None,

@@ -1,6 +1,7 @@
 """One workload's explanation, for people."""
 
 import datetime as dt
+import time
 from collections.abc import Iterator
 
 from rich.console import RenderableType
@@ -22,6 +23,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         _headline(body),
         _place(body),
         *_sentence(body),
+        *_preempted(body),
         *_checks(body),
         *_gang(body),
         *_too_large(body),
@@ -54,6 +56,16 @@ def _sentence(body: Json) -> list[Text]:
         return [Text(f"Pods that run: {pods['running']} of {pods['of']}"), *_troubles(pods["troubles"])]
     told = _told(body)
     return [told] if told is not None else []
+
+
+def _preempted(body: Json) -> Iterator[Text]:
+    """For whom a workload that waits again was preempted, and what it lost; the forecast says when it likely runs
+    again.
+    """
+    told = body.get("preempted")
+    if told is not None:
+        since = f" {ago(max(0.0, time.time() - told['at']))} ago" if told["at"] is not None else ""
+        yield Text(f"It ran until it was preempted{since}: {told['sentence']}")
 
 
 def _checks(body: Json) -> Iterator[Text]:

@@ -15,7 +15,7 @@ from controller.insight.calendarwords import calendar_shown
 from controller.messages.pending import evictions_held, gpu_in_repair, gpus_in_repair
 from controller.messages.spans import duration, exact
 from controller.objects.decode import GpuNode
-from controller.objects.meta import find_condition, is_true, to_json
+from controller.objects.meta import epoch_s, find_condition, is_true, to_json
 from controller.objects.placeencoding import hosts
 from controller.objects.workload import Workload
 from controller.reconcile.lifecycle.pendingcause import blocked, blocked_by_queues
@@ -70,6 +70,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "conditions": to_json(workload.status.conditions),
         "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
         "checks": checks_waited_for(workload),
+        "preempted": _preempted(workload),
         "decision": None,
         "evictionsHeld": None,
         "inRepair": None,
@@ -104,6 +105,16 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         found["couldBeMade"] = _could_be_made(engine, workload)
         found["position"] = next((place for place, _, each in in_turn(engine, queue) if each.key == key), None)
     return found
+
+
+def _preempted(workload: Workload) -> Json | None:
+    """What a workload that waits again was told when it was preempted: for whom, and what it lost; None for others."""
+    waits = not is_true(workload.status.conditions, "QuotaReserved")
+    told = find_condition(workload.status.conditions, "Preempted") if waits else None
+    if told is None or told.status != "True":
+        return None
+    at_s = None if told.last_transition_time is None else epoch_s(told.last_transition_time)
+    return {"at": at_s, "reason": told.reason, "sentence": told.message}
 
 
 def checks_waited_for(workload: Workload) -> list[Json]:
@@ -271,6 +282,9 @@ def _record(record: DecisionRecord) -> Json:
         "preempts": [
             {"workload": target.holder.key, "reason": target.reason.value, **_price(target)}
             for target in record.targets
+        ],
+        "spares": [
+            {"workload": target.holder.key, "reason": target.reason.value, **_price(target)} for target in record.spared
         ],
     }
 

@@ -7,7 +7,7 @@ victims are exchanged for cheaper ones (``cheapest``) and compared with Kueue's,
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -82,6 +82,22 @@ class Preemption:
             self._due[incoming.queue.name] = min(again_s, self._due.get(incoming.queue.name, math.inf))
             return ()
         return tuple(target._replace(price=price_of(target.holder, now_s)) for target in found)
+
+    def spared(
+        self, incoming: Incoming, assignment: Assignment, targets: Sequence[Target], now_s: float
+    ) -> tuple[Target, ...]:
+        """The candidates beside these victims, with what each would lose: those that the search looked at, in its
+        order. None where prices decide nothing, and with fair sharing, where each queue has candidates of its own.
+        """
+        frs = tuple(sorted(assignment.preempting()))
+        if self._newest is None or not targets or not frs:
+            return ()
+        rules = self._rules(self._search(incoming, frs, now_s), needed_capacity(self._cluster, incoming, assignment))
+        if not isinstance(rules, Classical):
+            return ()
+        taken = {target.holder.key for target in targets}
+        others = (each for each in rules.candidates() if each.holder.key not in taken and not each.holder.evicted)
+        return tuple(each._replace(price=price_of(each.holder, now_s)) for each in others)
 
     def _least_lost(self, search: VictimSearch, needed: NeededCapacity, newest: HolderIndex) -> tuple[Target, ...]:
         """The victims that lose least, or Kueue's where these lose less. Of two sets the one is better whose highest

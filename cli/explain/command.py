@@ -144,6 +144,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
         "sentence": waits.message if waits is not None else None,
         "checks": [],
         "nodesToCome": None,
+        "preempted": None,
         "decision": None,
         "evictionsHeld": None,
         "inRepair": None,

@@ -1,6 +1,7 @@
 """One workload's explanation, for people."""
 
 import datetime as dt
+import time
 from collections.abc import Iterator
 
 from rich.console import RenderableType
@@ -22,6 +23,7 @@ def show(body: Json, *, wide: bool = False) -> None:
         _headline(body),
         _place(body),
         *_sentence(body),
+        *_preempted(body),
         *_checks(body),
         *_nodes_to_come(body),
         *_gang(body),
@@ -61,6 +63,16 @@ def _nodes_to_come(body: Json) -> Iterator[Text]:
     """The nodes that it waits for."""
     if (found := body.get("nodesToCome")) is not None:
         yield Text(f"Nodes to come: {found['sentence']}")
+
+
+def _preempted(body: Json) -> Iterator[Text]:
+    """For whom a workload that waits again was preempted, and what it lost; the forecast says when it likely runs
+    again.
+    """
+    told = body.get("preempted")
+    if told is not None:
+        since = f" {ago(max(0.0, time.time() - told['at']))} ago" if told["at"] is not None else ""
+        yield Text(f"It ran until it was preempted{since}: {told['sentence']}")
 
 
 def _checks(body: Json) -> Iterator[Text]:

@@ -16,7 +16,7 @@ from controller.messages.pending import evictions_held, gpu_in_repair, gpus_in_r
 from controller.messages.spans import duration, exact
 from controller.messages.statuses import gives_up_in, no_room_to_come, nodes_to_come, places_follow, rest_comes
 from controller.objects.decode import GpuNode
-from controller.objects.meta import find_condition, is_true, to_json
+from controller.objects.meta import epoch_s, find_condition, is_true, to_json
 from controller.objects.placeencoding import hosts
 from controller.objects.workload import Workload
 from controller.reconcile.lifecycle.lifecycle import nodes_awaited
@@ -74,6 +74,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "admission": to_json(workload.status.admission) if workload.status.admission is not None else None,
         "checks": checks_waited_for(workload),
         "nodesToCome": nodes_to_come_shown(engine, workload, now_s),
+        "preempted": _preempted(workload),
         "decision": None,
         "evictionsHeld": None,
         "inRepair": None,
@@ -108,6 +109,16 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         found["couldBeMade"] = _could_be_made(engine, workload)
         found["position"] = next((place for place, _, each in in_turn(engine, queue) if each.key == key), None)
     return found
+
+
+def _preempted(workload: Workload) -> Json | None:
+    """What a workload that waits again was told when it was preempted: for whom, and what it lost; None for others."""
+    waits = not is_true(workload.status.conditions, "QuotaReserved")
+    told = find_condition(workload.status.conditions, "Preempted") if waits else None
+    if told is None or told.status != "True":
+        return None
+    at_s = None if told.last_transition_time is None else epoch_s(told.last_transition_time)
+    return {"at": at_s, "reason": told.reason, "sentence": told.message}
 
 
 def checks_waited_for(workload: Workload) -> list[Json]:
@@ -300,6 +311,9 @@ def _record(record: DecisionRecord) -> Json:
         "preempts": [
             {"workload": target.holder.key, "reason": target.reason.value, **_price(target)}
             for target in record.targets
+        ],
+        "spares": [
+            {"workload": target.holder.key, "reason": target.reason.value, **_price(target)} for target in record.spared
         ],
     }
 

@@ -185,6 +185,12 @@ def would_delay(workload: str) -> str:
 
 
 @_part
+def checkpoint_due(victims: object, moment: str) -> str:
+    of = plural(victims, "workload that it would preempt", "workloads that it would preempt")
+    return f"until {moment} it waits for checkpoints of {of}"
+
+
+@_part
 def starts_by(workload: str, moment: str) -> str:
     return f"{workload}, which is to start by {moment}"
 

@@ -52,6 +52,10 @@ CHECKPOINT_GRACE: Final = "tessera.dev/checkpoint-grace"
 """An annotation of a job: how long it needs between SIGTERM and its end to write a checkpoint, a duration."""
 LAST_CHECKPOINT: Final = "tessera.dev/last-checkpoint"
 """An annotation of a job, which its program keeps up to date: when it wrote its last checkpoint (RFC 3339)."""
+CHECKPOINT_WAIT: Final = "tessera.dev/checkpoint-wait"
+"""An annotation of a ClusterQueue: how long a preemption waits at most for a checkpoint of one of its workloads that is
+due.
+"""
 RESTART_COST: Final = "tessera.dev/restart-cost"
 """An annotation of a job: how long it takes to go on from a checkpoint, a duration."""
 SPOT: Final = "tessera.dev/spot"

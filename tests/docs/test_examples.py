@@ -40,6 +40,7 @@ OURS: Final = {"tessera.dev", "kueue.x-k8s.io"}
 PUBLIC: Final = {
     PUBLIC_CUDA_IMAGE,
     PUBLIC_PAUSE_IMAGE,
+    "docker.io/library/python:3.13-slim",
     "docker.io/library/spark:4.0.0",
     "docker.io/rayproject/ray:2.46.0",
     "quay.io/jupyter/base-notebook:latest",

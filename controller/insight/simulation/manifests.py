@@ -34,7 +34,7 @@ from controller.insight.simulation.queued.growing import grown
 from controller.insight.simulation.queued.nativegroups import NATIVE_KINDS, NativeGroups
 from controller.insight.simulation.queued.replicas import KIND as DEPLOYMENT
 from controller.insight.simulation.queued.replicas import is_spare, replicas
-from controller.insight.simulation.start import EPOCH_S, as_at_start, base_of, drain_problem
+from controller.insight.simulation.start import EPOCH_S, as_at_start, base_of, drain_problem, wait_problem
 from controller.insight.simulation.submissions import (
     DEFAULT_QUEUE,
     KINDS_OF_JOBS,
@@ -221,7 +221,7 @@ def _check_annotations(document: Document) -> None:
     given = strings(document.data, "metadata", "annotations")
     problem = ""
     if document.kind in _QUEUES:
-        problem = spot_problem(given) or floor_problem(given)
+        problem = spot_problem(given) or floor_problem(given) or wait_problem(given)
     elif document.kind == "Node":
         problem = drain_problem(given)
     elif document.kind == "ResourceFlavor":

@@ -13,7 +13,7 @@ from controller.objects.meta import Condition, KubernetesObject, epoch_s
 from controller.objects.queues import AdmissionCheck, AdmissionCheckStatus, LocalQueue
 from controller.scheduler.decisions.status import moment
 from controller.scheduler.model.toldtimes import duration_s, rfc3339_s, written_moment
-from inventory.api.names import DRAIN_AT
+from inventory.api.names import CHECKPOINT_WAIT, DRAIN_AT
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time if no object carries a time: 2000-01-01T00:00:00Z."""
@@ -33,6 +33,15 @@ def base_of(objects: Iterable[KubernetesObject], start_s: float | None) -> float
             f"--start: found {told}, expected {since} or later: LocalQueue {key} tells its usage until then"
         )
     return start_s
+
+
+def wait_problem(annotations: Mapping[str, str]) -> str:
+    """The problem of a ClusterQueue's annotation ``CHECKPOINT_WAIT``; empty if it has none."""
+    text = annotations.get(CHECKPOINT_WAIT)
+    if text is None or duration_s(text) is not None:
+        return ""
+    found = f"metadata.annotations[{CHECKPOINT_WAIT}]: found {shown(text)}"
+    return f"{found}, expected a duration such as 90s or 5m. Correct it"
 
 
 def drain_problem(annotations: Mapping[str, str]) -> str:

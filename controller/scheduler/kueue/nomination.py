@@ -89,6 +89,8 @@ class Nominator:
         entry.assignment, entry.targets = self._assign(entry.incoming, pending.bookmark, now_s)
         pending.bookmark = entry.assignment.bookmark
         entry.short_of_quota = entry.assignment.by_quota and self._short(entry, now_s)
+        if not entry.targets and (why := self._preemptor.waits(entry.incoming, now_s)):
+            entry.detail = why
         if entry.targets and self._gated and (closed := closed_preemption_gates(pending.info.workload)):
             entry.targets = ()
             entry.gated = True

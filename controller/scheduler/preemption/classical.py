@@ -71,6 +71,10 @@ class Classical:
                     return found
         return ()
 
+    def candidates(self) -> list[Target]:
+        """The first candidates of the attempt that finds victims, in the order of the search; empty where none does."""
+        return list(islice(self._walk(borrowing=self._borrowing), CANDIDATES)) if self.targets() else []
+
     def rank(self, target: Target) -> TargetRank:
         """The place of a candidate in the search order, without what it loses."""
         holder = target.holder

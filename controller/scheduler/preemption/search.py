@@ -7,10 +7,13 @@ victims are exchanged for cheaper ones (``cheapest``) and compared with Kueue's,
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import msgspec
 
+from controller.messages import pending
+from controller.messages.spans import moment
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.incoming import Incoming, Target
 from controller.scheduler.flavors.assignment import Assignment, Possibility
@@ -18,13 +21,18 @@ from controller.scheduler.model.config import EngineConfig, VictimOrder
 from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey
 from controller.scheduler.preemption.candidates import VictimSearch, limits_reclaim, limits_within
 from controller.scheduler.preemption.cheapest import Loss, TargetRank, loss_of
+from controller.scheduler.preemption.checkpointwaits import CheckpointWaits
 from controller.scheduler.preemption.classical import Classical
 from controller.scheduler.preemption.fair import Fair
 from controller.scheduler.preemption.history import EvictionHistory
 from controller.scheduler.preemption.index import HolderIndex
 from controller.scheduler.preemption.moves import price_of
 from controller.scheduler.preemption.neededcapacity import NeededCapacity, needed_capacity
+from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.quota.quotanode import borrowers_below
+
+_AT_ONCE_S: Final = 1.0
+"""A time that has passed; 0 would be none."""
 
 
 class Preemption:
@@ -55,7 +63,12 @@ class Preemption:
         """The evictions that the engine decided; it also reports changes from outside here."""
         self.oracle = Oracle(self)
         self._due: dict[ClusterQueueName, float] = {}
-        """The soonest end of a minimum runtime after which a search may find victims, by ClusterQueue that searches."""
+        """The soonest end of a minimum runtime after which a search may find victims, or of a wait for checkpoints, by
+        ClusterQueue that searches.
+        """
+        self._waits = CheckpointWaits(cluster)
+        if self._newest is not None:
+            cluster.observe(self)
 
     def targets(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
         """The victims that make the assignment fit; empty where none do."""
@@ -64,7 +77,27 @@ class Preemption:
         if self._newest is None or not frs:
             return self.targets_in(incoming, frs, needed, now_s)
         found = self._least_lost(self._search(incoming, frs, now_s), needed, self._newest)
+        again_s = self._waits.hold(incoming.key, incoming.queue.name, found, now_s) if found else None
+        if again_s is not None:
+            self._due[incoming.queue.name] = min(again_s, self._due.get(incoming.queue.name, math.inf))
+            return ()
         return tuple(target._replace(price=price_of(target.holder, now_s)) for target in found)
+
+    def spared(
+        self, incoming: Incoming, assignment: Assignment, targets: Sequence[Target], now_s: float
+    ) -> tuple[Target, ...]:
+        """The candidates beside these victims, with what each would lose: those that the search looked at, in its
+        order. None where prices decide nothing, and with fair sharing, where each queue has candidates of its own.
+        """
+        frs = tuple(sorted(assignment.preempting()))
+        if self._newest is None or not targets or not frs:
+            return ()
+        rules = self._rules(self._search(incoming, frs, now_s), needed_capacity(self._cluster, incoming, assignment))
+        if not isinstance(rules, Classical):
+            return ()
+        taken = {target.holder.key for target in targets}
+        others = (each for each in rules.candidates() if each.holder.key not in taken and not each.holder.evicted)
+        return tuple(each._replace(price=price_of(each.holder, now_s)) for each in others)
 
     def _least_lost(self, search: VictimSearch, needed: NeededCapacity, newest: HolderIndex) -> tuple[Target, ...]:
         """The victims that lose least, or Kueue's where these lose less. Of two sets the one is better whose highest
@@ -81,6 +114,24 @@ class Preemption:
             return kueues
         return found
 
+    def waits(self, incoming: Incoming, now_s: float) -> str:
+        """Why a workload has no victims though there are some: checkpoints of them are due. Empty where that is not the
+        reason.
+        """
+        found = self._waits.of(incoming.key, now_s) if self._waits else None
+        return "" if found is None else pending.checkpoint_due(found.victims, moment(found.until_s))
+
+    def added(self, holder: Holder) -> None:
+        """Does nothing: a holder that has just come is waited for by nobody."""
+
+    def removed(self, holder: Holder) -> None:
+        self._waits.gone(holder.key)
+
+    def changed(self, known: Holder, holder: Holder) -> None:
+        """A victim that tells its next checkpoint is waited for no longer."""
+        if self._waits and (queue := self._waits.told(known, holder)) is not None:
+            self._due[queue] = _AT_ONCE_S
+
     def quota_gives(self, incoming: Incoming, assignment: Assignment, now_s: float) -> bool:
         """Whether there would be victims if the pods could run anywhere; if not, no change of nodes helps."""
         frs = tuple(sorted(assignment.preempting()))
@@ -91,8 +142,8 @@ class Preemption:
         return self._cluster.config.fair_sharing is None
 
     def next_due_s(self) -> float | None:
-        """The time at which a search that found no victims is to be repeated, because a minimum runtime ends then; None
-        for never.
+        """The time at which a search that found no victims is to be repeated, because a minimum runtime or a wait ends
+        then; None for never.
         """
         return min(self._due.values(), default=None)
 

@@ -24,23 +24,10 @@ from controller.scheduler.model.resources import (
     ResourceName,
     WorkloadKey,
 )
+from controller.scheduler.model.toldtimes import duration_s
 from controller.scheduler.model.workload import WorkloadInfo
 from controller.scheduler.quota.quotanode import QuotaNode
-from inventory.api.names import MINIMUM_RUNTIME_BEFORE_PREEMPTION
-from yamlfile.parsers import Unfit, go_duration
-
-
-def _minimum_runtime_s(annotations: Mapping[str, str]) -> float | None:
-    """The minimum runtime of the annotation, in seconds. An annotation that cannot be read counts as absent: it must
-    not stop the engine.
-    """
-    text = annotations.get(MINIMUM_RUNTIME_BEFORE_PREEMPTION)
-    if text is None:
-        return None
-    try:
-        return 0.0 if text == "0" else go_duration(text)
-    except Unfit:
-        return None
+from inventory.api.names import CHECKPOINT_WAIT, MINIMUM_RUNTIME_BEFORE_PREEMPTION
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +48,8 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     usage_based_admission: bool = False
     minimum_runtime_s: float | None = None
     """The annotation's minimum runtime; None without one. Ignored while the feature is off."""
+    checkpoint_wait_s: float = 0.0
+    """How long a preemption waits at most for a due checkpoint of a workload of the queue."""
 
     @classmethod
     def of(cls, cluster_queue: ClusterQueue) -> "Policies":
@@ -81,7 +70,9 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
             strict_fifo=spec.queueing_strategy == "StrictFIFO",
             stop=spec.stop_policy or "None",
             usage_based_admission=scope is not None and scope.admission_mode == "UsageBasedAdmissionFairSharing",
-            minimum_runtime_s=_minimum_runtime_s(cluster_queue.metadata.annotations),
+            # An annotation that cannot be read counts as absent: it must not stop the engine.
+            minimum_runtime_s=duration_s(cluster_queue.metadata.annotations.get(MINIMUM_RUNTIME_BEFORE_PREEMPTION)),
+            checkpoint_wait_s=duration_s(cluster_queue.metadata.annotations.get(CHECKPOINT_WAIT)) or 0.0,
         )
 
 

@@ -30,10 +30,13 @@ _LOOKS: Final = 12
 
 
 class Answer(NamedTuple):
-    """One forecast and what became of it, in seconds from when it was made."""
+    """One forecast and what became of it, in seconds from when it was made. ``again``: of a workload that had just been
+    preempted.
+    """
 
     forecast: Forecast
     started_s: float
+    again: bool = False
 
 
 class Trace(NamedTuple):
@@ -81,33 +84,42 @@ def scenario(submissions: tuple[Submission, ...]) -> Scenario:
 
 
 def answers(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.15) -> Iterator[Answer]:
-    """The trace replayed by the engine; at some moments everything that waits is forecast."""
+    """The trace replayed by the engine; at some moments everything that waits is forecast, and victims of preemption
+    are when they have been preempted.
+    """
     given = trace(seed, tells=tells, jobs=jobs, load=load)
     run = Run(scenario(given.submissions), POLICIES["tessera"], until_s=None, check=False)
     last_s = given.submissions[-1].arrival_s
     looks = [last_s * (number + 1) / (_LOOKS + 1) for number in range(_LOOKS)]
-    forecaster, made = Forecaster(), list[tuple[float, dict[WorkloadKey, Forecast]]]()
+    forecaster, made = Forecaster(), list[tuple[float, dict[WorkloadKey, Forecast], bool]]()
     seen, began = 0, dict[str, float]()
 
     def progress(t: float, _done: int, _all: int) -> None:
         nonlocal seen
+        victims: set[str] = set()
         for entry in run.entries[seen:]:
             if entry.event is TimelineEvent.ADMITTED:
                 began[entry.workload] = entry.t
+                victims.discard(entry.workload)
                 forecaster.calibration.started(WorkloadKey(entry.workload), NOW_S + entry.t)
+            elif entry.event is TimelineEvent.PREEMPTED:
+                victims.add(entry.workload)
             elif entry.event is TimelineEvent.FINISHED and entry.t > began[entry.workload]:
                 lasted = FinishedRun(entry.t - began[entry.workload], given.told[entry.workload])
                 forecaster.history.note(entry.cluster_queue, entry.workload, lasted)
         seen = len(run.entries)
         if looks and t >= looks[0]:
             del looks[0]
-            made.append((t, forecaster.all(run.engine, run.now_s)))
+            made.append((t, forecaster.all(run.engine, run.now_s), False))
+        if victims:
+            every = forecaster.all(run.engine, run.now_s)
+            made.append((t, {key: found for key, found in every.items() if key in victims}, True))
 
     run.result(progress)
     starts: dict[str, list[float]] = {}
     for entry in run.entries:
         if entry.event is TimelineEvent.ADMITTED:
             starts.setdefault(entry.workload, []).append(entry.t)
-    for t, found in made:
+    for t, found, again in made:
         for key, forecast in found.items():
-            yield Answer(forecast, next(start for start in starts[key] if start >= t) - t)
+            yield Answer(forecast, next(start for start in starts[key] if start >= t) - t, again)

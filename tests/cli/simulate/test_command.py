@@ -109,6 +109,22 @@ def test_of_two_equal_victims_the_one_that_saved_its_work_gives_way() -> None:
     assert kueue["final"]["lostGpuSeconds"] == 4 * 35 * 60
 
 
+def test_a_preemption_waits_for_the_checkpoint_that_is_due() -> None:
+    found = simulated("checkpoint-wait", "fleet-8")
+    assert told(found, "Preempted") == ["4200 Preempted saves"]
+    assert found["final"]["lostGpuSeconds"] == 0
+    (waits,) = (one["message"] for one in found["timeline"] if (one["t"], one["event"]) == (3900, "Pending"))
+    assert waits.endswith("until 1h10m it waits for checkpoints of 1 workload that it would preempt")
+
+
+def test_a_wait_that_is_no_duration_is_refused_with_its_place(tmp_path: Path) -> None:
+    text = (EXAMPLES / "simulate/checkpoint-wait.yaml").read_text()
+    (tmp_path / "queue.yaml").write_text(text.replace("checkpoint-wait: 5m", "checkpoint-wait: soon"))
+    result = click.testing.CliRunner().invoke(tessera, ["simulate", str(tmp_path / "queue.yaml")])
+    assert result.exit_code == 2
+    assert 'gpus: metadata.annotations[tessera.dev/checkpoint-wait]: found "soon", expected a' in result.stderr
+
+
 def test_four_and_five_gpus_on_a_node_of_eight() -> None:
     found = simulated("four-and-five", "fleet-8")
     assert told(found) == [

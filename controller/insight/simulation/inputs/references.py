@@ -18,6 +18,8 @@ from controller.jobs.framework import names
 from controller.objects.core import Node
 from controller.objects.meta import KubernetesObject
 from inventory.api.names import (
+    CHECKPOINT_WAIT,
+    DRAIN_AT,
     GPU_MEMORY_GIB,
     GPU_PERCENT,
     GPU_PERCENT_DEVICES,
@@ -57,6 +59,8 @@ _WRITTEN: Final = frozenset(
         *(_KUEUE + name for name in (*_POD_GROUPS, *_PODSETS)),
         *OF_SIMULATED_JOBS,
         LAST_CHECKPOINT,
+        CHECKPOINT_WAIT,
+        DRAIN_AT,
         GPU_PRODUCT,
         MIN_GPU_MEMORY_GIB,
         MIN_REPLICAS,

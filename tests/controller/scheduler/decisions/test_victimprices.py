@@ -86,3 +86,37 @@ def test_a_checkpoint_that_a_running_workload_tells_of_counts_in_the_next_decisi
     assert evicted.key == "ns/old"
     assert evicted.message.endswith(". It loses 240 GPU-seconds of work")
     it.engine.validate()
+
+
+def test_explain_shows_what_those_would_lose_who_stay() -> None:
+    it = World(EngineConfig(extensions=Extensions(victim_order=VictimOrder.LEAST_LOST)))
+    it.put(flavor(), cluster_queue("a", 12, preemption=LOWER), local_queue("a"))
+    for name, annotations in (("saves", KEEPS), ("silent", {}), ("above", {})):
+        it.put(workload(name, "a", 4, annotations=annotations, priority=7 if name == "above" else 0))
+        it.cycle()
+    it.now_s += 700.0
+    it.put(workload("high", "a", 4, priority=5))
+    for _ in range(2):
+        found = explained(it.engine, it.workloads[WorkloadKey("ns/high")], it.now_s)["decision"]
+        assert [one["workload"] for one in found["preempts"]] == ["ns/saves"]
+        assert found["spares"] == [
+            {"workload": "ns/silent", "reason": "InClusterQueue", "lostGpuSeconds": 2800.0, "restartGpuSeconds": 0.0}
+        ]
+        assert found["details"][-1] == "spares ns/silent (InClusterQueue). It loses 2800 GPU-seconds of work"
+        it.cycle()  # the same while the eviction is under way
+    it.engine.validate()
+
+
+def test_a_workload_that_waits_again_is_told_for_whom_it_was_preempted_and_what_it_lost() -> None:
+    it = preempted(VictimOrder.LEAST_LOST, **KEEPS)
+    assert explained(it.engine, it.workloads[WorkloadKey("ns/low")], it.now_s)["preempted"] is None
+    it.cycle()
+    it.stop_evicted()
+    it.settle()
+    told = explained(it.engine, it.workloads[WorkloadKey("ns/low")], it.now_s)["preempted"]
+    assert (told["at"], told["reason"]) == (it.now_s, "InClusterQueue")
+    assert told["sentence"].startswith("Preempted to accommodate ")
+    assert told["sentence"].endswith(LOSES)
+    it.finish("high")
+    it.settle()
+    assert explained(it.engine, it.workloads[WorkloadKey("ns/low")], it.now_s)["preempted"] is None, "it runs again"

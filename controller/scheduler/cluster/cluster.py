@@ -386,6 +386,6 @@ def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[
         packs=more.keep_linked_gpus,
         claims=claims,
         own_places=more.own_places,
-        leaving=LEAVING if more.leaving_nodes else frozenset(),
+        leaving=LEAVING | more.leaving_taints if more.leaving_nodes else frozenset(),
         coming=more.coming_nodes,
     )

@@ -40,13 +40,13 @@ from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.topology.gangdomains import shape_of
 from controller.scheduler.topology.requests import Filter, filter_of
 from controller.scheduler.volcano.tree import FairTree, is_preemptible
-from inventory.api.names import ALL_NODES, QUOTA_ALONE
+from inventory.api.names import ALL_NODES, MARKED, QUOTA_ALONE
 
 KEPT_IN_PLACE: Final = (
     ("karpenter.sh/do-not-disrupt", "true"),
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
 )
-"""Annotations of pods that are not moved."""
+"""Annotations of pods that are not moved, unless ``MARKED`` says that they are our own."""
 
 _ONE: Final = NodeName(QUOTA_ALONE)
 """The one node that stands for all nodes together, where another scheduler chooses among them."""
@@ -265,4 +265,5 @@ def _is_kept_in_place(info: WorkloadInfo) -> bool:
     annotations: Iterable[Mapping[str, str]] = (
         pod_set.template.metadata.annotations for pod_set in info.workload.spec.pod_sets
     )
-    return any(said.get(key) == value for said in annotations for key, value in KEPT_IN_PLACE)
+    told = (said for said in annotations if MARKED not in said)
+    return any(said.get(key) == value for said in told for key, value in KEPT_IN_PLACE)

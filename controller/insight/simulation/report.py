@@ -22,14 +22,19 @@ from controller.objects.workload import PodSetAssignment, Workload
 from controller.reconcile.lifecycle.pendingcause import why
 from controller.scheduler.decisions.decisions import Admitted
 from controller.scheduler.engine import Engine
+from controller.scheduler.model.podrequests import amounts
 from controller.scheduler.model.resources import CPU, Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.scheduler.preemption.index import is_gpu
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.quota.queueusage import quantity_of
 from controller.scheduler.quota.shares import share
 from controller.scheduler.state import podsizes
 from controller.scheduler.topology.measures import Spread as Measured
+from inventory.api.names import GPU_PERCENT
 
 _MILLI = 1000
+_HUNDRED = 100.0
+_PERCENTS = ResourceName(GPU_PERCENT)
 
 
 def flavors(workload: Workload) -> dict[str, dict[str, str]]:
@@ -43,6 +48,11 @@ def flavors(workload: Workload) -> dict[str, dict[str, str]]:
             for pod_set_assignment in admission.pod_set_assignments
         }
     )
+
+
+def fingerprint(workload: Workload) -> int:
+    """A number that differs for other flavors."""
+    return hash((workload.key, tuple((name, *sorted(on.items())) for name, on in flavors(workload).items())))
 
 
 def placement(engine: Engine, workload: Workload) -> tuple[TimelinePlacement, ...]:
@@ -106,6 +116,16 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
     ]
     borrows = decision is None or decision.record.assignment is None or decision.record.assignment.borrowing > 0
     return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
+
+
+def gpus(workload: Workload) -> float:
+    """The GPUs, MIG instances and parts of GPUs that a workload was given."""
+    admission = workload.status.admission
+    found = 0.0
+    for each in admission.pod_set_assignments if admission is not None else ():
+        given = amounts(each.resource_usage)
+        found += sum(amount for name, amount in given.items() if is_gpu(name)) + given.get(_PERCENTS, 0) / _HUNDRED
+    return found
 
 
 def too_large(engine: Engine, workload: Workload) -> str | None:

@@ -9,6 +9,7 @@ from cli.manifests import Manifests, WrongInputError, in_order, note, read_manif
 from cli.words import given as say
 from controller.cluster.config.load import default, load
 from controller.cluster.config.settings import ControllerConfig
+from controller.insight.simulation.bargained.requests import is_request, unknown_requests
 from controller.insight.simulation.documents import Document, InputError
 from controller.insight.simulation.inputs.known import Known, known
 from controller.insight.simulation.inputs.nodewords import without_nodes
@@ -57,6 +58,7 @@ def inputs(
     read = read_manifests(manifests, allow_unknown=allow_unknown)
     names = known(read.documents)
     warnings = [*read.warnings, *(loose_ends(read.documents, names) if read.is_whole else ())]
+    warnings += unknown_requests(read.documents) if read.is_whole else ()
     wrong += read.errors
     if read.is_whole:
         wrong += missing_classes(read.documents, names)
@@ -72,9 +74,9 @@ def inputs(
         notes.append(f"{fleet}: nodePools, interrupt: nodes come and go in tessera simulate alone, passed over")
     note(notes)
     warn([*made.unqueued, *warnings, *without_nodes(read.documents, made.objects)])
-    if made.unqueued and not made.submissions:
+    if made.unqueued and not made.submissions and not made.requests:
         raise WrongInputError(say.no_job_is_queued())
-    if read.documents and not made.submissions and not _decides(made.objects, nodes.objects):
+    if read.documents and not made.submissions and not made.requests and not _decides(made.objects, nodes.objects):
         raise WrongInputError(say.nothing_decides(read.documents[0].file))
     return Inputs(settings, read.documents, names, made)
 
@@ -116,7 +118,7 @@ def _scenario(
     so references of others are not checked then.
     """
     refused = {id(each) for each in read.refused}
-    if not read.is_whole or not all(map(is_job, read.refused)):
+    if not read.is_whole or not all(is_job(each) or is_request(each) for each in read.refused):
         with suppress(InputError):  # a JobKind that makes no kind raises it, and is told once the rest is right
             wrong += wrong_kinds((each for each in read.documents if id(each) not in refused), settings)
         return None

@@ -24,6 +24,9 @@ _STYLES = {
     TimelineEvent.PREEMPTED: "red",
     TimelineEvent.EVICTED: "red",
     TimelineEvent.PENDING: "yellow",
+    TimelineEvent.GRANTED: "green",
+    TimelineEvent.OFFERED: "yellow",
+    TimelineEvent.REFUSED: "red",
 }
 
 
@@ -38,6 +41,7 @@ def show(result: SimulationResult, *, wide: bool = False) -> None:
         *parts,
         pools(result),
         nodes(result, clock) if wide else None,
+        requests(result, clock),
         waiting(result),
         _running(result),
         _lost(result),
@@ -157,6 +161,18 @@ def nodes(result: SimulationResult, shown: Clock) -> RenderableType | None:
     made = titled("Nodes", "time", "event", "node", prose("pool"))
     for change in result.nodes:
         made.add_row(shown(change.t), change.event, change.node, change.pool)
+    return made
+
+
+def requests(result: SimulationResult, shown: Clock) -> RenderableType | None:
+    """The CapacityRequests at the end."""
+    if not result.final.capacity_requests:
+        return None
+    columns = ("request", "state", "units", less("in use"), "from", "until", prose(""))
+    made = titled("Capacity requests", *columns)
+    for name, each in result.final.capacity_requests.items():
+        span = ("-" if at is None else shown(at) for at in (each.from_, each.until))
+        made.add_row(name, each.state, str(each.units), str(each.used), *span, each.message)
     return made
 
 

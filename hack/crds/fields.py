@@ -2,8 +2,8 @@
 ``controller/insight/simulation/fields.json``.
 
 Kubernetes' part is taken from its OpenAPI documents, others' from their CRDs, both by ``take``; the parts of the Kueue
-kinds, from the CRDs made here, and of JAXJob, which is like another, are written anew. ``kinds`` leads from
-``apiVersion kind`` to a type, ``types`` from a type to its fields, and a field is
+kinds and of CapacityRequest, from the CRDs made here, and of JAXJob, which is like another, are written anew. ``kinds``
+leads from ``apiVersion kind`` to a type, ``types`` from a type to its fields, and a field is
 
     ""      free: anything may stand below
     "#S"    a scalar: string, integer, number, boolean, quantity, int-or-string, or words of which it is one, "A|B"
@@ -21,6 +21,7 @@ import yaml
 
 from controller.insight.simulation.fields import TABLE
 from hack.crds.podtemplate import META, ROOT, pod_template
+from inventory.api.names import GROUP
 
 Schema = dict[str, Any]
 Types = dict[str, dict[str, str]]
@@ -115,12 +116,12 @@ class Table:
 
 def rendered() -> str:
     """The table as it should be: what is kept, and the CRDs made here."""
-    from hack.crds import kueue
+    from hack.crds import capacityrequest, kueue
 
     kept = json.loads(TABLE.read_text())
-    ours = f"{kueue.GROUP}/"
+    ours = (f"{kueue.GROUP}/", f"{GROUP}/")
     table = Table(*({key: value for key, value in kept[part].items() if not key.startswith(ours)} for part in kept))
-    for crd in kueue.crds():
+    for crd in (*kueue.crds(), capacityrequest.capacityrequest_crd()):
         table.add_crd(crd)
     _add_jax(table)
     _add_present_trainer(table)

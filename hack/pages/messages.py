@@ -18,7 +18,7 @@ from cli.words import doctor, given, remediation, servers
 from cli.words import queues as named
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.table import FOREIGN_KINDS
-from controller.messages import forecasts, jobs, pending, provisioning, queues, repairs, statuses
+from controller.messages import bargains, forecasts, jobs, pending, provisioning, queues, repairs, statuses
 from inventory.words import layouts
 from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
@@ -31,6 +31,7 @@ MODULES: Final = (
     jobs,
     provisioning,
     repairs,
+    bargains,
     health,
     node_repairs,
     layouts,

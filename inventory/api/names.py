@@ -144,6 +144,13 @@ SCHEDULER_NAME: Final = "tessera.dev/scheduler-name"
 its place.
 """
 
+CAPACITY_REQUEST: Final = "tessera.dev/capacity-request"
+"""A label of a job or a pod: the CapacityRequest of its namespace that it runs inside of."""
+CAPACITY_OFFER: Final = "tessera.dev/capacity-offer"
+"""An annotation of a Workload that the controller made for a CapacityRequest: the offer that it holds or was accepted;
+empty for the request itself.
+"""
+
 # -- annotations of queues ---------------------------------------------------------------------------------------------
 QUOTA_SHARES: Final = "tessera.dev/quota-shares"
 """An annotation of a ClusterQueue or Cohort: quotas as shares of live capacity."""

@@ -40,6 +40,7 @@ class Place(StrEnum):
     COMMANDS = "tessera: what a command refuses"
     DOCTOR = "tessera doctor"
     FORECASTS = "Forecasts: tessera explain, tessera submit, the page"
+    CAPACITY_REQUESTS = "CapacityRequest: status.message, offers; jobs inside of one"
 
 
 class Sentence(NamedTuple):

@@ -13,7 +13,7 @@ from hack.cluster.programs.images import PUBLIC_CUDA_IMAGE, PUBLIC_PAUSE_IMAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
-READ_BY_PROGRAMS = ("capacity", "configs", "fleets", "live", "metrics", "migrate", "page", "simulate")
+READ_BY_PROGRAMS = ("bargaining", "capacity", "configs", "fleets", "live", "metrics", "migrate", "page", "simulate")
 """Folders of files that are not applied: of the agent, the controller, Helm, Prometheus and the simulations."""
 APPLIED = sorted(
     path

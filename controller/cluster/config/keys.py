@@ -11,7 +11,8 @@ from controller.cluster.config.key import key as _key
 from controller.cluster.config.key import selector as _selector
 from controller.cluster.config.key import unused as _unused
 from controller.cluster.config.pagekeys import PAGE
-from controller.cluster.config.settings import FOREIGN_LEASES, INJECTED, OnGpuFailure, Policy, Webhook
+from controller.cluster.config.runningkeys import RUNNING
+from controller.cluster.config.settings import FOREIGN_LEASES, INJECTED, Policy, Webhook
 from controller.cluster.config.values import (
     ADDRESS,
     ANY_TEXT,
@@ -26,7 +27,6 @@ from controller.cluster.config.values import (
     NOT_EMPTY,
     QUALIFIED,
     QUANTITY,
-    REPAIR_BUDGET,
     SERVED,
     SUBDOMAIN,
     SWITCH,
@@ -316,24 +316,6 @@ OWN: Final = (
         "no two workloads evict each other unless something changed from outside in between",
     ),
     _key(
-        "tessera.minimumRuntimeBeforePreemption.enabled",
-        BOOL,
-        _BY_POLICY,
-        "whether workloads run for a while before they may be preempted, queues' annotations included",
-    ),
-    _key(
-        "tessera.minimumRuntimeBeforePreemption.default",
-        duration(),
-        "0s",
-        "that while; the annotation `tessera.dev/minimum-runtime-before-preemption` of a ClusterQueue wins",
-    ),
-    _key(
-        "tessera.minimumRuntimeBeforePreemption.byPriorityClass.*",
-        duration(),
-        "the default",
-        "that while for workloads of a priority class",
-    ),
-    _key(
         "tessera.backfill",
         one_of(BackfillPolicy),
         "tessera: conservative, kueue: none",
@@ -357,15 +339,6 @@ OWN: Final = (
         "0",
         "how many nodes more a job may be spread over to leave one node empty; 0: empty nodes are worth nothing",
     ),
-    _key(
-        "tessera.consolidation.enabled",
-        SWITCH,
-        "tessera: auto, kueue: false",
-        "running workloads move, each to a place found for it in the same decision, so that one that waits fits; auto:"
-        " in trees of KAI's Queues alone; never under policy kueue",
-    ),
-    _key("tessera.consolidation.minimumRuntime", duration(), "10m", "how long a workload runs before it may be moved"),
-    _key("tessera.consolidation.movesPerHour", _COUNT, "30", "most workloads that move in any hour, of all queues"),
     _key("tessera.quotaFromCapacity", BOOL, _BY_POLICY, "quotas may be written as shares of live healthy capacity"),
     _key(
         "tessera.honestUnits.gpuMemory",
@@ -404,24 +377,21 @@ OWN: Final = (
         "how often it is written again while the reason stays the same",
     ),
     _key(
-        "tessera.gpuFailures.policy",
-        one_of(OnGpuFailure),
-        "notify",
-        "what happens to a pod whose GPU fails, where its annotation `tessera.dev/on-gpu-failure` does not say",
-    ),
-    _key(
         "tessera.nativeGangs",
         AUTO,
         "tessera: auto, kueue: off",
         "jobs of several pods start with a PodGroup of `scheduling.k8s.io`; auto: where v1beta1 or v1alpha3 is served",
     ),
-    _key("tessera.gpuFailures.budget", _COUNT, "10", "most pods evicted and gangs requeued for that in any window"),
-    _key("tessera.gpuFailures.window", duration(least_s=1), "10m", "that window"),
-    _key("tessera.gpuFailures.coolDown", duration(), "5m", "how long a workload is spared after such an action"),
-    _key("tessera.remediation.budget", REPAIR_BUDGET, "10%", "GPUs of a flavor repaired in any window; 0: none"),
-    _key("tessera.remediation.window", duration(least_s=600), "10m", "that window; a grant holds for ten minutes"),
-    _key("tessera.remediation.levels[]", QUALIFIED, "none", "labels of nodes: one node of each value at a time"),
-    _key("tessera.remediation.wait", duration(), "60m", "how long `notify` pods may use a GPU being drained"),
+    _key(
+        "tessera.consolidation.enabled",
+        SWITCH,
+        "tessera: auto, kueue: false",
+        "running workloads move, each to a place found for it in the same decision, so that one that waits fits; auto:"
+        " in trees of KAI's Queues alone; never under policy kueue",
+    ),
+    _key("tessera.consolidation.minimumRuntime", duration(), "10m", "how long a workload runs before it may be moved"),
+    _key("tessera.consolidation.movesPerHour", _COUNT, "30", "most workloads that move in any hour, of all queues"),
+    *RUNNING,
     *(
         key
         for system, name in ((System.VOLCANO, "Volcano"), (System.KAI, "KAI"))
@@ -592,6 +562,13 @@ OWN: Final = (
         "served",
         "off: the API server no longer answers v1beta1 of Workload, and keeps no copy of every Workload for it; all"
         " other kinds stay served in both versions",
+    ),
+    _key(
+        "tessera.bargaining.longestHold",
+        duration(most_s=3600),
+        "60s",
+        "how long an offer to a CapacityRequest is held at most, whatever its `answerWithin` says; 0s: offers are not"
+        " held",
     ),
     *PAGE,
 )

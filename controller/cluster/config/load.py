@@ -18,6 +18,7 @@ from controller.cluster.config.settings import (
     MANAGED_FRAMEWORKS,
     NAMESPACE_NAME_LABEL,
     POD_FRAMEWORKS,
+    BargainingRules,
     Certificates,
     ClientLimits,
     ControllerConfig,
@@ -109,6 +110,10 @@ _SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
             "window_s": "tessera.gpuFailures.window",
             "cool_down_s": "tessera.gpuFailures.coolDown",
         },
+    ),
+    "bargaining": (
+        BargainingRules,
+        {"longest_hold_s": "tessera.bargaining.longestHold"},
     ),
     "remediation": (
         RemediationRules,

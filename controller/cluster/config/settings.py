@@ -303,6 +303,12 @@ class WithoutEffect(Struct, frozen=True, kw_only=True):
         return f"{self.where}: {self.key}: no effect: {self.why}"
 
 
+class BargainingRules(Struct, frozen=True, kw_only=True):
+    """``longest_hold_s``: how long an offer to a CapacityRequest is held at most."""
+
+    longest_hold_s: float = 60.0
+
+
 class UsageMetrics(Struct, frozen=True, kw_only=True):
     """Expressions of PromQL: the amount of a resource that each Queue has, by the label ``queue_name``, and the
     capacity.
@@ -367,6 +373,7 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     hold_evictions_at_most_s: float = 0.0
     """The bound of ``hold_evictions_s`` if ends take long to be seen; ``hold_evictions_s`` itself if the bound is
     less."""
+    bargaining: BargainingRules = BargainingRules()
     native_gangs: bool = False
     """Whether jobs start with PodGroups of ``scheduling.k8s.io`` that the controller makes, where they are served."""
     serve_old_workloads: bool = True

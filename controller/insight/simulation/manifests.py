@@ -18,6 +18,16 @@ from controller.foreign.rules import servinggangs
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.ruled import created
 from controller.foreign.rules.table import FOREIGN_JOB, FOREIGN_KINDS
+from controller.insight.bargaining.life import LONGEST_HOLD_S
+from controller.insight.bargaining.wishes import Composer as RequestComposer
+from controller.insight.simulation.bargained.requests import (
+    REQUEST,
+    GivenRequest,
+    is_request,
+    queue_of_request,
+    queued_by_request,
+    requests,
+)
 from controller.insight.simulation.crddefaults import with_defaults
 from controller.insight.simulation.documents import Document, InputError, Json, named
 from controller.insight.simulation.groups import KINDS_OF_GROUPS, groups
@@ -129,6 +139,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that come and go."""
     start_told: bool = False
     """Whether ``base_s`` is a time that somebody told, and is shown."""
+    requests: tuple[GivenRequest, ...] = ()
+    """CapacityRequests in the order of their arrival."""
+    longest_hold_s: float = LONGEST_HOLD_S
+    """How long their offers are held at most."""
     systems: Mapping[System, Adoption] = {}
     """The systems of which Queues or jobs were read. The queues that each system has without an object are among
     ``objects``."""
@@ -147,22 +161,25 @@ def scenario(
     Raises InputError with all problems.
     """
     told = _Told([], [], [])
-    jobs: list[Document] = []
-    objects: list[KubernetesObject] = []
+    jobs, objects = list[Document](), list[KubernetesObject]()
     pod_groups: dict[tuple[str, GroupName], Json] = {}
     facts: Facts = {}
+    wishes: list[tuple[int, Document]] = []
     systems: set[System] = set()
     given = [_stored(document) for document in named(map(_placed, documents))]
     externals, tiers = config.integrations.external_frameworks, config.tiers
     kinds = kinds_read(given, externals, tiers, grow=config.jobs_grow)
     beside = tuple(nodes)
     fleet, known, natives = fleet_of(config.fractions, given, beside), by_name(given), NativeGroups()
+    queues = {each.key: queue_of_request(each) for each in given if is_request(each)}
 
     def take(document: Document) -> None:
         _check_foreign(document)
         _check_annotations(document)
-        if _arrives(document, kinds):
-            jobs.append(in_percents(document, fleet))
+        if is_request(document):
+            wishes.append((len(jobs), document))
+        elif _arrives(document, kinds):
+            jobs.append(in_percents(queued_by_request(document, queues), fleet))
         elif (read := READ_KINDS.get((document.version, document.kind))) is not None:
             meta = document.data["metadata"]
             facts[read, meta["namespace"] if read.namespaced else "", meta["name"]] = document.data
@@ -200,12 +217,16 @@ def scenario(
         kinds,
     )
     submissions = told.tried(partial(_submissions, jobs, given, objects, composer, told), list[Submission]())
+    asking = RequestComposer(composer.settings, composer.cluster)
+    asked = told.tried(partial(requests, wishes, asking, base_s, submissions), tuple[GivenRequest, ...]())
     told.end()
     comes = config.engine.extensions.coming_nodes
     there = [*objects, *(as_at_start(loaded, base_s) for loaded in beside)]
     made = with_templates(there, pools) if comes else Templated(there, pools)
     return Scenario(
         base_s=base_s,
+        requests=asked,
+        longest_hold_s=config.bargaining.longest_hold_s,
         objects=tuple(made.objects),
         submissions=tuple(submissions),
         warnings=tuple(told.notes),
@@ -288,7 +309,7 @@ def wrong_kinds(documents: Iterable[Document], config: ControllerConfig) -> Iter
     """
     given = list(documents)
     kinds = kinds_read(given, config.integrations.external_frameworks, config.tiers)
-    every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD, *KINDS, *READ_KINDS, *_FOREIGN, *NATIVE_KINDS)
+    every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD, REQUEST, *KINDS, *READ_KINDS, *_FOREIGN, *NATIVE_KINDS)
     for each in given:
         if told := another_kind(each, every):
             yield told
@@ -307,7 +328,7 @@ def _object(
     An object that the controller of a Deployment or another object made carries the labels of its pods: it is no job.
     """
     every = (*kinds, DEPLOYMENT, *KINDS_OF_GROUPS, POD)
-    meant = another_kind(document, (*every, *KINDS, *READ_KINDS, *_FOREIGN, *NATIVE_KINDS))
+    meant = another_kind(document, (*every, REQUEST, *KINDS, *READ_KINDS, *_FOREIGN, *NATIVE_KINDS))
     if meant and document.group == GROUP:
         raise InputError(meant)
     data = _hub(document)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
+import msgspec
+
 from controller.insight.forecast.forecast import Forecasts
 from controller.insight.forecast.shown import brief
 from controller.insight.simulation.pools.nodepools import NodeChange, NodeEvent
@@ -22,14 +24,19 @@ from controller.objects.workload import PodSetAssignment, Workload
 from controller.reconcile.lifecycle.pendingcause import why
 from controller.scheduler.decisions.decisions import Admitted
 from controller.scheduler.engine import Engine
+from controller.scheduler.model.podrequests import amounts
 from controller.scheduler.model.resources import CPU, Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
+from controller.scheduler.preemption.index import is_gpu
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.quota.queueusage import quantity_of
 from controller.scheduler.quota.shares import share
 from controller.scheduler.state import podsizes
 from controller.scheduler.topology.measures import Spread as Measured
+from inventory.api.names import GPU_PERCENT
 
 _MILLI = 1000
+_HUNDRED = 100.0
+_PERCENTS = ResourceName(GPU_PERCENT)
 
 
 def flavors(workload: Workload) -> dict[str, dict[str, str]]:
@@ -43,6 +50,11 @@ def flavors(workload: Workload) -> dict[str, dict[str, str]]:
             for pod_set_assignment in admission.pod_set_assignments
         }
     )
+
+
+def fingerprint(workload: Workload) -> int:
+    """A number that differs for other flavors."""
+    return hash((workload.key, tuple((name, *sorted(on.items())) for name, on in flavors(workload).items())))
 
 
 def placement(engine: Engine, workload: Workload) -> tuple[TimelinePlacement, ...]:
@@ -108,6 +120,16 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
     return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
 
 
+def gpus(workload: Workload) -> float:
+    """The GPUs, MIG instances and parts of GPUs that a workload was given."""
+    admission = workload.status.admission
+    found = 0.0
+    for each in admission.pod_set_assignments if admission is not None else ():
+        given = amounts(each.resource_usage)
+        found += sum(amount for name, amount in given.items() if is_gpu(name)) + given.get(_PERCENTS, 0) / _HUNDRED
+    return found
+
+
 def too_large(engine: Engine, workload: Workload) -> str | None:
     """The sentence that no node is large enough for a pod of an admitted workload; None where one is."""
     holder = engine.state.cluster.holders.get(WorkloadKey(workload.key))
@@ -115,6 +137,16 @@ def too_large(engine: Engine, workload: Workload) -> str | None:
         return None
     found = podsizes.too_large(engine.state.cluster, engine.state.cluster.queue(holder.cluster_queue), workload)
     return found.sentence if found is not None else None
+
+
+def as_of(pending: Iterable[Waits], at: float | str) -> tuple[Waits, ...]:
+    """Their forecasts with the moment of the last decision as the timeline writes moments: RFC 3339 where the start's
+    time is told, else seconds since the start.
+    """
+    return tuple(
+        each if each.forecast is None else msgspec.structs.replace(each, forecast={**each.forecast, "at": at})
+        for each in pending
+    )
 
 
 def in_virtual_time(message: str, base_s: float) -> str:

@@ -14,8 +14,9 @@ import msgspec
 from controller.insight.forecast.changes.changes import changes
 from controller.insight.forecast.changes.never import never_of
 from controller.insight.forecast.forecast import Forecast, Forecaster
-from controller.insight.forecast.shown import Json, brief
+from controller.insight.forecast.shown import brief
 from controller.insight.simulation import report
+from controller.insight.simulation.granted.bargains import WAITING_FOR_GRANT, Bargains
 from controller.insight.simulation.manifests import Scenario
 from controller.insight.simulation.pooled.implied import pooled
 from controller.insight.simulation.pooled.runnodes import NODES_CHECK, WAITING_FOR_NODES, RunNodes
@@ -106,6 +107,12 @@ class Run:
         self._prints: dict[WorkloadKey, int] = {}
         self._work = WorkLedger()
         self._nodes = RunNodes(scenario, self.engine)
+        self._bargains = Bargains(
+            scenario,
+            self,
+            runs=lambda key: self._given[key].runtime_s if key in self._given else None,
+            ends_at=lambda: self._forecaster.ends_at(self.engine, self.now_s),
+        )
         for loaded in scenario.objects:
             if not self._nodes.keeps(loaded):
                 self.engine.put(loaded, self.now_s)
@@ -158,19 +165,17 @@ class Run:
     def _end(self, last_t: float) -> End:
         forecasts = self._forecaster.all(self.engine, self.now_s)
         awaiting = {key: self._awaiting(key) for key in self.workloads if self._nodes.awaits(key)}
-        end = report.end(
-            self.engine, self.workloads.values(), forecasts, self.now_s, last_t, told=self._dated, awaiting=awaiting
-        )
+        for key, why_not in self._bargains.waiting():
+            awaiting[key] = Waits(workload=key, reason=WAITING_FOR_GRANT, message=why_not)
+        jobs = [each for key, each in self.workloads.items() if not self._bargains.owns(key)]
+        end = report.end(self.engine, jobs, forecasts, self.now_s, last_t, told=self._dated, awaiting=awaiting)
         hours, cost = self._nodes.bill(self.now_s if self._until_s is None else self._until_s)
         lost = round(self._work.lost_gpu_seconds, 3)
-        pending = tuple(msgspec.structs.replace(each, forecast=self._shown_at(each.forecast)) for each in end.pending)
-        return msgspec.structs.replace(end, pending=pending, node_hours=hours, cost=cost, lost_gpu_seconds=lost)
-
-    def _shown_at(self, forecast: Json | None) -> Json | None:
-        """The forecast with its moment as the timeline has it: RFC 3339 where the start's time is told, else seconds
-        since the start.
-        """
-        return None if forecast is None else {**forecast, "at": self._wall_time(self.t) or self.t}
+        pending = report.as_of(end.pending, self._wall_time(self.t) or self.t)
+        requests = self._bargains.ends()
+        return msgspec.structs.replace(
+            end, pending=pending, node_hours=hours, cost=cost, lost_gpu_seconds=lost, capacity_requests=requests
+        )
 
     def _awaiting(self, key: WorkloadKey) -> Waits:
         """A workload that holds quota at the end and waits for its nodes."""
@@ -241,7 +246,8 @@ class Run:
             self.engine.next_wakeup_s(calendars=False),
             self._windows.next_s(self.engine, self.now_s, len(self.entries)),
             self.scenario.base_s + coming[0].arrival_s if coming else None,
-            self._nodes.pools.due_s(jobs_left=bool(coming or self.workloads)),
+            self._bargains.next_s(),
+            self._nodes.pools.due_s(jobs_left=bool(coming or self.workloads or self._bargains)),
         ]
         next_s = min((max(time, self.now_s) for time in times if time is not None), default=None)
         end_s = self._until_s if next_s is None else next_s
@@ -270,6 +276,7 @@ class Run:
         while self._next < len(submissions) and self.scenario.base_s + submissions[self._next].arrival_s <= self.now_s:
             self._arrive(submissions[self._next])
             self._next += 1
+        self._bargains.arrive()
         for key in list(self._steps.due(self.now_s)):
             self._take_steps(key)
 
@@ -279,7 +286,12 @@ class Run:
 
     def _arrive(self, given: Submission) -> None:
         key = WorkloadKey(given.key)
-        self._put(given.workload)
+        if given.grant:
+            self.workloads[key] = given.workload
+            self._waiting[key] = None
+            self._bargains.join(given)
+            return
+        self.put(given.workload)
         self._waiting[key] = None
         self._take_steps(key)
 
@@ -291,7 +303,10 @@ class Run:
         self._ends.set(key, None)
         self._steps.set(key, None)
         finished = status.finished(workload, reason, message, self.now_s)
-        self.engine.put(finished, self.now_s)
+        if self._bargains.is_inside(key):
+            self._bargains.left(key)
+        else:
+            self.engine.put(finished, self.now_s)
         self._forecaster.observe(finished)
         del self.workloads[key]
         self._said.pop(key, None)
@@ -303,7 +318,7 @@ class Run:
     def _settle(self, settling: Settling) -> None:
         engine = self.engine
         self._mind_floors()
-        while not engine.settled(self.now_s):
+        while not engine.settled(self.now_s) or self._bargains.settle():
             decisions = engine.cycle(self.now_s)
             for decision in decisions.made:
                 self._carry_out(decision)
@@ -311,18 +326,21 @@ class Run:
             if self._check:
                 engine.validate()
                 self._nodes.validate(self.now_s)
-            settling.cycled(decisions, (self._holding, self._done, self._next), self.t)
+            settling.cycled(decisions, (self._holding, self._done, self._next, self._bargains.steps), self.t)
+
+        if self._check:
+            self._bargains.validate()
 
     def _mind_floors(self) -> None:
         """Opens or closes spot nodes to workloads that wait, by what their queues hold now."""
         for workload in self._nodes.turned(self.workloads):
-            self._put(workload)
+            self.put(workload)
 
     def _carry_out(self, decision: Decision) -> None:
         key = decision.key
         match decision:
             case Admitted():
-                self._put(self._nodes.placed(decision.status(), self.now_s, self._config.gates))
+                self.put(self._nodes.placed(decision.status(), self.now_s, self._config.gates))
                 self._hold(key)
                 self._waiting.pop(key, None)
                 self._said.pop(key, None)
@@ -331,7 +349,7 @@ class Run:
                 self._answer_checks(key)
                 self._begin(key, decision)
             case Evicted():
-                self._put(decision.status())
+                self.put(decision.status())
                 kind = TimelineEvent.PREEMPTED if decision.preemption is not None else TimelineEvent.EVICTED
                 by = decision.by.key if decision.by is not None else None
                 reason = decision.preemption.value if decision.preemption is not None else decision.reason
@@ -352,7 +370,7 @@ class Run:
             if waits or each.name != NODES_CHECK
         )
         if ready != workload.status.admission_checks:
-            self._put(replace(workload, status=replace(workload.status, admission_checks=ready)))
+            self.put(replace(workload, status=replace(workload.status, admission_checks=ready)))
             self._take_steps(key)
 
     def _begin(self, key: WorkloadKey, decision: Admitted | None = None) -> None:
@@ -364,6 +382,9 @@ class Run:
             return
         self._waiting.pop(key, None)
         self._said.pop(key, None)
+        if self._bargains.owns(key):
+            self._ready(key)
+            return
         given = self._given[key]
         gpus = gpus_of(self.engine.state.cluster.holders[key])
         more_s = self._work.begin(key, given.checkpoints, gpus, self.now_s)
@@ -373,6 +394,10 @@ class Run:
         )
         if (too_large := report.too_large(self.engine, workload)) is not None:
             self._too_large.setdefault(key, too_large)
+        self._ready(key)
+
+    def _ready(self, key: WorkloadKey) -> None:
+        """The pods of an admitted workload are ready."""
         ready = Condition(
             type=reasons.PODS_READY, status="True", reason="Started", last_transition_time=status.moment(self.now_s)
         )
@@ -389,11 +414,15 @@ class Run:
         """Evicts a workload, all of its pods, because nodes of it are interrupted."""
         before = self.workloads[key]
         self._work.stop(key, self._given[key].checkpoints, self.now_s, notice_s)
-        self._put(evicted(before, reasons.NODE_INTERRUPTED, message, now_s=self.now_s))
+        self.put(evicted(before, reasons.NODE_INTERRUPTED, message, now_s=self.now_s))
         self._follow(key, before)
 
     def _release(self, key: WorkloadKey, reason: str, message: str) -> None:
         """Stops the workload's job: it gives back what it holds, and waits again unless it may not queue."""
+        if self._bargains.owns(key):
+            self.withdraw(key)
+            self._bargains.lost(key, message)
+            return
         self._ends.set(key, None)
         self._work.stop(key, self._given[key].checkpoints, self.now_s)
         gates = self._config.gates
@@ -403,7 +432,7 @@ class Run:
         )
         if reason in _REQUEUED_AT_ONCE:
             workload = status.requeued(workload, reason, message, self.now_s)
-        self._put(workload)
+        self.put(workload)
         stopped = Condition(
             type=reasons.PODS_READY,
             status="False",
@@ -417,7 +446,7 @@ class Run:
     def _hold(self, key: WorkloadKey) -> None:
         """Notes the flavors of a workload that holds quota."""
         self._holding ^= self._prints.pop(key, 0)
-        self._prints[key] = _fingerprint(self.workloads[key])
+        self._prints[key] = report.fingerprint(self.workloads[key])
         self._holding ^= self._prints[key]
 
     def _stop(self, key: WorkloadKey) -> None:
@@ -431,7 +460,9 @@ class Run:
         deactivation.
         """
         for _ in range(_STEPS):
-            workload = self.workloads[key]
+            workload = self.workloads.get(key)
+            if workload is None:  # a request's, which has just lost its quota
+                return
             step = lifecycle.step(workload, self._policies(workload), self._config, self.now_s)
             if step is None:
                 self._set(self._steps, key, lifecycle.due_s(workload, self._config))
@@ -439,7 +470,7 @@ class Run:
             after = step.after
             if step.deactivate:
                 after = msgspec.structs.replace(workload, spec=msgspec.structs.replace(workload.spec, active=False))
-            self._put(after)
+            self.put(after)
             self._follow(key, workload)
         raise UnsettledError(f"{key}: its conditions do not settle at {self.t:g} s")
 
@@ -459,9 +490,10 @@ class Run:
             self._release(key, evicted.reason, evicted.message)
         elif before.status.conditions != after.status.conditions and key in self._said:
             self._waiting.setdefault(key, None)
-        self._begin(key)
+        if key in self.workloads:
+            self._begin(key)
 
-    def _put(self, workload: Workload) -> None:
+    def put(self, workload: Workload) -> None:
         self.workloads[WorkloadKey(workload.key)] = workload
         self.engine.put(workload, self.now_s)
         if self._check:
@@ -471,13 +503,56 @@ class Run:
         workload = self.workloads[key]
         replace = msgspec.structs.replace
         conditions = with_condition(workload.status.conditions, condition)
-        self._put(replace(workload, status=replace(workload.status, conditions=conditions)))
+        self.put(replace(workload, status=replace(workload.status, conditions=conditions)))
+
+    # -- capacity requests -------------------------------------------------------------------------------------------
+
+    def ask(self, given: Submission) -> None:
+        """Puts a request's Workload into its queue."""
+        key = WorkloadKey(given.key)
+        self._given[key] = given
+        self.put(given.workload)
+        self._take_steps(key)
+
+    def withdraw(self, key: WorkloadKey) -> None:
+        """Takes a request's Workload out, whatever it holds."""
+        self._stop(key)
+        self._steps.set(key, None)
+        namespace, _, name = key.partition("/")
+        self.engine.drop(Workload, namespace, name, self.now_s)
+        for known in (self.workloads, self._given, self._said, self._waiting):
+            known.pop(key, None)
+
+    def awaits_s(self, key: WorkloadKey) -> float:
+        """The time at which the nodes of a request's Workload are there; 0 where none is waited for."""
+        return self.now_s + self._nodes.ready_in_s(key, self.now_s) if self._nodes.awaits(key) else 0.0
+
+    def begin_inside(self, workload: Workload, message: str) -> None:
+        """A job starts inside of a grant: it is not the engine's."""
+        key = WorkloadKey(workload.key)
+        self.workloads[key] = workload
+        self._waiting.pop(key, None)
+        self._said.pop(key, None)
+        given = self._given[key]
+        more_s = self._work.begin(key, given.checkpoints, report.gpus(workload), self.now_s)
+        self._set(self._ends, key, None if given.runtime_s is None else self.now_s + more_s + given.runtime_s)
+        self._record(workload, TimelineEvent.ADMITTED, "Admitted", message)
+
+    def end_inside(self, key: WorkloadKey, reason: str, message: str) -> None:
+        """A job inside of a grant is stopped, and waits again."""
+        self._record(self.workloads[key], TimelineEvent.EVICTED, reason, message)
+        self._ends.set(key, None)
+        self._work.stop(key, self._given[key].checkpoints, self.now_s)
+        self.workloads[key] = self._given[key].workload
+        self._waiting[key] = None
 
     # -- the timeline ------------------------------------------------------------------------------------------------
 
     def _record(
         self, workload: Workload, kind: TimelineEvent, reason: str, message: str, *, by: str | None = None
     ) -> None:
+        if self._bargains.owns(workload.key):
+            return
         self.entries.append(
             TimelineEntry(
                 t=self.t,
@@ -497,7 +572,7 @@ class Run:
         """Records the workloads that wait and why, where that is new: in the order of arrival, after the engine has
         settled.
         """
-        changed = [key for key in self._waiting if key in self.workloads]
+        changed = [key for key in self._waiting if key in self.workloads and not self._bargains.owns(key)]
         for key in sorted(changed, key=lambda waiting: (self._given[waiting].arrival_s, self._given[waiting].order)):
             reason, message = self._cause(key, self._waiting[key])
             if self._said.get(key) != reason:
@@ -508,6 +583,8 @@ class Run:
     def _cause(self, key: WorkloadKey, decision: Pending | None) -> tuple[str, str]:
         """Why a workload waits: reason and message. ``decision``: the last one on it, if it was made now."""
         workload = self.workloads[key]
+        if (told := self._bargains.waits(key)) is not None:
+            return told
         if self._nodes.awaits(key):
             return WAITING_FOR_NODES, self._nodes.awaits_what(workload, self.now_s)
         found = blocked(self.engine, workload) or (
@@ -520,7 +597,3 @@ class Run:
             return workload.status.admission.cluster_queue
         local = self.engine.state.cluster.local_queues.get(local_queue_of(workload))
         return local.spec.cluster_queue if local is not None else ""
-
-
-def _fingerprint(workload: Workload) -> int:
-    return hash((workload.key, tuple((name, *sorted(on.items())) for name, on in report.flavors(workload).items())))

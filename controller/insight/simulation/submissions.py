@@ -16,6 +16,7 @@ from controller.foreign.jobs.kind import ForeignJobKind
 from controller.foreign.podgroups.group import GROUPS, MIN_MEMBER, as_member, in_part, subgroup_of
 from controller.foreign.podgroups.native import read
 from controller.insight.forecast.refused import refused_by_rules
+from controller.insight.simulation.bargained.requests import named_by, named_by_workload
 from controller.insight.simulation.documents import Document, InputError
 from controller.insight.simulation.groups import KINDS_OF_GROUPS
 from controller.insight.simulation.groups import workload_body as serving_workload
@@ -215,6 +216,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: Checkpoints = Checkpoints()
     spot: str = ""
     """The job's own annotation: see ``inventory.api.names.SPOT``; empty for none."""
+    grant: str = ""
+    """The CapacityRequest of its namespace that the job runs inside of; empty for none."""
 
     @property
     def key(self) -> str:
@@ -244,8 +247,8 @@ class Composer:
         self.kinds = kinds
         self.pod_groups: PodGroups = pod_groups or {}
         self._default_queues = default_queues
-        self._settings = settings
-        self._cluster = cluster
+        self.settings = settings
+        self.cluster = cluster
         self._base_s = base_s
 
     def check(self, document: Document, namespace_labels: Mapping[str, str]) -> None:
@@ -259,7 +262,7 @@ class Composer:
                 kind = self.kinds.get((document.version, document.kind))
                 if not self._is_queued(kind, job, namespace_labels):
                     return
-                told += refused_by_rules(kind, job, self._settings.gates, self._cluster.look)
+                told += refused_by_rules(kind, job, self.settings.gates, self.cluster.look)
             except JobError as error:
                 told.append(str(error))
         for key in (ARRIVAL, RUNTIME, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST):
@@ -283,7 +286,7 @@ class Composer:
 
     def _is_queued(self, kind: JobKind | None, job: Json, namespace_labels: Mapping[str, str]) -> bool:
         """Whether the job is queued. Raises JobError."""
-        return is_managed(job, namespace_labels, self._settings) and not (kind is not None and kind.is_skipped(job))
+        return is_managed(job, namespace_labels, self.settings) and not (kind is not None and kind.is_skipped(job))
 
     def submission(
         self, documents: Sequence[Document], order: int, namespace_labels: Mapping[str, str]
@@ -313,6 +316,7 @@ class Composer:
             workload=workload,
             checkpoints=_checkpoints([each.data for each in documents]),
             spot=next(filter(None, (annotations(each.data).get(SPOT, "") for each in documents)), ""),
+            grant=next(filter(None, (named_by(each.data) for each in documents)), named_by_workload(workload)),
         )
 
     def _body(self, every: Sequence[Json], order: int, namespace_labels: Mapping[str, str]) -> Json | None:
@@ -322,18 +326,18 @@ class Composer:
             over = is_true(decode(given, Workload).status.conditions, "Finished")
             return None if over else {k: v for k, v in given.items() if k != "status"}
         jobs = [self._as_new(document, f"{order:08d}") for document in every]
-        if not all(is_managed(job, namespace_labels, self._settings) for job in jobs):
+        if not all(is_managed(job, namespace_labels, self.settings) for job in jobs):
             return None
         serving = KINDS_OF_GROUPS.get((given["apiVersion"], given["kind"]))
         if serving is not None:
-            return serving_workload(serving, jobs[0], self._settings, self._cluster)
+            return serving_workload(serving, jobs[0], self.settings, self.cluster)
         kind = self.kinds.get((given["apiVersion"], given["kind"]))
         if kind is None:
-            return workload_of(jobs, self.pod_groups, self._settings, self._cluster)
+            return workload_of(jobs, self.pod_groups, self.settings, self.cluster)
         if kind.is_skipped(jobs[0]):
             return None
-        job = completed(kind, kind.defaulted(jobs[0], self._settings.gates), self._cluster.look)
-        body = compose.workload_body(kind, job, self._settings, self._cluster)
+        job = completed(kind, kind.defaulted(jobs[0], self.settings.gates), self.cluster.look)
+        body = compose.workload_body(kind, job, self.settings, self.cluster)
         body["metadata"]["name"] = given["metadata"]["name"]
         del body["metadata"]["finalizers"]
         return {**body, "status": {"conditions": [_ON_HOLD]}} if kind.is_on_hold(job) else body

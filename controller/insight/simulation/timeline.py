@@ -14,6 +14,12 @@ class TimelineEvent(StrEnum):
     FINISHED = "Finished"
     PENDING = "Pending"
     """The workload waits, or waits for another reason than before."""
+    GRANTED = "Granted"
+    """This and those below are of CapacityRequests: the answer, and what became of it."""
+    OFFERED = "Offered"
+    REFUSED = "Refused"
+    EXPIRED = "Expired"
+    RELEASED = "Released"
 
 
 class TimelinePlacement(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -71,6 +77,36 @@ class QueueEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     weighted_share: int
 
 
+class RequestOffer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """An offer of a CapacityRequest. Times are seconds since the start; ``until`` None: without an end."""
+
+    id: str
+    units: int
+    from_: float = msgspec.field(name="from")
+    until: float | None
+    flavor: str
+    stands_until: float
+    held: bool
+    why: str
+
+
+class RequestEnd(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The status of a CapacityRequest at the end, with seconds since the start in place of times. ``workload``: the
+    one that holds its units, as ``preempted_by`` names it. ``used``: units that jobs run on.
+    """
+
+    state: str
+    units: int
+    from_: float | None = msgspec.field(name="from")
+    until: float | None
+    flavor: str
+    offers: tuple[RequestOffer, ...]
+    accepted: str
+    message: str
+    workload: str
+    used: int
+
+
 class End(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The state after the last entry, or at the time at which the run was cut off.
 
@@ -85,6 +121,8 @@ class End(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     node_hours: dict[str, float] = {}
     cost: float = 0.0
     lost_gpu_seconds: float = 0.0
+    capacity_requests: dict[str, RequestEnd] = {}
+    """CapacityRequests that have arrived, by ``NAMESPACE/NAME``."""
 
 
 class NodeEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -77,6 +77,20 @@ def job(
     }
 
 
+def capacity_request(
+    name: str, least: int = 1, most: int | None = None, *, queue: str = "main", arrival: str = "", **spec: Any
+) -> Json:
+    wanted = {"queueName": queue, "unit": {GPU: 1}, "min": least, **({} if most is None else {"max": most}), **spec}
+    times = {"tessera.dev/arrival": arrival} if arrival else {}
+    metadata = {"name": name, "namespace": "ns", "annotations": times}
+    return {"apiVersion": "tessera.dev/v1alpha1", "kind": "CapacityRequest", "metadata": metadata, "spec": wanted}
+
+
+def inside(name: str, request: str, gpus: int = 1, **other: Any) -> Json:
+    """A job that runs inside of what a request was granted."""
+    return job(name, gpus, labels={"tessera.dev/capacity-request": request}, **other)
+
+
 def config(text: str = "") -> ControllerConfig:
     """A configuration file with these sections; without any, that of nobody who gave one."""
     head = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"

@@ -37,6 +37,10 @@ def _no_queue(
     return document.told(path, f"found {found}, expected the label {QUEUE_NAME} with {expected}. {next_step}{meant}")
 
 
+_BY_SPEC: Final = ("CapacityRequest", "Workload")
+"""Kinds whose spec names the LocalQueue."""
+
+
 def mistaken_label(document: Document, queues: Collection[str], namespace: str = "") -> str:
     """The line of an object that names no queue and has a label or annotation of its own that is almost the one which
     does; empty for any other.
@@ -51,7 +55,7 @@ def queue_of(document: Document) -> tuple[Path_, str]:
     """The path of the LocalQueue that the object names, and its name; empty where it names none."""
     data = document.data
     labels, spec = data["metadata"].get("labels"), data.get("spec")
-    path, given = (("spec", "queueName"), spec) if document.kind == "Workload" else (_LABEL, labels)
+    path, given = (("spec", "queueName"), spec) if document.kind in _BY_SPEC else (_LABEL, labels)
     name = given.get(path[-1]) if isinstance(given, dict) else None
     return path, name if isinstance(name, str) else ""
 

@@ -18,6 +18,7 @@ from controller.jobs.framework import names
 from controller.objects.core import Node
 from controller.objects.meta import KubernetesObject
 from inventory.api.names import (
+    CAPACITY_REQUEST,
     CHECKPOINT_WAIT,
     DRAIN_AT,
     GPU_MEMORY_GIB,
@@ -50,6 +51,7 @@ _PODSETS: Final = (
 )
 _WRITTEN: Final = frozenset(
     {
+        CAPACITY_REQUEST,
         names.QUEUE_NAME,
         names.PRIORITY_CLASS,
         names.MAX_EXEC_TIME,

@@ -161,7 +161,7 @@ def test_every_key_is_always_there() -> None:
     assert set(result) == {"start", "timeline", "final", "fragmentation", "nodes", "tooLarge"}
     assert [set(entry) for entry in result["timeline"]] == [entry_keys, entry_keys]
     assert (result["timeline"][1]["flavors"], result["timeline"][1]["preemptedBy"]) == ({}, None)
-    sums = {"nodeHours", "cost", "lostGpuSeconds"}
+    sums = {"nodeHours", "cost", "lostGpuSeconds", "capacityRequests"}
     assert set(result["final"]) == {"t", "pending", "running", "clusterQueues", *sums}
     assert set(result["final"]["pending"][0]) == {"workload", "reason", "message", "forecast"}
     assert result["final"]["clusterQueues"] == {

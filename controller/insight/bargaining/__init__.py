@@ -1,0 +1,1 @@
+"""CapacityRequests: what a program could have, answered at once, and what it was granted."""

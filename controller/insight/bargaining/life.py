@@ -1,0 +1,349 @@
+"""The life of a CapacityRequest: what it is now and what is seen of its Workload, in; its next state, out. Pure.
+
+``step`` is level-triggered: it needs no memory but the state itself, so a controller that begins anew goes on where the
+one before stopped. Whether units are there is never decided here: a ``Want`` says which Workload there has to be, the
+engine decides on it in the ordinary order, and ``step`` sees what became of it. Times are seconds since 1970.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from controller.insight.bargaining.wishes import Wish
+from controller.messages import bargains as words
+from controller.messages.spans import exact
+from controller.objects.capacityrequests import EXPIRED, GRANTED, OFFERED, REFUSED, RELEASED
+from controller.scheduler.model.resources import CPU
+
+_OFFER: Final = "offer-"
+_MILLI: Final = 1000
+LONGEST_HOLD_S: Final = 60.0
+FINAL: Final = (REFUSED, EXPIRED, RELEASED)
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """See ``controller.objects.capacityrequests.CapacityOffer``. ``now``: its units are free when it is made."""
+
+    id: str = ""
+    units: int
+    from_s: float
+    until_s: float | None = None
+    flavor: str = ""
+    stands_until_s: float = 0.0
+    held: bool = False
+    now: bool = False
+    elsewhere: bool = False
+    """Whether it leaves the template's node selector and affinity out."""
+    why: str = ""
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """A request's state; ``state`` is empty until it has its first answer. ``rounds``: the offers it has had in all,
+    so that no two have one name.
+    """
+
+    state: str = ""
+    units: int = 0
+    from_s: float | None = None
+    until_s: float | None = None
+    flavor: str = ""
+    offers: tuple[Offer, ...] = ()
+    accepted: str = ""
+    message: str = ""
+    used: int = 0
+    used_s: float | None = None
+
+    def offer(self, name: str) -> Offer | None:
+        return next((each for each in self.offers if each.id == name), None)
+
+
+class Phase(Enum):
+    """What became of a request's Workload."""
+
+    QUEUED = "queued"
+    """The engine has not decided, or others are on their way out for it."""
+    WAITS = "waits"
+    """The Workload does not start now, and stays in its queue."""
+    HOLDS = "holds"
+    LOST = "lost"
+    """The Workload held its units and was evicted, or is gone."""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A request's Workload as it is seen. ``offer``: the offer that it is for, empty for the request itself.
+    ``begins_s``: when units that it holds can be used, if that is later. ``used``: units that jobs run on.
+    """
+
+    phase: Phase
+    units: int
+    offer: str = ""
+    flavor: str = ""
+    begins_s: float = 0.0
+    used: int = 0
+    why: str = ""
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """The Workload that has to be there: as many units from ``least`` to ``most`` as are free, for this offer.
+    ``lasts_s``: how long it holds them, if that is known. ``elsewhere``: see Offer.
+    ``free_only``: nothing may be evicted for it.
+    """
+
+    least: int
+    most: int
+    offer: str = ""
+    lasts_s: float | None = None
+    elsewhere: bool = False
+    free_only: bool = False
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """``want`` None: there has to be no Workload. ``ask``: offers have to be looked for, see ``answered``;
+    without ``now_too`` those that begin later. ``told``: the state can be told; without it more is decided at once.
+    ``due_s``: when the clock alone changes something.
+    """
+
+    state: State
+    want: Want | None = None
+    ask: bool = False
+    now_too: bool = True
+    told: bool = True
+    due_s: float | None = None
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """``longest_hold_s``: offers are held no longer than this; 0: not at all. ``say``: how a moment is written."""
+
+    say: Callable[[float], str]
+    longest_hold_s: float = LONGEST_HOLD_S
+
+
+def step(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: Rules) -> Step:
+    """The next state of a request."""
+    if state.state == GRANTED:
+        return _granted(wish, state, seen, now_s, rules)
+    if state.state == OFFERED:
+        return _offered(wish, state, seen, now_s, rules)
+    if state.state in FINAL:
+        return Step(state=state)
+    return _opening(wish, state, seen, now_s, rules)
+
+
+def refused(sentence: str) -> Step:
+    """The request without an offer: one sentence says why."""
+    return Step(state=State(state=REFUSED, message=sentence))
+
+
+def answered(wish: Wish, state: State, offers: Sequence[Offer], now_s: float, rules: Rules) -> Step:
+    """The request with the offers that were found for it, which are one at least."""
+    before = max((_number(each.id) for each in state.offers), default=0)
+    stands_s = now_s + wish.answer_within_s
+    named = tuple(
+        msgspec.structs.replace(
+            each,
+            id=f"{_OFFER}{before + number}",
+            stands_until_s=stands_s,
+            until_s=None if wish.duration_s is None else each.from_s + wish.duration_s,
+        )
+        for number, each in enumerate(offers, 1)
+    )
+    made = _with_offers(State(state=OFFERED), named, rules)
+    if made.offer(wish.accepts) is not None:
+        return Step(state=made)  # the offers are told, then the answer to them counts
+    return step(wish, made, None, now_s, rules)
+
+
+def _ask(state: State, *, now_too: bool = True) -> Step:
+    return Step(state=state, ask=True, now_too=now_too, told=False)
+
+
+# -- before the first answer -------------------------------------------------------------------------------------------
+
+
+def _opening(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: Rules) -> Step:
+    if wish.not_after_s is not None and now_s > wish.not_after_s:
+        return refused(words.window_is_over(rules.say(wish.not_after_s)))
+    if now_s < wish.not_before_s or (seen is not None and seen.phase in (Phase.WAITS, Phase.LOST)):
+        return _ask(state)
+    if seen is not None and seen.phase is Phase.HOLDS:
+        return _grant(wish, seen, now_s, rules)
+    want = Want(least=wish.least, most=wish.most, lasts_s=wish.duration_s)
+    return Step(state=state, want=want, told=False)
+
+
+# -- offered -----------------------------------------------------------------------------------------------------------
+
+
+def _offered(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: Rules) -> Step:
+    taken = state.offer(state.accepted or wish.accepts)
+    if taken is not None and (state.accepted or now_s < taken.stands_until_s):
+        return _taken(wish, state, taken, seen, now_s, rules)
+    kept = next((each for each in state.offers if each.now and now_s < each.stands_until_s), None)
+    if kept is not None and rules.longest_hold_s > 0.0:
+        hold_s = min(wish.answer_within_s, rules.longest_hold_s)
+        mine = seen if seen is not None and seen.offer == kept.id else None
+        if not kept.held and (mine is None or mine.phase is Phase.QUEUED):
+            least = wish.least if kept.elsewhere else 1
+            want = Want(
+                least=least,
+                most=kept.units,
+                offer=kept.id,
+                lasts_s=hold_s,
+                elsewhere=kept.elsewhere,
+                free_only=True,
+            )
+            return Step(state=state, want=want, told=False)
+        if not kept.held and mine is not None and mine.phase is Phase.HOLDS:
+            changes = {"units": mine.units, "held": True, "stands_until_s": now_s + hold_s, "flavor": mine.flavor}
+            state = _with_offers(state, _replaced(state, kept.id, **changes), rules)
+        elif mine is None or mine.phase is not Phase.HOLDS:
+            left = tuple(each for each in state.offers if each.id != kept.id)
+            if not left:
+                return _expired(state, words.offers_gone()) if kept.held else _ask(state, now_too=False)
+            state = _with_offers(state, left, rules)
+    standing = [each for each in state.offers if now_s < each.stands_until_s]
+    if not standing:
+        return _expired(state, words.not_answered(exact(wish.answer_within_s)))
+    if any(each.held and each not in standing for each in state.offers):
+        offers = tuple(each if each in standing else msgspec.structs.replace(each, held=False) for each in state.offers)
+        state = msgspec.structs.replace(state, offers=offers)
+    held = next((each for each in standing if each.held), None)
+    keeps: Want | None = None
+    if held is not None:
+        keeps = Want(least=held.units, most=held.units, offer=held.id, elsewhere=held.elsewhere)
+    return Step(state=state, want=keeps, due_s=min(each.stands_until_s for each in standing))
+
+
+def _taken(wish: Wish, state: State, taken: Offer, seen: Seen | None, now_s: float, rules: Rules) -> Step:
+    """An accepted offer: what is held is granted, all else is decided anew in the ordinary order."""
+    replace = msgspec.structs.replace
+    mine = seen if seen is not None and seen.offer == taken.id else None
+    if mine is not None and mine.phase is Phase.HOLDS:
+        return _grant(wish, mine, now_s, rules)
+    if wish.not_after_s is not None and now_s >= wish.not_after_s:
+        return _expired(state, words.accepted_in_vain(taken.id, rules.say(wish.not_after_s)))
+    if now_s < wish.not_before_s:
+        said = words.accepted_for_later(taken.id, words.begins_at(rules.say(wish.not_before_s)))
+        return Step(state=replace(state, accepted=taken.id, message=said), due_s=wish.not_before_s)
+    if mine is not None and mine.phase is not Phase.QUEUED and (taken.now or mine.phase is Phase.LOST):
+        return _ask(replace(state, accepted=""))
+    want = Want(least=taken.units, most=taken.units, offer=taken.id, lasts_s=wish.duration_s, elsewhere=taken.elsewhere)
+    said = words.accepted(taken.id, taken.units, wish.queue)
+    waits = mine is not None and mine.phase is Phase.WAITS
+    due_s = wish.not_after_s
+    return Step(state=replace(state, accepted=taken.id, message=said), want=want, told=waits, due_s=due_s)
+
+
+def _expired(state: State, why: str) -> Step:
+    return Step(state=msgspec.structs.replace(state, state=EXPIRED, message=why, units=0, accepted=""))
+
+
+# -- granted -----------------------------------------------------------------------------------------------------------
+
+
+def _grant(wish: Wish, seen: Seen, now_s: float, rules: Rules) -> Step:
+    from_s = max(now_s, seen.begins_s)
+    until_s = None if wish.duration_s is None else from_s + wish.duration_s
+    begin = words.begins_now() if from_s <= now_s else words.begins_at(rules.say(from_s))
+    end = "" if until_s is None else f" {words.ends_at(rules.say(until_s))}"
+    said = words.granted(
+        seen.units, f"{unit_words(wish)}{f' of flavor {seen.flavor}' if seen.flavor else ''}", begin, end
+    )
+    made = State(state=GRANTED, units=seen.units, from_s=from_s, until_s=until_s, flavor=seen.flavor, message=said)
+    return _granted(wish, made, seen, now_s, rules)
+
+
+def _granted(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: Rules) -> Step:
+    replace = msgspec.structs.replace
+    if seen is None or seen.phase is not Phase.HOLDS:
+        why = words.taken(seen.why) if seen is not None and seen.why else words.taken("its Workload is gone")
+        return _released(state, why)
+    if seen.used != state.used:
+        state = replace(state, used=seen.used, used_s=now_s)
+    from_s = state.from_s if state.from_s is not None else now_s
+    if wish.duration_s is not None:
+        state = replace(state, until_s=max(from_s, wish.renewed_s or from_s) + wish.duration_s)
+    if state.until_s is not None and now_s >= state.until_s:
+        return _released(state, words.over(rules.say(state.until_s)))
+    idle_s = _idle_until_s(wish, state, from_s)
+    if idle_s is not None and now_s >= idle_s:
+        within = exact(wish.use_within_s)
+        return _released(state, words.never_used(within) if state.used_s is None else words.used_no_more(within))
+    units = max(state.used, min(state.units, wish.most))
+    due_s = min((each for each in (state.until_s, idle_s) if each is not None), default=None)
+    want = Want(least=units, most=units, offer=seen.offer, lasts_s=wish.duration_s)
+    return Step(state=replace(state, units=units), want=want, due_s=due_s)
+
+
+def _idle_until_s(wish: Wish, state: State, from_s: float) -> float | None:
+    """When the units are given back because nothing uses them; None while something does. A grant with an end that
+    was used once is kept until then.
+    """
+    if state.used:
+        return None
+    if state.used_s is None:
+        return from_s + wish.use_within_s
+    return None if state.until_s is not None else state.used_s + wish.use_within_s
+
+
+def _released(state: State, why: str) -> Step:
+    return Step(state=msgspec.structs.replace(state, state=RELEASED, message=why, used=0))
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def unit_words(wish: Wish) -> str:
+    """What one unit requests: ``1 nvidia.com/gpu, 4 cpu``."""
+    return ", ".join(f"{_amount(name, amount)} {name}" for name, amount in sorted(wish.unit.items()))
+
+
+def _amount(name: str, amount: int) -> str:
+    return f"{amount / _MILLI:g}" if name == CPU else str(amount)
+
+
+def _with_offers(state: State, offers: tuple[Offer, ...], rules: Rules) -> State:
+    told = [
+        words.one_offer(
+            each.id,
+            each.units,
+            words.begins_now() if each.now else words.begins_at(rules.say(each.from_s)),
+            words.held_until(rules.say(each.stands_until_s)) if each.held else "",
+        )
+        for each in offers
+    ]
+    return msgspec.structs.replace(state, offers=offers, message=words.offered(", ".join(told)))
+
+
+def _replaced(state: State, name: str, **changes: object) -> tuple[Offer, ...]:
+    return tuple(msgspec.structs.replace(each, **changes) if each.id == name else each for each in state.offers)
+
+
+def _number(name: str) -> int:
+    text = name.removeprefix(_OFFER)
+    return int(text) if text.isdecimal() else 0
+
+
+# -- what always holds -------------------------------------------------------------------------------------------------
+
+
+def validate(wish: Wish, state: State, seen: Seen | None) -> None:
+    """What holds of every request between two steps. AssertionError for what does not."""
+    holds = seen is not None and seen.phase is Phase.HOLDS
+    if state.state == GRANTED:
+        assert seen is not None, "a grant without a Workload"
+        assert holds, "a grant whose Workload holds nothing"
+        assert state.used <= state.units <= seen.units, "more units granted than held, or in use than granted"
+        assert state.from_s is not None
+        assert (state.until_s is None) == (wish.duration_s is None)
+    else:
+        assert not state.used, "units in use without a grant"
+    for each in state.offers if state.state == OFFERED else ():
+        assert each.units >= 1, "an offer of nothing"
+        kept = holds and seen is not None and seen.offer == each.id and seen.units == each.units
+        assert kept or not each.held, "an offer that is not held"
+    names = [each.id for each in state.offers]
+    assert len(set(names)) == len(names), "two offers of one name"
+    assert state.state not in FINAL or seen is None, "a Workload after the end"

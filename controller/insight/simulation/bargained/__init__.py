@@ -1,0 +1,1 @@
+"""CapacityRequests of manifests."""

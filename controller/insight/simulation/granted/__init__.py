@@ -1,0 +1,1 @@
+"""CapacityRequests in virtual time, and the jobs inside of what they were granted."""

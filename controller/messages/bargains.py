@@ -1,0 +1,198 @@
+"""Sentences of CapacityRequests: what was granted, offered, refused, and what became of it.
+
+Moments are written as ``controller.messages.spans`` writes them, or as the caller shows them.
+"""
+
+from inventory.words.catalog import Kind, Place, plural, said
+
+_note = said(Place.CAPACITY_REQUESTS, Kind.NOTE)
+_waiting = said(Place.CAPACITY_REQUESTS, Kind.WAITING)
+_refusal = said(Place.CAPACITY_REQUESTS, Kind.REFUSAL)
+_part = said(Place.CAPACITY_REQUESTS, Kind.PART)
+
+
+@_note
+def granted(units: object, what: str, begin: str, end: str) -> str:
+    """``what``: the unit, its flavor and its queue. ``begin`` and ``end``: clauses, the latter with a space before it
+    or empty.
+    """
+    return f"Granted {plural(units, 'unit')} of {what} {begin}{end}"
+
+
+@_note
+def offered(offers: str) -> str:
+    return f"Offers {offers}"
+
+
+@_waiting
+def accepted(offer: str, units: object, queue: str) -> str:
+    wait = plural(units, "unit waits", "units wait")
+    return f"Offer {offer} is accepted: {wait} in LocalQueue {queue} in the ordinary order"
+
+
+@_waiting
+def accepted_for_later(offer: str, begin: str) -> str:
+    return f"Offer {offer} is accepted: its units are asked for {begin}, in the ordinary order"
+
+
+@_part
+def one_offer(offer: str, units: object, begin: str, more: str) -> str:
+    """``more``: what follows in brackets behind the offer's name, empty or with a comma before it."""
+    return f"{plural(units, 'unit')} {begin} ({offer}{more})"
+
+
+@_part
+def held_until(moment: str) -> str:
+    return f", held until {moment}"
+
+
+@_part
+def begins_now() -> str:
+    return "now"
+
+
+@_part
+def begins_at(moment: str) -> str:
+    return f"from {moment}"
+
+
+@_part
+def ends_at(moment: str) -> str:
+    return f"until {moment}"
+
+
+@_refusal
+def more_than_there_is(least: object, clause: str) -> str:
+    """``clause`` begins with "unless"."""
+    return f"No offer can be made of {plural(least, 'unit')} or more, {clause}. Submit a request for less"
+
+
+@_refusal
+def nothing_known(least: object, free: str) -> str:
+    """``free``: the clause that says what is free."""
+    return (
+        f"No offer can be made: {free}, and nothing that is held has a known end that would let {plural(least, 'unit')}"
+        " in. Submit it again later, or for less"
+    )
+
+
+@_refusal
+def nothing_in_window(moment: str) -> str:
+    return f"No offer can be made that begins by {moment}. Set a later notAfter, or a smaller min"
+
+
+@_refusal
+def window_is_over(moment: str) -> str:
+    return f"The time of notAfter has passed, {moment}. Set a later one"
+
+
+@_refusal
+def no_queue(queue: str) -> str:
+    return f"LocalQueue {queue} does not exist, or leads to no ClusterQueue. Create it, or name another one"
+
+
+@_refusal
+def queue_takes_nothing(opens: str) -> str:
+    """``opens``: what has to happen first."""
+    return f"No offer can be made before {opens}. Submit it again then"
+
+
+@_note
+def not_answered(within: str) -> str:
+    return f"No offer was accepted within {within}"
+
+
+@_note
+def accepted_in_vain(offer: str, moment: str) -> str:
+    return f"Offer {offer} was accepted, and did not come to be by notAfter, {moment}"
+
+
+@_note
+def offers_gone() -> str:
+    return "The units that were held were taken by a workload that may preempt them"
+
+
+@_note
+def over(moment: str) -> str:
+    return f"Its time was over at {moment}"
+
+
+@_note
+def never_used(within: str) -> str:
+    return f"Nothing used it within {within} of its start"
+
+
+@_note
+def used_no_more(within: str) -> str:
+    return f"Nothing has used it for {within}, and it has no end"
+
+
+@_note
+def taken(why: str) -> str:
+    return f"Its units were taken: {why}"
+
+
+@_part
+def free_now(free: str, most: str, queue: str) -> str:
+    return f"{free} of at most {most} free in ClusterQueue {queue}"
+
+
+@_part
+def no_more_fits() -> str:
+    return "the nodes have no more places for it now"
+
+
+@_part
+def without_selector() -> str:
+    return "free now without the template's node selector and affinity"
+
+
+@_part
+def ends_then(amount: str, whose: str, moment: str) -> str:
+    return f"{amount} of {whose} end by {moment}"
+
+
+@_part
+def workload_of(queue: str) -> str:
+    return f"a workload of ClusterQueue {queue}"
+
+
+@_waiting
+def waits_for_grant(request: str) -> str:
+    return f"Runs inside of CapacityRequest {request}, which is not granted yet"
+
+
+@_waiting
+def waits_for_units(request: str, needed: object, free: object) -> str:
+    return f"Runs inside of CapacityRequest {request}: needs {plural(needed, 'unit')}, {free} free"
+
+
+@_refusal
+def grant_is_over(request: str, state: str) -> str:
+    return f"CapacityRequest {request} is {state}. Correct the label to one that is granted, or remove it"
+
+
+@_refusal
+def no_such_request(request: str) -> str:
+    return f"There is no CapacityRequest {request}. Create it, or remove the label"
+
+
+@_refusal
+def outside_of_unit(request: str, resources: str) -> str:
+    return f"CapacityRequest {request} holds no {resources}. Submit one whose unit has it, or remove it from the pods"
+
+
+@_refusal
+def larger_than_grant(request: str, needed: object, units: object) -> str:
+    needs = f"Needs {plural(needed, 'unit')}, and CapacityRequest {request} has {units} in all"
+    return f"{needs}. Submit a smaller job, or a larger request"
+
+
+@_note
+def admitted_inside(resources: str, request: str) -> str:
+    return f"Gets {resources} inside of CapacityRequest {request}"
+
+
+@_note
+def grant_ended(request: str, why: str) -> str:
+    return f"CapacityRequest {request} has given its units back: {why}"

@@ -68,6 +68,7 @@ from controller.reconcile.pods.actions import (
 from controller.reconcile.pods.children import within_the_charge
 from controller.reconcile.pods.group import MAIN, Group, SeenPods
 from controller.reconcile.pods.replacing import is_stale, spare_finalizers, waiting
+from controller.reconcile.pods.sisters import Way, entry_of, way
 from controller.reconcile.pods.start import infos_by_set, places, released, role_in, start_patch, tied
 from controller.scheduler.decisions import reasons
 from controller.scheduler.model.resources import WorkloadKey
@@ -485,8 +486,21 @@ class _Reconciliation:
             return [flavor_missing("The pods", missing)]
         except TopologyEncodingError as error:
             return [event("TopologyUnreadable", words.unreadable_topology(str(error)), warning=True)]
-        queue = status.admission.cluster_queue
-        return [*patches, event("Started", words.started(queue))] if patches else []
+        if not patches:
+            return []
+        before = self._way()
+        started = event("Started", words.started(status.admission.cluster_queue))
+        start: list[PodAction] = [*patches, started] if before.is_free else []
+        return [*before.actions, *start]
+
+    def _way(self) -> Way:
+        """What stands between the pods and their start, if they are of a PodGroup of Kubernetes' own."""
+        entry = entry_of(self.pods[0])
+        if not entry:
+            return Way(is_free=True)
+        counted = set() if self.single else {pod.uid for pod in self.counted}
+        unmarked = [] if self.single else [pod for pod in self.pods if pod.is_gated and pod.stays]
+        return way(entry, (pod for pod in unmarked if pod.uid not in counted), self.seen.sisters)
 
     def _told(self, status: WorkloadStatus) -> list[PodAction]:
         """Events that say why a serving pod waits, or a pod above a minimum: their users read pods, and not

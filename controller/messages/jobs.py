@@ -103,6 +103,11 @@ def waits_for_sisters(group: str, pods: str) -> str:
 
 
 @_note
+def group_removed(group: str) -> str:
+    return f"PodGroup {group} of the Job controller's is no gang, and makes way for one"
+
+
+@_note
 def held_back_its_group(group: str) -> str:
     return f"There is no quota for it, and kube-scheduler starts none of PodGroup {group} while a pod of it waits"
 

@@ -46,6 +46,7 @@ from controller.messages import jobs as words
 from controller.objects.meta import find_condition, is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.objects.workload import WorkloadStatus, admitted_pods
+from controller.reconcile.lifecycle import schedulerverdict
 from controller.reconcile.lifecycle.readiness import pods_ready
 from controller.reconcile.placing.devicedealer import DeviceDealer
 from controller.reconcile.placing.ungating import PodPlace
@@ -352,7 +353,15 @@ class _Reconciliation:
         actions += self._spare_finalizers(workload) + self._reclaimed(workload) + self._waiting(workload)
         ready = pods_ready(workload, self.settings, lambda: podgroup.all_ready(self.counted, self._needed(workload)))
         actions += [] if ready is None else [ready]
-        return actions + self._started(workload) + self._above(workload)
+        return actions + self._started(workload) + self._above(workload) + self._verdict(workload)
+
+    def _verdict(self, workload: SeenWorkload) -> list[PodAction]:
+        """The action that tells what kube-scheduler makes of a gang in a PodGroup of Kubernetes' own."""
+        foreign = self.group.foreign
+        if foreign is None or foreign.system is not None:
+            return []
+        needed = self._needed(workload)
+        return [*schedulerverdict.of_pods(workload, self.seen.pod_group, self.pods, self.counted, needed)]
 
     def _above(self, workload: SeenWorkload) -> list[PodAction]:
         """Actions that queue the pods beyond a PodGroup's minimum by themselves while the minimum runs."""

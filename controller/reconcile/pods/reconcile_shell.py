@@ -156,7 +156,7 @@ class PodController:
         self._above: dict[WorkloadKey, set[ObjectKey]] = {}
         self._after: dict[GroupKey, set[GroupKey]] = {}
         """Pods that start once another has ended, by that other. Each entry is removed when the other changes."""
-        self._sisters = Sisters[GroupKey]()
+        self._sisters = Sisters[ObjectKey, GroupKey]()
         """What ``_see`` and ``_leave`` tell it, and which groups look at their sisters."""
         self._owned: dict[GroupKey, set[WorkloadKey]] = {}
         """Workloads by the pod on its own that controls them, or did: a name may come again with another uid."""
@@ -253,7 +253,7 @@ class PodController:
         if pod.minimum:
             self._above.setdefault(_minimum_of(key, pod), set()).add(key)
         if pod.entry:
-            self._sisters.see(key, pod.entry)
+            self._sisters.see(key, key.namespace, pod.entry)
             self._touch_sisters(key)
         self._touch_minimum(key, pod)
         self._touch(group)

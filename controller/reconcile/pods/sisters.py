@@ -21,11 +21,11 @@ from controller.reconcile.pods.actions import DeletePod, PodAction, uncounted
 from controller.reconcile.pods.group import Sister
 from controller.scheduler.decisions.reasons import PendingReason
 from inventory.api.names import COMPOSITE_GROUP
-from kube.reading.entries import ObjectKey
 
 _STILL_TRIED: Final = (PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS, PendingReason.PENDING_EVALUATION)
 _NAMED: Final = 5
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -37,22 +37,24 @@ class Way:
     actions: tuple[PodAction, ...] = ()
 
 
-class Sisters(Generic[T]):
-    """Which pods share an entry of kube-scheduler's queue, and which groups (``T``) look at them. Pods are told by
-    ``see`` and ``leave``. The sets of ``_pods`` are never empty; a group leaves ``_looking`` when it is told.
+class Sisters(Generic[K, T]):
+    """Which pods share an entry of kube-scheduler's queue, and which groups (``T``) look at them. ``K``: keys of pods.
+
+    Pods are told by ``see`` and ``leave``. The sets of ``_pods`` are never empty; a group leaves ``_looking`` when it
+    is told.
     """
 
     def __init__(self) -> None:
-        self._entry: dict[ObjectKey, ObjectKey] = {}
-        self._pods: dict[ObjectKey, set[ObjectKey]] = {}
-        self._looking: dict[ObjectKey, set[T]] = {}
+        self._entry: dict[K, tuple[str, str]] = {}
+        self._pods: dict[tuple[str, str], set[K]] = {}
+        self._looking: dict[tuple[str, str], set[T]] = {}
 
-    def see(self, key: ObjectKey, entry: str) -> None:
+    def see(self, key: K, namespace: str, entry: str) -> None:
         self.leave(key)
-        found = self._entry[key] = ObjectKey(key.namespace, entry)
+        found = self._entry[key] = (namespace, entry)
         self._pods.setdefault(found, set()).add(key)
 
-    def leave(self, key: ObjectKey) -> None:
+    def leave(self, key: K) -> None:
         entry = self._entry.pop(key, None)
         if entry is None:
             return
@@ -60,15 +62,15 @@ class Sisters(Generic[T]):
         if not self._pods[entry]:
             del self._pods[entry]
 
-    def look(self, group: T, key: ObjectKey) -> Collection[ObjectKey]:
+    def look(self, group: T, key: K) -> Collection[K]:
         """The pods of this pod's entry, itself among them. The group is told of the next change of one."""
         entry = self._entry.get(key)
         if entry is None:
             return ()
         self._looking.setdefault(entry, set()).add(group)
-        return sorted(self._pods[entry])
+        return list(self._pods[entry])
 
-    def looking(self, key: ObjectKey) -> Collection[T]:
+    def looking(self, key: K) -> Collection[T]:
         """The groups that look at this pod; they have to look again."""
         entry = self._entry.get(key)
         return () if entry is None else self._looking.pop(entry, ())

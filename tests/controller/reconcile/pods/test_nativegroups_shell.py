@@ -13,12 +13,12 @@ from controller.jobs.framework.podview import ADMISSION_GATE, GroupName
 from controller.reconcile.jobshell import followed_shell
 from controller.reconcile.jobshell.followed_shell import GROUP_KINDS
 from controller.reconcile.pods.nativegroups_shell import COMPOSITE_KINDS
-from inventory.api.names import ABOVE_MINIMUM_OF, COMPOSITE_GROUP, OUT_OF_GROUP
+from inventory.api.names import ABOVE_MINIMUM_OF, COMPOSITE_GROUP, GANG_SCHEDULED, OUT_OF_GROUP
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
 from tests.controller.foreign.podgroups.test_native import composite, group
 from tests.controller.reconcile.pods.test_reconcile_shell import WITH_PODS, free, freed, pod, runs, says, seen
-from tests.support.controller.stage import Stage, stage
+from tests.support.controller.stage import Stage, stage, stamp
 
 BETA, COMPOSITES = GROUP_KINDS[0], COMPOSITE_KINDS[0]
 NO_GROUP = "spec.schedulingGroup.podGroupName: no PodGroup 'g' of scheduling.k8s.io"
@@ -61,6 +61,10 @@ def there(scene: Stage) -> set[str]:
     return {one["metadata"]["name"] for one in listed if "deletionTimestamp" not in one["metadata"]}
 
 
+def workload(scene: Stage, name: str) -> dict[str, Any]:
+    return next(one for one in scene.server.list_all(WORKLOADS) if one["metadata"]["name"] == name)
+
+
 def asked(scene: Stage) -> list[str]:
     """Requests about PodGroups of any version."""
     return [each.path for each in scene.server.requests if "podgroups" in each.path]
@@ -88,7 +92,7 @@ async def test_no_gate_is_lifted_while_a_pod_of_the_group_waits_for_quota_behind
         (gone,) = set("abcd") - there(scene)
         asked = [(each.method, each.path.rpartition("/")[2]) for each in scene.server.requests if "/pods/" in each.path]
         assert asked.index(("DELETE", gone)) < min(asked.index(("PATCH", name)) for name in "ab")
-        assert any("kube-scheduler starts none of PodGroup g" in note for note in every_note(scene))
+        await eventually(lambda: "kube-scheduler starts none of PodGroup g" in " ".join(every_note(scene)))
 
 
 async def test_a_pod_that_comes_when_its_group_runs_waits_for_quota() -> None:
@@ -217,3 +221,46 @@ async def test_the_api_may_come_and_go_while_the_controller_runs() -> None:
 
 def every_note(scene: Stage) -> list[str]:
     return [one["note"] for one in scene.server.list_all(EVENTS)]
+
+
+def judged(scene: Stage, status: str, message: str = "") -> None:
+    """What kube-scheduler writes on the group."""
+    said = {
+        "type": "PodGroupInitiallyScheduled",
+        "status": status,
+        "reason": "Scheduled" if status == "True" else "Unschedulable",
+        "message": message,
+        "lastTransitionTime": stamp(),
+    }
+    scene.server.merge(BETA, "g", {"status": {"conditions": [said]}}, namespace="team")
+
+
+def gang_says(scene: Stage) -> str:
+    conditions = workload(scene, WORKLOAD)["status"].get("conditions", [])
+    return next((f"{one['status']}/{one['reason']}" for one in conditions if one["type"] == GANG_SCHEDULED), "")
+
+
+async def test_the_verdict_on_a_group_of_a_users_comes_back_until_its_pods_have_nodes() -> None:
+    async with scene_of(BETA) as scene:
+        make(scene, group("g", 2))
+        member(scene, "a", "b")
+        await eventually(lambda: freed(scene, "a", "b"))
+        judged(scene, "False", "0/2 nodes are available")
+        await eventually(lambda: gang_says(scene) == "False/Unschedulable")
+        runs(scene, "a", "b")
+        await eventually(lambda: gang_says(scene) == "True/Scheduled")
+
+
+async def test_a_gang_of_which_kube_scheduler_has_preempted_one_pod_is_evicted_whole() -> None:
+    async with scene_of(BETA) as scene:
+        make(scene, group("g", 2))
+        member(scene, "a", "b")
+        await eventually(lambda: freed(scene, "a", "b"))
+        runs(scene, "a", "b")
+        taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        taken["lastTransitionTime"] = stamp()
+        others = seen(scene, "a")["status"]["conditions"]
+        scene.server.merge(PODS, "a", {"status": {"phase": "Failed", "conditions": [*others, taken]}}, namespace="team")
+        await eventually(lambda: "b" not in there(scene), what="no half of it is left")
+        evicted = [one for one in workload(scene, WORKLOAD)["status"]["conditions"] if one["type"] == "Evicted"]
+        assert evicted[0]["reason"] == "PreemptedByScheduler"

@@ -117,7 +117,7 @@ def _job(context: Context) -> list[Action]:
     if prebuilt:
         return _prebuilt(context, prebuilt)
     if context.kind.is_suspended(job):
-        theirgroups.check_named(context)
+        theirgroups.check_named(context.kind, job, seen.named)
     return _queued(context, own)
 
 

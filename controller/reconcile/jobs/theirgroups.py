@@ -5,7 +5,7 @@ each Job that has no controller, of the policy basic where the Job has no ``spec
 once the Job was suspended: if the group is gone then, its pods are in none. A user may name a group in the template.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from controller.jobs.framework.actions import Action, RemoveGroup
 from controller.jobs.framework.context import Context
@@ -27,15 +27,13 @@ def groups_named(kind: JobKind, job: Json) -> set[str]:
         return set()
 
 
-def check_named(context: Context) -> None:
-    """Checks the PodGroups that the templates of a job name: with quota its pods could not start otherwise. Raises
-    JobError.
+def check_named(kind: JobKind, job: Json, known: Mapping[str, NativeGroup | None]) -> None:
+    """Checks the PodGroups that the templates of a job name: with quota its pods could not start otherwise. ``known``:
+    these groups, None for one that is not there. Raises JobError.
     """
-    known, job = context.seen.named, context.job
-    counts = context.kind.counts(job)
-    for name in known:
-        mine = {key: each for key, each in context.kind.templates(job).items() if _named(each) == name}
-        group = known[name]
+    counts = kind.counts(job) if known else {}
+    for name, group in known.items():
+        mine = {key: each for key, each in kind.templates(job).items() if _named(each) == name}
         if group is None:
             raise JobError(f"{_FIELD} of the pod template: no PodGroup {shown(name)} of {NATIVE}")
         gang = group.spec.scheduling_policy.gang

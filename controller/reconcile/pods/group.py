@@ -359,6 +359,9 @@ def pod_sets(group: Group, pods: Sequence[SeenPod], tiers: Tiers = ()) -> tuple[
 
 def _pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
     roles = by_role(pods)
+    if len(roles) > MAX_ROLES and group.foreign is not None and group.foreign.groups:
+        most = f"expected at most {MAX_ROLES} groups and shapes of pods in one tree, found {len(roles)}"
+        raise JobError(f"group {group.foreign.title}: {most}")
     if len(roles) > MAX_ROLES:
         raise JobError(f"group {group.name}: expected at most {MAX_ROLES} different shapes of pods, found {len(roles)}")
     missing = group.total - len(pods)

@@ -60,7 +60,10 @@ def left(scene: PodLab, prefix: str) -> list[str]:
 
 
 async def tidy(cluster: Cluster, scene: PodLab, prefix: str) -> None:
+    """Ends the scene. Of an evicted group that nobody makes anew its Workload is deleted, which holds a pod back."""
     await scene.finish(left(scene, prefix))
+    if not left(scene, prefix):
+        cluster.kubectl("delete", "workloads.kueue.x-k8s.io", "-n", TEAM, "--all", "--wait=false")
     await scene.clean()
     cluster.kubectl("delete", GROUPS, "-n", TEAM, "--all", "--timeout=60s")
 

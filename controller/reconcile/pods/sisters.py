@@ -1,10 +1,9 @@
 """Pods of one PodGroup of Kubernetes' own that are queued apart: those above its minimum, or all if it is no gang.
 
 kube-scheduler 1.37 keeps one entry in its queue for all waiting pods of a group, of a tree for all below its topmost
-group, and tries none of them while one has a scheduling gate (pkg/scheduler/backend/queue, ``runPreEnqueuePlugins``).
-The deletion of that one does not make it look again; that a gate of another is lifted does. So a pod that has quota
-keeps its gate until every sister has quota too or is gone, and a sister that got none is deleted right before: see
-decision 169.
+group, and tries none of them while one has a scheduling gate (its function runPreEnqueuePlugins). The deletion of that
+one does not make it look again; that a gate of another is lifted does. So a pod that has quota keeps its gate until
+every sister has quota too or is gone, and a sister that got none is deleted right before: see decision 169.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -59,11 +59,13 @@ def left(scene: PodLab, prefix: str) -> list[str]:
     return [name for name, each in found if name.startswith(prefix) and "deletionTimestamp" not in each["metadata"]]
 
 
-async def tidy(cluster: Cluster, scene: PodLab, prefix: str) -> None:
-    """Ends the scene. Of an evicted group that nobody makes anew its Workload is deleted, which holds a pod back."""
-    await scene.finish(left(scene, prefix))
-    if not left(scene, prefix):
+async def tidy(cluster: Cluster, scene: PodLab, prefix: str, *, evicted: bool = False) -> None:
+    """Ends the scene. Of an evicted group that nobody makes anew the Workload is deleted, which keeps its last pod."""
+    if evicted:
+        await scene.until(lambda: not left(scene, prefix), "its pods are gone")
         cluster.kubectl("delete", "workloads.kueue.x-k8s.io", "-n", TEAM, "--all", "--wait=false")
+    else:
+        await scene.finish(left(scene, prefix))
     await scene.clean()
     cluster.kubectl("delete", GROUPS, "-n", TEAM, "--all", "--timeout=60s")
 
@@ -106,7 +108,7 @@ async def test_a_plain_job_starts_whole_where_the_job_controller_makes_groups(cl
             await scene.clean()
 
 
-async def test_the_verdict_on_a_group_of_the_job_controllers_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_group_of_the_job_controllers_is_judged_by_kube_scheduler(cluster: Cluster, tmp_path: Path) -> None:
     async with pod_lab(cluster) as scene:
         configure(tmp_path)
         await scene.queue("said", 16)
@@ -156,7 +158,7 @@ async def test_places_of_a_users_group_that_somebody_took_are_given_back(cluster
             await scene.until(lambda: said_of(scene, GANG_SCHEDULED) == "False/Unschedulable", "the verdict")
             await scene.until(lambda: said_of(scene, "Evicted") == "True/GangNotScheduled", "places are taken back")
             await scene.delete("thief")
-            await tidy(cluster, scene, "some-")
+            await tidy(cluster, scene, "some-", evicted=True)
 
 
 async def test_no_half_of_a_users_gang_is_left_by_a_pod_without_a_queue(cluster: Cluster, tmp_path: Path) -> None:
@@ -176,4 +178,4 @@ async def test_no_half_of_a_users_gang_is_left_by_a_pod_without_a_queue(cluster:
             await scene.until(lambda: not left(scene, "some-"), "no half of it is left")
             assert time.monotonic() - began_s < 30
             await scene.delete("urgent")
-            await tidy(cluster, scene, "some-")
+            await tidy(cluster, scene, "some-", evicted=True)

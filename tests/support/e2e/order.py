@@ -33,6 +33,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/chart/test_agent.py": 97,
     "e2e/queues/test_jobs_core.py": 95,
     "e2e/volcano/test_queues.py": 93,
+    "e2e/queues/test_native_gangs_waiting.py": 240,
     "e2e/queues/test_topology_fleet.py": 92,
 }
 """Of the files that take longest, measured on two cores, three at a time: what counts is their order.

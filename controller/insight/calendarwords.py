@@ -23,7 +23,7 @@ def calendar_shown(engine: Engine, name: ClusterQueueName, now_s: float) -> Json
 
 
 def calendar_of(engine: Engine, node: QuotaNode, now_s: float) -> Json | None:
-    """The same for a ClusterQueue or a Cohort by its node."""
+    """``calendar_shown`` of a ClusterQueue or a Cohort by its node."""
     if not engine.state.calendars:
         return None
     found = [_shown(owner, calendar, now_s) for owner, calendar in _above(engine, node)]

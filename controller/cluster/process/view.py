@@ -161,6 +161,7 @@ class _Leading:
             figures=self.figures(),
             forecast_of=Forecasts(running.forecasts.latest(), self._clock.wall()).of,
             with_pods=self._running_pods.now,
+            now_s=self._clock.wall(),
         )
 
     def _workload_of(self, pod: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import { html, svg } from "../lit.js";
 import { chart } from "../pure/chart.js";
-import { amount, resource } from "../pure/format.js";
+import { amount, recorded, resource } from "../pure/format.js";
 import { empty } from "./ui.js";
 
 const [WIDTH, HEIGHT] = [720, 180];
@@ -16,7 +16,7 @@ export function history(data) {
     points: one.points.map((value, at) => [data.start + at * data.step, value === null ? NaN : value]),
   }));
   const drawn = chart(series, WIDTH, HEIGHT);
-  if (!drawn.lines.length) return empty("Nothing recorded yet", data.since === undefined ? "Prometheus has no sample of this for these hours." : recorded(data));
+  if (!drawn.lines.length) return empty("Nothing recorded yet", data.since === undefined ? "Prometheus has no sample of this for these hours." : recorded(data.since));
   const dated = drawn.times.length > 1 && drawn.times.at(-1).at - drawn.times[0].at > 2 * 86400;
   return html`<ul class="legend">${drawn.lines.map((line, at) => html`<li><i class=${`swatch line-${at % 4}`}></i>${line.name}</li>`)}</ul>
     <svg class="chart" viewBox=${`-44 -10 ${WIDTH + 60} ${HEIGHT + 40}`} role="img" aria-label=${spoken(data)}>
@@ -24,12 +24,7 @@ export function history(data) {
       ${drawn.times.map((mark) => svg`<text class="x" x=${mark.x} y=${HEIGHT + 20}>${clock(mark.at, dated)}</text>`)}
       ${drawn.lines.map((line, at) => svg`<g class=${`line-${at % 4}`}>${at === 0 ? svg`<path class="area" d=${line.area}></path>` : ""}<path class="line" d=${line.d}></path></g>`)}
     </svg>
-    ${data.since === undefined ? "" : html`<p class="muted">${recorded(data)}</p>`}`;
-}
-
-/** Since when the controller that answers has a record. */
-function recorded(data) {
-  return data.since === null ? "The controller has begun to record; an hour is shown when it has a sample." : `Recorded by the controller since ${new Date(data.since * 1000).toLocaleString()}.`;
+    ${data.since === undefined ? "" : html`<p class="muted">${recorded(data.since)}</p>`}`;
 }
 
 function clock(at, dated) {

@@ -29,6 +29,8 @@ MOST_BOUND_ELSEWHERE: Final = 100
 """How many placeholders of a pod set may stand on nodes that the workload does not count on: free places that it cannot
 use. More are not made, or a large cluster would be filled with them.
 """
+SETTLED_S: Final = 5.0
+"""Seconds for which one that was bound counts as one that waits: its node may have come, and not be known here yet."""
 _OVER: Final = ("Succeeded", "Failed")
 _DIGITS: Final = 10
 
@@ -59,10 +61,13 @@ class Phase(Enum):
 
 
 class PlaceholderSteps(NamedTuple):
-    """Placeholders to remove, and names and pod sets of those to create."""
+    """Placeholders to remove, and names and pod sets of those to create. ``unsettled``: some were bound just now, and
+    the workload is to be decided on again.
+    """
 
     remove: tuple[Placeholder, ...] = ()
     create: tuple[tuple[str, str], ...] = ()
+    unsettled: bool = False
 
 
 def placeholder_of(pod: Pod) -> Placeholder | None:
@@ -102,18 +107,24 @@ class Placeholders:
 
     def __init__(self) -> None:
         self._all: dict[str, Placeholder] = {}
-        """By name."""
+        """All placeholders, by name."""
         self._of: dict[str, dict[str, Placeholder]] = {}
+        self._bound_s: dict[str, float] = {}
+        """When each was seen bound for the first time, by name."""
         self._sent: dict[WorkloadKey, dict[str, str]] = {}
         """The node of each pod, by key, of workloads that have placeholders."""
 
-    def tell(self, name: str, placeholder: Placeholder | None) -> list[WorkloadKey]:
+    def tell(self, name: str, placeholder: Placeholder | None, now_s: float) -> list[WorkloadKey]:
         """Store a placeholder; None for one that is gone. Returns the workloads to decide on."""
         before = self._all.pop(name, None)
         if before is not None:
             self._of[before.of].pop(name)
             if not self._of[before.of]:
                 del self._of[before.of]
+        if placeholder is None or not placeholder.node:
+            self._bound_s.pop(name, None)
+        else:
+            self._bound_s.setdefault(name, now_s)
         if placeholder is not None:
             self._all[name] = placeholder
             self._of.setdefault(placeholder.of, {})[name] = placeholder
@@ -149,7 +160,7 @@ class Placeholders:
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def decide(
-        self, key: WorkloadKey, workload: Workload | None, phase: Phase, missing: Mapping[str, int] | None
+        self, key: WorkloadKey, workload: Workload | None, phase: Phase, missing: Mapping[str, int] | None, now_s: float
     ) -> PlaceholderSteps:
         """The next steps for a workload. ``missing``: by pod set, how many of its pods are to go to nodes to come; None
         where that is not known, or even these do not hold it now: then all stays as it is.
@@ -168,22 +179,27 @@ class Placeholders:
         if missing is None:
             return PlaceholderSteps(tuple(_still(remove)))
         create: list[tuple[str, str]] = []
+        unsettled = False
         taken = {each.name for each in every}
         for pod_set in workload.spec.pod_sets:
             own = [each for each in mine if each.pod_set == pod_set.name and not each.going]
             waiting = sorted(each for each in own if not each.node)
+            fresh = sum(now_s < self._bound_s.get(each.name, now_s) + SETTLED_S for each in own if each.node)
             wanted = missing.get(pod_set.name, 0)
             remove += waiting[wanted:]
             room = pod_set.count + MOST_BOUND_ELSEWHERE - len(own)
             names = _names(uid, pod_set.name, taken)
-            create += [(next(names), pod_set.name) for _ in range(min(wanted - len(waiting), room))]
-        return PlaceholderSteps(tuple(_still(remove)), tuple(create))
+            create += [(next(names), pod_set.name) for _ in range(min(wanted - len(waiting) - fresh, room))]
+            unsettled = unsettled or (fresh > 0 and len(waiting) < wanted)
+        return PlaceholderSteps(tuple(_still(remove)), tuple(create), unsettled)
 
     def validate(self) -> None:
         """Raises DriftError."""
         flat = {name: each for own in self._of.values() for name, each in own.items()}
         if flat != self._all or not all(self._of.values()):
             raise DriftError("placeholders by workload differ from all placeholders")
+        if self._bound_s.keys() != {name for name, each in self._all.items() if each.node}:
+            raise DriftError("times of placeholders that are not bound, or none of those that are")
         if strange := self._sent.keys() - self.workloads():
             raise DriftError(f"pods are followed of workloads without placeholders: {sorted(strange)[:5]}")
 

@@ -16,7 +16,7 @@ from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import NODES, PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger
-from controller.cluster.watching.workqueue import ActionFailedError, WorkQueue
+from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
 from controller.cluster.writing.workloadwrites import stamped_write
 from controller.jobs.framework.podsets import FlavorMissingError
 from controller.jobs.framework.raw import JobError, Json
@@ -92,8 +92,8 @@ class PlaceholderController:
         self._due = asyncio.Event()
         self._followed = False
         self._missing: Mapping[WorkloadKey, Mapping[str, int]] = {}
-        """By workload that waits, and pod set: how many of its pods are to go to nodes to come. Made anew by ``_look``;
-        one that does not fit now is missing.
+        """The numbers of pods that are to go to nodes to come, by workload that waits and by pod set. ``_look`` makes
+        it anew; a workload that does not fit now is not in it.
         """
 
     # -- events --------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class PlaceholderController:
 
     def _pod(self, key: str, pod: Pod) -> None:
         if pod.metadata.namespace == self._namespace and PLACEHOLDER_OF in pod.metadata.labels:
-            self._enqueue(*self.placeholders.tell(pod.metadata.name, placeholder_of(pod)))
+            self._enqueue(*self._told(pod.metadata.name, placeholder_of(pod)))
             self._due.set()
         elif (named := pod.metadata.annotations.get(_WORKLOAD)) is not None:
             workload = WorkloadKey(object_key(pod.metadata.namespace, named))
@@ -121,10 +121,13 @@ class PlaceholderController:
 
     def _gone(self, key: str, pod: Pod) -> None:
         if pod.metadata.namespace == self._namespace and PLACEHOLDER_OF in pod.metadata.labels:
-            self._enqueue(*self.placeholders.tell(pod.metadata.name, None))
+            self._enqueue(*self._told(pod.metadata.name, None))
             self._wake()
         elif _WORKLOAD in pod.metadata.annotations:
             self.placeholders.remove_pod(key)
+
+    def _told(self, name: str, placeholder: Placeholder | None) -> list[WorkloadKey]:
+        return self.placeholders.tell(name, placeholder, self._clock.monotonic())
 
     def workload(self, workload: Workload, gone: bool) -> None:
         key = WorkloadKey(workload.key)
@@ -167,7 +170,7 @@ class PlaceholderController:
                 log.warning("a pod with the label of placeholders cannot be read: %s", error)
                 continue
             if pod.metadata.namespace == self._namespace and pod.metadata.name not in self.placeholders.names():
-                self._enqueue(*self.placeholders.tell(pod.metadata.name, placeholder_of(pod)))
+                self._enqueue(*self._told(pod.metadata.name, placeholder_of(pod)))
 
     async def _keep_looking(self) -> None:
         while True:
@@ -202,15 +205,17 @@ class PlaceholderController:
         named = WorkloadKey(object_key(*key))
         kept = self._ledger.get(named)
         workload = kept.workload if kept is not None else None
-        steps = self.placeholders.decide(named, workload, phase_of(workload), self._missing.get(named))
+        missing, now_s = self._missing.get(named), self._clock.monotonic()
+        steps = self.placeholders.decide(named, workload, phase_of(workload), missing, now_s)
         for each in steps.remove:
             await self._remove(each)
-        if workload is None or not steps.create:
-            return
         for name, pod_set in steps.create:
-            await self._create(workload, name, pod_set)
-        event = words.placeholders_created(str(len(steps.create)))
-        self._tell((Event(named, EventType.NORMAL, CREATED, event),))
+            await self._create(named, name, pod_set)
+        if steps.create:
+            event = words.placeholders_created(str(len(steps.create)))
+            self._tell((Event(named, EventType.NORMAL, CREATED, event),))
+        if steps.unsettled:
+            raise NotYetError("placeholders were bound just now")
 
     async def _remove(self, placeholder: Placeholder) -> None:
         meta = {"namespace": self._namespace, "name": placeholder.name}
@@ -218,16 +223,17 @@ class PlaceholderController:
             stamped_write(Verb.DELETE, PODS, meta, placeholder.uid, Failpoint.PLACEHOLDER_REMOVED)
         )
         if isinstance(outcome, Missing):
-            self.placeholders.tell(placeholder.name, None)
+            self._told(placeholder.name, None)
         elif not isinstance(outcome, Written | Conflicted):  # a conflict: another one has the name by now
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
-    async def _create(self, workload: Workload, name: str, pod_set: str) -> None:
-        spec = self._raws.of(WorkloadKey(workload.key))
+    async def _create(self, key: WorkloadKey, name: str, pod_set: str) -> None:
+        spec, kept = self._raws.of(key), self._ledger.get(key)
         pod_sets: list[Json] = spec.json()["spec"].get("podSets", []) if spec is not None else []
         given = next((each for each in pod_sets if each.get("name") == pod_set), None)
-        if given is None:
+        if given is None or kept is None:
             return
+        workload = kept.workload
         try:
             body = placeholder_body(name, self._namespace, self._image, workload, given, self._flavor)
         except (FlavorMissingError, JobError) as error:
@@ -237,7 +243,7 @@ class PlaceholderController:
             return
         why = str(getattr(outcome, "error", outcome))
         message = words.placeholder_refused(name, why)
-        self._tell((Event(WorkloadKey(workload.key), EventType.WARNING, FAILED_CREATE, message),))
+        self._tell((Event(key, EventType.WARNING, FAILED_CREATE, message),))
         raise ActionFailedError(message)
 
     def _flavor(self, name: str) -> ResourceFlavor | None:

@@ -15,6 +15,7 @@ from controller.objects.workload import Workload
 from controller.reconcile.provisioning.placeholderpods import placeholder_body
 from controller.reconcile.provisioning.placeholders import (
     MOST_BOUND_ELSEWHERE,
+    SETTLED_S,
     Phase,
     Placeholders,
     phase_of,
@@ -25,6 +26,8 @@ from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import PLACEHOLDER_CLASS, PLACEHOLDER_FOR, PLACEHOLDER_OF
 
 KEY = WorkloadKey("team/train")
+NOW_S = 100.0
+"""Long after all were bound."""
 RULES = [
     {"key": "zone", "operator": "In", "values": ["a"]},
     {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["H100"]},
@@ -81,7 +84,7 @@ def pod(name: str, node: str = "", *, uid: str = "w1", phase: str = "", going: b
 def told(*pods: Pod) -> Placeholders:
     found = Placeholders()
     for each in pods:
-        found.tell(each.metadata.name, placeholder_of(each))
+        found.tell(each.metadata.name, placeholder_of(each), 0.0)
     found.validate()
     return found
 
@@ -91,66 +94,77 @@ def names(*, of: tuple[Any, ...]) -> list[str]:
 
 
 def test_one_waits_for_each_pod_whose_node_is_to_come() -> None:
-    steps = Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 2})
+    steps = Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 2}, NOW_S)
     assert len({name for name, _ in steps.create}) == 2
     assert {pod_set for _, pod_set in steps.create} == {"main"}
     assert not steps.remove
 
 
 def test_the_same_names_follow_for_every_leader() -> None:
-    first, second = (Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 2}) for _ in range(2))
+    first, second = (Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 2}, NOW_S) for _ in range(2))
     assert first == second
-    other = Placeholders().decide(KEY, workload(uid="w2"), Phase.WAITS, {"main": 2})
+    other = Placeholders().decide(KEY, workload(uid="w2"), Phase.WAITS, {"main": 2}, NOW_S)
     assert not {name for name, _ in first.create} & {name for name, _ in other.create}
 
 
 def test_one_that_is_bound_stays_and_another_waits_in_its_place() -> None:
     """kube-scheduler has put it onto a free node, which the gang counts on: its own pods are gated."""
-    steps = told(pod("a", "old"), pod("b")).decide(KEY, workload(), Phase.WAITS, {"main": 2})
+    steps = told(pod("a", "old"), pod("b")).decide(KEY, workload(), Phase.WAITS, {"main": 2}, NOW_S)
     assert len(steps.create) == 1
     assert not steps.remove
 
 
+def test_one_that_was_bound_just_now_is_not_followed_by_another_before_its_node_is_known() -> None:
+    known = told(pod("a"))
+    known.tell("a", placeholder_of(pod("a", "new")), NOW_S)
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S + 1.0)
+    assert (steps.create, steps.unsettled) == ((), True)
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 0}, NOW_S + 1.0)
+    assert (steps.create, steps.unsettled) == ((), False)
+    steps = known.decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S + SETTLED_S)
+    assert (len(steps.create), steps.unsettled) == (1, False)
+
+
 def test_one_too_many_that_waits_goes() -> None:
-    steps = told(pod("a"), pod("b"), pod("c", "n1")).decide(KEY, workload(), Phase.WAITS, {"main": 1})
+    steps = told(pod("a"), pod("b"), pod("c", "n1")).decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S)
     assert names(of=steps.remove) == ["b"]
     assert not steps.create
 
 
 def test_one_that_has_ended_is_replaced() -> None:
-    steps = told(pod("a", "n1", phase="Failed")).decide(KEY, workload(), Phase.WAITS, {"main": 1})
+    steps = told(pod("a", "n1", phase="Failed")).decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S)
     assert names(of=steps.remove) == ["a"]
     assert len(steps.create) == 1
 
 
 def test_the_name_of_one_that_is_going_is_not_taken() -> None:
-    first = Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 1}).create[0][0]
-    steps = told(pod(first, going=True)).decide(KEY, workload(), Phase.WAITS, {"main": 1})
+    first = Placeholders().decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S).create[0][0]
+    steps = told(pod(first, going=True)).decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S)
     assert [name for name, _ in steps.create] != [first]
     assert not steps.remove
 
 
 def test_where_even_nodes_to_come_do_not_hold_it_all_stays() -> None:
-    steps = told(pod("a"), pod("b", "n1")).decide(KEY, workload(), Phase.WAITS, None)
-    assert steps == told().decide(KEY, workload(), Phase.WAITS, None)
+    steps = told(pod("a"), pod("b", "n1")).decide(KEY, workload(), Phase.WAITS, None, NOW_S)
+    assert steps == told().decide(KEY, workload(), Phase.WAITS, None, NOW_S)
 
 
 def test_free_nodes_that_do_not_suit_are_not_filled_without_end() -> None:
     bound = [pod(f"p{number:03d}", f"n{number}") for number in range(3 + MOST_BOUND_ELSEWHERE)]
-    assert not told(*bound).decide(KEY, workload(), Phase.WAITS, {"main": 2}).create
+    assert not told(*bound).decide(KEY, workload(), Phase.WAITS, {"main": 2}, NOW_S).create
 
 
 @pytest.mark.parametrize("made", [None, with_(workload(), "Evicted"), with_(workload(), "Finished")])
 def test_all_go_with_the_workload_and_at_an_eviction(made: Workload | None) -> None:
     phase = phase_of(made)
     assert phase is Phase.NOTHING
-    steps = told(pod("a"), pod("b", "n1")).decide(KEY, made, phase, {"main": 2})
+    steps = told(pod("a"), pod("b", "n1")).decide(KEY, made, phase, {"main": 2}, NOW_S)
     assert names(of=steps.remove) == ["a", "b"]
     assert not steps.create
 
 
 def test_those_of_an_earlier_workload_of_the_name_go() -> None:
-    steps = told(pod("a", uid="before"), pod("b")).decide(KEY, workload(), Phase.WAITS, {"main": 1})
+    steps = told(pod("a", uid="before"), pod("b")).decide(KEY, workload(), Phase.WAITS, {"main": 1}, NOW_S)
     assert names(of=steps.remove) == ["a"]
 
 
@@ -167,12 +181,12 @@ def test_they_make_room_pod_by_pod() -> None:
     made = with_(workload(placed={"n1": 2, "n2": 1}), "Admitted")
     assert phase_of(made) is Phase.STARTS
     known = told(pod("a", "n1"), pod("b", "n1"), pod("c", "n2"), pod("d", "other"), pod("e"))
-    assert names(of=known.decide(KEY, made, Phase.STARTS, None).remove) == ["d", "e"]
+    assert names(of=known.decide(KEY, made, Phase.STARTS, None, NOW_S).remove) == ["d", "e"]
     assert known.tell_pod("team/p1", KEY, "n1")
-    assert names(of=known.decide(KEY, made, Phase.STARTS, None).remove) == ["b", "d", "e"]
+    assert names(of=known.decide(KEY, made, Phase.STARTS, None, NOW_S).remove) == ["b", "d", "e"]
     known.tell_pod("team/p2", KEY, "n1")
     known.tell_pod("team/p3", KEY, "n2")
-    assert names(of=known.decide(KEY, made, Phase.STARTS, None).remove) == ["a", "b", "c", "d", "e"]
+    assert names(of=known.decide(KEY, made, Phase.STARTS, None, NOW_S).remove) == ["a", "b", "c", "d", "e"]
     known.validate()
 
 
@@ -302,7 +316,7 @@ def _becomes(made: Workload, what: str) -> Workload:
 def _turn(known: Placeholders, pods: dict[str, Pod], made: Workload, missing: dict[str, int], most: int = 99) -> None:
     """One reconciliation of what the watch shows, which is killed after so many writes."""
     _shown(known, pods)
-    steps = known.decide(KEY, made, phase_of(made), missing)
+    steps = known.decide(KEY, made, phase_of(made), missing, NOW_S)
     writes = [(each.name, None) for each in steps.remove] + [(name, pod(name)) for name, _ in steps.create]
     for name, after in writes[:most]:
         if after is None:
@@ -315,5 +329,5 @@ def _turn(known: Placeholders, pods: dict[str, Pod], made: Workload, missing: di
 
 def _shown(known: Placeholders, pods: dict[str, Pod]) -> None:
     for name in {*known.names(), *pods}:
-        known.tell(name, placeholder_of(pods[name]) if name in pods else None)
+        known.tell(name, placeholder_of(pods[name]) if name in pods else None, 0.0)
     known.validate()

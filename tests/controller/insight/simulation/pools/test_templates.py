@@ -32,7 +32,7 @@ def test_what_even_the_most_do_not_hold_waits_without_quota() -> None:
     assert told(result) == ["0 Pending train"]
 
 
-def test_nodes_that_are_there_count_against_the_most() -> None:
+def test_a_pool_of_a_template_has_the_nodes_that_are_not_there_yet() -> None:
     fleet = [node(f"n{number}") for number in range(3)]
     one = TEMPLATE | {"max": 4}
     result = run(templated(one), cluster_queue(gpus=64), local_queue(), *fleet, job("train", 8, pods=4, runtime="1h"))

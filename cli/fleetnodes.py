@@ -11,7 +11,8 @@ from msgspec import structs
 
 from agent.cluster.gpunode import build
 from agent.cluster.labels import labels
-from controller.insight.simulation.pools.specs import CAPACITY_TYPE, SPOT_LABELS, Interruption, Pool, PoolFleet, is_spot
+from controller.insight.simulation.pools.specs import Interruption, Pool, PoolFleet
+from controller.objects.core import CAPACITY_TYPE, SPOT_LABELS, is_spot
 from controller.objects.core import Node as NodeObject
 from controller.objects.decode import GpuNode, decode, read_gpu_node
 from inventory.api.names import DRAIN_AT

@@ -128,6 +128,8 @@ class Failpoint(StrEnum):
     """A PodTemplate gets another owner, or the template of a newer request."""
     PROVISIONING_REQUEST = "api.provisioning-request"
     """A ProvisioningRequest is created."""
+    NODE_INTERRUPTED = "api.workload-node-interrupted"
+    """A workload is evicted because one of its nodes is taken away."""
     PLACEHOLDER = "api.placeholder"
     """A placeholder is created, so that an autoscaler brings a node."""
     PLACEHOLDER_REMOVED = "api.placeholder-removed"

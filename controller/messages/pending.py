@@ -220,8 +220,14 @@ def unfit_nodes(numbers: str) -> str:
 
 
 @_part
-def no_free_capacity(wanted: str, where: str, topology: str, largest: str) -> str:
-    return f"no room for {wanted} {where} topology {topology}: {largest}"
+def no_free_capacity(wanted: str, where: str, nodes: str, largest: str) -> str:
+    """``nodes``: the topology, or the flavor, whose nodes these are."""
+    return f"no room for {wanted} {where} {nodes}: {largest}"
+
+
+@_part
+def flavor_is_spot(flavor: str) -> str:
+    return f"flavor {flavor} is spot, and tessera.dev/spot is never"
 
 
 @_part

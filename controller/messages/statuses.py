@@ -5,6 +5,7 @@ from inventory.words.catalog import Kind, Place, because, plural, said
 _admitted = said(Place.ADMITTED, Kind.NOTE)
 _unadmitted = said(Place.ADMITTED, Kind.WAITING)
 _part = said(Place.ADMITTED, Kind.PART)
+_sign = said(Place.EVICTED, Kind.PART)
 _evicted = said(Place.EVICTED, Kind.NOTE)
 _stopped = said(Place.EVICTED, Kind.REFUSAL)
 
@@ -83,6 +84,16 @@ def price_of_victim(work: str, restart: str) -> str:
 @_evicted
 def nodes_interrupted(what: str, notice: str, whose: str, nodes: str) -> str:
     return f"{what} is interrupted and gone in {notice}: {whose} has pods on {nodes}"
+
+
+@_evicted
+def node_leaves(node: str, sign: str) -> str:
+    return f"Node {node} is taken away ({sign}): its whole gang leaves before"
+
+
+@_sign
+def node_deleted() -> str:
+    return "being deleted"
 
 
 @_evicted

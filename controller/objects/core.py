@@ -3,7 +3,8 @@
 Pod templates have the fields that scheduling reads: what is requested, and where pods may run.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +19,22 @@ from controller.objects.meta import (
     Struct,
     is_true,
 )
+
+CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
+"""Karpenter's label of a node: ``spot`` or ``on-demand``."""
+SPOT_LABELS: Final[Mapping[str, str]] = {
+    CAPACITY_TYPE: "spot",
+    "cloud.google.com/gke-spot": "true",
+    "cloud.google.com/gke-preemptible": "true",
+    "eks.amazonaws.com/capacityType": "SPOT",
+    "kubernetes.azure.com/scalesetpriority": "spot",
+}
+"""Labels by which Karpenter, GKE, EKS and AKS mark a node that may be interrupted, each with its value."""
+
+
+def is_spot(labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels may be interrupted by its provider."""
+    return any(labels.get(key) == value for key, value in SPOT_LABELS.items())
 
 
 class ContainerClaim(Struct, frozen=True, kw_only=True):

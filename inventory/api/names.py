@@ -76,6 +76,14 @@ ASKED_FOR: Final = "tessera.dev/asked-for"
 """An annotation of a ProvisioningRequest, written by the controller: a digest of the pods and flavors that its nodes
 are for. A request with another digest is left from an earlier reservation of quota.
 """
+MARKED: Final = "tessera.dev/marked"
+"""An annotation of a pod: whose marks on it are our own. With the value "autoscalers" those that keep Karpenter and
+Cluster Autoscaler from taking its node; they keep the workload from no move of ours.
+"""
+YIELD: Final = "tessera.dev/yield"
+"""An annotation of a job, and of its pods: with the value "when-checkpointed" autoscalers may take its nodes."""
+IMPLIED_TOPOLOGY: Final = "nodes.tessera.dev"
+"""The topology that flavors without one have in a simulation with pools; no message names it."""
 NODE_TEMPLATE: Final = "tessera.dev/node-template"
 """An annotation of a ResourceFlavor: what its nodes are like that can still come, and how many there may be."""
 PROVISION_TIMEOUT: Final = "tessera.dev/provision-timeout"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from controller.foreign.rules.fractions import ASKS, PATCH, VARIABLES, WHOLE
-from inventory.api.names import GPU_PERCENT, PLACEMENT, POD_GROUP
+from inventory.api.names import GPU_PERCENT, MARKED, PLACEMENT, POD_GROUP
 from tests.support.controller.celpolicies import evaluated, patched, rewritten
 
 TEMPLATES = Path(__file__).parents[2] / "charts" / "tessera" / "templates"
@@ -303,3 +303,67 @@ def test_nobody_but_the_controller_grants_a_repair_and_the_agents_own_policy_spe
     assert (not evaluated(condition["expression"], given) or evaluated(rule["expression"], given)) is passes
     says = evaluated(rule["messageExpression"], given)
     assert says == f"status.remediationGrants: found a change by {user}, expected none but by controller"
+
+
+def marked(pod: dict[str, Any]) -> dict[str, Any]:
+    """What the API server makes of a pod as it is created."""
+    text = (TEMPLATES / "pod-marks-policy.yaml").read_text().split("\n---\n")[0]
+    spec = yaml.safe_load(re.sub(r"\{\{-?[^}]*\}\}", "", text.replace('{{ include "tessera.maxGrace" . }}', "600")))[
+        "spec"
+    ]
+    given: dict[str, Any] = {"object": pod, "request": {"userInfo": {}}, "variables": {}}
+    if not all(evaluated(each["expression"], given) for each in spec["matchConditions"]):
+        return pod
+    for each in spec["variables"]:
+        given["variables"][each["name"]] = evaluated(each["expression"], given)
+    for mutation in spec["mutations"]:
+        pod = patched(pod, evaluated(rewritten(mutation["jsonPatch"]["expression"]), {**given, "object": pod}))
+    return pod
+
+
+OF_A_QUEUE = {"kueue.x-k8s.io/podset": "main"}
+OURS = {MARKED: "autoscalers", "karpenter.sh/do-not-disrupt": "true",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}  # fmt: skip
+
+
+def queued(notes: dict[str, str] | None, **spec: Any) -> dict[str, Any]:
+    meta: dict[str, Any] = {"labels": dict(OF_A_QUEUE), **({} if notes is None else {"annotations": notes})}
+    return {"metadata": meta, "spec": {"containers": [], **spec}}
+
+
+@pytest.mark.parametrize("notes", [None, {}, {"a": "b"}])
+def test_autoscalers_leave_their_nodes_to_pods_of_a_queue(notes: dict[str, str] | None) -> None:
+    assert marked(queued(notes))["metadata"]["annotations"] == {**(notes or {}), **OURS}
+    other: dict[str, Any] = {"metadata": {"labels": {"app": "web"}}, "spec": {}}
+    assert marked(other) == other
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"karpenter.sh/do-not-disrupt": "8h"},
+        {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
+        {"tessera.dev/yield": "when-checkpointed"},
+    ],
+)
+def test_what_a_job_says_itself_stays(notes: dict[str, str]) -> None:
+    assert marked(queued(notes))["metadata"]["annotations"] == notes
+
+
+@pytest.mark.parametrize(
+    ("asked", "has", "gets"),
+    [
+        ("90s", None, 90),
+        ("2m", 30, 120),
+        ("1m30s", 300, 300),
+        ("1h", None, 600),
+        ("10s", None, None),
+        ("soon", None, None),
+        ("", None, None),
+        ("99999999s", None, None),
+    ],
+)
+def test_a_pod_has_the_time_that_its_checkpoint_needs(asked: str, has: int | None, gets: int | None) -> None:
+    spec = {} if has is None else {"terminationGracePeriodSeconds": has}
+    found = marked(queued({"tessera.dev/checkpoint-grace": asked}, **spec))
+    assert found["spec"].get("terminationGracePeriodSeconds") == gets

@@ -12,6 +12,16 @@
 {{- ternary "auto" "off" (eq "auto" (dig "nativeGangs" (ternary "auto" "off" (eq $policy "tessera")) $tessera | toString)) -}}
 {{- end -}}
 
+{{- /* "true" where pods of queued jobs are marked for autoscalers: beyond Kueue. */ -}}
+{{- define "tessera.marksPods" -}}
+{{- eq "tessera" (dig "policy" .Values.controller.policy (dig "tessera" dict .Values.controller.config)) -}}
+{{- end -}}
+
+{{- /* The most seconds between SIGTERM and its end that a pod gets for its checkpoint. */ -}}
+{{- define "tessera.maxGrace" -}}
+{{- .Values.controller.pods.maxCheckpointGraceSeconds | int -}}
+{{- end -}}
+
 {{- /* "true" where a pod that names no queue may have to wait: its group's object names it, or all pods wait. */ -}}
 {{- define "tessera.unnamedPodsQueued" -}}
 {{- or .Values.controller.jobs.manageWithoutQueueName (ne (include "tessera.groupedParents" .) "[]") -}}

@@ -178,7 +178,9 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         requests_withdrawn=on,
         own_places=on,
         leaving_nodes=on,
+        leaving_taints=frozenset(found.values("tessera.leavingTaints")),
         coming_nodes=on,
+        spot_words=on,
         exact_fair_sharing=on,
     )
 

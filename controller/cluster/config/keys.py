@@ -563,6 +563,7 @@ OWN: Final = (
         "what signs the certificate that the API server shows on the webhooks' admission paths; without it none is"
         " asked for",
     ),
+    _key("tessera.leavingTaints[]", QUALIFIED, "none", "more taints by which a node leaves"),
     _key("tessera.placeholderImage", NOT_EMPTY, "registry.k8s.io/pause:3.10", "image of pods that bring nodes"),
     _key(
         "tessera.batchEvents",

@@ -45,6 +45,7 @@ from controller.objects.workload import Workload
 from controller.reconcile.failures.gpufailurerecord_shell import GpuFailureRecord
 from controller.reconcile.failures.gpufailures_shell import GpuFailureController
 from controller.reconcile.failures.holders_shell import Foretelling
+from controller.reconcile.failures.interruptions_shell import InterruptionController
 from controller.reconcile.failures.nodefailures_shell import FEATURES, NodeFailureController
 from controller.reconcile.failures.stuckpods_shell import FEATURE as RECOVERY
 from controller.reconcile.failures.stuckpods_shell import StuckPodController
@@ -72,6 +73,7 @@ from controller.reconcile.serving.deployments_shell import DeploymentController,
 from controller.reconcile.serving.reconcile_shell import ServingController
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.topology.nodes import LEAVING
 from kube.client import Client, Selection
 from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
@@ -178,14 +180,7 @@ class TermControllers:
             yield from self._pod_controller(jobs)
         if self._grouped and QUEUED_PODS in self._feeds:
             yield "serving", self._serving(jobs)
-        if all(map(self._config.engine.gates.on, FEATURES)):
-            yield "lost-nodes", self._lost_nodes().run()
-        if self._config.engine.gates.on(RECOVERY):
-            yield "stuck-pods", self._stuck_pods().run()
-        if PROVISIONING_REQUESTS in self._feeds:
-            yield "provisioning", self._after_loading(self._provisioning().run)
-        if self._config.engine.extensions.coming_nodes:
-            yield "nodes-to-come", self._after_loading(self._placeholders().run)
+        yield from self._node_tasks()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         yield "gpu-repairs", self._repairs()
         resets = GpuResetController(self._client, self._writer.put, clock=self._clock)
@@ -200,6 +195,19 @@ class TermControllers:
         self._of_others.append(partial(_drop_series, self._counting))
         self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.gate_removed).hear)
         self._core.subscribe(self)
+
+    def _node_tasks(self) -> Iterator[NamedTask]:
+        """Yields the tasks about nodes that are lost, come and go."""
+        if all(map(self._config.engine.gates.on, FEATURES)):
+            yield "lost-nodes", self._lost_nodes().run()
+        if self._config.engine.gates.on(RECOVERY):
+            yield "stuck-pods", self._stuck_pods().run()
+        if PROVISIONING_REQUESTS in self._feeds:
+            yield "provisioning", self._after_loading(self._provisioning().run)
+        if self._config.engine.extensions.leaving_nodes:
+            yield "leaving-nodes", self._after_loading(self._interruptions().run)
+        if self._config.engine.extensions.coming_nodes:
+            yield "nodes-to-come", self._after_loading(self._placeholders().run)
 
     def _job_tasks(self, jobs: JobController, groups: StartGroups | None) -> Iterator[NamedTask]:
         if groups is not None:
@@ -350,6 +358,18 @@ class TermControllers:
         self._of_workloads.append(requests.workload)
         self._of_others.append(requests.hear)
         return requests
+
+    def _interruptions(self) -> InterruptionController:
+        interruptions = InterruptionController(
+            LEAVING | self._config.engine.extensions.leaving_taints,
+            self._client,
+            self._core.ledger,
+            self._core.writes,
+            clock=self._clock,
+            tell=self._events.publish,
+        )
+        self._of_others.append(interruptions.hear)
+        return interruptions
 
     def _placeholders(self) -> PlaceholderController:
         placeholders = PlaceholderController(

@@ -379,11 +379,15 @@ def _duration(given: Json, key: str) -> float | None:
     if text is None:
         return None
     try:
-        return 0.0 if text == "0" else go_duration(text)
+        found = 0.0 if text == "0" else go_duration(text)
     except Unfit:
+        found = -1.0
+    if found < 0.0 or (found == 0.0 and key == CHECKPOINT_INTERVAL):
+        more = "above 0s, " if key == CHECKPOINT_INTERVAL else ""
         raise JobError(
-            f'metadata.annotations[{key}]: found {shown(text)}, expected a duration such as "90s". Correct it'
-        ) from None
+            f'metadata.annotations[{key}]: found {shown(text)}, expected a duration {more}such as "90s". Correct it'
+        )
+    return found
 
 
 def _checkpoints(jobs: Iterable[Json]) -> Checkpoints:

@@ -20,7 +20,7 @@ from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet, PodSetAssignment, Workload, admitted_pods
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import ABOVE_MINIMUM_OF, CLAIM_DEVICES, POD_GROUP
+from inventory.api.names import ABOVE_MINIMUM_OF, CHECKPOINT_GRACE, CLAIM_DEVICES, POD_GROUP, YIELD
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
 OWN_ANNOTATIONS: Final = (names.WORKLOAD, names.SLICE_NAME)
@@ -32,6 +32,8 @@ _METADATA: Final = ("labels", "annotations")
 _LISTS: Final = ("tolerations", "schedulingGates")
 
 _PODS: Final = "pods"
+_FOR_POLICIES: Final = (CHECKPOINT_GRACE, YIELD)
+"""Annotations of a job by which the chart's policy marks its pods as they are created."""
 _REMEMBERED: Final = 256
 _MOST_BYTES: Final = 8192
 """Templates with more bytes are decoded anew each time, so that the cache is bounded."""
@@ -298,6 +300,7 @@ def _info(
         own_annotations={
             **({UNCONSTRAINED: "true"} if tas and _is_placed_unasked(workload, assignment) else {}),
             names.WORKLOAD: workload.metadata.name,
+            **{key: value for key in _FOR_POLICIES if (value := workload.metadata.annotations.get(key))},
             **({ABOVE_MINIMUM_OF: ""} if grows else {}),
             **({CLAIM_DEVICES: devices} if devices else {}),
             **({names.SLICE_NAME: slice_name(workload)} if elastic else {}),

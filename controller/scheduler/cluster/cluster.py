@@ -382,7 +382,7 @@ def _placement(undo: UndoLog, config: EngineConfig, held: Callable[[], Iterable[
         packs=more.keep_linked_gpus,
         claims=config.claim_rules.placed,
         own_places=more.own_places,
-        leaving=LEAVING if more.leaving_nodes else frozenset(),
+        leaving=LEAVING | more.leaving_taints if more.leaving_nodes else frozenset(),
         empty_nodes=more.empty_nodes,
         coming=more.coming_nodes,
     )

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from controller.messages import pending as words
-from controller.objects.core import NodeSelector, Toleration
+from controller.objects.core import NodeSelector, Toleration, is_spot
 from controller.objects.provisioning import NODE_MAKING
 from controller.objects.queues import ResourceFlavor
-from controller.objects.workload import PodSet
+from controller.objects.workload import PodSet, Workload
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.flavors.assignment import (
@@ -43,7 +43,7 @@ from controller.scheduler.quota.cells import Cell
 from controller.scheduler.quota.queuestate import QueueState, ResourceGroup
 from controller.scheduler.topology.gangdomains import bounded_request, bounds_of
 from controller.scheduler.topology.requests import TopologyRequest, asks_for_parts
-from inventory.api.names import ALL_NODES, FLAVORS_GIVEN_UP, GANG
+from inventory.api.names import ALL_NODES, FLAVORS_GIVEN_UP, GANG, SPOT
 
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 """Workload annotation: the flavors that the workload may use, separated by commas. Read behind the gate
@@ -54,20 +54,28 @@ ConcurrentAdmission.
 class Barred:
     """The flavors that annotations keep from a workload: those that one does not name, and those that another names."""
 
-    def __init__(self, allowed: str, given_up: str) -> None:
+    def __init__(self, allowed: str, given_up: str, spot: str = "") -> None:
         """The texts of the annotations; empty where there is none."""
         self._allowed = _names(allowed) if allowed else None
         self._given_up = _names(given_up)
+        self._no_spot = spot == "never"
 
-    def why(self, flavor: FlavorName) -> str | None:
+    def why(self, flavor: FlavorName, known: ResourceFlavor | None) -> str | None:
         """Why the flavor is kept from the workload; None if it is not."""
         if self._allowed is not None and flavor not in self._allowed:
             return f"the annotation {ALLOWED_FLAVORS} does not name flavor {flavor}"
+        if self._no_spot and known is not None and is_spot(known.spec.node_labels):
+            return words.flavor_is_spot(flavor)
         return words.flavor_given_up(flavor) if flavor in self._given_up else None
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.split(","))
+
+
+def _spot(workload: Workload, queue: QueueState) -> str:
+    """Whether spot nodes are for the workload: by its own word, else by that of its ClusterQueue."""
+    return workload.metadata.annotations.get(SPOT, "") or queue.object.metadata.annotations.get(SPOT, "")
 
 
 _REMEMBERED: Final = 4096
@@ -257,6 +265,7 @@ class Plans:
         """
         self._respects_annotation = gates.on("ConcurrentAdmission")
         self._gives_up = cluster.config.extensions.requests_withdrawn
+        self._spot = cluster.config.extensions.spot_words
         self._topology = gates.on("TopologyAwareScheduling")
         self._own_places = cluster.config.extensions.own_places
         rules = cluster.config.claim_rules
@@ -283,12 +292,14 @@ class Plans:
         specs, requests = workload.spec.pod_sets, info.pod_sets
         allowed = workload.metadata.annotations.get(ALLOWED_FLAVORS, "") if self._respects_annotation else ""
         given_up = workload.metadata.annotations.get(FLAVORS_GIVEN_UP, "") if self._gives_up else ""
+        spot = _spot(workload, queue) if self._spot else ""
         together = _together(specs, by_claims=self._by_claims)
         shape = (
             queue.name,
             queue.version,
             allowed,
             given_up,
+            spot,
             together,
             workload.metadata.annotations.get(GANG, ""),
             tuple(map(constraints, specs)),
@@ -298,7 +309,7 @@ class Plans:
         if plan is None:
             if len(self._by_shape) >= _REMEMBERED:
                 self._by_shape.clear()
-            plan = self._by_shape[shape] = self._compile(incoming, Barred(allowed, given_up), together)
+            plan = self._by_shape[shape] = self._compile(incoming, Barred(allowed, given_up, spot), together)
         return plan
 
     def _compile(self, incoming: Incoming, barred: Barred, together: tuple[tuple[int, ...], ...]) -> FlavorPlan:
@@ -358,7 +369,7 @@ class Plans:
         binding = takers if decides else []
         for index, name in enumerate(group.flavors):
             flavor = self._cluster.flavors.get(name)
-            problem = barred.why(name)
+            problem = barred.why(name, flavor)
             if problem is not None:
                 pass
             elif flavor is None:

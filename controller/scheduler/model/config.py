@@ -188,6 +188,10 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """
     leaving_nodes: bool = False
     """No pod is placed on a node that an autoscaler or a cloud has marked as leaving, whatever the pod tolerates."""
+    leaving_taints: frozenset[str] = frozenset()
+    """Taints by which nodes leave, beside those that are known of autoscalers and clouds."""
+    spot_words: bool = False
+    """A job, or a ClusterQueue, may say that flavors of spot nodes are not for it."""
     coming_nodes: bool = False
     """Nodes that a flavor's template says can come count: a workload that fits with them gets its quota, and waits."""
     exact_fair_sharing: bool = False

@@ -18,13 +18,13 @@ from controller.scheduler.model.workload import TopologyUsage, WorkloadInfo
 from controller.scheduler.preemption.index import is_gpu, started_at_s
 from controller.scheduler.preemption.price import checkpoints_of, lost_s, restart_s
 from controller.scheduler.quota.queuestate import Holder
-from inventory.api.names import GPU_PERCENT
+from inventory.api.names import GPU_PERCENT, MARKED
 
 KEPT_IN_PLACE: Final = (
     ("karpenter.sh/do-not-disrupt", "true"),
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
 )
-"""Annotations of pods that are not moved."""
+"""Annotations of pods that are not moved, unless ``MARKED`` says that they are our own."""
 
 WINDOW_S: Final = 3600.0
 _PERCENTS: Final = 100.0
@@ -66,7 +66,8 @@ def is_kept_in_place(info: WorkloadInfo) -> bool:
     annotations: Iterable[Mapping[str, str]] = (
         pod_set.template.metadata.annotations for pod_set in info.workload.spec.pod_sets
     )
-    return any(said.get(key) == value for said in annotations for key, value in KEPT_IN_PLACE)
+    told = (said for said in annotations if MARKED not in said)
+    return any(said.get(key) == value for said in told for key, value in KEPT_IN_PLACE)
 
 
 class Moves:

@@ -13,7 +13,7 @@ from controller.scheduler.model.resources import ClusterQueueName, CohortName, F
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.state.enginestate import EngineState
 from controller.scheduler.state.workloadevents import WorkloadEvents
-from inventory.api.names import NODE_TEMPLATE
+from inventory.api.names import NODE_TEMPLATE, SPOT
 
 
 class ClusterEvents:
@@ -49,7 +49,7 @@ class ClusterEvents:
         given = state.calendars.through(given, now_s)
         known = state.cluster.queues.get(name)
         going = given.metadata.deletion_timestamp is not None
-        if known is not None and known.object.spec == given.spec:
+        if known is not None and known.object.spec == given.spec and _spot(known.object) == _spot(given):
             was_going = known.object.metadata.deletion_timestamp is not None
             known.object = given
             if going == was_going:
@@ -283,6 +283,10 @@ class ClusterEvents:
     def _wake_all(self) -> None:
         self._state.touch()
         self._state.queues.wake_all()
+
+
+def _spot(queue: ClusterQueue) -> str | None:
+    return queue.metadata.annotations.get(SPOT)
 
 
 def _template(flavor: ResourceFlavor) -> str | None:

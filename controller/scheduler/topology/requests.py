@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from controller.messages.spans import moment
-from controller.objects.core import NodeSelectorTerm, PodSpec, Toleration
+from controller.objects.core import SPOT_LABELS, NodeSelectorTerm, PodSpec, Toleration, is_spot
 from controller.objects.meta import LabelSelectorRequirement
 from controller.objects.workload import PodSet, PodSetTopologyRequest, SliceConstraint
 from controller.scheduler.dra.allocation.requests import PodClaimsRequest
@@ -53,6 +53,8 @@ class Filter(NamedTuple):
             return f"with the taint {taint.key}{value}:{taint.effect}"
         if any(node.labels.get(name) != value for name, value in self.selector):
             return "not selected by their node selector"
+        if is_spot(node.labels) and any(_keeps_off_spot(term) for term in self.terms):
+            return "of spot capacity, which is not for them (tessera.dev/spot, tessera.dev/on-demand-floor)"
         return "not matched by their node affinity"
 
     def score(self, node: NodeFacts) -> int:
@@ -232,6 +234,11 @@ def _matches(term: NodeSelectorTerm, node: NodeFacts) -> bool:
     return all(_holds(requirement, node.labels.get(requirement.key)) for requirement in term.match_expressions) and all(
         requirement.key == "metadata.name" and _holds(requirement, node.name) for requirement in term.match_fields
     )
+
+
+def _keeps_off_spot(term: NodeSelectorTerm) -> bool:
+    """Whether the term rules out nodes by the labels of spot capacity."""
+    return any(rule.operator == "NotIn" and rule.key in SPOT_LABELS for rule in term.match_expressions)
 
 
 def _holds(requirement: LabelSelectorRequirement, value: str | None) -> bool:

@@ -12,6 +12,7 @@ from controller.scheduler.topology.domainsearch import DomainNoFit
 from controller.scheduler.topology.nodes import NodeFacts
 from controller.scheduler.topology.requests import DomainRequest
 from controller.scheduler.topology.tree import Tree
+from inventory.api.names import IMPLIED_TOPOLOGY
 from inventory.layout.entries import PERCENT_RESOURCE
 
 _REASONS: Final = 4
@@ -53,7 +54,8 @@ def shortage_sentence(found: DomainNoFit, ask: DomainRequest, counts: Counts) ->
     needs = _needs(ask.shape.devices) if ask.shape.devices is not None else ""
     if any(str(name) == PERCENT_RESOURCE for name, _ in ask.shape.each):
         needs += f"; what a container asks for lies on {_parts(ask.shape.devices)}"
-    return pending.no_free_capacity(wanted, where, tree.topology, largest) + nodes + needs
+    of = f"flavor {tree.flavor}" if tree.topology == IMPLIED_TOPOLOGY else f"topology {tree.topology}"
+    return pending.no_free_capacity(wanted, where, of, largest) + nodes + needs
 
 
 def _nodes(counts: Counts) -> str:

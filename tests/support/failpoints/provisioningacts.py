@@ -9,6 +9,7 @@ from controller.cluster.watching.kinds import (
     CLUSTER_QUEUES,
     FLAVORS,
     LOCAL_QUEUES,
+    NODES,
     PODS,
     PROVISIONING_CONFIGS,
     PROVISIONING_REQUESTS,
@@ -16,7 +17,7 @@ from controller.cluster.watching.kinds import (
 from failpoints.names import Failpoint
 from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_OF
 from kube.errors import NotFoundError
-from tests.support.failpoints.acts import ends, gone, job, over, workload
+from tests.support.failpoints.acts import ends, gone, job, over, running, runs, workload
 from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Json, KilledCluster, Stage
 
 TESSERA: Final = CONFIG.replace("policy: kueue", "policy: tessera")
@@ -137,6 +138,32 @@ def nodes_come(here: KilledCluster, n: str) -> list[Stage]:
     ]
 
 
+def a_node_is_taken_away(here: KilledCluster, n: str) -> list[Stage]:
+    """The taint of an autoscaler: the gang of two leaves both nodes, and starts again when the taint has gone."""
+    tainted: list[str] = []
+    before: list[str] = []
+
+    def taken() -> None:
+        found = running(here, n)
+        before.extend(each["metadata"]["uid"] for each in found)
+        tainted.append(found[0]["spec"]["nodeName"])
+        taint = {"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}
+        here.server.merge(NODES, tainted[0], {"spec": {"taints": [taint]}})
+
+    def left() -> bool:
+        return not any(each["metadata"]["uid"] in before for each in running(here, n)) and not runs(here, n, 4)
+
+    def back() -> None:
+        here.server.merge(NODES, tainted[0], {"spec": {"taints": None}})
+
+    return [
+        Stage(lambda: job(here, n, 4, runs_s=None), lambda: runs(here, n, 4), "the job runs"),
+        Stage(taken, left, "its whole gang has left"),
+        Stage(back, lambda: runs(here, n, 4), "it runs again"),
+        ends(here, n),
+    ]
+
+
 _KINDS: Final = (PROVISIONING_CONFIGS, PROVISIONING_REQUESTS)
 PROVISIONING: Final = (
     Act(
@@ -152,6 +179,7 @@ PROVISIONING: Final = (
         kinds=_KINDS,
     ),
     Act("nodes come", (Failpoint.PLACEHOLDER, Failpoint.PLACEHOLDER_REMOVED), nodes_come, TESSERA),
+    Act("a node is taken away", (Failpoint.NODE_INTERRUPTED,), a_node_is_taken_away, TESSERA),
     Act("a request for nodes fails", (Failpoint.CHECK_STATE,), a_request_fails, kinds=_KINDS),
     Act("a flavor is given up", (Failpoint.FLAVORS_GIVEN_UP,), a_flavor_is_given_up, TESSERA, _KINDS),
 )

@@ -16,9 +16,10 @@ import msgspec
 from controller.insight.simulation.manifests import Scenario
 from controller.insight.simulation.pools.floors import Floors, floor_of
 from controller.insight.simulation.pools.nodepools import NodePhase
-from controller.insight.simulation.pools.specs import SPOT_LABELS, Pool
+from controller.insight.simulation.pools.specs import Pool
 from controller.insight.simulation.submissions import Submission
 from controller.objects.core import (
+    SPOT_LABELS,
     Affinity,
     Node,
     NodeAffinity,
@@ -45,10 +46,10 @@ from controller.scheduler.model.gates import DEFAULTS, FeatureGates
 from controller.scheduler.model.podrequests import amounts, one_pod
 from controller.scheduler.model.resources import Amount, ResourceName, WorkloadKey
 from controller.scheduler.preemption.index import is_gpu
-from inventory.api.names import PREFIX, SPOT
+from inventory.api.names import IMPLIED_TOPOLOGY, PREFIX, SPOT
 
 _PHASE: Final = f"{PREFIX}simulated-phase"
-_TOPOLOGY: Final = "nodes.tessera.dev"
+_TOPOLOGY: Final = IMPLIED_TOPOLOGY
 _PROVISIONING: Final = "kueue.x-k8s.io/provisioning-request"
 _PREFERENCES: Final = "TASRespectNodeAffinityPreferred"
 _COMING: Final = 10**9

@@ -13,10 +13,9 @@ import msgspec
 from controller.insight.simulation.manifests import Scenario
 from controller.insight.simulation.pooled.implied import floors, in_phase, without_spot
 from controller.insight.simulation.pools.nodepools import Hit, NodePhase, NodePools
-from controller.insight.simulation.pools.specs import is_spot
 from controller.messages import statuses as words
 from controller.messages.spans import exact
-from controller.objects.core import Node
+from controller.objects.core import Node, is_spot
 from controller.objects.decode import GpuNode
 from controller.objects.meta import KubernetesObject
 from controller.objects.placeencoding import HOSTNAME_LABEL, decode

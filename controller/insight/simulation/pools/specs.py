@@ -12,16 +12,6 @@ from inventory.api.names import SPOT
 
 SPOT_WORDS: Final = ("never", "allowed", "preferred")
 """The values of the annotation ``SPOT``."""
-CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
-"""Karpenter's label of a node: ``spot`` or ``on-demand``."""
-SPOT_LABELS: Final[Mapping[str, str]] = {
-    CAPACITY_TYPE: "spot",
-    "cloud.google.com/gke-spot": "true",
-    "cloud.google.com/gke-preemptible": "true",
-    "eks.amazonaws.com/capacityType": "SPOT",
-    "kubernetes.azure.com/scalesetpriority": "spot",
-}
-"""Labels by which Karpenter, GKE, EKS and AKS mark a node that may be interrupted, each with its value."""
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,11 +52,6 @@ class PoolFleet(msgspec.Struct, frozen=True, kw_only=True):
 
 FIXED: Final = PoolFleet()
 """A fleet in which no node comes or goes."""
-
-
-def is_spot(labels: Mapping[str, str]) -> bool:
-    """Whether a node with these labels may be interrupted by its provider."""
-    return any(labels.get(key) == value for key, value in SPOT_LABELS.items())
 
 
 def spot_problem(annotations: Mapping[str, str]) -> str:

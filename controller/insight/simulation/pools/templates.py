@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.insight.simulation.pools.specs import Pool, PoolFleet, is_spot
-from controller.objects.core import Node
+from controller.insight.simulation.pools.specs import Pool, PoolFleet
+from controller.objects.core import Node, is_spot
 from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.scheduler.model.nodetemplate import NodeTemplate, NodeTemplateError, template_of

@@ -11,7 +11,7 @@ from controller.scheduler.decisions.sentences import details, sentence
 from controller.scheduler.model.config import Consolidation, EngineConfig, Extensions
 from controller.scheduler.model.resources import WorkloadKey
 from controller.scheduler.preemption.moves import KEPT_IN_PLACE
-from inventory.api.names import ABOVE_MINIMUM_OF, MOVED
+from inventory.api.names import ABOVE_MINIMUM_OF, MARKED, MOVED
 from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest
 from tests.support.engine.world import World
 from tests.support.seeds import histories
@@ -29,13 +29,15 @@ def annotated(made: Workload, key: str, value: str) -> Workload:
     return msgspec.structs.replace(made, spec=spec)
 
 
-def fragmented(mark: tuple[str, str] | None = None, config: EngineConfig = MOVES) -> World:
+def fragmented(*marks: tuple[str, str], config: EngineConfig = MOVES) -> World:
     """Two nodes of four GPUs, each with a job on it, which have run for long enough to be moved."""
     lab = World(config)
     lab.put(node("n1", 4), node("n2", 4), kai_queue("q", quota=8))
     for at, (name, gpus) in enumerate((("a", 2), ("b", 3), ("c", 2), ("d", 1))):
         made = asks(name, "q", gpus, created_s=at)
-        lab.put(annotated(made, *mark) if mark else made)
+        for mark in marks:
+            made = annotated(made, *mark)
+        lab.put(made)
         rest(lab)
     lab.finish("a")
     lab.finish("b")
@@ -169,6 +171,13 @@ def test_a_job_that_says_so_is_not_moved(mark: tuple[str, str]) -> None:
     lab.put(asks("wide", "q", 4, created_s=50))
     assert rest(lab) == {"q": 3}
     assert evicted(lab) == []
+
+
+@pytest.mark.parametrize("mark", KEPT_IN_PLACE)
+def test_a_mark_of_our_own_keeps_nobody_from_a_move(mark: tuple[str, str]) -> None:
+    lab = fragmented(mark, (MARKED, "autoscalers"))
+    lab.put(asks("wide", "q", 4, created_s=50))
+    assert rest(lab) == {"q": 7}
 
 
 def test_nothing_moves_where_there_is_not_enough_in_all() -> None:

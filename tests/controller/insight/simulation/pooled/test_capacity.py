@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.insight.simulation.documents import InputError
 from controller.insight.simulation.timeline import SimulationResult
 from tests.support.controller.manifests import (
     GPU,
@@ -461,3 +462,18 @@ def test_a_told_start_dates_everything() -> None:
     assert result.start == "2026-01-05T18:00:00Z"
     assert [entry.time for entry in result.timeline] == ["2026-01-05T18:00:00Z", "2026-01-05T18:01:30Z"]
     assert run(*QUEUES, job("train", 8, runtime="90s")).start is None
+
+
+def test_messages_name_the_users_things() -> None:
+    fleet = Fleet().pool("gpu", 1, labels=SPOT)
+    result = simulated(fleet, annotated(job("safe", 8, runtime="1h"), spot="never"))
+    (said,) = {entry.message for entry in result.timeline}
+    assert "nodes.tessera.dev" not in said
+    assert "on the nodes of flavor a100" in said
+    assert "of spot capacity, which is not for them (tessera.dev/spot, tessera.dev/on-demand-floor)" in said
+
+
+@pytest.mark.parametrize("interval", ["0s", "0"])
+def test_checkpoints_without_end_are_refused(interval: str) -> None:
+    with pytest.raises(InputError, match="expected a duration above 0s"):
+        simulated(Fleet().pool("gpu", 1), annotated(job("train", 8), checkpoint_interval=interval))

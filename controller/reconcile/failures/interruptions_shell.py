@@ -1,0 +1,110 @@
+"""Evicts workloads whose nodes are taken away, live: whole, and before the first of their pods is gone.
+
+A gang that loses one pod has stopped; its other pods would hold their GPUs until somebody notices. So at the notice the
+workload is evicted, with its place in the line: its pods get their time to write a checkpoint, and the sooner it queues
+again, the sooner its next nodes are on their way.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from controller.cluster.watching.inbox import ObjectChange
+from controller.cluster.watching.kinds import NODES, PODS
+from controller.cluster.watching.ledger import Kept, Ledger
+from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.jobs.framework.podview import workload_of
+from controller.messages import statuses as words
+from controller.objects.core import Pod
+from controller.objects.decode import DecodeError, decode
+from controller.reconcile.failures.holders_shell import about_workload, runs
+from controller.reconcile.failures.interruptions import Interruptions
+from controller.scheduler.decisions import reasons
+from controller.scheduler.decisions.evictionstatus import evicted
+from controller.scheduler.model.resources import WorkloadKey
+from failpoints.names import Failpoint
+from kube.client import Client, Selection
+from kube.clock import Clock
+from kube.objects import ObjectReference
+from kube.reading.entries import ObjectKey
+from kube.reading.reflector import Added, Changed, Removed
+
+log = logging.getLogger(__name__)
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class InterruptionController:
+    """``hear`` takes changes of nodes; ``run``, from when all Workloads are known, works until cancelled. ``tell``
+    records an Event: about what, type, reason, note.
+    """
+
+    def __init__(
+        self,
+        taints: Collection[str],
+        client: Client,
+        ledger: Ledger,
+        writes: WorkloadWrites,
+        *,
+        clock: Clock,
+        tell: Callable[[ObjectReference, str, str, str], None],
+    ) -> None:
+        self.interruptions = Interruptions(taints)
+        self._client = client
+        self._ledger = ledger
+        self._writes = writes
+        self._clock = clock
+        self._tell = tell
+        self._queue = WorkQueue[ObjectKey]("node that leaves", self.reconcile)
+
+    def hear(self, observed: ObjectChange) -> None:
+        if observed.resource != NODES:
+            return
+        match observed.change:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry):
+                if self.interruptions.set_node(key.name, entry.object):
+                    self._queue.put(key)
+            case Removed(key=key):
+                self.interruptions.set_node(key.name, None)
+
+    async def run(self) -> None:
+        await self._queue.run()
+
+    async def reconcile(self, key: ObjectKey) -> None:
+        """Evicts the workloads with pods on the node. Raises ActionFailedError and KubeError."""
+        sign = self.interruptions.sign(key.name)
+        if not sign:
+            return
+        listed = await self._client.list_all(
+            PODS, dict[str, Any], Selection(field_selector=f"spec.nodeName={key.name}")
+        )
+        concerned: dict[WorkloadKey, Kept] = {}
+        for raw in listed.items:
+            try:
+                pod = decode(raw, Pod)
+            except DecodeError as error:
+                log.warning("a pod of node %s cannot be read: %s", key.name, error)
+                continue
+            named = workload_of(pod) if pod.status.phase not in _OVER else None
+            kept = self._ledger.current(named) if named is not None else None
+            if kept is not None and runs(kept):
+                concerned[WorkloadKey(kept.workload.key)] = kept
+        waits = [await self._evict(kept, key.name, sign) for kept in concerned.values()]
+        if any(waits):
+            raise NotYetError("workloads of it are being written")
+
+    async def _evict(self, kept: Kept, node: str, sign: str) -> bool:
+        """Returns whether another write of the workload has to come first."""
+        if kept.writing:
+            return True
+        note = words.node_leaves(node, sign)
+        after = evicted(kept.workload, reasons.NODE_INTERRUPTED, note, now_s=self._clock.wall())
+        done: asyncio.Future[tuple[Result, str]] = asyncio.get_running_loop().create_future()
+        self._writes.status(kept, after, lambda result, why: done.set_result((result, why)), Failpoint.NODE_INTERRUPTED)
+        result, why = await done
+        if result is Result.WRITTEN:
+            self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_INTERRUPTED}", note)
+        elif result not in (Result.UNCHANGED, Result.GONE):
+            raise ActionFailedError(why)
+        return False

@@ -1,0 +1,103 @@
+"""Nodes that are taken away with notice: the whole gang leaves before."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller.cluster.watching.kinds import NODES, PODS
+from controller.objects.core import Node
+from controller.objects.decode import decode
+from controller.reconcile.failures.interruptions import Interruptions, notice_of
+from controller.scheduler.topology.nodes import LEAVING
+from kube.resources import EVENTS
+from kube.testing import eventually
+from tests.support.controller.stage import CONFIG, Stage, config, stage
+
+TESSERA = CONFIG.replace("policy: kueue", "policy: tessera")
+
+
+def node(*taints: str, deleted: bool = False) -> Node:
+    meta = {"name": "n", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    listed = [{"key": key, "effect": "NoSchedule"} for key in taints]
+    return decode({"metadata": meta, "spec": {"taints": listed}}, Node)
+
+
+@pytest.mark.parametrize("taint", sorted(LEAVING))
+def test_each_taint_of_an_autoscaler_or_a_cloud_is_a_notice(taint: str) -> None:
+    assert notice_of(node("other", taint), LEAVING) == taint
+
+
+def test_so_is_the_deletion_of_the_node_and_nothing_else() -> None:
+    assert notice_of(node(deleted=True), LEAVING) == "being deleted"
+    assert notice_of(node("DeletionCandidateOfClusterAutoscaler"), LEAVING) == ""
+    assert notice_of(node("site/leaves"), LEAVING) == ""
+    assert notice_of(node("site/leaves"), LEAVING | {"site/leaves"}) == "site/leaves"
+
+
+def test_a_node_is_told_of_once_for_each_sign() -> None:
+    known = Interruptions(LEAVING)
+    assert not known.set_node("n", node())
+    assert known.set_node("n", node("karpenter.sh/disrupted"))
+    assert not known.set_node("n", node("karpenter.sh/disrupted"))
+    assert known.set_node("n", node(deleted=True))
+    assert known.leaving == {"n"}
+    assert not known.set_node("n", node())
+    assert known.sign("n") == ""
+    assert known.set_node("n", node("karpenter.sh/disrupted")), "it leaves again"
+    assert not known.set_node("n", None)
+
+
+@asynccontextmanager
+async def scene(policy: str = TESSERA) -> AsyncIterator[Stage]:
+    """Workload w is admitted and has pods on n1 and n2, workload x one on n3."""
+    async with stage() as here:
+        here.queue(cpus=10)
+        for name in ("n1", "n2", "n3"):
+            here.server.create(NODES, name, {"metadata": {}, "spec": {}, "status": {}})
+        async with here.controller(config(policy), core_only=False):
+            for name, on in (("w", ("n1", "n2")), ("x", ("n3",))):
+                here.workload(name)
+                await here.until_admitted(name)
+                for host in on:
+                    pod(here, name, host)
+            yield here
+
+
+def pod(here: Stage, workload: str, host: str, **status: Any) -> None:
+    meta = {"annotations": {"kueue.x-k8s.io/workload": workload}, "labels": {"kueue.x-k8s.io/podset": "main"}}
+    body = {"metadata": meta, "spec": {"nodeName": host, "containers": []}, "status": {"phase": "Running", **status}}
+    here.server.create(PODS, f"{workload}-{host}", body, namespace="team")
+
+
+def taint(here: Stage, name: str, key: str) -> None:
+    here.server.merge(NODES, name, {"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}})
+
+
+async def test_the_whole_gang_is_evicted_and_others_run_on() -> None:
+    async with scene() as here:
+        taint(here, "n2", "aws-node-termination-handler/spot-itn")
+        await eventually(lambda: here.condition("w", "Evicted") == "True/NodeInterrupted")
+        (said,) = [one["message"] for one in here.conditions("w") if one["type"] == "Evicted"]
+        assert said == ("Node n2 is taken away (aws-node-termination-handler/spot-itn): its whole gang leaves before")
+        await eventually(
+            lambda: any(one["reason"] == "EvictedDueToNodeInterrupted" for one in here.server.list_all(EVENTS))
+        )
+        assert not here.condition("x", "Evicted").startswith("True")
+
+
+async def test_pods_that_have_ended_take_nobody_along() -> None:
+    async with scene() as here:
+        here.server.create(NODES, "n4", {"metadata": {}, "spec": {}, "status": {}})
+        pod(here, "x", "n4", phase="Succeeded")
+        taint(here, "n4", "karpenter.sh/disrupted")
+        taint(here, "n1", "karpenter.sh/disrupted")
+        await eventually(lambda: here.condition("w", "Evicted") == "True/NodeInterrupted")
+        assert not here.condition("x", "Evicted").startswith("True")
+
+
+async def test_a_taint_of_the_configuration_counts_too() -> None:
+    async with scene(TESSERA + "  leavingTaints: [site.example/leaves]\n") as here:
+        taint(here, "n1", "site.example/leaves")
+        await eventually(lambda: here.condition("w", "Evicted") == "True/NodeInterrupted")

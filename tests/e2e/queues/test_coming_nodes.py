@@ -1,0 +1,235 @@
+"""Nodes that can come, on a real control plane: placeholders that kube-scheduler finds no node for make a stand-in
+autoscaler bring nodes, and the gang lands on exactly these. By the controller's own rights; nodes and pods are played
+by kwok. Whatever happens, no placeholder is left in the end.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.cluster.watching.kinds import (
+    CLUSTER_QUEUES,
+    FLAVORS,
+    LOCAL_QUEUES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    TOPOLOGIES,
+)
+from hack.cluster.cluster import Cluster
+from hack.cluster.controlplane.controlplane import KWOK_ANNOTATION
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
+from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_OF, PROVISION_TIMEOUT
+from kube.errors import ConflictError
+from tests.support.e2e.queuelab import ALONE, CHART, NAMESPACE, Json, QueueLab, install, lab, until
+from tests.support.standinkarpenter import StandInKarpenter
+
+pytestmark = pytest.mark.e2e
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "capacity" / "nodes-that-come.yaml"
+HOST = "kubernetes.io/hostname"
+LIMIT = {"*": 100}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "kwok", "helm"):
+        binaries.build(program)
+    with Cluster.up(f"coming-{os.getpid()}", Spec(nodes=(), kwok_nodes=1)) as cluster:
+        install(cluster)
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("controller-classes"))
+        yield cluster
+
+
+def rendered(template: str, *more: str) -> str:
+    """The objects of one of the chart's templates."""
+    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--namespace", NAMESPACE, *more]
+    command += ["--show-only", f"templates/{template}.yaml"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def node(pool: str, number: int) -> Json:
+    """One cpu, as much as a pod of these tests requests."""
+    name, amounts = f"{pool}-{number}", {"cpu": "1", "memory": "8Gi", "pods": "10"}
+    labels = {HOST: name, "pool": pool, "kubernetes.io/os": "linux"}
+    metadata = {"name": name, "labels": labels, "annotations": dict([KWOK_ANNOTATION])}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+
+
+async def furnish(scene: QueueLab, name: str, *pools: str, limit: str = "15m", most: int = 4) -> None:
+    """A queue of flavors of which no node is there, in this order."""
+    await scene.share(NAMESPACES, "team")
+    await scene.share(TOPOLOGIES, "hosts", spec={"levels": [{"nodeLabel": HOST}]})
+    template = json.dumps({"allocatable": {"cpu": "1"}, "max": most, "after": "1s"})
+    for pool in pools:
+        meta = {"name": pool, "annotations": {NODE_TEMPLATE: template, PROVISION_TIMEOUT: limit}}
+        body = {"apiVersion": FLAVORS.api_version, "kind": FLAVORS.kind, "metadata": meta}
+        spec = {"nodeLabels": {"pool": pool}, "topologyName": "hosts"}
+        await scene.client.create(FLAVORS, {**body, "spec": spec}, dict[str, Any])
+    quotas = [{"name": pool, "resources": [{"name": "cpu", "nominalQuota": "10"}]} for pool in pools]
+    whole = {"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": quotas}]}
+    await scene.make(CLUSTER_QUEUES, name, spec=whole)
+    await scene.make(LOCAL_QUEUES, name, namespace="team", spec={"clusterQueue": name})
+
+
+async def loop(scene: QueueLab, scaler: StandInKarpenter) -> None:
+    """The autoscaler, until cancelled."""
+    while True:
+        pods = (await scene.client.list_all(PODS, dict[str, Any])).items
+        for body in scaler.look(pods, time.time()):
+            with suppress(ConflictError):
+                await scene.client.create(NODES, body, dict[str, Any])
+        await asyncio.sleep(0.2)
+
+
+@asynccontextmanager
+async def autoscaled(cluster: Cluster, folder: Path, scaler: StandInKarpenter) -> AsyncIterator[QueueLab]:
+    """A controller and an autoscaler run. At the end no placeholder is left, and the nodes go."""
+    async with lab(cluster, LIMIT) as scene:
+        task = asyncio.create_task(loop(scene, scaler))
+        try:
+            with scene.controllers(folder, "one", flags=ALONE):
+                yield scene
+                await scene.clean()
+                await none_left(scene)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            cluster.kubectl("delete", "nodes", "-l", "pool", "--wait=false")
+
+
+async def placeholders(scene: QueueLab) -> list[Json]:
+    found = (await scene.client.list_all(PODS, dict[str, Any])).items
+    return [each for each in found if PLACEHOLDER_OF in each["metadata"].get("labels", {})]
+
+
+async def none_left(scene: QueueLab) -> None:
+    deadline_s = time.monotonic() + 60.0
+    while left := await placeholders(scene):
+        assert time.monotonic() < deadline_s, f"left: {[one['metadata']['name'] for one in left]}"
+        await asyncio.sleep(0.1)
+
+
+def ready(scene: QueueLab, name: str, pods: int) -> bool:
+    return bool(scene.watcher.jobs.get(f"team/{name}", {}).get("status", {}).get("ready", 0) == pods)
+
+
+async def hosts(scene: QueueLab, name: str) -> set[str]:
+    pods = (await scene.client.list_all(PODS, dict[str, Any])).items
+    own = [pod for pod in pods if pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") == name]
+    return {pod["spec"].get("nodeName", "") for pod in own if not pod["metadata"].get("deletionTimestamp")}
+
+
+async def test_a_gang_lands_on_exactly_the_nodes_that_came_for_it(cluster: Cluster, tmp_path: Path) -> None:
+    scaler = StandInKarpenter(node, delay_s=1.0)
+    async with autoscaled(cluster, tmp_path, scaler) as scene:
+        await furnish(scene, "first", "first")
+        await scene.job("gang", "first", pods=2)
+        await until(lambda: ready(scene, "gang", 2), "the gang runs")
+        assert await hosts(scene, "gang") == {"first-1", "first-2"}
+        assert scaler.made == ["first-1", "first-2"], "no more than it needs"
+        await none_left(scene)
+        scene.finish("gang")
+        await until(lambda: scene.complete("gang"), "the gang ends")
+
+
+async def test_two_gangs_get_what_they_need_and_no_more(cluster: Cluster, tmp_path: Path) -> None:
+    scaler = StandInKarpenter(node, delay_s=0.5)
+    async with autoscaled(cluster, tmp_path, scaler) as scene:
+        await furnish(scene, "second", "second")
+        await scene.job("one", "second", pods=2)
+        await scene.job("two", "second", pods=2)
+        await until(lambda: ready(scene, "one", 2) and ready(scene, "two", 2), "both run")
+        assert len(await hosts(scene, "one") | await hosts(scene, "two")) == 4
+        assert len(scaler.made) == 4
+
+
+async def test_a_flavor_whose_nodes_do_not_come_is_followed_by_the_next(cluster: Cluster, tmp_path: Path) -> None:
+    scaler = StandInKarpenter(node, never=frozenset({"never"}))
+    async with autoscaled(cluster, tmp_path, scaler) as scene:
+        await furnish(scene, "third", "never", "third", limit="3s")
+        await scene.job("gang", "third", pods=2)
+        await until(lambda: ready(scene, "gang", 2), "the gang runs on the next flavor")
+        assert await hosts(scene, "gang") == {"third-1", "third-2"}
+
+
+async def test_wherever_the_controller_dies_each_gang_runs_and_no_placeholder_is_left(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    scaler = StandInKarpenter(node, delay_s=0.3)
+    async with lab(cluster, LIMIT) as scene:
+        task = asyncio.create_task(loop(scene, scaler))
+        with scene.controllers(tmp_path, "one", flags=ALONE) as (controller,):
+            await furnish(scene, "fourth", "fourth", most=6)
+            names = [f"gang-{number}" for number in range(3)]
+            for number, name in enumerate(names):
+                await scene.job(name, "fourth", pods=2)
+                await until(lambda name=name: bool(scene.watcher.of_job(name)), "it is queued")  # type: ignore[misc]
+                await asyncio.sleep(0.2 * number)
+                controller.kill()
+                controller.start()
+            await until(lambda: all(ready(scene, name, 2) for name in names), "all gangs run")
+            await none_left(scene)
+            await scene.clean()
+            await none_left(scene)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    cluster.kubectl("delete", "nodes", "-l", "pool", "--wait=false")
+
+
+async def test_the_example_provokes_its_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.kubectl("create", "namespace", "team-a")
+    cluster.kubectl("apply", "--server-side", "-f", str(EXAMPLE))
+    async with lab(cluster, LIMIT) as scene:
+        with scene.controllers(tmp_path, "one", flags=ALONE):
+            deadline_s = time.monotonic() + 60.0
+            while len(found := await placeholders(scene)) != 2:
+                assert time.monotonic() < deadline_s, "no placeholders"
+                await asyncio.sleep(0.2)
+            assert found[0]["spec"]["nodeSelector"] == {"pool": "cloud-gpus"}
+            assert found[0]["spec"]["priority"] == -10
+            cluster.kubectl("delete", "job", "-n", "team-a", "two-nodes")
+            await none_left(scene)
+
+
+async def test_pods_of_a_queue_are_marked_as_they_are_created(cluster: Cluster) -> None:
+    """By the API server alone: no controller runs."""
+    switch = ("--set", "controller.jobs.suspendBy=policy")
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-marks-policy", *switch))
+    labels = {"kueue.x-k8s.io/podset": "main"}
+    grace = {"tessera.dev/checkpoint-grace": "90s"}
+
+    def made(labels: dict[str, str], notes: dict[str, str]) -> Json:
+        meta = {"name": "p", "namespace": "default", "labels": labels, "annotations": notes}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
+        pod["spec"] = {"containers": [{"name": "c", "image": "none"}]}
+        command = ("create", "--dry-run=server", "-o", "json", "-f", "-")
+        found: Json = json.loads(cluster.kubectl(*command, input=json.dumps(pod)))
+        return found
+
+    await until(lambda: "annotations" in made(labels, {})["metadata"], "the API server marks pods")
+    pod = made(labels, grace)
+    assert pod["metadata"]["annotations"] == {
+        **grace,
+        "tessera.dev/marked": "autoscalers",
+        "karpenter.sh/do-not-disrupt": "true",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    }
+    assert pod["spec"]["terminationGracePeriodSeconds"] == 90
+    own = {"karpenter.sh/do-not-disrupt": "8h"}
+    assert made(labels, own)["metadata"]["annotations"] == own
+    assert "annotations" not in made({"app": "web"}, {})["metadata"]

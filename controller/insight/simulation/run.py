@@ -14,7 +14,7 @@ import msgspec
 from controller.insight.forecast.changes.changes import changes
 from controller.insight.forecast.changes.never import never_of
 from controller.insight.forecast.forecast import Forecast, Forecaster
-from controller.insight.forecast.shown import brief
+from controller.insight.forecast.shown import Json, brief
 from controller.insight.simulation import report
 from controller.insight.simulation.manifests import Scenario
 from controller.insight.simulation.pooled.implied import pooled
@@ -163,7 +163,14 @@ class Run:
         )
         hours, cost = self._nodes.bill(self.now_s if self._until_s is None else self._until_s)
         lost = round(self._work.lost_gpu_seconds, 3)
-        return msgspec.structs.replace(end, node_hours=hours, cost=cost, lost_gpu_seconds=lost)
+        pending = tuple(msgspec.structs.replace(each, forecast=self._shown_at(each.forecast)) for each in end.pending)
+        return msgspec.structs.replace(end, pending=pending, node_hours=hours, cost=cost, lost_gpu_seconds=lost)
+
+    def _shown_at(self, forecast: Json | None) -> Json | None:
+        """The forecast with its moment as the timeline has it: RFC 3339 where the start's time is told, else seconds
+        since the start.
+        """
+        return None if forecast is None else {**forecast, "at": self._wall_time(self.t) or self.t}
 
     def _awaiting(self, key: WorkloadKey) -> Waits:
         """A workload that holds quota at the end and waits for its nodes."""

@@ -1,14 +1,14 @@
-"""Workloads that hold quota and wait for nodes that can come: what is kept for them, and flavors whose nodes did not
-come (our own rule, ``coming_nodes``).
+"""Workloads that hold quota and wait for nodes that can come: what is kept for them (our own rule,
+``coming_nodes``).
 
 Such a workload has no places yet. In each cycle it is placed anew, within the cycle's trial, on nodes that are there
-and on nodes that can come, in the order in which quota was reserved. All of these places are charged there, so that no
+and on nodes that can come, by priority and as quota was reserved. All of these places are charged there, so that no
 capacity is promised twice: neither a node that is on its way, nor a free place beside it that the gang counts on. As
 nodes come, its places move from those to come to those that are there; when all are there its second pass takes them.
 Nothing of this is stored: a new leader finds the same from the objects.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from controller.scheduler.cluster.cluster import Cluster
@@ -45,14 +45,17 @@ class ComingPlace(NamedTuple):
 class ComingCharges:
     """The charges of one cycle, made within its trial, which undoes them.
 
-    Invariant: between ``__init__`` and the end of the trial ``places`` is charged to the cluster, except while the
-    workload is decided on whose places these are.
+    Invariant: between ``__init__`` and the end of the trial ``places`` is charged to the cluster, and nothing else of
+    workloads that wait for nodes. While a workload is decided on, its own places are not in it, nor those of waiting
+    workloads of the same ClusterQueue with a lower priority: they do not go before it.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.places: dict[WorkloadKey, tuple[ComingPlace, ...]] = {}
-        for holder in _waiting(cluster):
+        self._waiting = _waiting(cluster)
+        self._opened: list[Holder] = []
+        for holder in self._waiting:
             self._charge(holder)
 
     def _charge(self, holder: Holder) -> None:
@@ -66,15 +69,24 @@ class ComingCharges:
             change(place.flavor, place.usage, GrantOwner(key, f"{place.pod_set} to come"))
 
     def open(self, entry: Entry) -> None:
-        """Frees what is kept for the workload: it is decided on next."""
-        if entry.key in self.places:
-            self._change(entry.key, self._cluster.placement.remove)
-            del self.places[entry.key]
+        """Frees what is kept for the workload, and for those that do not go before it: it is decided on next."""
+        queue, priority = entry.incoming.queue.name, entry.incoming.priority
+        self._opened = [
+            holder
+            for holder in self._waiting
+            if holder.key == entry.key or (holder.cluster_queue == queue and holder.priority < priority)
+        ]
+        for holder in self._opened:
+            if holder.key in self.places:
+                self._change(holder.key, self._cluster.placement.remove)
+                del self.places[holder.key]
 
     def close(self, entry: Entry) -> None:
-        """Keeps places again for a workload that got none."""
-        if entry.holder is not None and not entry.places and entry.key in self._cluster.coming:
-            self._charge(entry.holder)
+        """Keeps places again for those that ``open`` freed, beside what the workload has got."""
+        for holder in self._opened:
+            if holder.key != entry.key or not entry.places:
+                self._charge(holder)
+        self._opened = []
 
 
 def coming_places(cluster: Cluster) -> Mapping[WorkloadKey, tuple[ComingPlace, ...]]:
@@ -87,11 +99,12 @@ def coming_places(cluster: Cluster) -> Mapping[WorkloadKey, tuple[ComingPlace, .
         return ComingCharges(cluster).places
 
 
-def _waiting(cluster: Cluster) -> Iterator[Holder]:
+def _waiting(cluster: Cluster) -> list[Holder]:
+    """The workloads that wait for nodes, by priority, and then as they got their quota."""
     found = (cluster.holders.get(key) for key in cluster.coming)
-    yield from sorted(
+    return sorted(
         (holder for holder in found if holder is not None and not holder.evicted),
-        key=lambda holder: (holder.reserved_at_s, -holder.priority, holder.queued_at_s, holder.key),
+        key=lambda holder: (-holder.priority, holder.reserved_at_s, holder.queued_at_s, holder.key),
     )
 
 

@@ -121,9 +121,13 @@ class Cycle:
             promised = PromisedNodes(self._cluster) if self._cluster.promised else None
             coming = ComingCharges(self._cluster) if self._cluster.coming else None
             for entry in entries:
+                if coming is not None:
+                    coming.open(entry)
                 reserved = charges.concern(entry)
                 goes_on = self._beside_reservations(entry) if reserved else self._nominator.nominate(entry, self._now_s)
                 (nominated if goes_on else refused).append(entry)
+                if coming is not None:
+                    coming.close(entry)
             if not self._asks:
                 self._backfill.reserve(nominated, self._now_s)
             for entry in self._ordered(nominated):

@@ -178,6 +178,22 @@ def test_a_node_that_comes_is_kept_for_the_first_that_waits() -> None:
     assert places(world, "w") == {"n1": 1, "n2": 1}
 
 
+def test_a_higher_priority_of_the_same_queue_does_not_wait_behind_a_promise() -> None:
+    world = world_of({"b/r/a": 4}, max=2)
+    asking(world, "low", 2)
+    assert counted(world, "low") == (2, 1)
+    asking(world, "high", 1, priority=10)
+    assert places(world, "high") == {"a": 1}
+    assert waits(world, "low"), "it keeps its quota, and what is left of its time"
+    world.put(cluster_queue("q2", 100), local_queue("q2"))
+    world.finish("high")
+    world.settle()
+    other = anywhere(gang("other", 1, 4, priority=10))
+    world.put(msgspec.structs.replace(other, spec=msgspec.structs.replace(other.spec, queue_name="q2")))
+    world.settle()
+    assert not holds(world, "other"), "what was promised to one queue is not taken by another"
+
+
 def test_nobody_is_preempted_for_a_place_that_a_node_to_come_gives() -> None:
     world = world_of({"b/r/a": 4})
     asking(world, "low", 1)

@@ -477,3 +477,13 @@ def test_messages_name_the_users_things() -> None:
 def test_checkpoints_without_end_are_refused(interval: str) -> None:
     with pytest.raises(InputError, match="expected a duration above 0s"):
         simulated(Fleet().pool("gpu", 1), annotated(job("train", 8), checkpoint_interval=interval))
+
+
+@pytest.mark.parametrize(("start_s", "at"), [(None, 60.0), (1_767_636_000.0, "2026-01-05T18:01:00Z")])
+def test_a_forecast_says_its_moment_as_the_timeline_does(start_s: float | None, at: float | str) -> None:
+    fleet = Fleet().pool("gpu", 4)
+    objects = (*QUEUES, *fleet.nodes, job("train", 8, pods=2, runtime="1h"))
+    result = run(*objects, pools=fleet.comes, until_s=60.0, start_s=start_s)
+    (waits,) = result.final.pending
+    assert waits.forecast is not None
+    assert (waits.forecast["at"], waits.forecast["likelySeconds"]) == (at, 240.0)

@@ -48,6 +48,8 @@ ALL_ON = Extensions(
     requests_withdrawn=True,
     own_places=True,
     leaving_nodes=True,
+    coming_nodes=True,
+    spot_words=True,
     exact_fair_sharing=True,
 )
 

@@ -50,6 +50,7 @@ ALL_ON = Extensions(
     leaving_nodes=True,
     coming_nodes=True,
     spot_words=True,
+    priced_flavors=True,
     exact_fair_sharing=True,
 )
 

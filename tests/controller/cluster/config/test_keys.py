@@ -173,6 +173,8 @@ GIVEN: dict[str, Any] = {
     "tessera.page.prometheus.bearerTokenFile": "/run/token",
     "tessera.page.prometheus.caFile": "/run/ca.crt",
     "tessera.page.prometheus.timeout": "5s",
+    "tessera.leavingTaints[]": ["site.example/leaves"],
+    "tessera.placeholderImage": "site.example/pause:1",
     "tessera.batchEvents": "1ms",
     "tessera.webhookClientCA": new_authority(0.0).certificate.decode(),
     "tessera.holdEvictions": "1s",

@@ -96,7 +96,9 @@ def answer_parts(engine: Engine, wish: Wish, makes: Makes, clock: Clock, *, now_
         units = most_free(engine, makes.whole, 1, wish.least - 1, now_s)
         if units:
             offers.append(
-                Offer(units=units, from_s=now_s, now=True, why=free, flavor=_flavor(engine, makes.whole(units), now_s))
+                Offer(
+                    units=units, from_s=now_s, now=True, why=free, flavor=flavor_of(engine, makes.whole(units), now_s)
+                )
             )
     yield
     offers += [other] if other is not None else []
@@ -137,7 +139,7 @@ def _elsewhere(engine: Engine, wish: Wish, makes: Makes, clock: Clock) -> Parts[
     units = most_free(engine, makes.elsewhere, wish.least, wish.most, clock.now_s)
     if not units:
         return None
-    flavor = _flavor(engine, makes.elsewhere(units), clock.now_s)
+    flavor = flavor_of(engine, makes.elsewhere(units), clock.now_s)
     return Offer(units=units, from_s=clock.now_s, now=True, flavor=flavor, elsewhere=True, why=words.without_selector())
 
 
@@ -152,7 +154,8 @@ def _tried(engine: Engine, workload: Workload, now_s: float) -> DecisionRecord |
     return engine.tried(engine.as_pending(workload), now_s)
 
 
-def _flavor(engine: Engine, workload: Workload, now_s: float) -> str:
+def flavor_of(engine: Engine, workload: Workload, now_s: float) -> str:
+    """The flavors that the Workload would get now; empty if it gets none."""
     record = _tried(engine, workload, now_s)
     chosen = record.assignment.pod_sets if record is not None and record.assignment is not None else ()
     return ", ".join(sorted({choice.flavor for each in chosen for choice in each.choices.values()}))

@@ -136,6 +136,11 @@ def refused(sentence: str) -> Step:
     return Step(state=State(state=REFUSED, message=sentence))
 
 
+def granted(wish: Wish, units: int, now_s: float, rules: Rules, flavor: str = "") -> State:
+    """The state of a request that gets so many units at once."""
+    return _grant(wish, Seen(phase=Phase.HOLDS, units=units, flavor=flavor), now_s, rules).state
+
+
 def answered(wish: Wish, state: State, offers: Sequence[Offer], now_s: float, rules: Rules) -> Step:
     """The request with the offers that were found for it, which are one at least."""
     before = max((_number(each.id) for each in state.offers), default=0)

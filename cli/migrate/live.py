@@ -75,7 +75,6 @@ async def read_cluster(where: Where) -> Inputs:
                 number += 1
                 if data["metadata"].get("namespace") != NAMESPACE:
                     sort_in(Document(_FILE, number, data), found)
-    found.others.clear()
     judge_kueue(found)
     if found.unreadable:
         raise WrongInputError("\n".join(f"{each.place()}: found no object" for each in found.unreadable))

@@ -24,8 +24,8 @@ _MILLI: Final = 1000
 GPU: Final = "nvidia.com/gpu"
 WAITING: Final = "waiting"
 THINNED: Final[tuple[tuple[int, int], ...]] = ((168, 3), (72, 3), (168, 6), (24, 6), (72, 12))
-"""What is thinned, one step after the other, where the record has become too large: of hours older than so many, so
-many become one.
+"""Steps of thinning, one after the other, where the record has become too large: of hours older than so many, so many
+become one.
 """
 
 

@@ -169,6 +169,7 @@ GIVEN: dict[str, Any] = {
     "tessera.page.oidc.caFile": "/run/oidc/ca.crt",
     "tessera.page.oidc.sessionLife": "2h",
     "tessera.page.oidc.displayName": "Company login",
+    "tessera.page.history.folder": "/var/lib/history",
     "tessera.page.prometheus.url": "http://prometheus:9090",
     "tessera.page.prometheus.bearerTokenFile": "/run/token",
     "tessera.page.prometheus.caFile": "/run/ca.crt",

@@ -85,6 +85,13 @@ def test_a_queue_that_takes_nothing_refuses(queue: str) -> None:
     assert told(result) == ["0 Refused ask"]
 
 
+def test_a_queue_that_does_not_take_the_namespace_says_so() -> None:
+    closed = cluster_queue("closed", namespaceSelector={"matchLabels": {"team": "b"}})
+    result = run(flavor(), closed, local_queue("closed"), capacity_request("ask", 1, queue="closed"))
+    assert told(result) == ["0 Refused ask"]
+    assert "does not take workloads of namespace ns" in status(result)["message"]
+
+
 def test_an_offer_that_is_not_answered_expires_and_what_was_held_is_free_again() -> None:
     result = run(
         *ONE_QUEUE,

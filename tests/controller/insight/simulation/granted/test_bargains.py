@@ -283,8 +283,12 @@ def test_a_request_of_a_higher_class_preempts_like_anything_else_and_never_for_a
     granted = run(*queue, *classes, low, capacity_request("ask", 4, priorityClassName="high", arrival="1s"), until_s=5)
     assert told(granted)[1:3] == ["1 Preempted low", "1 Granted ask"]
     assert granted.timeline[1].preempted_by == "ns/ask"
-    same = run(*queue, *classes, low, capacity_request("ask", 4, priorityClassName="low", arrival="1s"), until_s=5)
-    assert told(same)[1:] == ["1 Offered ask"]
+    jobs = job("high", 4, priority="high", runtime="1h"), job("low", 3, priority="low", runtime="2h")
+    offered = run(
+        *queue, *classes, *jobs, capacity_request("ask", 6, priorityClassName="high", arrival="1s"), until_s=5
+    )
+    assert told(offered)[2:] == ["1 Offered ask"], "four units at the price of low would not do"
+    assert offers(offered)[0] == (1, 1, True)
 
 
 def test_a_job_of_the_requests_name_is_another_workload() -> None:

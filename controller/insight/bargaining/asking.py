@@ -12,6 +12,7 @@ from controller.insight.bargaining.life import Offer, Rules, State, answered, gr
 from controller.insight.bargaining.wishes import Composer, order_problem, problems, wish_of
 from controller.insight.forecast.changes.inline import in_line
 from controller.insight.forecast.parts import Parts
+from controller.messages.spans import LATEST_S
 from controller.objects.capacityrequests import API_VERSION, KIND, CapacityRequest
 from controller.objects.decode import DecodeError, decode
 from controller.objects.workload import Workload
@@ -122,5 +123,5 @@ def _time(at_s: float | None) -> str | None:
 
 
 def time_of(at_s: float) -> str:
-    """Seconds since 1970 in RFC 3339."""
-    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    """Seconds since 1970 in RFC 3339; the year 9999 is the last."""
+    return f"{datetime.fromtimestamp(min(at_s, LATEST_S), UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -19,7 +19,9 @@ from controller.insight.forecast.promised import Promised, promised_parts
 from controller.insight.forecast.repairtimes import NO_COMEBACKS, Comebacks
 from controller.messages import bargains as words
 from controller.objects.workload import Workload
+from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.decisions.records import DecisionRecord, Rule
+from controller.scheduler.decisions.sentences import sentence
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import LocalQueueKey, WorkloadKey
 from controller.scheduler.quota.queueusage import quantity_of
@@ -85,6 +87,8 @@ def answer_parts(engine: Engine, wish: Wish, makes: Makes, clock: Clock, *, now_
         return Answer(refusal=words.queue_takes_nothing(opens))
     yield
     record = _tried(engine, makes.whole(wish.least), now_s)
+    if record is not None and record.reason is PendingReason.MISCONFIGURED:
+        return Answer(refusal=sentence(record))
     yield
     start = yield from _start(engine, makes.whole(wish.least), record, clock)
     other = (yield from _elsewhere(engine, wish, makes, clock)) if now_too else None

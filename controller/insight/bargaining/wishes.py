@@ -213,7 +213,8 @@ def _time(text: str) -> float | None:
         found = datetime.fromisoformat(text) if "T" in text else None
     except ValueError:
         return None
-    return found.timestamp() if found is not None and found.tzinfo is not None else None
+    at_s = found.timestamp() if found is not None and found.tzinfo is not None else -1.0
+    return at_s if at_s >= 0.0 else None
 
 
 def _moment(text: str, created_s: float) -> float | None:

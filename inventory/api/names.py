@@ -248,3 +248,10 @@ COMPUTE_PERCENT: Final = "tessera.dev/computePercent"
 UNHEALTHY: Final = "tessera.dev/unhealthy"
 WITHHELD: Final = "tessera.dev/withheld"
 """The taint of a device that is withheld."""
+
+# -- migrations --------------------------------------------------------------------------------------------------------
+REPLACED: Final = "tessera.dev/replaced"
+"""A label of an object that `tessera migrate` holds still while Tessera takes its part."""
+REPLICAS_BEFORE: Final = "tessera.dev/replicas-before"
+CONVERSION_BEFORE: Final = "tessera.dev/conversion-before"
+"""Annotations by which a step of `tessera migrate` is undone."""

@@ -98,6 +98,27 @@ def waits_for_predecessor() -> str:
 
 
 @_waiting
+def waits_for_sisters(group: str, pods: str) -> str:
+    return f"Its gates stay until it is decided about all pods of PodGroup {group}: {pods}"
+
+
+@_note
+def group_removed(group: str) -> str:
+    return f"PodGroup {group} of the Job controller's is no gang, and makes way for one"
+
+
+@_note
+def held_back_its_group(group: str) -> str:
+    return f"There is no quota for it, and kube-scheduler starts none of PodGroup {group} while a pod of it waits"
+
+
+@_note
+def sisters_deleted(group: str, pods: str) -> str:
+    why = f"kube-scheduler starts none of PodGroup {group} while a pod of it waits"
+    return f"Pods without quota were deleted, as {why}: {pods}"
+
+
+@_waiting
 def pods_missing(missing: object, needed: object) -> str:
     return f"{missing} of {plural(needed, 'pod')} have failed or were deleted, and are not replaced yet"
 

@@ -51,7 +51,10 @@ def marks_of(pod: SeenPod, find: Find) -> dict[str, str]:
     spec, top = _spec(name, group, composite=False), ""
     parent, seen = spec.parent_composite_pod_group_name, list[str]()
     while parent:
-        if parent in seen or len(seen) == DEEPEST_NATIVE:
+        if parent in seen:
+            circle = ", ".join([*seen[seen.index(parent) :], parent])
+            raise JobError(f"PodGroup {name}: expected a tree, found CompositePodGroups above each other: {circle}")
+        if len(seen) == DEEPEST_NATIVE:
             raise JobError(f"PodGroup {name}: expected a tree of {DEEPEST_NATIVE} levels at most, found more")
         seen.append(parent)
         found = find(parent, True)
@@ -256,4 +259,5 @@ def _read(name: str, given: Json) -> NativeGroup:
     try:
         return decode({key: given[key] for key in ("metadata", "spec", "status") if key in given}, NativeGroup)
     except DecodeError as error:
-        raise JobError(f"PodGroup {name}: {error}") from None
+        kind, _, said = str(error).partition(": ")
+        raise JobError(f"PodGroup {name}: {said if kind.startswith(NativeGroup.__name__) else error}") from None

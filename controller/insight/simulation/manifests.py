@@ -193,8 +193,8 @@ def scenario(
             told.tried(partial(take, document), None)
     told.end()
     outside = _Outside(config, objects)
-    told.errors += natives.wrong_levels(jobs, objects)
-    told.notes += natives.unread(jobs)
+    told.errors += [*natives.wrong_levels(jobs, objects), *natives.wrong_priorities(jobs, objects)]
+    told.notes += [*natives.unread(jobs), *natives.surplus(jobs)]
     objects += natives.claims(objects)
     pod_groups |= natives.pod_groups()
     jobs = [told.tried(partial(natives.joined, job, known), job) for job in jobs]

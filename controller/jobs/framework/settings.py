@@ -104,7 +104,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     they were not counted. ``charge``: what the Workload of the job above it is charged for and what runs by that,
     without this job; None unless the job is a child that starts by that. ``unread``: why it is not known what is above
     such a child. ``groups``: the PodGroups that the controller has made for starts by these Workloads; None if it makes
-    none, or the API has none.
+    none, or the API has none. ``controlled``: the PodGroups that the job itself controls, made by the Job controller.
+    ``named``: those that its pod templates name, None for one that is not there.
     """
 
     kind: JobKind
@@ -116,3 +117,5 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     charge: Charge | None = None
     unread: str = ""
     groups: tuple[NativeGroup, ...] | None = None
+    controlled: tuple[NativeGroup, ...] = ()
+    named: Mapping[str, NativeGroup | None] = msgspec.field(default_factory=dict)

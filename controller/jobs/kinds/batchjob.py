@@ -43,7 +43,7 @@ from controller.jobs.framework.raw import (
     text,
 )
 from controller.jobs.framework.topologyrequest import check_groups, ranked, topology_request
-from controller.jobs.kinds.jobscheduling import is_grouped, native_minimum, placed_by
+from controller.jobs.kinds.jobscheduling import check_minimum, is_grouped, native_minimum, placed_by
 from controller.jobs.rules.batchjob import EQUAL_COMPLETIONS, MINIMUM, POD_SETS
 from inventory.api.names import FULL_PARALLELISM
 
@@ -83,6 +83,8 @@ class BatchJob(KindDefaults):
         check_requests(template, _TEMPLATE)
         minimum = _min_parallelism(job)
         elastic = is_elastic(job)
+        if minimum is not None:
+            check_minimum(job, minimum)
         if minimum is None and not elastic and count == _full_count(job):
             minimum = native_minimum(job, count)
         request = topology_request(

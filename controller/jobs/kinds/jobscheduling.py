@@ -7,7 +7,7 @@ Job controller makes a PodGroup of it, which kube-scheduler starts.
 from collections.abc import Mapping
 from typing import Final
 
-from controller.jobs.framework.names import is_label_key
+from controller.jobs.framework.names import MIN_PARALLELISM, is_label_key
 from controller.jobs.framework.podsets import UNCONSTRAINED
 from controller.jobs.framework.raw import JobError, Json, at, integer, mapping, shown, strings
 from controller.jobs.framework.topologyrequest import PREFERRED, REQUIRED
@@ -57,6 +57,17 @@ def native_minimum(job: Json, pods: int) -> int | None:
         where = f"{_WHERE}.schedulingPolicy.gang.minCount"
         raise JobError(f"{where}: expected at most the parallelism, {parallelism}, found {gang.min_count}")
     return None if spec.level or gang.min_count >= pods else gang.min_count
+
+
+def check_minimum(job: Json, minimum: int) -> None:
+    """Checks the fewest pods of a partial admission: the API server refuses a parallelism below ``minCount``. Raises
+    JobError.
+    """
+    spec = scheduling_of(job)
+    gang = None if spec is None else spec.scheduling_policy.gang
+    if gang is not None and (gang.min_count or 0) > minimum:
+        least = f"{_WHERE}.schedulingPolicy.gang.minCount, {gang.min_count}"
+        raise JobError(f"metadata.annotations[{MIN_PARALLELISM}]: expected at least {least}, found {minimum}")
 
 
 def placed_by(job: Json, said: Mapping[str, str]) -> Mapping[str, str]:

@@ -56,7 +56,7 @@ from controller.jobs.framework.steps import (
 from controller.messages import jobs as words
 from controller.objects.meta import Condition, find_condition
 from controller.objects.workload import Workload
-from controller.reconcile.jobs import elastic, startgroups
+from controller.reconcile.jobs import elastic, startgroups, theirgroups
 from controller.reconcile.jobs.children import beside_its_owner
 from controller.reconcile.jobs.ending import outlived, reclaimed
 from controller.reconcile.lifecycle.readiness import pods_ready_action
@@ -116,6 +116,8 @@ def _job(context: Context) -> list[Action]:
     prebuilt = prebuilt_workload(job)
     if prebuilt:
         return _prebuilt(context, prebuilt)
+    if context.kind.is_suspended(job):
+        theirgroups.check_named(context.kind, job, seen.named)
     return _queued(context, own)
 
 
@@ -402,6 +404,8 @@ def _run_or_not(context: Context, workload: SeenWorkload) -> list[Action]:
     if not context.kind.is_suspended(context.job):
         return elastic.ungated(context, workload) if context.elastic else []
     group = startgroups.group_of_start(context, workload)
+    if group and (removed := theirgroups.unwanted(context)):
+        return removed  # their removal brings the next reconciliation
     try:
         grows = bool(context.kind.counts_above(context.job))
         given = infos(

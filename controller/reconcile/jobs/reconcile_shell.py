@@ -32,6 +32,7 @@ from controller.reconcile.jobs.actions_shell import JobActions
 from controller.reconcile.jobs.ending import awaits_pods
 from controller.reconcile.jobs.reconcile import is_orphan, reconcile, unowned
 from controller.reconcile.jobs.startgroups_shell import StartGroups
+from controller.reconcile.jobs.theirgroups import groups_named
 from controller.reconcile.jobshell.charges_shell import ChargeReader
 from controller.reconcile.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
 from controller.reconcile.jobshell.owners_shell import Owners
@@ -122,6 +123,8 @@ class JobController:
         }
         self._queue: WorkQueue[JobKey] = WorkQueue("job", self._reconcile)
         self._by_owner: dict[str, set[WorkloadKey]] = {}
+        self._named_in: dict[str, JobKey] = {}
+        """Jobs whose templates name a PodGroup, by their uid; taken out when that changes."""
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
         self._prebuilt: dict[WorkloadKey, set[JobKey]] = {}
         """Jobs by the prebuilt Workload that they name."""
@@ -132,7 +135,7 @@ class JobController:
         self._reads: dict[JobKey, tuple[_ReadObject, ...]] = {}
         self._readers: dict[_ReadObject, set[JobKey]] = {}
         if groups is not None:
-            groups.tell(self._group_changed)
+            groups.tell(self._group_changed, self._their_group_changed)
 
     # -- what changes ------------------------------------------------------------------------------------------------
 
@@ -249,6 +252,13 @@ class JobController:
         kept = self._ledger.get(key)
         if kept is not None:
             self.workload(kept.workload, gone=False)
+
+    def _their_group_changed(self, uid: str) -> None:
+        """Enqueues the job with this uid, whose pods are in a PodGroup of others."""
+        for key in self._by_owner.get(uid, ()):
+            self._group_changed(key)
+        if (waiting := self._named_in.pop(uid, None)) is not None:
+            self._queue.put(waiting)
 
     def _of_another(self, workload: Workload, key: WorkloadKey, *, gone: bool) -> None:
         """Handles a Workload that another controller made, for an object of a kind that is not watched here."""
@@ -379,7 +389,18 @@ class JobController:
             gated_pods=gated,
             left_pods=left,
             groups=await self._groups_of(workloads),
+            controlled=self._groups.theirs(uid) if self._groups is not None else (),
+            named=await self._named(kind, job, uid),
         )
+
+    async def _named(self, kind: JobKind, job: Json, uid: str) -> dict[str, NativeGroup | None]:
+        """The PodGroups that the job's templates name."""
+        named = groups_named(kind, job)
+        if self._groups is None or not named:
+            return {}
+        meta = job["metadata"]
+        self._named_in[uid] = JobKey(kind.framework, meta.get("namespace", ""), meta.get("name", ""))
+        return await self._groups.named(meta.get("namespace", ""), named, uid)
 
     async def _groups_of(self, workloads: Collection[SeenWorkload]) -> tuple[NativeGroup, ...] | None:
         """The PodGroups of starts by these Workloads; None if none is made for them."""

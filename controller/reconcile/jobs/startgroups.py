@@ -11,26 +11,26 @@ made anew could wait for ever beside sisters that have ended: the minimum of a g
 
 import hashlib
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import Final
 
-from controller.jobs.framework.actions import Action, LowerGroup, MakeGroup, RemoveGroup, SetGangScheduled
+from controller.jobs.framework.actions import (
+    Action,
+    LowerGroup,
+    MakeGroup,
+    RemoveGroup,
+)
 from controller.jobs.framework.context import Context
 from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.raw import Json, mapping, sequence, text
-from controller.messages import statuses
 from controller.objects.decode import KUEUE
 from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.nativegroups import NativeGroup
 from controller.objects.workload import admitted_pods
+from controller.reconcile.jobs.theirgroups import of_others
+from controller.reconcile.lifecycle.schedulerverdict import INITIALLY_SCHEDULED, verdict
 from controller.scheduler.decisions import reasons
-from controller.scheduler.decisions.gangverdict import gang_verdict
 from inventory.api.names import START_OF
 
-INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
-DISRUPTION_TARGET: Final = "DisruptionTarget"
-_SCHEDULED: Final = "Scheduled"
-_UNSCHEDULABLE: Final = "Unschedulable"
-_SCHEDULER_ERROR: Final = "SchedulerError"
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
 _LONGEST: Final = 253
 _DIGITS: Final = 8
@@ -71,9 +71,12 @@ def followed(context: Context, workload: SeenWorkload) -> list[Action]:
     over = (each for each in groups if each.metadata.name != name and each.metadata.deletion_timestamp is None)
     actions: list[Action] = [RemoveGroup(name=each.metadata.name, uid=each.metadata.uid) for each in over]
     group = next((each for each in groups if each.metadata.name == name), None)
-    if group is None or context.kind.is_suspended(context.job) or workload.eviction is not None:
+    if context.kind.is_suspended(context.job) or workload.eviction is not None or not workload.is_admitted:
         return actions
-    return [*actions, *_lowered(context, group), *_verdict(workload, group)]
+    theirs = of_others(context)
+    if theirs is not None:
+        return [*actions, *verdict(workload, theirs)]
+    return actions if group is None else [*actions, *_lowered(context, group), *verdict(workload, group)]
 
 
 def _of(context: Context, workload: SeenWorkload) -> list[NativeGroup]:
@@ -140,22 +143,3 @@ def _lowered(context: Context, group: NativeGroup) -> list[Action]:
     tie = {"uid": meta.uid, "resourceVersion": meta.resource_version}
     patch = {"metadata": tie, "spec": {"schedulingPolicy": {"gang": {"minCount": left}}}}
     return [LowerGroup(name=meta.name, patch=patch)]
-
-
-def _verdict(workload: SeenWorkload, group: NativeGroup) -> list[Action]:
-    """The action that tells what kube-scheduler says of the group; a good verdict only after a bad one."""
-    told = gang_verdict(workload.typed)
-    said = find_condition(group.status.conditions, INITIALLY_SCHEDULED)
-    status: Literal["True", "False"] = "False"
-    if is_true(group.status.conditions, DISRUPTION_TARGET):
-        reason, message = reasons.PREEMPTED_BY_SCHEDULER, statuses.gang_preempted_by_scheduler()
-    elif said is not None and said.status == "False":
-        reason = _SCHEDULER_ERROR if said.reason == _SCHEDULER_ERROR else _UNSCHEDULABLE
-        message = statuses.gang_not_scheduled(" ".join(said.message.split()))
-    elif said is not None and said.status == "True" and told is not None:
-        status, reason, message = "True", _SCHEDULED, statuses.gang_scheduled()
-    else:
-        return []
-    if told is not None and (told.status, told.reason) == (status, reason):
-        return []  # kube-scheduler counts nodes anew with each try: only the first count is told
-    return [SetGangScheduled(name=workload.name, uid=workload.uid, status=status, reason=reason, message=message)]

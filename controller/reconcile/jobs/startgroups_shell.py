@@ -1,6 +1,7 @@
 """The PodGroups of starts in the API: made, lowered and removed, and followed for what kube-scheduler says of them.
 
-Only PodGroups with the label ``START_OF`` are followed, and nothing before the first job whose pods could be a group.
+Followed with them are the PodGroups of others: those that the Job controller makes, and those that a pod template
+names. Nothing is followed before the first job whose pods could be a group.
 """
 
 from collections.abc import Callable, Collection
@@ -17,7 +18,7 @@ from controller.reconcile.jobshell.watched import note
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
 from inventory.api.names import START_OF
-from kube.client import Client, Selection
+from kube.client import Client
 from kube.clock import Clock
 from kube.reading.entries import ObjectKey
 from kube.resources import Resource
@@ -34,24 +35,33 @@ def _nobody(_workload: WorkloadKey) -> None:
     pass
 
 
+def _no_owner(_uid: str) -> None:
+    pass
+
+
 class StartGroups:
     """``of`` returns known groups, ``carry_out`` writes them; ``run`` follows them until cancelled.
 
-    ``_made`` has the groups by the uid of their Workload, and ``_known`` each group by its key: ``_hear`` alone writes
-    both.
+    ``_made`` has the groups by the uid of their Workload, ``_theirs`` those of others by the uid of the object that
+    controls them, and ``_known`` each group by its key: ``_hear`` alone writes the three. ``_named`` has the jobs whose
+    templates name a group, by that: ``named`` alone adds to it, and ``_hear`` takes them out.
     """
 
     def __init__(self, client: Client, writer: Writer, *, clock: Clock, random: Callable[[], float]) -> None:
         self._writer = writer
-        ours = Selection(label_selector=START_OF)
-        self._followed = Followed(client, MADE_KINDS, self._hear, clock=clock, random=random, selection=ours)
+        self._followed = Followed(client, MADE_KINDS, self._hear, clock=clock, random=random)
         self._changed: Callable[[WorkloadKey], None] = _nobody
+        self._of_job: Callable[[str], None] = _no_owner
+        self._theirs: dict[str, set[ObjectKey]] = {}
+        self._named: dict[ObjectKey, set[str]] = {}
         self._made: dict[str, set[ObjectKey]] = {}
         self._known: dict[ObjectKey, NativeGroup] = {}
 
-    def tell(self, changed: Callable[[WorkloadKey], None]) -> None:
-        """``changed`` gets the key of the Workload of each group that changes."""
-        self._changed = changed
+    def tell(self, changed: Callable[[WorkloadKey], None], of_job: Callable[[str], None]) -> None:
+        """``changed`` gets the key of the Workload of each group that changes, ``of_job`` the uid of a job whose pods
+        are in a group of others that changes.
+        """
+        self._changed, self._of_job = changed, of_job
 
     async def run(self) -> None:
         await self._followed.run()
@@ -62,6 +72,22 @@ class StartGroups:
         if self._followed.served is None:
             return None
         return tuple(self._known[key] for uid in uids for key in sorted(self._made.get(uid, ())))
+
+    def theirs(self, uid: str) -> tuple[NativeGroup, ...]:
+        """The groups that the object with this uid controls, of those that are known."""
+        return tuple(self._known[key] for key in sorted(self._theirs.get(uid, ())))
+
+    async def named(self, namespace: str, names: Collection[str], uid: str) -> dict[str, NativeGroup | None]:
+        """The groups of these names, which the pods of the job with this uid are in: None for one that is not there.
+        Empty where the API is not there.
+        """
+        await self._followed.settle(_SETTLES_WITHIN_S)
+        if self._followed.served is None:
+            return {}
+        keys = {name: ObjectKey(namespace, name) for name in names}
+        for key in keys.values():
+            self._named.setdefault(key, set()).add(uid)
+        return {name: self._known.get(key) for name, key in keys.items()}
 
     async def carry_out(self, action: GroupAction, namespace: str) -> None:
         """Raises ActionFailedError."""
@@ -76,16 +102,26 @@ class StartGroups:
         if key is None:
             return  # each object was told by itself
         before, given = self._known.pop(key, None), self._followed.get(key)
-        if before is not None:
-            note(self._made, before.metadata.labels[START_OF], key, gone=True)
         now = None if given is None else _read(given)
+        if before is not None:
+            self._note(before, key, gone=True)
         if now is not None:
             self._known[key] = now
-            note(self._made, now.metadata.labels[START_OF], key, gone=False)
+            self._note(now, key, gone=False)
         for each in (before, now):
             owner = None if each is None else _workload(each)
             if owner is not None:
                 self._changed(WorkloadKey(f"{key.namespace}/{owner.name}"))
+            elif each is not None and (uid := _controller(each)):
+                self._of_job(uid)
+        for uid in self._named.pop(key, ()):
+            self._of_job(uid)
+
+    def _note(self, group: NativeGroup, key: ObjectKey, *, gone: bool) -> None:
+        if start := group.metadata.labels.get(START_OF):
+            note(self._made, start, key, gone=gone)
+        elif uid := _controller(group):
+            note(self._theirs, uid, key, gone=gone)
 
 
 def _write(action: GroupAction, served: Resource, namespace: str) -> Write[dict[str, Any]]:
@@ -119,13 +155,18 @@ def _is_done(action: GroupAction, outcome: Outcome[Any]) -> bool:
 
 
 def _read(given: Json) -> NativeGroup | None:
-    """The group; None for one that is nobody's start: a person may write such a label."""
+    """The group; None for one that cannot be read."""
     try:
-        found = decode({key: given[key] for key in ("metadata", "spec", "status") if key in given}, NativeGroup)
+        return decode({key: given[key] for key in ("metadata", "spec", "status") if key in given}, NativeGroup)
     except DecodeError:
         return None
-    return found if found.metadata.labels.get(START_OF) else None
+
+
+def _controller(group: NativeGroup) -> str:
+    """The uid of the object that controls the group; empty for none."""
+    return next((each.uid for each in group.metadata.owner_references if each.controller), "")
 
 
 def _workload(group: NativeGroup) -> OwnerReference | None:
-    return next((each for each in group.metadata.owner_references if each.kind == "Workload"), None)
+    ours = START_OF in group.metadata.labels
+    return next((each for each in group.metadata.owner_references if ours and each.kind == "Workload"), None)

@@ -191,14 +191,25 @@ def by_role(pods: Sequence[SeenPod]) -> dict[str, list[SeenPod]]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sister:
+    """A waiting pod of the same PodGroup of Kubernetes' own. ``workload``: that by which it is queued, None if there is
+    none yet.
+    """
+
+    pod: SeenPod
+    workload: SeenWorkload | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class SeenPods:
     """All pods of one group, or one pod on its own, with what belongs to them.
 
     ``workload``: the one of the name that ``compose.workload_name`` gives, whatever owns it. ``pod_group``: the
     foreign object that they are in; ``find`` finds Kubernetes' own of their namespace. ``namespace_terminating``:
     the namespace is being deleted: no pods follow. ``predecessor_runs``: the pod whose quota this one takes over may
-    still be on its node. ``minimum``: for a pod above the minimum of its group, that group's Workload. ``charge``,
-    ``unread``: as for a job, see ``Observed``.
+    still be on its node. ``minimum``: for a pod above the minimum of its group, that group's Workload. ``sisters``:
+    what else of their PodGroup of Kubernetes' own waits, and is queued apart. ``charge``, ``unread``: as for a job,
+    see ``Observed``.
     """
 
     pods: tuple[SeenPod, ...]
@@ -209,6 +220,7 @@ class SeenPods:
     namespace_terminating: bool = False
     predecessor_runs: bool = False
     minimum: SeenWorkload | None = None
+    sisters: tuple[Sister, ...] = ()
     charge: Charge | None = None
     unread: str = ""
 
@@ -347,6 +359,9 @@ def pod_sets(group: Group, pods: Sequence[SeenPod], tiers: Tiers = ()) -> tuple[
 
 def _pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
     roles = by_role(pods)
+    if len(roles) > MAX_ROLES and group.foreign is not None and group.foreign.groups:
+        most = f"expected at most {MAX_ROLES} groups and shapes of pods in one tree, found {len(roles)}"
+        raise JobError(f"group {group.foreign.title}: {most}")
     if len(roles) > MAX_ROLES:
         raise JobError(f"group {group.name}: expected at most {MAX_ROLES} different shapes of pods, found {len(roles)}")
     missing = group.total - len(pods)

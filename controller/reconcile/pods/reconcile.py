@@ -46,6 +46,7 @@ from controller.messages import jobs as words
 from controller.objects.meta import find_condition, is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL, TopologyEncodingError
 from controller.objects.workload import WorkloadStatus, admitted_pods
+from controller.reconcile.lifecycle import schedulerverdict
 from controller.reconcile.lifecycle.readiness import pods_ready
 from controller.reconcile.placing.devicedealer import DeviceDealer
 from controller.reconcile.placing.ungating import PodPlace
@@ -68,6 +69,7 @@ from controller.reconcile.pods.actions import (
 from controller.reconcile.pods.children import within_the_charge
 from controller.reconcile.pods.group import MAIN, Group, SeenPods
 from controller.reconcile.pods.replacing import is_stale, spare_finalizers, waiting
+from controller.reconcile.pods.sisters import Way, entry_of, way
 from controller.reconcile.pods.start import infos_by_set, places, released, role_in, start_patch, tied
 from controller.scheduler.decisions import reasons
 from controller.scheduler.model.resources import WorkloadKey
@@ -351,7 +353,15 @@ class _Reconciliation:
         actions += self._spare_finalizers(workload) + self._reclaimed(workload) + self._waiting(workload)
         ready = pods_ready(workload, self.settings, lambda: podgroup.all_ready(self.counted, self._needed(workload)))
         actions += [] if ready is None else [ready]
-        return actions + self._started(workload) + self._above(workload)
+        return actions + self._started(workload) + self._above(workload) + self._verdict(workload)
+
+    def _verdict(self, workload: SeenWorkload) -> list[PodAction]:
+        """The action that tells what kube-scheduler makes of a gang in a PodGroup of Kubernetes' own."""
+        foreign = self.group.foreign
+        if foreign is None or foreign.system is not None:
+            return []
+        needed = self._needed(workload)
+        return [*schedulerverdict.of_pods(workload, self.seen.pod_group, self.pods, self.counted, needed)]
 
     def _above(self, workload: SeenWorkload) -> list[PodAction]:
         """Actions that queue the pods beyond a PodGroup's minimum by themselves while the minimum runs."""
@@ -485,8 +495,21 @@ class _Reconciliation:
             return [flavor_missing("The pods", missing)]
         except TopologyEncodingError as error:
             return [event("TopologyUnreadable", words.unreadable_topology(str(error)), warning=True)]
-        queue = status.admission.cluster_queue
-        return [*patches, event("Started", words.started(queue))] if patches else []
+        if not patches:
+            return []
+        before = self._way()
+        started = event("Started", words.started(status.admission.cluster_queue))
+        start: list[PodAction] = [*patches, started] if before.is_free else []
+        return [*before.actions, *start]
+
+    def _way(self) -> Way:
+        """What stands between the pods and their start, if they are of a PodGroup of Kubernetes' own."""
+        entry = entry_of(self.pods[0])
+        if not entry:
+            return Way(is_free=True)
+        counted = set() if self.single else {pod.uid for pod in self.counted}
+        unmarked = [] if self.single else [pod for pod in self.pods if pod.is_gated and pod.stays]
+        return way(entry, (pod for pod in unmarked if pod.uid not in counted), self.seen.sisters)
 
     def _told(self, status: WorkloadStatus) -> list[PodAction]:
         """Events that say why a serving pod waits, or a pod above a minimum: their users read pods, and not

@@ -6,7 +6,7 @@ Only pods with the label that the admission policy puts on them are followed her
 """
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -43,9 +43,10 @@ from controller.reconcile.jobshell.watched import seen_workload
 from controller.reconcile.pods.actions import PodAction
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.reconcile.pods.compose import own_workload, workload_name
-from controller.reconcile.pods.group import Group, SeenPods
+from controller.reconcile.pods.group import Group, SeenPods, Sister
 from controller.reconcile.pods.groupobjects_shell import GroupObjects
 from controller.reconcile.pods.reconcile import reconcile_pods
+from controller.reconcile.pods.sisters import Sisters, entry_of
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.client import Client, Selection
@@ -71,7 +72,8 @@ class GroupKey(NamedTuple):
 class QueuedPod(msgspec.Struct, frozen=True):
     """A pod in the cache: as JSON text, which takes a quarter of the memory of objects. ``owner``: the uid of its
     controller, empty for none; ``group`` is empty for a pod on its own, ``parent`` for one of no serving kind,
-    ``minimum`` for one that is not above the minimum of a group: it names that group's Workload.
+    ``minimum`` for one that is not above the minimum of a group: it names that group's Workload. ``entry``: see
+    ``entry_of``.
     """
 
     raw: bytes
@@ -79,6 +81,7 @@ class QueuedPod(msgspec.Struct, frozen=True):
     owner: str
     parent: str = ""
     minimum: str = ""
+    entry: str = ""
 
     def seen(self) -> SeenPod:
         return SeenPod(msgspec.json.decode(self.raw))
@@ -97,6 +100,7 @@ def read_pod(raw: bytes) -> QueuedPod:
         "" if owner is None else owner.uid,
         _annotation(pod, SUSPENDING_PARENT),
         _annotation(pod, ABOVE_MINIMUM_OF),
+        _entry(pod),
     )
 
 
@@ -152,6 +156,8 @@ class PodController:
         self._above: dict[WorkloadKey, set[ObjectKey]] = {}
         self._after: dict[GroupKey, set[GroupKey]] = {}
         """Pods that start once another has ended, by that other. Each entry is removed when the other changes."""
+        self._sisters = Sisters[ObjectKey, GroupKey]()
+        """What ``_see`` and ``_leave`` tell it, and which groups look at their sisters."""
         self._owned: dict[GroupKey, set[WorkloadKey]] = {}
         """Workloads by the pod on its own that controls them, or did: a name may come again with another uid."""
         self._prebuilt: dict[WorkloadKey, GroupKey] = {}
@@ -193,7 +199,9 @@ class PodController:
             self._queue.put(GroupKey(meta.namespace, meta.name, ""))  # a group of its name may have waited for that
         self._queue_above(key)
         if meta.annotations.get(IS_GROUP_WORKLOAD) == "true":
-            self._queue.put(GroupKey(meta.namespace, meta.name, ""))
+            group = GroupKey(meta.namespace, meta.name, "")
+            self._queue.put(group)
+            self._touch_sisters(next(iter(self._groups.get(group, ())), ObjectKey("", "")))
             return
         if key in self._prebuilt:
             self._queue.put(self._prebuilt[key])
@@ -207,6 +215,7 @@ class PodController:
             if not owned:
                 del self._owned[group]
             self._queue.put(group)
+            self._touch_sisters(ObjectKey(meta.namespace, pod.name))
 
     def pod_group(self, key: ObjectKey | None) -> None:
         """Notes that a PodGroup changed; None: any may have."""
@@ -243,6 +252,9 @@ class PodController:
             self._children.setdefault(pod.owner, set()).add(key)
         if pod.minimum:
             self._above.setdefault(_minimum_of(key, pod), set()).add(key)
+        if pod.entry:
+            self._sisters.see(key, key.namespace, pod.entry)
+            self._touch_sisters(key)
         self._touch_minimum(key, pod)
         self._touch(group)
 
@@ -263,8 +275,28 @@ class PodController:
             self._above[minimum].discard(key)
             if not self._above[minimum]:
                 del self._above[minimum]
+        self._touch_sisters(key)
+        self._sisters.leave(key)
         self._touch_minimum(key, pod)
         self._touch(group)
+
+    def _touch_sisters(self, key: ObjectKey) -> None:
+        for group in self._sisters.looking(key):
+            self._queue.put(group)
+
+    def _sisters_of(self, group: GroupKey, pods: Sequence[SeenPod]) -> tuple[Sister, ...]:
+        """Pods of the same entry of kube-scheduler's queue that wait in other groups. From now on the group is
+        reconciled when one of them, or its Workload, changes.
+        """
+        if not pods[0].native_group or not any(pod.is_gated and pod.stays for pod in pods):
+            return ()
+        found = []
+        for key in self._sisters.look(group, ObjectKey(group.namespace, pods[0].name)):
+            entry, other = self._feeds[QUEUED_PODS].get(key), self._of.get(key, group)
+            pod = None if entry is None or other == group else entry.object.seen()
+            if pod is not None and pod.is_gated and pod.stays:
+                found.append(Sister(pod=pod, workload=self._workload_of(other, (pod,))))
+        return tuple(found)
 
     def _touch_minimum(self, key: ObjectKey, pod: QueuedPod) -> None:
         """Reconciles the group whose status counts the pod: that of its minimum, and of what that minimum is above."""
@@ -362,6 +394,7 @@ class PodController:
             pod_group=pod_group,
             find=self._pod_groups.find(group.namespace),
             minimum=self._minimum(group, pods[0]),
+            sisters=self._sisters_of(group, pods),
             namespace_labels={} if meta is None else meta.labels,
             namespace_terminating=meta is not None and meta.deletion_timestamp is not None,
         )
@@ -401,7 +434,8 @@ class PodController:
             return kept is not None and _decided_by(kept.workload) == _decided_by(seen.workload.typed)
 
         about = _about(group, seen)
-        await self._actions.carry_out(about, {pod.name: pod.raw for pod in seen.pods}, actions, still)
+        known = {pod.name: pod.raw for pod in (*seen.pods, *(each.pod for each in seen.sisters))}
+        await self._actions.carry_out(about, known, actions, still)
 
     async def _finish_orphans(self, group: GroupKey, uids: set[str]) -> None:
         """Finishes workloads whose pods are gone, once the API server confirms it: the watch may lag."""
@@ -442,6 +476,13 @@ def _decided_by(workload: Workload) -> tuple[object, ...]:
 def _group_name(pod: Json) -> str:
     try:
         return key_of(SeenPod(pod))[1]
+    except JobError:
+        return ""
+
+
+def _entry(pod: Json) -> str:
+    try:
+        return entry_of(SeenPod(pod))
     except JobError:
         return ""
 

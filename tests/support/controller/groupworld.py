@@ -13,7 +13,7 @@ from controller.jobs.framework.raw import Json, merged
 from controller.jobs.framework.settings import Observed
 from controller.objects.decode import decode
 from controller.objects.nativegroups import NativeGroup
-from controller.reconcile.jobs.startgroups import INITIALLY_SCHEDULED
+from controller.reconcile.lifecycle.schedulerverdict import INITIALLY_SCHEDULED
 from inventory.api.names import GANG_SCHEDULED, POD_GROUP
 from kube.testing.store import copied
 from tests.support.controller.jobmodel import ConflictError, World

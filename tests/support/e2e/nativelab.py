@@ -30,12 +30,14 @@ def await_grouped(cluster: Cluster) -> None:
     until(grouped, "the policy for groups in effect", timeout_s=120, every_s=0.1)
 
 
-def group(cluster: Cluster, name: str, queue: str, minimum: int) -> None:
+def group(cluster: Cluster, name: str, queue: str, minimum: int | None, **more: Any) -> None:
+    """A PodGroup. ``minimum`` None: with the policy basic; ``more``: fields of its spec."""
+    policy: dict[str, Any] = {"basic": {}} if minimum is None else {"gang": {"minCount": minimum}}
     body = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": TEAM, "labels": {QUEUE: queue}},
-        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
+        "spec": {"schedulingPolicy": policy, **more},
     }
     cluster.kubectl("create", "-f", "-", input=json.dumps(body))
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from cli.playground.cluster import GPU, stamp
 from controller.cluster.watching.kinds import JOBS, PODS, WORKLOADS
-from controller.reconcile.jobs.startgroups import INITIALLY_SCHEDULED
+from controller.reconcile.lifecycle.schedulerverdict import INITIALLY_SCHEDULED
 from failpoints.names import Failpoint
 from inventory.api.names import GANG_SCHEDULED, START_OF
 from tests.support.controller.podworld import pod as marked

@@ -3,6 +3,7 @@
 A Workload's template is what the Job says that it is for: the API server's Job controller makes the PodGroup of it.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -11,9 +12,12 @@ from controller.foreign.podgroups.native import OwnerOf, levels_named, marks_of,
 from controller.insight.simulation.documents import Document, InputError, group_of
 from controller.insight.simulation.owners import Name
 from controller.insight.simulation.problems import expected_one, meant, shown
+from controller.jobs.framework.kind import JobKind, api_version
 from controller.jobs.framework.names import PRIORITY_CLASS, QUEUE_NAME
 from controller.jobs.framework.podview import GroupName, SeenPod
-from controller.jobs.framework.raw import JobError, Json, annotations, at, labels
+from controller.jobs.framework.raw import JobError, Json, annotations, at, labels, mapping
+from controller.jobs.kinds.table import JOB_KINDS
+from controller.objects.core import PriorityClass
 from controller.objects.decode import DecodeError, decode
 from controller.objects.deviceclaims import ResourceClaim, ResourceClaimTemplate
 from controller.objects.meta import KubernetesObject, ObjectMeta, OwnerReference
@@ -27,6 +31,7 @@ from controller.objects.nativegroups import (
     workload_problems,
 )
 from controller.objects.queues import Topology
+from controller.reconcile.jobs.theirgroups import check_named, groups_named
 
 GROUP: Final = "PodGroup"
 COMPOSITE: Final = "CompositePodGroup"
@@ -37,6 +42,7 @@ NATIVE_KINDS: Final = (
 )
 """``apiVersion`` and ``kind`` of all that is read here."""
 _JOB: Final = ("batch/v1", "Job")
+_KINDS: Final[Mapping[tuple[str, str], JobKind]] = {(api_version(kind), kind.kind): kind for kind in JOB_KINDS}
 _FROM_TEMPLATE: Final = ("schedulingPolicy", "schedulingConstraints", "disruptionMode", "resourceClaims")
 
 
@@ -59,11 +65,15 @@ class NativeGroups:
         try:
             told = next(_problems(document), "")
         except DecodeError as error:
-            raise document.error(error) from None
+            raise document.error(re.sub("^Native(Group|Workload)", document.kind, str(error))) from None
         if told:
             raise document.error(f"{document.kind} {document.data['metadata']['name']}: {told}")
         metadata = document.data["metadata"]
-        self._found[document.kind, metadata["namespace"], metadata["name"]] = document
+        key = (document.kind, metadata["namespace"], metadata["name"])
+        if key in self._found and self._found[key].version != document.version:
+            found = f"found it in {self._found[key].version} too, expected one version"
+            raise document.error(f"{document.kind} {metadata['name']}: apiVersion: {found}")
+        self._found[key] = document
         return True
 
     def claims(self, objects: Iterable[KubernetesObject]) -> Iterator[ResourceClaim]:
@@ -96,6 +106,56 @@ class NativeGroups:
                     what = f"{document.kind} {document.data['metadata']['name']}"
                     yield str(document.error(f"{what}: {sentence.removesuffix('.')}"))
 
+    def wrong_priorities(self, jobs: Iterable[Document], objects: Iterable[KubernetesObject]) -> Iterator[str]:
+        """A line for each pod whose PodGroup has another priority, and for each group that names a number without its
+        class: the API server computes the number from the class.
+        """
+        classes = {each.metadata.name: each for each in objects if isinstance(each, PriorityClass)}
+        default = max((each.value for each in classes.values() if each.global_default), default=0)
+
+        def number(spec: Json) -> int | None:
+            name = spec.get("priorityClassName") or ""
+            found = classes.get(name)
+            return default if not name else None if found is None else found.value
+
+        for (kind, _, name), document in self._found.items():
+            said = document.data["spec"].get("priority") if kind != WORKLOAD else None
+            expected = number(document.data["spec"]) if kind != WORKLOAD else None
+            if said is not None and expected is not None and said != expected:
+                sentence = f"spec.priority: expected {expected}, that of its priorityClassName, found {said}"
+                yield str(document.error(f"{kind} {name}: {sentence}"))
+        for pod in jobs:
+            spec = pod.data.get("spec") if (pod.version, pod.kind) == ("v1", "Pod") else None
+            within = spec.get("schedulingGroup") if isinstance(spec, dict) else None
+            of = within.get("podGroupName") if isinstance(within, dict) else None
+            group = self._data(GROUP, pod.data["metadata"]["namespace"], of) if isinstance(of, str) else None
+            if group is None or not isinstance(spec, dict):
+                continue
+            wanted, own = number(group["spec"]), spec.get("priority", number(spec))
+            if wanted is not None and own is not None and wanted != own:
+                sentence = f"spec.priorityClassName: expected priority {wanted}, that of PodGroup {of}, found {own}"
+                yield str(pod.error(f"Pod {pod.data['metadata']['name']}: {sentence}"))
+
+    def surplus(self, jobs: Iterable[Document]) -> Iterator[str]:
+        """A line for each PodGroup that may start without some of its pods: what becomes of those on a cluster."""
+        found: dict[tuple[str, str], int] = {}
+        for pod in jobs:
+            if (pod.version, pod.kind) == ("v1", "Pod") and isinstance(pod.data.get("spec"), dict):
+                of = at(pod.data, "spec", "schedulingGroup", "podGroupName")
+                if isinstance(of, str):
+                    key = (pod.data["metadata"]["namespace"], of)
+                    found[key] = found.get(key, 0) + 1
+        for (namespace, name), pods in found.items():
+            document = self._found.get((GROUP, namespace, name))
+            spec = None if document is None else decode(document.data, NativeGroup).spec
+            if document is None or spec is None or spec.parent_composite_pod_group_name:
+                continue
+            gang = spec.scheduling_policy.gang
+            if pods > (1 if gang is None else gang.min_count or 1):
+                why = "kube-scheduler starts none of a group while one of its pods waits"
+                told = f"a cluster deletes those of its pods that get no quota when others start, as {why}"
+                yield f"{document.place()}: PodGroup {name}: {told}"
+
     def pod_groups(self) -> dict[tuple[str, GroupName], Json]:
         """The groups by namespace and name, trees as ``native.read`` takes them."""
         found: dict[tuple[str, GroupName], Json] = {}
@@ -116,6 +176,8 @@ class NativeGroups:
         """A pod as it is queued by its PodGroup, a Job as the Workload that is for it says; any other document as it
         is. ``known``: all documents by name. Raises InputError.
         """
+        if (kind := _KINDS.get((document.version, document.kind))) is not None:
+            self._check_named(kind, document)
         if (document.version, document.kind) == _JOB:
             return self._scheduled(document)
         if (document.version, document.kind) != ("v1", "Pod"):
@@ -125,10 +187,22 @@ class NativeGroups:
         except JobError as error:
             raise document.error(f"Pod {document.data['metadata']['name']}: {error}") from None
 
+    def _check_named(self, kind: JobKind, job: Document) -> None:
+        """Checks the PodGroups that the templates of a job name. Raises InputError."""
+        namespace = job.data["metadata"]["namespace"]
+        found = {name: self._data(GROUP, namespace, name) for name in groups_named(kind, job.data)}
+        known = {name: None if each is None else decode(each, NativeGroup) for name, each in found.items()}
+        try:
+            check_named(kind, job.data, known)
+        except JobError as error:
+            raise job.error(f"{job.kind} {job.data['metadata']['name']}: {error}") from None
+
     def _of_group(self, document: Document, known: Mapping[Name, Document]) -> Document:
         """A pod with its marks, and the queue that it has from its group. Raises JobError."""
         pod, metadata = SeenPod(document.data), document.data["metadata"]
         name, namespace = pod.foreign_group, metadata["namespace"]
+        if mapping(document.data, "spec").get("schedulingGroup") is not None and not pod.native_group:
+            raise JobError("spec.schedulingGroup.podGroupName: expected the name of a PodGroup, found none")
         if name is None or name.system is not None:
             return document
         marks = marks_of(pod, lambda name, composite: self._data(COMPOSITE if composite else GROUP, namespace, name))

@@ -203,3 +203,96 @@ async def test_a_controller_without_the_right_to_list_groups_starts_jobs_as_it_a
             gang(scene, "a")
             await eventually(lambda: runs(scene, "a"))
             assert note(scene, "a") == ""
+
+
+def made_by_others(scene: Stage, name: str, policy: dict[str, Any], *, job: str = "", **more: Any) -> None:
+    """A PodGroup of the Job controller's for ``job``, else of a user's."""
+    meta: dict[str, Any] = {}
+    if job:
+        uid = seen(scene, job)["metadata"]["uid"]
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": uid, "controller": True}
+        meta["ownerReferences"] = [owner]
+    body = {
+        "apiVersion": BETA.api_version,
+        "kind": "PodGroup",
+        "metadata": meta,
+        "spec": {"schedulingPolicy": policy, **more},
+    }
+    scene.server.create(BETA, name, body, namespace="team")
+
+
+async def test_a_basic_group_of_the_job_controllers_makes_way_for_one_of_the_start() -> None:
+    async with scene_of(BETA) as scene:
+        gang(scene, "large", pods=8)
+        await eventually(lambda: runs(scene, "large"))
+        gang(scene, "next")
+        made_by_others(scene, "theirs", {"basic": {}}, job="next")
+        scene.server.delete(JOBS, "large", namespace="team")
+        await eventually(lambda: runs(scene, "next"))
+        assert "theirs" not in groups(scene)
+        assert note(scene, "next") in groups(scene)
+
+
+def named(scene: Stage, name: str, of: str, **notes: str) -> None:
+    """A Job of four pods whose template names a PodGroup."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"restartPolicy": "Never", "containers": [container], "schedulingGroup": {"podGroupName": of}}
+    template = {"metadata": {"annotations": notes}, "spec": spec}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"creationTimestamp": stamp(), "labels": {QUEUE: "lq-cq"}},
+        "spec": {"suspend": True, "parallelism": 4, "completions": 4, "template": template},
+    }
+    scene.server.create(JOBS, name, body, namespace="team")
+
+
+def notes_of(scene: Stage) -> str:
+    return " ".join(one.get("note", "") for one in scene.server.list_all(EVENTS))
+
+
+async def test_a_job_waits_for_the_group_that_its_template_names() -> None:
+    async with scene_of(BETA) as scene:
+        named(scene, "train", "mine")
+        await eventually(lambda: "no PodGroup 'mine' of scheduling.k8s.io" in notes_of(scene))
+        assert scene.server.list_all(WORKLOADS) == []
+        made_by_others(scene, "mine", {"gang": {"minCount": 4}})
+        await eventually(lambda: runs(scene, "train"))
+        assert note(scene, "train") == ""
+
+
+async def test_jobs_that_are_one_group_only_together_hold_no_quota() -> None:
+    async with scene_of(BETA) as scene:
+        made_by_others(scene, "mine", {"gang": {"minCount": 8}})
+        named(scene, "one", "mine")
+        named(scene, "two", "mine")
+        told = "PodGroup mine: spec.schedulingPolicy.gang.minCount is 8, and the job makes 4 of its pods"
+        await eventually(lambda: told in notes_of(scene))
+        assert scene.server.list_all(WORKLOADS) == []
+        scene.server.merge(BETA, "mine", {"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}}, namespace="team")
+        await eventually(lambda: runs(scene, "one") and runs(scene, "two"))
+
+
+async def test_a_job_has_to_ask_for_the_level_of_the_group_that_its_template_names() -> None:
+    async with scene_of(BETA) as scene:
+        rack = {"topology": [{"key": "example.com/rack"}]}
+        made_by_others(scene, "mine", {"gang": {"minCount": 4}}, schedulingConstraints=rack)
+        named(scene, "train", "mine")
+        told = "expected the annotation kueue.x-k8s.io/podset-required-topology: example.com/rack"
+        await eventually(lambda: told in notes_of(scene))
+        assert not runs(scene, "train")
+
+
+async def test_the_verdict_on_a_group_of_the_job_controllers_comes_back() -> None:
+    async with scene_of(BETA) as scene:
+        gang(scene, "train")
+        made_by_others(scene, "theirs", {"gang": {"minCount": 4}}, job="train")
+        scene.server.merge(
+            JOBS, "train", {"spec": {"scheduling": {"schedulingPolicy": {"gang": {}}}}}, namespace="team"
+        )
+        await eventually(lambda: runs(scene, "train"))
+        assert "theirs" in groups(scene)
+        said = {"type": "PodGroupInitiallyScheduled", "status": "False", "reason": "Unschedulable"}
+        said |= {"message": "0/2 nodes are available", "lastTransitionTime": stamp()}
+        scene.server.merge(BETA, "theirs", {"status": {"conditions": [said]}}, namespace="team")
+        await eventually(lambda: says(scene, "train", GANG_SCHEDULED) == "False/Unschedulable")

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from controller.cluster.watching.kinds import CLUSTER_QUEUES, NAMESPACES, WORKLOADS
+from controller.cluster.watching.kinds import CLUSTER_QUEUES, NAMESPACES, PODS, WORKLOADS
 from controller.jobs.framework.podview import ADMISSION_GATE, GroupName
 from controller.reconcile.jobshell import followed_shell
 from controller.reconcile.jobshell.followed_shell import GROUP_KINDS
 from controller.reconcile.pods.nativegroups_shell import COMPOSITE_KINDS
-from inventory.api.names import ABOVE_MINIMUM_OF, COMPOSITE_GROUP, OUT_OF_GROUP
+from inventory.api.names import ABOVE_MINIMUM_OF, COMPOSITE_GROUP, GANG_SCHEDULED, OUT_OF_GROUP
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
 from tests.controller.foreign.podgroups.test_native import composite, group
 from tests.controller.reconcile.pods.test_reconcile_shell import WITH_PODS, free, freed, pod, runs, says, seen
-from tests.support.controller.stage import Stage, stage
+from tests.support.controller.stage import Stage, stage, stamp
 
 BETA, COMPOSITES = GROUP_KINDS[0], COMPOSITE_KINDS[0]
 NO_GROUP = "spec.schedulingGroup.podGroupName: no PodGroup 'g' of scheduling.k8s.io"
@@ -55,6 +55,16 @@ def counts(scene: Stage) -> dict[str, int]:
     return {one["metadata"]["name"]: sum(each["count"] for each in one["spec"]["podSets"]) for one in listed}
 
 
+def there(scene: Stage) -> set[str]:
+    """The pods that exist and are not being deleted."""
+    listed = scene.server.list_all(PODS)
+    return {one["metadata"]["name"] for one in listed if "deletionTimestamp" not in one["metadata"]}
+
+
+def workload(scene: Stage, name: str) -> dict[str, Any]:
+    return next(one for one in scene.server.list_all(WORKLOADS) if one["metadata"]["name"] == name)
+
+
 def asked(scene: Stage) -> list[str]:
     """Requests about PodGroups of any version."""
     return [each.path for each in scene.server.requests if "podgroups" in each.path]
@@ -66,10 +76,37 @@ async def test_a_gang_starts_whole_and_pods_above_it_join_one_by_one(version: Re
         make(scene, group("g", 2), version)
         member(scene, "a", "b", "c", "d")
         await eventually(lambda: freed(scene, "a", "b"), what="the minimum")
-        await eventually(lambda: free(scene, "c") or free(scene, "d"), what="one above it")
+        await eventually(lambda: len(there(scene)) == 3, what="one above it has no quota")
+        await eventually(lambda: freed(scene, *there(scene)), what="the other one joins")
         assert counts(scene)[WORKLOAD] == 2
-        (waits,) = [name for name in "abcd" if not free(scene, name)]
-        await eventually(lambda: seen(scene, waits)["metadata"]["annotations"].get(ABOVE_MINIMUM_OF) == WORKLOAD)
+        (joined,) = there(scene) - {"a", "b"}
+        assert seen(scene, joined)["metadata"]["annotations"][ABOVE_MINIMUM_OF] == WORKLOAD
+
+
+async def test_no_gate_is_lifted_while_a_pod_of_the_group_waits_for_quota_behind_its_own() -> None:
+    """kube-scheduler 1.37 starts none of a group while one of it has a gate, and a deletion alone does not wake it."""
+    async with scene_of(BETA, cpus=3) as scene:
+        make(scene, group("g", 2))
+        member(scene, "a", "b", "c", "d")
+        await eventually(lambda: len(there(scene)) == 3 and freed(scene, *there(scene)))
+        (gone,) = set("abcd") - there(scene)
+        asked = [(each.method, each.path.rpartition("/")[2]) for each in scene.server.requests if "/pods/" in each.path]
+        assert asked.index(("DELETE", gone)) < min(asked.index(("PATCH", name)) for name in "ab")
+        await eventually(lambda: "kube-scheduler starts none of PodGroup g" in " ".join(every_note(scene)))
+
+
+async def test_a_pod_that_comes_when_its_group_runs_waits_for_quota() -> None:
+    async with scene_of(BETA, cpus=2) as scene:
+        make(scene, group("g", 2))
+        member(scene, "a", "b")
+        await eventually(lambda: freed(scene, "a", "b"))
+        runs(scene, "a", "b")
+        member(scene, "c", "d")
+        await eventually(
+            lambda: all(ABOVE_MINIMUM_OF in seen(scene, name)["metadata"].get("annotations", {}) for name in "cd")
+        )
+        await eventually(lambda: len(counts(scene)) == 3)
+        assert there(scene) == set("abcd")
 
 
 async def test_a_gang_that_does_not_fit_holds_every_gate() -> None:
@@ -121,12 +158,12 @@ async def test_pods_of_a_basic_group_are_queued_one_by_one_in_the_groups_queue()
         given["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq-cq"}
         make(scene, given)
         member(scene, "a", "b", queue="")
-        await eventually(lambda: free(scene, "a") or free(scene, "b"))
+        await eventually(lambda: len(there(scene)) == 1 and freed(scene, *there(scene)))
         assert WORKLOAD not in counts(scene)
-        for name in "ab":
-            meta = seen(scene, name)["metadata"]
-            assert meta["annotations"][OUT_OF_GROUP] == "true"
-            assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "lq-cq"
+        (left,) = there(scene)
+        meta = seen(scene, left)["metadata"]
+        assert meta["annotations"][OUT_OF_GROUP] == "true"
+        assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "lq-cq"
 
 
 async def test_groups_below_a_composite_gang_are_one_workload() -> None:
@@ -184,3 +221,46 @@ async def test_the_api_may_come_and_go_while_the_controller_runs() -> None:
 
 def every_note(scene: Stage) -> list[str]:
     return [one["note"] for one in scene.server.list_all(EVENTS)]
+
+
+def judged(scene: Stage, status: str, message: str = "") -> None:
+    """What kube-scheduler writes on the group."""
+    said = {
+        "type": "PodGroupInitiallyScheduled",
+        "status": status,
+        "reason": "Scheduled" if status == "True" else "Unschedulable",
+        "message": message,
+        "lastTransitionTime": stamp(),
+    }
+    scene.server.merge(BETA, "g", {"status": {"conditions": [said]}}, namespace="team")
+
+
+def gang_says(scene: Stage) -> str:
+    conditions = workload(scene, WORKLOAD)["status"].get("conditions", [])
+    return next((f"{one['status']}/{one['reason']}" for one in conditions if one["type"] == GANG_SCHEDULED), "")
+
+
+async def test_the_verdict_on_a_group_of_a_users_comes_back_until_its_pods_have_nodes() -> None:
+    async with scene_of(BETA) as scene:
+        make(scene, group("g", 2))
+        member(scene, "a", "b")
+        await eventually(lambda: freed(scene, "a", "b"))
+        judged(scene, "False", "0/2 nodes are available")
+        await eventually(lambda: gang_says(scene) == "False/Unschedulable")
+        runs(scene, "a", "b")
+        await eventually(lambda: gang_says(scene) == "True/Scheduled")
+
+
+async def test_a_gang_of_which_kube_scheduler_has_preempted_one_pod_is_evicted_whole() -> None:
+    async with scene_of(BETA) as scene:
+        make(scene, group("g", 2))
+        member(scene, "a", "b")
+        await eventually(lambda: freed(scene, "a", "b"))
+        runs(scene, "a", "b")
+        taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        taken["lastTransitionTime"] = stamp()
+        others = seen(scene, "a")["status"]["conditions"]
+        scene.server.merge(PODS, "a", {"status": {"phase": "Failed", "conditions": [*others, taken]}}, namespace="team")
+        await eventually(lambda: "b" not in there(scene), what="no half of it is left")
+        evicted = [one for one in workload(scene, WORKLOAD)["status"]["conditions"] if one["type"] == "Evicted"]
+        assert evicted[0]["reason"] == "PreemptedByScheduler"

@@ -209,3 +209,69 @@ def test_a_topology_that_is_not_given_refuses_no_level() -> None:
     result = told(run(PLACED, TOPOLOGY, cluster_queue(), local_queue(), *RACKS, of(group(least=1)), *pods(1)))
     assert result == ["0 Admitted train"]
     assert told(run(*flat(1), of(group(least=1, level="a/b")), *pods(1))) == ["0 Pending train"]
+
+
+def test_a_group_with_more_pods_than_it_needs_is_told_what_becomes_of_the_others() -> None:
+    told_ = scenario(given(*flat(5), of(group(least=4)), *pods(6)), config()).warnings
+    assert ["PodGroup train: a cluster deletes those of its pods that get no quota" in each for each in told_] == [True]
+    assert not scenario(given(*flat(5), of(group(least=4)), *pods(4)), config()).warnings
+
+
+def priority_class(value: int) -> Json:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "hi"}, "value": value}
+
+
+def test_a_group_and_its_pods_have_one_priority() -> None:
+    numbered = group(least=2)
+    numbered["spec"]["priority"] = 100
+    assert "spec.priority: expected 0, that of its priorityClassName, found 100" in refused(
+        *flat(4), of(numbered), *pods(2)
+    )
+    classed = group(least=1)
+    classed["spec"]["priorityClassName"] = "hi"
+    assert "expected priority 100, that of PodGroup train" in refused(
+        *flat(4), priority_class(100), of(classed), *pods(1)
+    )
+
+
+def test_a_pod_without_the_name_of_its_group_is_refused() -> None:
+    nameless = plain("p", 1)
+    nameless["spec"]["schedulingGroup"] = {}
+    assert "spec.schedulingGroup.podGroupName: expected the name of a PodGroup, found none" in refused(
+        *flat(4), nameless
+    )
+
+
+def test_a_group_in_two_versions_is_refused() -> None:
+    both = (of(group(least=2)), of(group(least=1), "v1alpha3"))
+    assert "found it in scheduling.k8s.io/v1beta1 too" in refused(*flat(4), *both, *pods(2))
+
+
+def test_groups_above_each_other_are_named() -> None:
+    circle = (of(composite("one", 1, parent="two")), of(composite("two", 1, parent="one")))
+    assert "found CompositePodGroups above each other: one, two, one" in refused(
+        *flat(4), *circle, of(group("train", 1, parent="one"), "v1alpha3"), *pods(1)
+    )
+
+
+def in_group(of_group: str, **notes: str) -> Json:
+    found = job("j", pods=4)
+    found["spec"]["template"].setdefault("metadata", {})["annotations"] = notes
+    found["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": of_group}
+    return found
+
+
+def test_a_job_starts_in_the_group_that_its_template_names_or_is_refused_with_its_name() -> None:
+    assert "no PodGroup 'train' of scheduling.k8s.io" in refused(*flat(4), in_group("train"))
+    assert "gang.minCount is 8, and the job makes 4 of its pods" in refused(
+        *flat(4), of(group(least=8)), in_group("train")
+    )
+    assert told(run(*flat(4), of(group(least=4)), in_group("train"))) == ["0 Admitted j"]
+
+
+def test_a_partial_admission_is_not_below_the_gang() -> None:
+    found = job("j", pods=4)
+    found["metadata"].setdefault("annotations", {})["kueue.x-k8s.io/job-min-parallelism"] = "2"
+    found["spec"]["scheduling"] = {"schedulingPolicy": {"gang": {"minCount": 4}}}
+    told_ = refused(*flat(4), found)
+    assert "expected at least spec.scheduling.schedulingPolicy.gang.minCount, 4, found 2" in told_

@@ -1,0 +1,77 @@
+"""PodGroups of ``scheduling.k8s.io`` that others made and that the pods of a queued job are in. Pure.
+
+The Job controller of 1.37 (gate WorkloadWithJob, pkg/controller/job/job_scheduling_manager.go) makes a PodGroup for
+each Job that has no controller, of the policy basic where the Job has no ``spec.scheduling``. It makes none any more
+once the Job was suspended: if the group is gone then, its pods are in none. A user may name a group in the template.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from controller.jobs.framework.actions import Action, RemoveGroup
+from controller.jobs.framework.context import Context
+from controller.jobs.framework.kind import JobKind
+from controller.jobs.framework.raw import JobError, Json, mapping, shown, strings, text
+from controller.jobs.framework.steps import event
+from controller.jobs.framework.topologyrequest import REQUIRED
+from controller.messages import jobs as words
+from controller.objects.nativegroups import NATIVE, NativeGroup
+
+_FIELD = "spec.schedulingGroup.podGroupName"
+
+
+def groups_named(kind: JobKind, job: Json) -> set[str]:
+    """The PodGroups that the job's pod templates name; none for a job that cannot be read: its reader says why."""
+    try:
+        return {name for each in kind.templates(job).values() if (name := _named(each))}
+    except JobError:
+        return set()
+
+
+def check_named(kind: JobKind, job: Json, known: Mapping[str, NativeGroup | None]) -> None:
+    """Checks the PodGroups that the templates of a job name: with quota its pods could not start otherwise. ``known``:
+    these groups, None for one that is not there. Raises JobError.
+    """
+    counts = kind.counts(job) if known else {}
+    for name, group in known.items():
+        mine = {key: each for key, each in kind.templates(job).items() if _named(each) == name}
+        if group is None:
+            raise JobError(f"{_FIELD} of the pod template: no PodGroup {shown(name)} of {NATIVE}")
+        gang = group.spec.scheduling_policy.gang
+        pods = sum(counts.get(key, 0) for key in mine)
+        if gang is not None and (gang.min_count or 1) > pods:
+            found = f"spec.schedulingPolicy.gang.minCount is {gang.min_count}, and the job makes {pods} of its pods"
+            raise JobError(
+                f"PodGroup {name}: {found}. A group of several jobs starts only if no queue holds one of them"
+            )
+        level = group.spec.level
+        if level and any(strings(each, "metadata", "annotations").get(REQUIRED) != level for each in mine.values()):
+            wanted = f"expected the annotation {REQUIRED}: {level} in the pod template of the job, found none"
+            raise JobError(f"PodGroup {name}: its pods are to be in one domain of {level}: {wanted}")
+
+
+def unwanted(context: Context) -> list[Action]:
+    """Actions that remove what the Job controller made for a Job that says nothing of a gang, before the Job starts in
+    a group of Tessera's: a pod is in one group.
+    """
+    found = [each.metadata for each in context.seen.controlled if _basic(each)]
+    gone = [each for each in found if each.deletion_timestamp is None]
+    removed: list[Action] = [RemoveGroup(name=each.name, uid=each.uid) for each in gone]
+    return [*removed, *(event("GroupRemoved", words.group_removed(each.name)) for each in found)]
+
+
+def of_others(context: Context) -> NativeGroup | None:
+    """The PodGroup of others in which the job's pods are; None if there is none, or several."""
+    found = [*_controlled(context), *(each for each in context.seen.named.values() if each is not None)]
+    return found[0] if len(found) == 1 else None
+
+
+def _controlled(context: Context) -> Iterator[NativeGroup]:
+    return (each for each in context.seen.controlled if each.metadata.deletion_timestamp is None)
+
+
+def _basic(group: NativeGroup) -> bool:
+    return group.spec.scheduling_policy.gang is None
+
+
+def _named(template: Json) -> str:
+    return text(mapping(template, "spec"), "schedulingGroup", "podGroupName")

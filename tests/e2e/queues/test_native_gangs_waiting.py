@@ -1,0 +1,179 @@
+"""PodGroups of which some pods have no quota, on a real kube-scheduler: it starts none of a group while one waits."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.jobs.framework.podview import GroupName
+from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
+from inventory.api.names import GANG_SCHEDULED
+from tests.support.e2e.charttext import rendered
+from tests.support.e2e.nativelab import (
+    GATES,
+    GROUPS,
+    HOLD,
+    SERVED,
+    await_grouped,
+    configure,
+    group,
+    group_of,
+    member,
+    pods_of,
+    running,
+    start,
+)
+from tests.support.e2e.podlab import GPU, TEAM, PodLab, pod_body, pod_lab, pods_installed
+from tests.support.e2e.queuelab import ALONE
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    for program in ("kubernetes", "kwok", "helm"):
+        binaries.build(program)
+    gates = f"{GATES},WorkloadWithJob=true"
+    spec = Spec(
+        nodes=(),
+        kwok_nodes=2,
+        kwok_capacity={GPU: "8"},
+        apiserver_args=(gates, SERVED),
+        controller_manager_args=(gates,),
+        scheduler_args=(gates,),
+    )
+    with Cluster.up(f"nativewaiting-{os.getpid()}", spec) as cluster, pods_installed(cluster):
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-native-group-policy"))
+        await_grouped(cluster)
+        yield cluster
+
+
+def left(scene: PodLab, prefix: str) -> list[str]:
+    """The pods of these names that are not being deleted."""
+    found = scene.watcher.pods.items()
+    return [name for name, each in found if name.startswith(prefix) and "deletionTimestamp" not in each["metadata"]]
+
+
+async def tidy(cluster: Cluster, scene: PodLab, prefix: str) -> None:
+    """Ends the scene. Of an evicted group that nobody makes anew its Workload is deleted, which holds a pod back."""
+    await scene.finish(left(scene, prefix))
+    if not left(scene, prefix):
+        cluster.kubectl("delete", "workloads.kueue.x-k8s.io", "-n", TEAM, "--all", "--wait=false")
+    await scene.clean()
+    cluster.kubectl("delete", GROUPS, "-n", TEAM, "--all", "--timeout=60s")
+
+
+@pytest.mark.parametrize(("minimum", "pods", "quota"), [(4, 6, 5), (None, 4, 3)], ids=["gang", "basic"])
+async def test_as_many_pods_of_a_group_run_as_have_quota(
+    cluster: Cluster, tmp_path: Path, minimum: int | None, pods: int, quota: int
+) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("few", quota)
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            group(cluster, "some", "few", minimum)
+            await scene.create(*(member(f"some-{index}", "some", "few") for index in range(pods)))
+            await scene.until(
+                lambda: len(left(scene, "some-")) == quota and scene.runs(*left(scene, "some-")), "all with quota run"
+            )
+            await tidy(cluster, scene, "some-")
+
+
+async def test_a_plain_job_starts_whole_where_the_job_controller_makes_groups(cluster: Cluster, tmp_path: Path) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("plain", 16)
+        await scene.create(pod_body("thief", gpus=8, labels={"app": "thief"}))
+        await scene.until(lambda: scene.runs("thief"), "a pod that is not queued has a node")
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            await start(scene, "train", "plain")
+            await scene.until(
+                lambda: scene.queues.condition("train", GANG_SCHEDULED) == "False/Unschedulable", "the verdict"
+            )
+            assert running(scene, "train") == 0
+            made = cluster.kubectl("get", GROUPS, "-n", TEAM, "-o", "name").split()
+            assert [each.rpartition("/")[2] for each in made] == [group_of(scene, "train")]
+            await scene.delete("thief")
+            await scene.until(lambda: running(scene, "train") == 4, "all of it runs")
+            await scene.finish(pods_of(scene, "train"))
+            await scene.until(lambda: scene.queues.complete("train"), "it has run")
+            cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
+            await scene.clean()
+
+
+async def test_the_verdict_on_a_group_of_the_job_controllers_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("said", 16)
+        await scene.create(pod_body("thief", gpus=8, labels={"app": "thief"}))
+        await scene.until(lambda: scene.runs("thief"), "a pod that is not queued has a node")
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            await start(scene, "train", "said", scheduling={"schedulingPolicy": {"gang": {"minCount": 4}}})
+            await scene.until(
+                lambda: scene.queues.condition("train", GANG_SCHEDULED) == "False/Unschedulable", "the verdict"
+            )
+            await scene.delete("thief")
+            await scene.until(lambda: running(scene, "train") == 4, "all of it runs")
+            await scene.finish(pods_of(scene, "train"))
+            await scene.until(lambda: scene.queues.complete("train"), "it has run")
+            cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
+            await scene.clean()
+
+
+def said_of(scene: PodLab, type_: str) -> str:
+    """The condition of the Workload of PodGroup ``some``."""
+    known = scene.queues.watcher.workloads
+    found = [each for key, each in known.items() if key == f"{TEAM}/{GroupName(None, 'some').workload}"]
+    conditions = [one for each in found for one in each.get("status", {}).get("conditions", [])]
+    return next((f"{one['status']}/{one['reason']}" for one in conditions if one["type"] == type_), "")
+
+
+async def test_places_of_a_users_group_that_somebody_took_are_given_back(cluster: Cluster, tmp_path: Path) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("taken", 16, placed=True)
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            group(cluster, "some", "taken", 4)
+            names = [f"some-{index}" for index in range(4)]
+            held = [{"name": HOLD}]
+            spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": "some"}, "schedulingGates": held}
+            await scene.create(*(pod_body(name, queue="taken", gpus=4, **spec) for name in names))
+
+            def placed() -> bool:
+                return all((scene.pod(name) or {}).get("spec", {}).get("schedulingGates") == held for name in names)
+
+            await scene.until(placed, "all pods have their places")
+            await scene.create(pod_body("thief", gpus=8, labels={"app": "thief"}))
+            await scene.until(lambda: scene.runs("thief"), "a pod that is not queued takes a node")
+            for name in names:
+                lifted = ("--type=merge", "-p", '{"spec": {"schedulingGates": null}}')
+                cluster.kubectl("patch", "pod", name, "-n", TEAM, *lifted)
+            await scene.until(lambda: said_of(scene, GANG_SCHEDULED) == "False/Unschedulable", "the verdict")
+            await scene.until(lambda: said_of(scene, "Evicted") == "True/GangNotScheduled", "places are taken back")
+            await scene.delete("thief")
+            await tidy(cluster, scene, "some-")
+
+
+async def test_no_half_of_a_users_gang_is_left_by_a_pod_without_a_queue(cluster: Cluster, tmp_path: Path) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("half", 16)
+        cluster.kubectl("create", "priorityclass", "urgent", "--value=9")
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            group(cluster, "some", "half", 4)
+            names = [f"some-{index}" for index in range(4)]
+            spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": "some"}, "terminationGracePeriodSeconds": 0}
+            await scene.create(*(pod_body(name, queue="half", gpus=4, **spec) for name in names))
+            await scene.until(lambda: scene.runs(*names), "the gang runs")
+            await scene.create(pod_body("urgent", gpus=8, labels={"app": "urgent"}, priorityClassName="urgent"))
+            await scene.until(lambda: scene.runs("urgent"), "a pod that is not queued takes a node")
+            began_s = time.monotonic()
+            await scene.until(lambda: not left(scene, "some-"), "no half of it is left")
+            assert time.monotonic() - began_s < 30
+            await scene.delete("urgent")
+            await tidy(cluster, scene, "some-")

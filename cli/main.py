@@ -14,6 +14,7 @@ from inventory import __version__
 COMMANDS: Final = {
     "advise": ("cli.advise.command:advise", "Which containers could ask for less GPU; which moves would let jobs run."),
     "audit": ("cli.audit.command:audit", "Whether what the cluster did keeps the rules, recorded and judged."),
+    "capacity": ("cli.capacity:capacity", "What a program could have of a queue now, and when more."),
     "completion": ("cli.completion:completion", "Let a shell complete commands and options."),
     "create": ("cli.kueuectl.create:create", "Create a ClusterQueue, a LocalQueue or a ResourceFlavor."),
     "delete": ("cli.kueuectl.verbs:delete", "Delete workloads with their jobs; queues and flavors."),
@@ -115,6 +116,7 @@ def tessera() -> None:
       tessera queue pending              who waits in the cluster's queues, and why
       tessera explain -n team-a bert     what one workload waits for, in numbers
       tessera submit --dry-run job.yaml  what would become of a job; without --dry-run it is created
+      tessera capacity agents --unit nvidia.com/gpu=1 --max 8  what a program could have now, and when more
       tessera top                        what all GPUs do, who holds them, and what waits; live
       tessera page                       all of that in a browser, with your rights
       tessera try                        the page over a simulated fleet, without a cluster

@@ -66,8 +66,8 @@ def _nodes_to_come(body: Json) -> Iterator[Text]:
 
 
 def _preempted(body: Json) -> Iterator[Text]:
-    """For whom a workload that waits again was preempted, and what it lost; the forecast says when it likely runs
-    again.
+    """What a workload that waits again was told when it was preempted: for whom, and what it lost. The forecast below
+    says when it likely runs again.
     """
     told = body.get("preempted")
     if told is not None:

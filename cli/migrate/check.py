@@ -1,4 +1,4 @@
-"""What is left of the old parts after a migration, and whether pods still have the GPUs that they had. Pure."""
+"""Parts that are left after a migration, and pods that miss the GPUs that they had. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -49,7 +49,9 @@ class Values(Struct, frozen=True):
 
 
 class Inputs(Struct):
-    """Everything that was read, by what it is. ``others`` are objects that no part of a plan is made from."""
+    """Everything that was read, by what it is. ``others`` are objects that no part of a plan is made from:
+    ``live.read_cluster`` empties it, since a cluster has many.
+    """
 
     policies: list[Document] = field(default_factory=list)
     drivers: list[Document] = field(default_factory=list)

@@ -15,6 +15,7 @@ from cli.migrate.steps import NAMESPACE
 from cli.printing.console import Json
 from cli.words import migrating as say
 from controller.insight.simulation.documents import Document
+from inventory.api.names import GROUP
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, PODS, Resource
@@ -58,7 +59,7 @@ _OLDER: Final = {"kueue.x-k8s.io/v1beta2": "v1beta1"}
 """The version to try where an API server does not serve the newer one."""
 _WEBHOOKS: Final = _of("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration",
                        "ValidatingWebhookConfiguration")  # fmt: skip
-_GPU_NODES: Final = _of("tessera.dev", "v1alpha1", "GpuNode")
+_GPU_NODES: Final = _of(GROUP, "v1alpha1", "GpuNode")
 
 
 async def read_cluster(where: Where) -> Inputs:
@@ -75,7 +76,6 @@ async def read_cluster(where: Where) -> Inputs:
                 number += 1
                 if data["metadata"].get("namespace") != NAMESPACE:
                     sort_in(Document(_FILE, number, data), found)
-    found.others.clear()
     judge_kueue(found)
     if found.unreadable:
         raise WrongInputError("\n".join(f"{each.place()}: found no object" for each in found.unreadable))

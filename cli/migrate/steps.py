@@ -11,16 +11,13 @@ from typing import Any, Final
 
 from cli.migrate.parts import Step
 from cli.words import migrating as say
+from inventory.api.names import CONVERSION_BEFORE, REPLACED, REPLICAS_BEFORE
 
 NAMESPACE: Final = "tessera-system"
 """Where the ``tessera`` command looks for the release (docs/install.md)."""
 CHART: Final = "charts/tessera"
 _CRDS: Final = ("gpunodes.tessera.dev", "gpulayouts.tessera.dev", "jobkinds.tessera.dev")
 _IN: Final = f"--namespace={NAMESPACE}"
-_HELD: Final = "tessera.dev/replaced"
-"""The label of nodes that no node has: pods of a DaemonSet that selects by it go."""
-_REPLICAS: Final = "tessera.dev/replicas-before"
-_CONVERSION: Final = "tessera.dev/conversion-before"
 _WEBHOOKS: Final = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 
 
@@ -104,7 +101,7 @@ def held(do: str, space: str, name: str) -> Step:
     at = f"{shlex.quote(f'daemonset/{name}')} --namespace={shlex.quote(space)}"
 
     def line(value: str | None) -> str:
-        patch = {"spec": {"template": {"spec": {"nodeSelector": {_HELD: value}}}}}
+        patch = {"spec": {"template": {"spec": {"nodeSelector": {REPLACED: value}}}}}
         return f"kubectl patch {at} --type merge -p {_json(patch)}"
 
     return Step(do, line("true"), line(None))
@@ -119,26 +116,27 @@ def scaled(do: str, space: str, name: str, replicas: int | None) -> Step:
         return Step(do, f"kubectl scale {at} --replicas=0", f"kubectl scale {at} --replicas={replicas}")
     return Step(
         do,
-        f'kubectl annotate {at} {_REPLICAS}="$(kubectl get {at} -o jsonpath={{.spec.replicas}})"'
+        f'kubectl annotate {at} {REPLICAS_BEFORE}="$(kubectl get {at} -o jsonpath={{.spec.replicas}})"'
         f" && kubectl scale {at} --replicas=0",
         f'kubectl scale {at} --replicas="$(kubectl get {at} -o jsonpath='
         "'{.metadata.annotations.tessera\\.dev/replicas-before}')\""
-        f" && kubectl annotate {at} {_REPLICAS}-",
+        f" && kubectl annotate {at} {REPLICAS_BEFORE}-",
     )
 
 
 def scaled_all(do: str, space: str) -> Step:
     """All Deployments of a namespace without pods, those of operators first: they would start the others again."""
     at = f"--namespace={shlex.quote(space)}"
-    key = _REPLICAS.replace(".", r"\.")
+    key = REPLICAS_BEFORE.replace(".", r"\.")
     names = f"$(kubectl get deployments {at} -o name | grep operator; kubectl get deployments {at} -o name | grep -v operator)"  # noqa: E501
     return Step(
         do,
-        f'for name in {names}; do kubectl annotate $name {at} {_REPLICAS}="$(kubectl get $name {at}'
+        f'for name in {names}; do kubectl annotate $name {at} {REPLICAS_BEFORE}="$(kubectl get $name {at}'
         f' -o jsonpath={{.spec.replicas}})" && kubectl scale $name {at} --replicas=0 || exit; done',
         f"for name in $(kubectl get deployments {at} -o name); do"
         f' kubectl scale $name {at} --replicas="$(kubectl get $name {at}'
-        f" -o jsonpath='{{.metadata.annotations.{key}}}')\" && kubectl annotate $name {at} {_REPLICAS}- || exit; done",
+        f" -o jsonpath='{{.metadata.annotations.{key}}}')\""
+        f" && kubectl annotate $name {at} {REPLICAS_BEFORE}- || exit; done",
     )
 
 
@@ -171,14 +169,14 @@ def _removed(do: str, read: str, delete: str, kept: str) -> Step:
 def conversion_kept(do: str, group: str) -> Step:
     """Whom the API server asks to convert the kinds of a group is noted at each CRD, and put back."""
     names = f"$(kubectl get crd -o name | grep {shlex.quote(rf'[.]{group}$')})"
-    key = _CONVERSION.replace(".", r"\.")
+    key = CONVERSION_BEFORE.replace(".", r"\.")
     return Step(
         do,
         f"for crd in {names}; do kubectl annotate $crd"
-        f' {_CONVERSION}="$(kubectl get $crd -o jsonpath={{.spec.conversion}})" || exit; done',
+        f' {CONVERSION_BEFORE}="$(kubectl get $crd -o jsonpath={{.spec.conversion}})" || exit; done',
         f"for crd in {names}; do kubectl patch $crd --type merge -p"
         f' "{{\\"spec\\":{{\\"conversion\\":$(kubectl get $crd -o jsonpath=\'{{.metadata.annotations.{key}}}\')}}}}"'
-        f" && kubectl annotate $crd {_CONVERSION}- || exit; done",
+        f" && kubectl annotate $crd {CONVERSION_BEFORE}- || exit; done",
     )
 
 

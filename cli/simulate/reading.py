@@ -72,6 +72,8 @@ def inputs(
         notes.append(f"{fleet}: events: what happens to hardware is no part of this simulation")
     if nodes.fleet and events_count:
         notes.append(f"{fleet}: nodePools, interrupt: nodes come and go in tessera simulate alone, passed over")
+    if made.requests and events_count:
+        notes.append("CapacityRequests are answered in tessera simulate alone, passed over")
     note(notes)
     warn([*made.unqueued, *warnings, *without_nodes(read.documents, made.objects)])
     if made.unqueued and not made.submissions and not made.requests:

@@ -26,7 +26,7 @@ def resets_never() -> str:
     )
 
 
-@_refusal
+@_note
 def unrepaired(why: str) -> str:
     return f"nothing is done: {why}"
 

@@ -9,6 +9,7 @@ from controller.objects.queues import ClusterQueue, Cohort
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ClusterQueueName
 from controller.scheduler.quota.calendar import Calendar, CalendarEntry, in_force, next_change_s
+from controller.scheduler.quota.quotanode import QuotaNode
 
 Json = dict[str, Any]
 
@@ -17,23 +18,25 @@ def calendar_shown(engine: Engine, name: ClusterQueueName, now_s: float) -> Json
     """The calendars by which the queue's quotas change: ``owners`` with ``windows`` (entries whose window is open, with
     the end of each), ``nextChange`` and ``problems``; and a ``sentence`` of all. None without a calendar.
     """
-    found = [_shown(owner, calendar, now_s) for owner, calendar in _above(engine, name)]
+    state = engine.state.cluster.queues.get(name)
+    return None if state is None else calendar_of(engine, state.node, now_s)
+
+
+def calendar_of(engine: Engine, node: QuotaNode, now_s: float) -> Json | None:
+    """``calendar_shown`` of a ClusterQueue or a Cohort by its node."""
+    if not engine.state.calendars:
+        return None
+    found = [_shown(owner, calendar, now_s) for owner, calendar in _above(engine, node)]
     return {"owners": found, "sentence": ". ".join(each["sentence"] for each in found)} if found else None
 
 
-def _above(engine: Engine, name: ClusterQueueName) -> Iterator[tuple[str, Calendar]]:
-    """The objects with a calendar from the queue up, as kind and name."""
-    calendars, state = engine.state.calendars, engine.state.cluster.queues.get(name)
-    if state is None:
-        return
-    own = calendars.of(ClusterQueue, name)
-    if own != Calendar():
-        yield f"ClusterQueue {name}", own
-    node = state.node.parent
+def _above(engine: Engine, node: QuotaNode | None) -> Iterator[tuple[str, Calendar]]:
+    """The objects with a calendar from the node up, as kind and name."""
     while node is not None:
-        of_cohort = calendars.of(Cohort, node.name)
-        if of_cohort != Calendar():
-            yield f"Cohort {node.name}", of_cohort
+        kind: type[ClusterQueue | Cohort] = ClusterQueue if node.is_queue else Cohort
+        calendar = engine.state.calendars.of(kind, node.name)
+        if calendar != Calendar():
+            yield f"{kind.__name__} {node.name}", calendar
         node = node.parent
 
 

@@ -64,7 +64,7 @@ def ends_at(moment: str) -> str:
 @_refusal
 def more_than_there_is(least: object, clause: str) -> str:
     """``clause`` begins with "unless"."""
-    return f"No offer can be made of {plural(least, 'unit')} or more, {clause}. Submit a request for less"
+    return f"No offer can be made of {plural(least, 'unit')} or more, {clause}. Submit another request"
 
 
 @_refusal

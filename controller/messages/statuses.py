@@ -122,6 +122,12 @@ def gives_up_in(span: str) -> str:
     return f"It gives up in {span}, if nothing in the cluster brings them"
 
 
+@_part
+def pool_rests(pool: str, span: str) -> str:
+    """``span``: until it gives some again; empty where that is not known yet."""
+    return f"pool {pool} was interrupted and gives no node" + (f" for {span}" if span else " for its cooldown")
+
+
 @_unadmitted
 def no_room_to_come() -> str:
     return "Even the nodes that can still come do not hold it now: it waits until they do, or its time is over"

@@ -164,7 +164,7 @@ class Engine:
                 self._mirrored.given(LocalQueueKey(given.key))
                 cluster.set_local_queue(given, now_s)
             case ResourceFlavor():
-                cluster.set_flavor(given)
+                cluster.set_flavor(given, now_s)
                 self._retell(shares.flavor(given) if shares is not None else (), now_s)
             case Node():
                 cluster.set_node(given)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hack.bench.agents import main as agents
 from hack.bench.commandline import main as commandline
-from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology
+from hack.bench.decisions import departures, engine, forecast, fragmentation, gangs, page, preemption, topology, week
 from hack.bench.fleet import main as fleet
 from hack.bench.node import agent, beside, claimedpods, claims, label, metrics, migplan, preferred, repairs, soak
 from hack.bench.podjobs import nativegangs, volcanojobs
@@ -44,6 +44,7 @@ BENCHES: dict[str, Callable[[Sequence[str]], None]] = {
     "fragmentation": fragmentation.main,
     "gangs": gangs.main,
     "forecast": forecast.main,
+    "week": week.main,
     "page": page.main,
     "viewers": viewers.main,
     "commands": commandline.main,

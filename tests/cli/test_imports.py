@@ -53,6 +53,7 @@ KINDS: Final = f"{PLAIN} controller.jobs.kinds"
 """With the tables of all kinds of jobs: a workload is found by its job's name."""
 ROWS: Final = {
     "audit": f"{KINDS} controller.cluster.config",
+    "capacity q --unit cpu=1": PLAIN,
     "create clusterqueue q --nominal-quota a100:cpu=96": PLAIN,
     "delete workload w --yes": KINDS,
     "explain w": f"{KINDS} controller.cluster.config",

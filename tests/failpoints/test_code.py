@@ -14,6 +14,7 @@ REVIEW = "a review is answered and not kept"
 CHOKE = "its only caller, Writer._attempt, says both"
 PART = "called between both by make"
 CHILD = "a process that ends with its caller and keeps nothing"
+RECORD = "the record of the past: SQLite's journal makes a transaction whole, and a kill costs a minute of it"
 IN_MEMORY = "a file in the memory of this process"
 UNNAMED = {
     ("agent/command.py", "_serve"): "the process becomes another one: nothing is kept",
@@ -45,6 +46,8 @@ UNNAMED = {
     ("controller/cluster/webhooks/apart/parent_shell.py", "_reaped"): CHILD,
     ("controller/cluster/webhooks/apart/parent_shell.py", "spawned"): CHILD,
     ("controller/cluster/webhooks/tls.py", "load"): IN_MEMORY,
+    ("controller/people/history/recorder_shell.py", "Record._set_aside"): RECORD,
+    ("controller/people/history/recorder_shell.py", "_opened"): RECORD,
     ("controller/people/signin/provider_shell.py", "Provider._fetch"): "a login's question, whose answer is not kept",
     ("controller/people/visibility/reviews_shell.py", "Reviews._review"): REVIEW,
     ("controller/people/visibility/reviews_shell.py", "Reviews._access"): REVIEW,

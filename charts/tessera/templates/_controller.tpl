@@ -31,7 +31,10 @@
 {{- $_ := set $own.tessera "fractions" $fractions -}}
 {{- end -}}
 {{- with .Values.controller.webhook.clientCA -}}{{- $_ := set $own.tessera "webhookClientCA" . -}}{{- end -}}
-{{- with include "tessera.pageOidc" . | fromYaml -}}{{- $_ := set $own.tessera "page" (dict "oidc" .) -}}{{- end -}}
+{{- $page := dict -}}
+{{- with include "tessera.pageOidc" . | fromYaml -}}{{- $_ := set $page "oidc" . -}}{{- end -}}
+{{- if .Values.controller.history.enabled -}}{{- $_ := set $page "history" (dict "folder" "/var/lib/tessera-history") -}}{{- end -}}
+{{- if $page -}}{{- $_ := set $own.tessera "page" $page -}}{{- end -}}
 {{- mustMergeOverwrite $own (deepCopy .Values.controller.config) | toYaml -}}
 {{- end -}}
 

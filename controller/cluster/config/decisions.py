@@ -181,6 +181,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         leaving_taints=frozenset(found.values("tessera.leavingTaints")),
         coming_nodes=on,
         spot_words=on,
+        priced_flavors=on,
         exact_fair_sharing=on,
     )
 

@@ -255,6 +255,7 @@ def _build(found: Found, policy: Policy, *, newest: bool) -> ControllerConfig:
     settings = process_settings(found, policy)
     settings["usage_source"] = usage_source(found)
     settings["oidc"], settings["page_prometheus"] = oidc_provider(found), page_prometheus(found)
+    settings["page_history"] = found.get("tessera.page.history.folder")
     if settings["page_prometheus"] is not None and "metrics.enableClusterQueueResources" not in found:
         # The page's history of queues is made of these series.
         settings["metrics"] = msgspec.structs.replace(settings["metrics"], cluster_queue_resources=True)

@@ -92,6 +92,12 @@ PAGE: Final[tuple[Key, ...]] = (
     ),
     key(f"{_OIDC}.sessionLife", duration(least_s=60), "1h", "how long a sign-in lasts: 12h at most"),
     key(f"{_OIDC}.displayName", NOT_EMPTY, "your company's login", "what the button says: Sign in by NAME"),
+    key(
+        "tessera.page.history.folder",
+        PATH,
+        "none: nothing is recorded (chart: a volume of the replica's)",
+        "where this replica records the past itself, while no Prometheus is configured",
+    ),
     key(f"{_PROMETHEUS}.url", HTTP_URL, "none: no history", "the Prometheus that has the past and GPUs' figures"),
     key(
         f"{_PROMETHEUS}.bearerTokenFile",

@@ -359,6 +359,8 @@ class ControllerConfig(Struct, frozen=True, kw_only=True):
     """The source of past use of KAI's Queues; without it the controller's own records count."""
     oidc: OidcProvider | None = None
     page_prometheus: PagePrometheus | None = None
+    page_history: Path | None = None
+    """The folder in which this replica records the past; None: it does not."""
     injected: Mapping[str, Mapping[str, str]] = {}
     """Requests that are charged for init containers which operators put into pods, by their name."""
     fractions: Fleet = Fleet()

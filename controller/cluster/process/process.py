@@ -60,6 +60,7 @@ from controller.reconcile.jobshell.watched import (
 )
 from controller.reconcile.pods.reconcile_shell import read_pod
 from controller.reconcile.serving.deployments_shell import read_scaled
+from controller.scheduler.engine import Engine
 from controller.scheduler.mirror.specs import System
 from controller.scheduler.model.resources import ClusterQueueName
 from kube.access import load
@@ -268,7 +269,9 @@ class Process:
             address,
             namespace=self._own,
             clock=self._clock,
-            acting=Acting(lambda: self._running, lambda: self.leader, self._submissions(), self._spaces),
+            acting=Acting(
+                lambda: self._running, lambda: self.leader, self._submissions(), self._spaces, lambda: self._engine
+            ),
             figures=self._figures,
         )
         async with serving as self.view:
@@ -386,6 +389,11 @@ class Process:
     @property
     def _running(self) -> Running | None:
         return self._term.running if self._term is not None else None
+
+    @property
+    def _engine(self) -> Engine | None:
+        """The engine of the term, whether this replica leads or follows."""
+        return self._term.engine if self._term is not None else None
 
     @property
     def core(self) -> Core | None:

@@ -12,7 +12,14 @@ from controller.cluster.process.term import Running
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import LOCAL_QUEUES, NAMESPACES
 from controller.cluster.webhooks import dryrun
+from controller.insight.bargaining.asking import NotAskedError, is_request, request_of, state_parts, time_of
+from controller.insight.bargaining.asking import shown as asked_status
+from controller.insight.bargaining.desk import Clock as Answering
+from controller.insight.bargaining.life import State
+from controller.insight.bargaining.wishes import Composer as RequestComposer
 from controller.insight.explain import in_turn
+from controller.insight.forecast.forecast import Forecaster
+from controller.insight.forecast.parts import Parts
 from controller.insight.forecast.service_shell import BusyError, Submitted
 from controller.insight.forecast.shown import AHEAD_SHOWN, Json, shown
 from controller.insight.forecast.submitted import NotQueuedError, Others, Reader
@@ -67,17 +74,35 @@ class Submissions:
         self._reviewing = False
 
     async def foretold(self, manifest: Any, namespace: str) -> Json | None:
-        """The forecast of a manifest: ``queued``, ``startsNow``, ``sentence`` and ``forecast``. None while this replica
-        does not lead.
+        """The forecast of a manifest: ``queued``, ``startsNow``, ``sentence`` and ``forecast``; of a CapacityRequest
+        the status that it would have. None while this replica does not lead.
 
         Raises NotQueuedError, BusyError and TimeoutError.
         """
         running = self._running()
         if running is None or not running.core.loaded.is_set():
             return None
+        if is_request(manifest):
+            return await self._asked(running, manifest, namespace)
         workload = self._reader().workload(manifest, namespace, self._clock.wall())
         found = await running.forecasts.of_new(workload)
         return _shown(running, workload, found)
+
+    async def _asked(self, running: Running, manifest: Json, namespace: str) -> Json:
+        """What a program could have that asks for this. Raises NotQueuedError, BusyError and TimeoutError."""
+        now_s, engine = self._clock.wall(), running.core.engine
+        composer = RequestComposer(self._settings, cluster_objects(self._feeds, self._queued(), lambda _: False))
+        try:
+            request = request_of(manifest, namespace, composer, now_s)
+        except NotAskedError as wrong:
+            raise NotQueuedError(*wrong.told) from None
+
+        def question(known: Forecaster) -> Parts[State]:
+            ends_at, clock = known.ends_at(engine, now_s), self._clock.wall()
+            lasts = known.lasts(engine)
+            return state_parts(engine, request, composer, Answering(clock, ends_at, lasts, time_of))
+
+        return asked_status(await running.forecasts.answered(question))
 
     def composer(self) -> Composer:
         """The composer for another process, which reads manifests as this one does."""
@@ -123,6 +148,8 @@ class Submissions:
 
     async def _warnings(self, asked: dryrun.DryRun) -> list[str] | None:
         """The warnings of a dry run; empty if nothing can be told. None while this replica does not lead."""
+        if is_request(asked.created):
+            return []
         try:
             async with asyncio.timeout(_REVIEW_S):
                 found = await self.foretold(asked.created, asked.namespace)

@@ -23,6 +23,7 @@ from controller.objects.workload import Workload
 from controller.reconcile.jobshell.watched import JobKinds
 from controller.reconcile.lifecycle.lifecycle import Step
 from controller.scheduler.decisions.decisions import Decision, Decisions, Event
+from controller.scheduler.engine import Engine
 from controller.scheduler.mirror.specs import System
 from inventory.api.names import CONTROLLER
 from kube.client import Client
@@ -144,6 +145,8 @@ class Term:
         self._may_write = may_write
         self._device_plan = device_plan
         self.running: Running | None = None
+        self._core: Core | None = None
+        self._introduced = False
 
     async def run(self, leads: asyncio.Event | None = None) -> None:
         """Runs the term. The engine takes in all that the watches show from the first list on; once ``leads`` is set,
@@ -181,6 +184,7 @@ class Term:
                 known=self._feeds.known,
             )
             core.decide_for(self._replica.systems)
+            self._core = core
             tasks = [asyncio.create_task(core.run(), name="core"), asyncio.create_task(recorder.run(), name="events")]
             known = asyncio.create_task(self._until_all_is_known(core, leads), name="follow")
             try:
@@ -191,15 +195,24 @@ class Term:
                     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 self._feeds.silence()
-                self.running = None
+                self.running = self._core = None
                 await _end([*tasks, known])
             for task in tasks:
                 if not task.cancelled():
                     task.result()
 
+    @property
+    def engine(self) -> Engine | None:
+        """The engine while the term runs, whether it decides or follows; None while it has not taken in all that is
+        known.
+        """
+        core = self._core
+        return core.engine if core is not None and self._introduced and len(core.inbox) == 0 else None
+
     async def _until_all_is_known(self, core: Core, leads: asyncio.Event | None) -> None:
         """Waits until this replica leads, and the core has been given at least what existed when it began to."""
         await self._feeds.introduce(core.inbox.put)
+        self._introduced = True
         if leads is not None:
             await leads.wait()
         await catch_up(self._client, self._feeds[WORKLOADS], self._clock)

@@ -1,8 +1,9 @@
 """The port of this replica for users, from the configuration and the flags."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,8 @@ from controller.objects.meta import KubernetesObject
 from controller.objects.workload import Workload
 from controller.people.history.figures import FiguresOf
 from controller.people.history.history_shell import History
+from controller.people.history.record import Sample, sampled
+from controller.people.history.recorder_shell import Record, Recorder
 from controller.people.page.events_shell import Hub
 from controller.people.page.live import State
 from controller.people.page.pods_shell import PodsOfWorkload, RunningPods
@@ -39,12 +42,13 @@ from controller.people.visibility.answers import KEPT_S, Answers
 from controller.people.visibility.identity import User
 from controller.people.visibility.reviews_shell import Reviews
 from controller.people.visibility.routes import Asked, What
-from controller.people.visibility.server_shell import Leader, ViewServer
+from controller.people.visibility.server_shell import RECORDED, Leader, RefusedError, ViewServer
 from controller.people.visibility.service_shell import ViewService
 from controller.people.whatif.child_shell import Given
 from controller.people.whatif.parent_shell import WhatIf
 from controller.people.whatif.question import Asked as Change
 from controller.people.whatif.question import Question
+from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import WorkloadKey
 from kube.client import Client
 from kube.clock import Backoff, Clock
@@ -52,6 +56,8 @@ from kube.config import ClusterConfig
 from kube.reading.entries import ObjectKey
 
 _ANSWER_S = 5.0
+_RECORD_S = 20.0
+_OK = 200
 _LOCAL = ("localhost", "127.0.0.1")
 """Names of the port for a person who reaches it through a forwarded one."""
 
@@ -161,6 +167,7 @@ class _Leading:
             figures=self.figures(),
             forecast_of=Forecasts(running.forecasts.latest(), self._clock.wall()).of,
             with_pods=self._running_pods.now,
+            now_s=self._clock.wall(),
         )
 
     def _workload_of(self, pod: str) -> str | None:
@@ -240,13 +247,14 @@ def _with_sign_in(page: PageServer, settings: OidcProvider, seal: Callable[[str]
 @dataclass(frozen=True)
 class Acting:
     """The leadership. ``running``: the term while this replica leads; ``leader``: the holder, in words, while it does
-    not.
+    not. ``engine``: what this replica knows of queues, whether it leads or follows; None before it has read all.
     """
 
     running: Callable[[], Running | None]
     leader: Callable[[], str | None]
     submissions: Submissions
     spaces: SeenNamespaces
+    engine: Callable[[], Engine | None] = lambda: None
 
 
 @asynccontextmanager
@@ -277,6 +285,26 @@ async def view_service(
         async def relay(request: web.Request, path: str, user: User) -> web.StreamResponse:
             return await service.relay(request, path, user, acting.leader(), server.port)
 
+        async def peer(before: int) -> bytes | None:
+            """Rows of the replica that leads; None where this one does, or there is none."""
+            if acting.leader() is None:
+                return None
+            path = f"{RECORDED}?before={before}"
+            with suppress(RefusedError):
+                status, body = await service.ask_leader(path, None, acting.leader(), server.port, limit_s=_RECORD_S)
+                return body if status == _OK else None
+            return None
+
+        def sample() -> Sample | None:
+            engine = acting.engine()
+            return sampled(engine, feeds[GPU_NODES].objects()) if engine is not None else None
+
+        folder = config.page_history if settings is None else None
+        recorder = Recorder(Record(folder), sample, clock, peer) if folder is not None else None
+
+        async def recorded(before: int) -> bytes | None:
+            return await recorder.before(before) if recorder is not None else None
+
         reviews = Reviews(client, clock)
         leads = Leader(
             leading.answers,
@@ -285,6 +313,7 @@ async def view_service(
             leading.foretold,
             acting.submissions.foretold,
             acting.submissions.reviewed_for_replica,
+            recorded,
         )
         server = ViewServer(address, reviews, leads, clock)
         names = (*service_names(namespace, name), *_LOCAL)
@@ -311,14 +340,20 @@ async def view_service(
             lambda: _deciding(feeds, mirrored=bool(acting.submissions.others().adopted)),
             leading.workloads,
         )
-        others = Others(what_if=what_if.handle, history=history.of if history is not None else None)
+        past = history.of if history is not None else recorder.of if recorder is not None else None
+        others = Others(what_if=what_if.handle, history=past)
         page = PageServer(server, reviews, source, hub, clock, others=others)
         if config.oidc is not None:
             page.others = _with_sign_in(page, config.oidc, source.seal, clock)
         server.page = page
+        recording = asyncio.create_task(recorder.run(), name="history") if recorder is not None else None
         try:
             yield service
         finally:
+            if recording is not None and recorder is not None:
+                recording.cancel()
+                await asyncio.gather(recording, return_exceptions=True)
+                await recorder.close()
             await hub.close()
             if history is not None:
                 await history.close()

@@ -19,7 +19,9 @@ from controller.insight.forecast.promised import Promised, promised_parts
 from controller.insight.forecast.repairtimes import NO_COMEBACKS, Comebacks
 from controller.messages import bargains as words
 from controller.objects.workload import Workload
+from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.decisions.records import DecisionRecord, Rule
+from controller.scheduler.decisions.sentences import sentence
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import LocalQueueKey, WorkloadKey
 from controller.scheduler.quota.queueusage import quantity_of
@@ -85,6 +87,8 @@ def answer_parts(engine: Engine, wish: Wish, makes: Makes, clock: Clock, *, now_
         return Answer(refusal=words.queue_takes_nothing(opens))
     yield
     record = _tried(engine, makes.whole(wish.least), now_s)
+    if record is not None and record.reason is PendingReason.MISCONFIGURED:
+        return Answer(refusal=sentence(record))
     yield
     start = yield from _start(engine, makes.whole(wish.least), record, clock)
     other = (yield from _elsewhere(engine, wish, makes, clock)) if now_too else None
@@ -96,7 +100,9 @@ def answer_parts(engine: Engine, wish: Wish, makes: Makes, clock: Clock, *, now_
         units = most_free(engine, makes.whole, 1, wish.least - 1, now_s)
         if units:
             offers.append(
-                Offer(units=units, from_s=now_s, now=True, why=free, flavor=_flavor(engine, makes.whole(units), now_s))
+                Offer(
+                    units=units, from_s=now_s, now=True, why=free, flavor=flavor_of(engine, makes.whole(units), now_s)
+                )
             )
     yield
     offers += [other] if other is not None else []
@@ -137,7 +143,7 @@ def _elsewhere(engine: Engine, wish: Wish, makes: Makes, clock: Clock) -> Parts[
     units = most_free(engine, makes.elsewhere, wish.least, wish.most, clock.now_s)
     if not units:
         return None
-    flavor = _flavor(engine, makes.elsewhere(units), clock.now_s)
+    flavor = flavor_of(engine, makes.elsewhere(units), clock.now_s)
     return Offer(units=units, from_s=clock.now_s, now=True, flavor=flavor, elsewhere=True, why=words.without_selector())
 
 
@@ -152,7 +158,8 @@ def _tried(engine: Engine, workload: Workload, now_s: float) -> DecisionRecord |
     return engine.tried(engine.as_pending(workload), now_s)
 
 
-def _flavor(engine: Engine, workload: Workload, now_s: float) -> str:
+def flavor_of(engine: Engine, workload: Workload, now_s: float) -> str:
+    """The flavors that the Workload would get now; empty if it gets none."""
     record = _tried(engine, workload, now_s)
     chosen = record.assignment.pod_sets if record is not None and record.assignment is not None else ()
     return ", ".join(sorted({choice.flavor for each in chosen for choice in each.choices.values()}))

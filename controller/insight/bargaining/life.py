@@ -136,6 +136,11 @@ def refused(sentence: str) -> Step:
     return Step(state=State(state=REFUSED, message=sentence))
 
 
+def granted(wish: Wish, units: int, now_s: float, rules: Rules, flavor: str = "") -> State:
+    """The state of a request that gets so many units at once."""
+    return _grant(wish, Seen(phase=Phase.HOLDS, units=units, flavor=flavor), now_s, rules).state
+
+
 def answered(wish: Wish, state: State, offers: Sequence[Offer], now_s: float, rules: Rules) -> Step:
     """The request with the offers that were found for it, which are one at least."""
     before = max((_number(each.id) for each in state.offers), default=0)
@@ -149,7 +154,7 @@ def answered(wish: Wish, state: State, offers: Sequence[Offer], now_s: float, ru
         )
         for number, each in enumerate(offers, 1)
     )
-    made = _with_offers(State(state=OFFERED), named, rules)
+    made = _with_offers(State(state=OFFERED), named, now_s, rules)
     if made.offer(wish.accepts) is not None:
         return Step(state=made)  # the offers are told, then the answer to them counts
     return step(wish, made, None, now_s, rules)
@@ -196,13 +201,21 @@ def _offered(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
             )
             return Step(state=state, want=want, told=False)
         if not kept.held and mine is not None and mine.phase is Phase.HOLDS:
-            changes = {"units": mine.units, "held": True, "stands_until_s": now_s + hold_s, "flavor": mine.flavor}
-            state = _with_offers(state, _replaced(state, kept.id, **changes), rules)
+            from_s = max(kept.from_s, mine.begins_s)
+            changes = {
+                "units": mine.units,
+                "held": True,
+                "stands_until_s": now_s + hold_s,
+                "flavor": mine.flavor,
+                "from_s": from_s,
+                "until_s": None if wish.duration_s is None else from_s + wish.duration_s,
+            }
+            state = _with_offers(state, _replaced(state, kept.id, **changes), now_s, rules)
         elif mine is None or mine.phase is not Phase.HOLDS:
             left = tuple(each for each in state.offers if each.id != kept.id)
             if not left:
                 return _expired(state, words.offers_gone()) if kept.held else _ask(state, now_too=False)
-            state = _with_offers(state, left, rules)
+            state = _with_offers(state, left, now_s, rules)
     standing = [each for each in state.offers if now_s < each.stands_until_s]
     if not standing:
         return _expired(state, words.not_answered(exact(wish.answer_within_s)))
@@ -304,12 +317,12 @@ def _amount(name: str, amount: int) -> str:
     return f"{amount / _MILLI:g}" if name == CPU else str(amount)
 
 
-def _with_offers(state: State, offers: tuple[Offer, ...], rules: Rules) -> State:
+def _with_offers(state: State, offers: tuple[Offer, ...], now_s: float, rules: Rules) -> State:
     told = [
         words.one_offer(
             each.id,
             each.units,
-            words.begins_now() if each.now else words.begins_at(rules.say(each.from_s)),
+            words.begins_now() if each.from_s <= now_s else words.begins_at(rules.say(each.from_s)),
             words.held_until(rules.say(each.stands_until_s)) if each.held else "",
         )
         for each in offers

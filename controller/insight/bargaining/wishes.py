@@ -16,7 +16,7 @@ from controller.objects.quantity import NANO
 from controller.objects.workload import Workload
 from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import Amount, ResourceName
-from inventory.api.names import CAPACITY_OFFER, RUNTIME
+from inventory.api.names import CAPACITY_OFFER, GROUP, RUNTIME
 from yamlfile.parsers import Unfit, go_duration
 
 ANSWER_WITHIN_S: Final = 30.0
@@ -172,7 +172,7 @@ class Composer(NamedTuple):
 def workload_name(request: CapacityRequest, mark: str) -> str:
     """The name of the request's Workload. ``mark`` tells those of one request apart."""
     return names.workload_name(
-        request.kind or "CapacityRequest", "tessera.dev", request.metadata.name, request.metadata.uid, generation=mark
+        request.kind or "CapacityRequest", GROUP, request.metadata.name, request.metadata.uid, generation=mark
     )
 
 
@@ -213,7 +213,8 @@ def _time(text: str) -> float | None:
         found = datetime.fromisoformat(text) if "T" in text else None
     except ValueError:
         return None
-    return found.timestamp() if found is not None and found.tzinfo is not None else None
+    at_s = found.timestamp() if found is not None and found.tzinfo is not None else -1.0
+    return at_s if at_s >= 0.0 else None
 
 
 def _moment(text: str, created_s: float) -> float | None:

@@ -175,6 +175,18 @@ class Forecaster:
 
         return ends
 
+    def lasts(self, engine: Engine) -> Callable[[WorkloadKey], float | None]:
+        """The function that tells how long a pending workload is likely to run that says nothing of it; None for
+        ever.
+        """
+
+        def lasts_s(key: WorkloadKey) -> float | None:
+            pending = engine.state.queues.get(key)
+            queue = engine.queue_of(pending.local_queue) if pending is not None else None
+            return None if queue is None else self.history.of(queue.name).total_s(None, 0.0, 0.5)
+
+        return lasts_s
+
     def _of_tree(
         self, model: Model, tree: Tree, gates: Gates, effort: Effort, *, learns: bool = True
     ) -> Parts[Forecasts]:

@@ -8,7 +8,7 @@ past forecasts would need locks.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
@@ -177,21 +177,27 @@ class ForecastService:
         """The forecast of a workload if it came now. Raises BusyError, and TimeoutError if there is no forecast in
         time.
         """
+        return await self.answered(lambda _: self._new_parts(workload))
+
+    async def answered(self, question: Callable[[Forecaster], Parts[T]]) -> T:
+        """The answer to a question about what is not in the engine yet, worked on in its turn. Raises BusyError, and
+        TimeoutError if there is no answer in time.
+        """
         if self._asking >= _MOST_ASKED:
             raise BusyError
         self._asking += 1
         try:
             async with asyncio.timeout(FIRST_S), self._turn:
-                return await self._worked_new(workload)
+                return await self._worked_new(question)
         finally:
             self._asking -= 1
 
-    async def _worked_new(self, workload: Workload) -> Submitted:
+    async def _worked_new(self, question: Callable[[Forecaster], Parts[T]]) -> T:
         await self._clock.wait(asyncio.Event(), max(0.0, self._rests_until_s - self._clock.monotonic()))
         async with self._one:
             begun_s = self._clock.monotonic()
             try:
-                return await self._worked(self._new_parts(workload))
+                return await self._worked(question(self._forecaster))
             finally:
                 ended_s = self._clock.monotonic()
                 self._rests_until_s = ended_s + min(_MOST_REST_S, _REST * (ended_s - begun_s))

@@ -140,8 +140,8 @@ def too_large(engine: Engine, workload: Workload) -> str | None:
 
 
 def as_of(pending: Iterable[Waits], at: float | str) -> tuple[Waits, ...]:
-    """Their forecasts with the moment of the last decision as the timeline writes moments: RFC 3339 where the start's
-    time is told, else seconds since the start.
+    """The waiting workloads, whose forecasts have the moment of the last decision as the timeline writes moments: RFC
+    3339 where the start's time is told, else seconds since the start.
     """
     return tuple(
         each if each.forecast is None else msgspec.structs.replace(each, forecast={**each.forecast, "at": at})

@@ -590,7 +590,8 @@ class Run:
         found = blocked(self.engine, workload) or (
             of_decision(decision) if decision is not None else why(self.engine, workload, self.now_s)
         )
-        return str(found.reason), found.message
+        rests = self._nodes.resting(self.now_s) if found.reason is PendingReason.TOPOLOGY_PLACEMENT_FAILED else ""
+        return str(found.reason), f"{found.message}; {rests}" if rests else found.message
 
     def cluster_queue(self, workload: Workload) -> str:
         if workload.status.admission is not None:

@@ -28,7 +28,8 @@ _GPUS: Final = "nvidia.com/gpu"
 
 class State(NamedTuple):
     """What a round reads. ``workload_of``: a pod's Workload. ``figures`` is another object whenever a figure changed.
-    ``with_pods``: Workloads of which a pod runs, None while pods are not known.
+    ``with_pods``: Workloads of which a pod runs, None while pods are not known. ``now_s``: windows of calendars
+    that hold then are shown.
     """
 
     engine: Engine
@@ -38,6 +39,7 @@ class State(NamedTuple):
     figures: FiguresOf
     forecast_of: Callable[[WorkloadKey], Json | None]
     with_pods: Callable[[], WithPods] = lambda: None
+    now_s: float = 0.0
 
 
 class Live:
@@ -75,7 +77,7 @@ class Live:
         return node_row(name, node, found, self.levels, state.workload_of, state.figures)
 
     def _queues(self, state: State, table: Table) -> Iterator[None]:
-        for key, row in tree_rows(state.engine, state.with_pods()):
+        for key, row in tree_rows(state.engine, state.with_pods(), state.now_s):
             table.take(key, row, lambda row=row: row)  # type: ignore[misc]
         yield
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from controller.foreign.rules.quotachange import changeable
+from controller.insight.calendarwords import calendar_of
 from controller.insight.forecast.forecast import Forecast
 from controller.insight.podcounts import Admitted, counted
 from controller.jobs.framework.podsets import first_slice
@@ -91,21 +92,21 @@ class _Sums(NamedTuple):
     used: Mapping[FlavorResource, Amount]
 
 
-def tree_rows(engine: Engine, with_pods: WithPods = None) -> Iterator[tuple[str, Json]]:
-    """The rows of every ClusterQueue and Cohort, parents first."""
+def tree_rows(engine: Engine, with_pods: WithPods = None, now_s: float = 0.0) -> Iterator[tuple[str, Json]]:
+    """The rows of every ClusterQueue and Cohort, parents first. ``now_s`` decides which windows of calendars hold."""
     queues, seen = engine.state.cluster.queues, set[QuotaNode]()
     found = None if with_pods is None else _admitted(engine, with_pods)
     for state in queues.values():
         root = state.node.root()
         if root not in seen:
             seen.add(root)
-            *rows, _ = _below(engine, root, found)
+            *rows, _ = _below(engine, root, found, now_s)
             yield from reversed(rows)
     # A Cohort that no queue names yet is a tree of its own.
     for cohort in engine.state.cluster.quota.cohorts.values():
         if cohort.root() not in seen:
             seen.add(cohort.root())
-            *rows, _ = _below(engine, cohort.root(), found)
+            *rows, _ = _below(engine, cohort.root(), found, now_s)
             yield from reversed(rows)
 
 
@@ -120,7 +121,7 @@ def _admitted(engine: Engine, with_pods: AbstractSet[WorkloadKey]) -> Admitted:
     return counted(admitted, with_pods)
 
 
-def _below(engine: Engine, node: QuotaNode, admitted: Admitted | None) -> Iterator[Any]:
+def _below(engine: Engine, node: QuotaNode, admitted: Admitted | None, now_s: float) -> Iterator[Any]:
     """Yields the rows of all below the node, then its own, then its sums. ``admitted``: None while pods are not
     known.
     """
@@ -132,13 +133,15 @@ def _below(engine: Engine, node: QuotaNode, admitted: Admitted | None) -> Iterat
     else:
         counts, used = _Counts(), Counter()
         for child in (*node.cohorts.values(), *node.queues.values()):
-            *rows, below = _below(engine, child, admitted)
+            *rows, below = _below(engine, child, admitted, now_s)
             counts = counts.plus(below.counts)
             quota.update(below.quota)
             used.update(below.used)
             yield from rows
     sums = _Sums(counts, quota, used)
-    yield _name(node), {**_node_row(engine, node, state, sums), **_running(counts, known=admitted is not None)}
+    row = _node_row(engine, node, state, sums)
+    row["calendar"] = calendar_of(engine, node, now_s)
+    yield _name(node), {**row, **_running(counts, known=admitted is not None)}
     yield sums
 
 

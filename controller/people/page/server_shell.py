@@ -53,6 +53,7 @@ AGGREGATED: Final = f"/apis/{VIEW_GROUP}/{VIEW_VERSION}/page"
 FLEET: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "fleetviews")
 """The right to see the fleet. It is a right of its own: GpuNodes themselves show who holds what, in all namespaces."""
 QUEUES: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "queueviews")
+NO_HISTORY: Final = "no Prometheus is configured, and nothing is recorded: see tessera.page"
 _RIGHTS: Final[Mapping[str, Attributes]] = {"fleet": FLEET, **dict.fromkeys(TOPICS[1:], QUEUES)}
 _NODES: Final = 20
 """Nodes that are processed before the event loop gets a turn."""
@@ -268,7 +269,7 @@ class PageServer:
             raise RefusedError(400, str(wrong)) from None
         await self._needs(user, {"workload": asked.right, "fleet": FLEET}.get(asked.what, QUEUES))
         if self.others.history is None:
-            return {"configured": False, "why": "no Prometheus is configured: see tessera.page.prometheus"}
+            return {"configured": False, "why": NO_HISTORY}
         pods = {gpu["pod"].partition("/")[2] for gpu in await _gpus(detail, asked.name)} if asked.of_pods else ()
         return {**await self.others.history(asked, sorted(pods)), "what": asked.what, "name": asked.name}
 

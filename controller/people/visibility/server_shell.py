@@ -6,6 +6,7 @@ its answer to read.
 
 import asyncio
 import logging
+import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -71,6 +72,8 @@ READ_S: Final = 20.0
 """The time in which the body of a request must arrive."""
 REVIEWED: Final = "/replicas/reviews"
 """The path on which a replica passes reviews of dry runs to the leader."""
+RECORDED: Final = "/replicas/history"
+"""The path on which a replica asks the leader for its record of the past."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,10 @@ async def _nothing_reviewed(_: bytes) -> bytes | None:
     return None
 
 
+async def _nothing_recorded(_: int) -> bytes | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Leader:
     """The leader, as any replica asks it. ``answers``: of this replica while it leads, else None. ``known``: namespaces
@@ -106,7 +113,8 @@ class Leader:
 
     ``ask``: asks the leading replica for a user, with the body that was sent: status and body. ``foretold``: forecasts
     for a question. ``submitted``: the forecast of a manifest in a namespace. ``reviewed``: the forecast of a dry run
-    that another replica was asked about, without names; None while this replica does not lead.
+    that another replica was asked about, without names; None while this replica does not lead. ``recorded``: rows
+    of this replica's record before an hour; None without one.
     """
 
     answers: Callable[[], Answers | None]
@@ -115,6 +123,7 @@ class Leader:
     foretold: Callable[[Asked], Awaitable[Foretold]] = _nothing_foretold
     submitted: Callable[[Any, str], Awaitable[Json | None]] = _nothing_submitted
     reviewed: Callable[[bytes], Awaitable[bytes | None]] = _nothing_reviewed
+    recorded: Callable[[int], Awaitable[bytes | None]] = _nothing_recorded
 
 
 class RefusedError(Exception):
@@ -244,6 +253,8 @@ class ViewServer:
     async def _answered(self, request: web.Request) -> tuple[int, bytes]:
         if request.rel_url.raw_path == REVIEWED:
             return 200, await self._reviewed(request)
+        if request.rel_url.raw_path == RECORDED:
+            return 200, await self._recorded(request)
         user, forwarded = await self.user(request)
         self.count(user)
         if request.method == "POST" and (sent := created(request.rel_url.raw_path)) is not None:
@@ -280,6 +291,20 @@ class ViewServer:
         found = await self._leader.reviewed(await self._body(request))
         if found is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+        return found
+
+    async def _recorded(self, request: web.Request) -> bytes:
+        """The record of this replica. Only replicas may ask: it names every queue."""
+        if request.method != "GET" or not is_replica(
+            peer_of(connection_of(request), self.trust.bundle), self.trust.own
+        ):
+            raise RefusedError(404, "the server could not find the requested resource")
+        before = request.query.get("before", "")
+        if not re.fullmatch(r"[0-9]{1,9}", before):
+            raise RefusedError(400, f"before: found {before[:20]!r}, expected the number of an hour")
+        found = await self._leader.recorded(int(before))
+        if found is None:
+            raise RefusedError(503, "this replica has no record of the past")
         return found
 
     async def _body(self, request: web.Request) -> bytes:

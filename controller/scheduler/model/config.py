@@ -190,6 +190,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """No pod is placed on a node that an autoscaler or a cloud has marked as leaving, whatever the pod tolerates."""
     leaving_taints: frozenset[str] = frozenset()
     """Taints by which nodes leave, beside those that are known of autoscalers and clouds."""
+    priced_flavors: bool = False
+    """A ClusterQueue may say that its flavors are tried by their prices."""
     spot_words: bool = False
     """A job, or a ClusterQueue, may say that flavors of spot nodes are not for it."""
     coming_nodes: bool = False

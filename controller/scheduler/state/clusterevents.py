@@ -10,6 +10,7 @@ from controller.objects.deviceclaims import DeviceClass, ResourceClaim, Resource
 from controller.objects.meta import KubernetesObject, epoch_s, is_true
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from controller.scheduler.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey, ResourceName
+from controller.scheduler.quota.prices import by_price, hourly_price, is_by_price
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.state.enginestate import EngineState
 from controller.scheduler.state.workloadevents import WorkloadEvents
@@ -20,6 +21,8 @@ class ClusterEvents:
     def __init__(self, state: EngineState, workloads: WorkloadEvents) -> None:
         self._state = state
         self._workloads = workloads
+        self._priced: dict[str, ClusterQueue] = {}
+        """The ClusterQueues whose flavors are tried by their prices, as they were given."""
         self._offered: set[FlavorName] = set()
         """Flavors whose users are noted to be woken. Valid while ``_offered_at`` equals the present counts: nothing
         else has happened since.
@@ -47,6 +50,8 @@ class ClusterEvents:
     def set_cluster_queue(self, given: ClusterQueue, now_s: float) -> None:
         state, name = self._state, ClusterQueueName(given.metadata.name)
         given = state.calendars.through(given, now_s)
+        if state.config.extensions.priced_flavors:
+            given = self._by_price(given)
         known = state.cluster.queues.get(name)
         going = given.metadata.deletion_timestamp is not None
         if known is not None and known.object.spec == given.spec and _spot(known.object) == _spot(given):
@@ -62,6 +67,13 @@ class ClusterEvents:
             state.wake_tree(old_root)
         state.touch()
 
+    def _by_price(self, given: ClusterQueue) -> ClusterQueue:
+        if not is_by_price(given):
+            self._priced.pop(given.metadata.name, None)
+            return given
+        self._priced[given.metadata.name] = given
+        return by_price(given, self._state.cluster.flavors)
+
     def remove_cluster_queue(self, name: ClusterQueueName, now_s: float) -> None:
         state = self._state
         known = state.cluster.queues.get(name)
@@ -69,6 +81,7 @@ class ClusterEvents:
             return
         parent = known.node.parent
         state.calendars.gone(ClusterQueue, name)
+        self._priced.pop(name, None)
         self._workloads.strand(name, state.cluster.remove_cluster_queue(name))
         state.activity.forget(name)
         state.queues.cluster_queue_changed(name, now_s)
@@ -130,13 +143,16 @@ class ClusterEvents:
 
     # -- what queues refer to ----------------------------------------------------------------------------------------
 
-    def set_flavor(self, given: ResourceFlavor) -> None:
+    def set_flavor(self, given: ResourceFlavor, now_s: float) -> None:
         name = FlavorName(given.metadata.name)
         known = self._state.cluster.flavors.get(name)
-        if known is not None and known.spec == given.spec and _template(known) == _template(given):
+        priced = hourly_price(known) != hourly_price(given)
+        if known is not None and known.spec == given.spec and _template(known) == _template(given) and not priced:
             return
         self._state.cluster.offers += 1
         self._state.cluster.set_flavor(given)
+        for queue in tuple(self._priced.values()) if priced else ():
+            self.set_cluster_queue(queue, now_s)
         self._wake_users(name)
 
     def remove_flavor(self, name: FlavorName) -> None:

@@ -105,7 +105,7 @@ class MirrorEvents:
             case Cohort():
                 self._cluster.set_cohort(given, now_s)
             case ResourceFlavor():
-                self._cluster.set_flavor(given)
+                self._cluster.set_flavor(given, now_s)
             case Topology():
                 self._cluster.set_topology(given)
 

@@ -51,6 +51,7 @@ _OF_API: Final = (
     "stop localqueue l",
     "stop workload w",
     f"submit {_JOB}",
+    "capacity q --unit cpu=1",
     f"submit --dry-run {_JOB}",
     "support-bundle",
     "top",

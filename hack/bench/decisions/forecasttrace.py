@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -12,7 +12,7 @@ from controller.insight.forecast.runtimes import FinishedRun
 from controller.insight.simulation.manifests import Scenario
 from controller.insight.simulation.run import Run
 from controller.insight.simulation.submissions import Submission
-from controller.insight.simulation.timeline import TimelineEvent
+from controller.insight.simulation.timeline import TimelineEntry, TimelineEvent
 from controller.objects.core import Namespace
 from controller.objects.decode import decode
 from controller.objects.queues import ResourceFlavor
@@ -83,6 +83,27 @@ def scenario(submissions: tuple[Submission, ...]) -> Scenario:
     return Scenario(base_s=NOW_S, objects=tuple(objects), submissions=submissions, warnings=())
 
 
+class _Learning:
+    """Two forecasters that learn from starts and ends, each from its own forecasts, as the controller's does: what
+    victims are told is an audit of its own.
+    """
+
+    def __init__(self, told: Mapping[str, float | None]) -> None:
+        self.waiting, self.victims = Forecaster(), Forecaster()
+        self._told = told
+        self._began: dict[str, float] = {}
+
+    def heard(self, entry: TimelineEntry) -> None:
+        if entry.event is TimelineEvent.ADMITTED:
+            self._began[entry.workload] = entry.t
+        for each in (self.waiting, self.victims):
+            if entry.event is TimelineEvent.ADMITTED:
+                each.calibration.started(WorkloadKey(entry.workload), NOW_S + entry.t)
+            elif entry.event is TimelineEvent.FINISHED and entry.t > self._began[entry.workload]:
+                lasted = FinishedRun(entry.t - self._began[entry.workload], self._told[entry.workload])
+                each.history.note(entry.cluster_queue, entry.workload, lasted)
+
+
 def answers(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.15) -> Iterator[Answer]:
     """The trace replayed by the engine; at some moments everything that waits is forecast, and victims of preemption
     are when they have been preempted.
@@ -91,28 +112,25 @@ def answers(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.
     run = Run(scenario(given.submissions), POLICIES["tessera"], until_s=None, check=False)
     last_s = given.submissions[-1].arrival_s
     looks = [last_s * (number + 1) / (_LOOKS + 1) for number in range(_LOOKS)]
-    forecaster, made = Forecaster(), list[tuple[float, dict[WorkloadKey, Forecast], bool]]()
-    seen, began = 0, dict[str, float]()
+    learning = _Learning(given.told)
+    made = list[tuple[float, dict[WorkloadKey, Forecast], bool]]()
+    seen = 0
 
     def progress(t: float, _done: int, _all: int) -> None:
         nonlocal seen
         victims: set[str] = set()
         for entry in run.entries[seen:]:
-            if entry.event is TimelineEvent.ADMITTED:
-                began[entry.workload] = entry.t
-                victims.discard(entry.workload)
-                forecaster.calibration.started(WorkloadKey(entry.workload), NOW_S + entry.t)
-            elif entry.event is TimelineEvent.PREEMPTED:
+            learning.heard(entry)
+            if entry.event is TimelineEvent.PREEMPTED:
                 victims.add(entry.workload)
-            elif entry.event is TimelineEvent.FINISHED and entry.t > began[entry.workload]:
-                lasted = FinishedRun(entry.t - began[entry.workload], given.told[entry.workload])
-                forecaster.history.note(entry.cluster_queue, entry.workload, lasted)
+            elif entry.event is TimelineEvent.ADMITTED:
+                victims.discard(entry.workload)
         seen = len(run.entries)
         if looks and t >= looks[0]:
             del looks[0]
-            made.append((t, forecaster.all(run.engine, run.now_s), False))
+            made.append((t, learning.waiting.all(run.engine, run.now_s), False))
         if victims:
-            every = forecaster.all(run.engine, run.now_s)
+            every = learning.victims.all(run.engine, run.now_s)
             made.append((t, {key: found for key, found in every.items() if key in victims}, True))
 
     run.result(progress)

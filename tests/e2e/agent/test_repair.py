@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hack.cluster.errors import ClusterError
@@ -111,6 +112,32 @@ def test_an_agent_that_is_killed_while_a_reset_runs_brings_the_gpu_back_at_its_n
     agent.until(lambda found: not found.repairs, "the repair is over")
     lab.await_amounts(ALL_WELL)
     assert agent.resets()[1:] == [0] * WHOLE
+
+
+def test_the_program_of_verify_ends_with_an_agent_that_is_killed_and_the_next_one_runs_it_anew(
+    lab: Lab, agent: Agent, tmp_path: Path
+) -> None:
+    program, begun, well = (tmp_path / name for name in ("verify", "begun", "well"))
+    program.write_text(f"#!/bin/sh\ntest -e {well} && exit 0\ntouch {begun}\nsleep 600\n")
+    program.chmod(0o755)
+    agent.take_up(CONFIG.replace("when-free", f"when-free, verify: {{command: [{program}], timeout: 10m}}"))
+    agent.sim(gpu=0, xid=FAULT)
+    until(begun.exists, "the program runs")
+    agent.kill()
+    until(lambda: not runs(str(program)), "the program has ended with its agent")
+    well.touch()
+    agent.start()
+    agent.until(lambda found: agent.resets()[0] > 0 and not found.repairs, "the repair is over")
+    lab.await_amounts(ALL_WELL)
+
+
+def runs(word: str) -> bool:
+    """Whether a process has the word in its command line."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if word in process.cmdline():
+                return True
+    return False
 
 
 def test_a_lost_gpu_is_never_reset_and_a_reboot_is_said_to_be_wanted(lab: Lab, agent: Agent) -> None:

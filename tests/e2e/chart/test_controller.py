@@ -69,6 +69,38 @@ def test_it_runs_twice_without_any_privilege() -> None:
     assert not any("secrets" in rule["resources"] for rule in rules)
 
 
+def test_the_past_is_recorded_on_a_volume_of_each_replicas_own() -> None:
+    def pod(kind: str, *settings: str) -> dict[str, Any]:
+        found = objects(rendered(*settings))
+        assert (kind, NAME) in found
+        assert (
+            len([one for key, one in found.items() if key[1] == NAME and key[0] in ("Deployment", "StatefulSet")]) == 1
+        )
+        spec: dict[str, Any] = found[kind, NAME]["spec"]
+        return spec
+
+    def volumes(spec: dict[str, Any]) -> dict[str, Any]:
+        return {one["name"]: one for one in spec["template"]["spec"]["volumes"]}
+
+    usual = pod("Deployment")
+    assert volumes(usual)["history"]["emptyDir"] == {"sizeLimit": "512Mi"}
+    claimed = pod("StatefulSet", 'controller.history.persistence={"enabled": true, "storageClassName": "fast"}')
+    assert "history" not in volumes(claimed)
+    (claim,) = claimed["volumeClaimTemplates"]
+    assert (claim["metadata"]["name"], claim["spec"]["storageClassName"]) == ("history", "fast")
+    assert claimed["template"]["spec"]["securityContext"]["fsGroup"] == 65532
+    assert claimed["selector"] == usual["selector"]
+    for spec in (usual, claimed):
+        (container,) = spec["template"]["spec"]["containers"]
+        assert "/var/lib/tessera-history" in {one["mountPath"] for one in container["volumeMounts"]}
+    off = pod("Deployment", "controller.history.enabled=false")
+    assert "history" not in volumes(off)
+    text = objects(rendered("controller.history.enabled=false"))["ConfigMap", NAME]["data"]["controller.yaml"]
+    assert parse(text).page_history is None
+    usual_text = objects(rendered())["ConfigMap", NAME]["data"]["controller.yaml"]
+    assert parse(usual_text).page_history == Path("/var/lib/tessera-history")
+
+
 def test_agents_and_controller_are_reached_at_the_ports_that_they_serve_alone() -> None:
     found = objects(rendered('networkPolicy.metricsFrom=[{"podSelector": {"matchLabels": {"app": "prometheus"}}}]'))
     for key, kind in ((NAME, "Deployment"), (NAME.replace("controller", "agent"), "DaemonSet")):

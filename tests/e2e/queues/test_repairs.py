@@ -1,6 +1,7 @@
 """Agent and controller repair GPUs of a real kubelet together: a reset takes a grant, grants have a budget."""
 
 import asyncio
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -134,6 +135,47 @@ async def test_a_storm_trips_the_breaker_and_a_person_lifts_it(cluster: Cluster,
         await asyncio.to_thread(subprocess.run, resume, env=env, check=True, timeout=60)
         await until(lambda: is_well(scene), "all are back")
         assert agent.resets() == [1] * 4 + [0] * (GPUS - 4)
+
+
+@pytest.fixture
+def no_flavor(cluster: Cluster) -> Iterator[Callable[[], None]]:
+    """Makes the flavor select no node until the test is over."""
+
+    def select(labels: Any) -> None:
+        patch = json.dumps({"spec": {"nodeLabels": labels}})
+        cluster.kubectl("patch", "resourceflavor", "gpus", "--type=merge", "-p", patch)
+
+    before: list[Any] = []
+
+    def none() -> None:
+        found = json.loads(cluster.kubectl("get", "resourceflavor", "gpus", "-o", "json"))
+        before.append(found["spec"].get("nodeLabels"))
+        select({"pool": "elsewhere"})
+
+    yield none
+    if before:
+        select({"pool": None, **(before[0] or {})})
+
+
+async def test_the_breaker_of_nodes_of_no_flavor_is_shown_on_a_gpunode_and_lifted_by_its_name(
+    cluster: Cluster, agent: Agent, stage: Stage, no_flavor: Callable[[], None]
+) -> None:
+    async with stage() as scene:
+        no_flavor()
+        for index in range(BUDGET + 1):
+            agent.sim(gpu=index, xid=FAULT)
+        await until(lambda: sum(agent.resets()) == BUDGET, "the budget is used")
+
+        def notes() -> str:
+            return cluster.kubectl("get", "gpunode", "node-1", "-o", "jsonpath={.metadata.annotations}")
+
+        await until(lambda: "tessera.dev/repair-breaker-tripped" in notes(), "the GpuNode shows it")
+        env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+        resume = [script("tessera"), "remediation", "resume", "no-flavor.tessera.dev"]
+        await asyncio.to_thread(subprocess.run, resume, env=env, check=True, timeout=60)
+        await until(lambda: is_well(scene), "all are back")
+        await until(lambda: "tripped" not in notes(), "it has healed")
+        assert agent.resets() == [1] * (BUDGET + 1) + [0] * (GPUS - BUDGET - 1)
 
 
 async def test_a_drain_lets_a_pod_finish_for_its_time_and_then_moves_its_gang_whole(agent: Agent, stage: Stage) -> None:

@@ -5,6 +5,7 @@ A workload whose nodes are coming holds its quota and is not admitted: an admiss
 is Pending until they are there.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -163,6 +164,14 @@ class RunNodes:
             " and ".join(pools),
             f"{come} in {exact(self.ready_in_s(key, now_s))}",
         )
+
+    def resting(self, now_s: float) -> str:
+        """A clause on pools that give no node now; empty where each does."""
+        told = (
+            words.pool_rests(name, "" if until_s == math.inf else exact(until_s - now_s))
+            for name, until_s in self.pools.resting()
+        )
+        return "; ".join(told)
 
     # -- time --------------------------------------------------------------------------------------------------------
 

@@ -128,6 +128,15 @@ class NodePools:
         """When the last of these nodes, which are all coming, is there."""
         return max(self._slots[name].due_s for name in coming)
 
+    def resting(self) -> Iterator[tuple[str, float]]:
+        """The pools that give no node now because of an interruption, each with the time at which it gives some again;
+        infinite where that is not known yet.
+        """
+        for name, slots in self._of.items():
+            shut = [slot for slot in slots if slot.phase in (NodePhase.CLOSED, NodePhase.LEAVING)]
+            if shut and not any(slot.phase is NodePhase.ABSENT for slot in slots):
+                yield name, min((slot.due_s for slot in shut if slot.phase is NodePhase.CLOSED), default=inf)
+
     def pools_of(self, nodes: Iterable[str]) -> tuple[str, ...]:
         """The names of the pools of these nodes, each once."""
         return tuple(dict.fromkeys(self._slots[name].pool_name for name in nodes))

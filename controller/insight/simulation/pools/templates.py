@@ -5,6 +5,7 @@ Such a pool has the flavor's name, ``max`` nodes with those that are there, and 
 the live controller counts them before they are there.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from controller.objects.core import Node, is_spot
 from controller.objects.meta import KubernetesObject, ObjectMeta
 from controller.objects.queues import ResourceFlavor, Topology
 from controller.scheduler.model.nodetemplate import NodeTemplate, NodeTemplateError, template_of
+from controller.scheduler.quota.prices import hourly_price, price_problem
 from controller.scheduler.topology.coming import gpu_node_to_come, node_to_come
 from inventory.api.names import NODE_TEMPLATE
 
@@ -27,13 +29,13 @@ class Templated(NamedTuple):
 
 
 def wrong_template(annotations: Mapping[str, str]) -> str:
-    """The problem of a flavor's annotation; empty if it has none."""
+    """The problem of a flavor's template or of its price; empty if it has none."""
     found = {key: value for key, value in annotations.items() if key == NODE_TEMPLATE}
     try:
         template_of(ResourceFlavor(metadata=ObjectMeta(annotations=found)))
     except NodeTemplateError as wrong:
         return f"metadata.annotations[{NODE_TEMPLATE}]{str(wrong).removeprefix(NODE_TEMPLATE)}. Correct it"
-    return ""
+    return price_problem(annotations)
 
 
 def with_templates(objects: Sequence[KubernetesObject], fleet: PoolFleet) -> Templated:
@@ -62,6 +64,7 @@ def with_templates(objects: Sequence[KubernetesObject], fleet: PoolFleet) -> Tem
                 name=name if name not in taken else f"{name}-template",
                 nodes=coming,
                 delay_s=template.after_s,
+                price_per_hour=price if (price := hourly_price(flavor)) < math.inf else 0.0,
                 spot=is_spot({**template.labels, **flavor.spec.node_labels}),
             )
         )

@@ -48,6 +48,9 @@ ALL_ON = Extensions(
     requests_withdrawn=True,
     own_places=True,
     leaving_nodes=True,
+    coming_nodes=True,
+    spot_words=True,
+    priced_flavors=True,
     exact_fair_sharing=True,
 )
 

@@ -23,6 +23,7 @@ from controller.cluster.watching.kinds import (
 )
 from controller.cluster.webhooks import dryrun
 from controller.foreign.jobs.reconcile_shell import JOBS as VOLCANO_JOBS
+from controller.insight.forecast.submitted import NotQueuedError
 from controller.objects.core import Pod
 from controller.people.whatif.child_shell import answers
 from controller.people.whatif.parent_shell import _parts
@@ -226,3 +227,50 @@ async def test_what_if_is_handed_pods_only_where_they_take_places() -> None:
             assert (pods(mirrored=False), pods(mirrored=True)) == (0, 1)
             scene.server.create(TOPOLOGIES, "racks", {"spec": {"levels": [{"nodeLabel": "rack"}]}})
             await eventually(lambda: pods(mirrored=False) == 1, what="with a Topology they do")
+
+
+def asked(least: int, most: int | None = None, **spec: Any) -> dict[str, Any]:
+    wanted = {"queueName": "lq-cq", "unit": {"cpu": "1"}, "min": least, "max": most or least, **spec}
+    return {
+        "apiVersion": "tessera.dev/v1alpha1",
+        "kind": "CapacityRequest",
+        "metadata": {"name": "ask"},
+        "spec": wanted,
+    }
+
+
+async def test_what_a_program_could_have_is_answered_and_nothing_is_kept() -> None:
+    async with stage() as scene:
+        scene.queue(cpus=4, cohort="all")
+        scene.queue("far", cpus=0, namespace="elsewhere", cohort="all")
+        async with scene.controller(config(), core_only=False) as process:
+            scene.workload("secret", 2, annotations={RUNTIME: "3600s"}, namespace="elsewhere", queue="lq-far")
+            await eventually(lambda: process._running is not None)
+            running = process._running
+            assert running is not None
+            holders = running.core.engine.state.cluster.holders
+            await eventually(lambda: "elsewhere/secret" in holders)
+            answer = process._submissions().foretold
+            granted = await answer(asked(1, 3, duration="1h"), "team")
+            assert granted is not None
+            assert (granted["state"], granted["units"], granted["flavor"], granted["offers"]) == (
+                "Granted",
+                2,
+                "default",
+                [],
+            )
+            offered = await answer(asked(3), "team")
+            assert offered is not None
+            assert [(each["units"], each["held"]) for each in offered["offers"]] == [(2, False), (3, False)]
+            assert offered["offers"][1]["from"] > offered["offers"][0]["from"]
+            assert "2 cpu of a workload of ClusterQueue far end by" in offered["offers"][1]["why"]
+            assert "secret" not in json.dumps(offered)
+            refused = await answer(asked(5), "team")
+            assert refused is not None
+            assert refused["state"] == "Refused"
+            assert set(holders) == {"elsewhere/secret"}
+            with pytest.raises(NotQueuedError, match="found 1, expected at least min, 2"):
+                await answer(asked(2, 1), "team")
+            with pytest.raises(NotQueuedError, match="expected team"):
+                await answer({**asked(1), "metadata": {"namespace": "elsewhere"}}, "team")
+            assert await told(process, asked(1)) == [], "the webhook for dry runs tells nothing of requests"

@@ -224,6 +224,7 @@ def test_a_window_is_a_time_or_counts_from_the_creation() -> None:
         ({"useWithin": "-1m"}, "spec.useWithin"),
         ({"notBefore": "2026-01-01"}, "spec.notBefore"),
         ({"notAfter": "soon"}, "spec.notAfter"),
+        ({"notAfter": "0001-01-01T00:00:00+23:00"}, "spec.notAfter"),
         ({"renew": "1h", "duration": "1h"}, "spec.renew"),
         ({"renew": "2026-01-01T00:00:00Z"}, "spec.renew"),
     ],

@@ -160,7 +160,7 @@ async def test_where_none_is_configured_the_key_is_named() -> None:
         _, body, _ = await page.ask("/page/history?what=queue&name=a", headers=BEARER)
         assert json.loads(body) == {
             "configured": False,
-            "why": "no Prometheus is configured: see tessera.page.prometheus",
+            "why": "no Prometheus is configured, and nothing is recorded: see tessera.page",
         }
 
 

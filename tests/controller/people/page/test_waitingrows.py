@@ -1,11 +1,17 @@
 """Rows of what waits and of its queues: what they say of a start agrees with what the engine decided."""
 
+import json
+from typing import Any
+
+from msgspec.structs import replace
+
 from controller.insight.explain import in_turn, queue_shown, waiting_row
 from controller.insight.forecast.forecast import Forecaster
 from controller.people.page.queuerows import forecast_row, pending_rows, tree_rows
 from controller.scheduler.model.resources import ClusterQueueName
+from inventory.api.names import QUOTA_CALENDAR
 from tests.controller.insight.forecast.changes.test_changes import GPU, on_nodes
-from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
+from tests.support.engine.world import NOW_S, World, cluster_queue, cohort, flavor, local_queue, workload
 
 QUEUE = ClusterQueueName("q")
 
@@ -41,6 +47,31 @@ def test_in_a_stopped_queue_a_row_says_that_and_not_what_an_earlier_try_found() 
         for key in ("ns/huge", "ns/new"):
             assert "is not active: The ClusterQueue is stopped (Hold)" in str(found[key]["sentence"])
     assert here["ns/new"]["reason"] == "Suspended"
+
+
+def test_rows_of_queues_and_cohorts_say_which_window_of_a_calendar_is_in_force_and_the_next_change() -> None:
+    made = World()
+    queue, above = cluster_queue("q", 4, cohort="all"), cohort("all")
+    night = [{"from": "0 20 * * *", "for": "10h", "nominal": {"default": {"gpu": 8}}}]
+    dated = replace(queue, metadata=replace(queue.metadata, annotations={QUOTA_CALENDAR: json.dumps(night)}))
+    made.put(flavor(), above, dated, cluster_queue("plain", 4), local_queue("q"))
+
+    def told(hours: float) -> dict[str, Any]:
+        now_s = NOW_S + hours * 3600
+        made.engine.cycle(now_s)
+        return {row["name"]: row["calendar"] for _, row in tree_rows(made.engine, None, now_s)}
+
+    by_day, by_night = told(12), told(21)
+    assert by_day["plain"] is None
+    assert by_day["all"] is None, "a cohort is not changed by what is below it"
+    assert by_day["q"]["owners"][0]["windows"] == []
+    assert by_day["q"]["owners"][0]["nextChange"] == "2025-01-01 20:00 UTC"
+    (window,) = by_night["q"]["owners"][0]["windows"]
+    assert window["until"] == "2025-01-02 06:00 UTC"
+    assert "ClusterQueue q" in by_night["q"]["sentence"]
+    assert by_night["q"]["sentence"] != by_day["q"]["sentence"]
+    (row,) = (row for key, row in tree_rows(made.engine, None, NOW_S + 21 * 3600) if key == "queue/q")
+    assert row["resources"][0]["nominal"] == 8, "and the amounts beside it are those of the window"
 
 
 def test_a_queue_whose_flavors_have_no_node_says_so() -> None:

@@ -23,7 +23,15 @@ from controller.people.visibility import reviews_shell, server_shell
 from controller.people.visibility.answers import Answers
 from controller.people.visibility.identity import MAX_GROUPS, REPLICA, User, as_headers
 from controller.people.visibility.reviews_shell import LIFE_S, LISTED_S, Reviews
-from controller.people.visibility.server_shell import LIMITS, REVIEWED, TIMES, Leader, RefusedError, ViewServer
+from controller.people.visibility.server_shell import (
+    LIMITS,
+    RECORDED,
+    REVIEWED,
+    TIMES,
+    Leader,
+    RefusedError,
+    ViewServer,
+)
 from controller.people.visibility.service_shell import API_SERVICES, AUTHENTICATION, CONFIG_MAPS, ViewService, holder
 from kube.client import Client
 from kube.clock import Backoff
@@ -36,12 +44,13 @@ from tests.support.controller.viewworld import PERSON, SERVED_AS, FrontProxyWorl
 
 SERVICE = ("tessera-system", "tessera-controller")
 PATH = f"{VIEW}/queueviews"
+HOUR = 480_000
 TOKEN = [("Authorization", "Bearer secret-token")]
 
 
 @dataclass
 class Scene:
-    """``leads``: whether this replica does. ``handed``: what a follower asked the other."""
+    """``leads``: whether this replica does. ``handed``: what a follower asked the other. ``record``: this one's."""
 
     api: FakeApiServer
     service: ViewService
@@ -50,6 +59,7 @@ class Scene:
     leads: bool = True
     handed: list[tuple[str, User]] = field(default_factory=list)
     sent: list[bytes | None] = field(default_factory=list)
+    record: bytes | None = None
 
     @property
     def server(self) -> ViewServer:
@@ -97,7 +107,12 @@ async def served(
         def leads() -> Answers | None:
             return answers if scene.leads else None
 
-        leader = Leader(leads, lambda: frozenset(SPACES), ask, submitted=submitted, reviewed=reviewed)
+        async def recorded(before: int) -> bytes | None:
+            return scene.record if before == HOUR else None
+
+        leader = Leader(
+            leads, lambda: frozenset(SPACES), ask, submitted=submitted, reviewed=reviewed, recorded=recorded
+        )
         server = ViewServer(Address("127.0.0.1", 0), Reviews(client, clock), leader, clock, limits=limits, times=times)
         names = service_names(*SERVICE)
         certificates = OwnCertificates(client, SecretName(SERVICE[0], "web"), names=names, clock=clock)
@@ -472,6 +487,20 @@ async def test_a_dry_run_that_a_replica_was_asked_about_is_told_to_replicas_alon
         scene.leads = False
         assert (await scene.get(REVIEWED, replica, **sent))[0] == 503
         assert scene.handed == [], "a question goes one step"
+
+
+async def test_a_replicas_record_of_the_past_is_told_to_replicas_alone() -> None:
+    async with served() as scene:
+        replica = scene.front(authority=scene.service._certificates.authority, name=REPLICA)
+        path = f"{RECORDED}?before={HOUR}"
+        assert (await scene.get(path, replica))[0] == 503, "it has none"
+        scene.record = b"[]"
+        assert await scene.get(path, replica) == (200, b"[]")
+        assert (await scene.get(path, scene.front(), user=PERSON))[0] == 404
+        assert (await scene.get(path, headers=TOKEN))[0] == 404
+        assert (await scene.get(path, replica, method="POST", data=b"{}"))[0] == 404
+        for wrong in ("", "?before=x", "?before=-1", f"?before={10**12}"):
+            assert (await scene.get(f"{RECORDED}{wrong}", replica))[0] == 400
 
 
 async def test_a_question_that_a_replica_handed_on_is_answered_or_refused_here() -> None:

@@ -93,7 +93,6 @@ async def test_nodes_are_provoked_and_the_gang_lands_on_exactly_them() -> None:
 async def test_those_whose_nodes_do_not_come_are_taken_back_and_the_flavor_rests() -> None:
     async with scene(limit="1s") as here:
         gang(here, "w", 2)
-        await eventually(lambda: len(placeholders(here)) == 2)
         await eventually(lambda: here.condition("w", "Evicted") == "True/NodesDidNotCome", what="it is evicted")
         (said,) = [one["message"] for one in here.conditions("w") if one["type"] == "Evicted"]
         assert said == "Nodes of default did not come within 1s"

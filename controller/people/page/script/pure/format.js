@@ -109,3 +109,8 @@ export function asked(asks) {
   entries.sort(([a], [b]) => Number(b.includes("/")) - Number(a.includes("/")));
   return entries.map(([name, value]) => `${quantity(name, value)} ${resource(name)}`).join(", ");
 }
+
+/** Since when the controller that answers has a record of its own; null while it has none. */
+export function recorded(since) {
+  return since === null ? "The controller has begun to record: an hour is shown once it has a sample." : `Recorded by the controller since ${absolute(since)}.`;
+}

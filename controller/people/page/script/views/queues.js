@@ -1,7 +1,7 @@
 /** Queues: the cohort tree with what each has, uses and borrowed; and one queue with its flavors and its history. */
 
 import { html, nothing, svg } from "../lit.js";
-import { badge, choice, empty, fetched, figure, link, panel } from "../parts/ui.js";
+import { badge, choice, empty, fetched, figure, link, panel, said } from "../parts/ui.js";
 import { history } from "../parts/history.js";
 import { amount, count, plural, quantity, resource as short } from "../pure/format.js";
 import { ofResource, resourcesOf } from "../pure/model.js";
@@ -41,7 +41,7 @@ function line(row, chosen) {
   const [kind, word] = STATES[row.state] ?? ["off", row.state ?? ""];
   return html`<tr class=${row.kind}>
     <th scope="row" data-depth=${Math.min(6, row.depth)}>${queue ? link(["queues", row.name], {}, row.name) : html`<span>${row.name}</span>`}
-      ${queue ? nothing : html`<small>cohort</small>`}${row.weight !== undefined && row.weight !== 1 ? html`<small>weight ${amount(row.weight)}</small>` : nothing}</th>
+      ${queue ? nothing : html`<small>cohort</small>`}${row.weight !== undefined && row.weight !== 1 ? html`<small>weight ${amount(row.weight)}</small>` : nothing}${row.calendar ? html`<small title=${row.calendar.sentence}>by calendar</small>` : nothing}</th>
     <td class="less">${queue ? badge(kind, word, (row.problems ?? []).join("\n")) : nothing}</td>
     <td class="wide">${has.known ? quotaDrawn(has) : nothing}</td>
     <td class="number">${has.known ? quantity(chosen, has.used) : "–"}</td><td class="number muted">${has.known ? quantity(chosen, has.nominal) : "–"}${has.own ? html`<small>${quantity(chosen, has.own)} its own</small>` : nothing}${has.guaranteed ? html`<small>${quantity(chosen, has.guaranteed)} never lent</small>` : nothing}</td>
@@ -78,6 +78,7 @@ function one(page, row) {
   const holders = page.known.holders.filter((each) => each.queue === row.name);
   return html`<p class="crumbs">${link(["queues"], {}, "Queues")}${cohortsAbove(row, page.known.tree).map((name) => html` › ${name}`)} ${badge(kind, word)}</p>
     ${(row.problems ?? []).map((problem) => html`<p class="note warn">${problem}</p>`)}
+    ${row.calendar ? html`<p class="note">${said(row.calendar.sentence)}</p>` : nothing}
     <dl class="figures">
       ${figure("Running", running(row), row.admittedWithoutPods ? withoutPods(row) : plural(row.reserving, "workload holds", "workloads hold") + " quota")}
       <div class="figure"><dt>Waiting</dt><dd><b>${link(["pending"], { queue: row.name }, count(row.pending))}</b> <span>${row.parked ? `${count(row.parked)} until something changes` : ""}</span></dd></div>

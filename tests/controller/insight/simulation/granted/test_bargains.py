@@ -85,6 +85,13 @@ def test_a_queue_that_takes_nothing_refuses(queue: str) -> None:
     assert told(result) == ["0 Refused ask"]
 
 
+def test_a_queue_that_does_not_take_the_namespace_says_so() -> None:
+    closed = cluster_queue("closed", namespaceSelector={"matchLabels": {"team": "b"}})
+    result = run(flavor(), closed, local_queue("closed"), capacity_request("ask", 1, queue="closed"))
+    assert told(result) == ["0 Refused ask"]
+    assert "does not take workloads of namespace ns" in status(result)["message"]
+
+
 def test_an_offer_that_is_not_answered_expires_and_what_was_held_is_free_again() -> None:
     result = run(
         *ONE_QUEUE,
@@ -276,8 +283,12 @@ def test_a_request_of_a_higher_class_preempts_like_anything_else_and_never_for_a
     granted = run(*queue, *classes, low, capacity_request("ask", 4, priorityClassName="high", arrival="1s"), until_s=5)
     assert told(granted)[1:3] == ["1 Preempted low", "1 Granted ask"]
     assert granted.timeline[1].preempted_by == "ns/ask"
-    same = run(*queue, *classes, low, capacity_request("ask", 4, priorityClassName="low", arrival="1s"), until_s=5)
-    assert told(same)[1:] == ["1 Offered ask"]
+    jobs = job("high", 4, priority="high", runtime="1h"), job("low", 3, priority="low", runtime="2h")
+    offered = run(
+        *queue, *classes, *jobs, capacity_request("ask", 6, priorityClassName="high", arrival="1s"), until_s=5
+    )
+    assert told(offered)[2:] == ["1 Offered ask"], "four units at the price of low would not do"
+    assert offers(offered)[0] == (1, 1, True)
 
 
 def test_a_job_of_the_requests_name_is_another_workload() -> None:

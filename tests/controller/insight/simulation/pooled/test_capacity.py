@@ -487,3 +487,10 @@ def test_a_forecast_says_its_moment_as_the_timeline_does(start_s: float | None, 
     (waits,) = result.final.pending
     assert waits.forecast is not None
     assert (waits.forecast["at"], waits.forecast["likelySeconds"]) == (at, 240.0)
+
+
+def test_a_pool_that_rests_after_an_interruption_is_named() -> None:
+    fleet = Fleet().pool("gpu", 1, cooldown_s=1800.0).interrupted(600, 60, pool="gpu")
+    result = simulated(fleet, job("first", 8, runtime="1h"), job("late", 8, runtime="1h", arrival="700s"))
+    (said,) = [each.message for each in result.timeline if (each.t, each.workload) == (700, "ns/late")]
+    assert said.endswith("; pool gpu was interrupted and gives no node for 29m20s")

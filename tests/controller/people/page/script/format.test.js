@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { absolute, asked, count, duration, memory, percent, range, relative } from "./pure/format.js";
+import { absolute, asked, count, duration, memory, percent, range, recorded, relative } from "./pure/format.js";
 
 test("amounts have their unit, and what is unknown is a dash", () => {
   assert.equal(count(12345), "12,345");
@@ -38,4 +38,9 @@ test("an expected start is a range in whole units, open where it may never be", 
 
 test("devices come before cores, and bytes are told as memory", () => {
   assert.equal(asked({ cpu: 64, "nvidia.com/gpu": 16, memory: 2 ** 33 }), "16 gpu, 64 cpu, 8 GiB memory");
+});
+
+test("a record says since when there is one, and that it has begun where nothing is in it yet", () => {
+  assert.match(recorded(1790000000), /^Recorded by the controller since 2026-09-2\d \d\d:\d\d:\d\d UTC/);
+  assert.match(recorded(null), /^The controller has begun to record/);
 });

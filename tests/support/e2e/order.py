@@ -12,6 +12,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/queues/test_devices.py": 306,
     "e2e/queues/test_job_kinds.py": 287,
     "e2e/chaos/test_chaos.py": 283,
+    "e2e/queues/test_native_gangs_waiting.py": 240,
     "e2e/chart/test_life.py": 224,
     "e2e/queues/test_controller_jobs.py": 183,
     "e2e/volcano/test_jobs.py": 167,
@@ -33,7 +34,6 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/chart/test_agent.py": 97,
     "e2e/queues/test_jobs_core.py": 95,
     "e2e/volcano/test_queues.py": 93,
-    "e2e/queues/test_native_gangs_waiting.py": 240,
     "e2e/queues/test_topology_fleet.py": 92,
 }
 """Of the files that take longest, measured on two cores, three at a time: what counts is their order.

@@ -15,6 +15,7 @@ from controller.cluster.watching.kinds import JOBS, WORKLOADS
 from kube.resources import Resource
 from tests.cli.test_submit import busy
 from tests.support.cli.shell import Shell
+from tests.support.hang import HANG_S
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,11 +76,11 @@ async def test_the_example_agent_takes_what_it_can_have_and_submits_a_job_of_tha
                 async with opened(where) as client:
                     return dict(await client.create(resource, body, dict, namespace="team"))
 
-            return asyncio.run_coroutine_threadsafe(sent(), loop).result(30)
+            return asyncio.run_coroutine_threadsafe(sent(), loop).result(HANG_S)
 
         def ended(seconds: float) -> None:
             pauses.append(seconds)
-            asyncio.run_coroutine_threadsafe(_gone(shell), loop).result(30)
+            asyncio.run_coroutine_threadsafe(_gone(shell), loop).result(HANG_S)
 
         spec = {"queueName": "lq-cq", "unit": {"cpu": 1}, "min": 2, "max": 2, "duration": "1h"}
         assert await asyncio.to_thread(agent.bargain, create, spec, 60.0, ended) == 1, "fewer, now"

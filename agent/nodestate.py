@@ -13,7 +13,7 @@ from agent.health.culprits import CulpritCore, FaultCount
 from agent.health.events import Event, XidSeen
 from agent.health.grants import Ask
 from agent.health.machine import HealthCore
-from agent.health.repairs import Answered, Repair
+from agent.health.repairstate import Answered, Repair
 from agent.health.settings import HealthSettings
 from agent.health.states import Transition
 from agent.health.xids import FaultClass

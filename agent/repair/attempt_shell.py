@@ -16,7 +16,8 @@ from agent.config.settings import Settings
 from agent.hardware.facts_shell import read_facts
 from agent.hardware.monitor import GpuMonitor
 from agent.hardware.query import NvmlError
-from agent.health.repairs import RepairChange, RepairCore, ResetResult
+from agent.health.repairs import RepairCore
+from agent.health.repairstate import RepairChange, ResetResult
 from agent.health.verification import differences
 from agent.kubelet.podresources import SOCKET
 from agent.mig.node import MigNode

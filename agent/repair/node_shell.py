@@ -21,16 +21,8 @@ from agent.health.culprits import Culprit, FaultCount
 from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved, XidSeen
 from agent.health.grants import Grant
 from agent.health.remediation import Action, ResetMode, Want, unrepaired, wanted
-from agent.health.repairs import (
-    BREAKER_GPUS,
-    BREAKER_WINDOW_S,
-    Answered,
-    Repair,
-    RepairChange,
-    RepairCore,
-    RepairState,
-    ResetResult,
-)
+from agent.health.repairs import BREAKER_GPUS, BREAKER_WINDOW_S, RepairCore
+from agent.health.repairstate import Answered, Repair, RepairChange, RepairState, ResetResult
 from agent.mig.node import MigNode
 from agent.mps.node import REPAIR, MpsNode
 from agent.nodestate import NodeState, ShownRepair
@@ -303,7 +295,7 @@ class RepairNode:
         for gpu in may:
             if self._rests_until_s.get(gpu, now_s) <= now_s and await self._act(gpu):
                 return True
-        waiting = [repair.gpu for repair in self._core.repairs() if repair.state is RepairState.DRAINING]
+        waiting = [repair.gpu for repair in self._core.repairs() if repair.awaits_reset]
         if self._core.by_grant:
             return any([await self._ask(gpu) for gpu in waiting if gpu not in may])
         for gpu in waiting:
@@ -379,7 +371,7 @@ class RepairNode:
 
     def _wants_reset(self, gpu: GpuUuid) -> bool:
         repair = self._core.repair(gpu)
-        if repair is None or repair.state is not RepairState.DRAINING:
+        if repair is None or not repair.awaits_reset:
             return False
         want = self.want(gpu)
         return want.action is Action.RESET or (want.action is Action.NONE and (repair.wrong or repair.ordered))

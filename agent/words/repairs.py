@@ -277,6 +277,16 @@ def interrupted() -> str:
 
 
 @_part
+def interrupted_verifying() -> str:
+    return "the agent ended while it was being verified"
+
+
+@_part
+def verified_first() -> str:
+    return "it was reset, or the node rebooted, after resets that did not help: it is verified before it returns"
+
+
+@_part
 def too_often(cause: str, times: object, seconds: str) -> str:
     return f"{cause}, {times} times within {seconds} s"
 

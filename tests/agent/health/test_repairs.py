@@ -11,16 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from agent.health.grants import AskFor, Grant
 from agent.health.nextsteps import next_step
 from agent.health.remediation import Action, Remediation, ResetMode, Want
-from agent.health.repairs import (
-    BREAKER_GPUS,
-    BREAKER_WINDOW_S,
-    Order,
-    RepairChange,
-    RepairCore,
-    RepairSnapshot,
-    RepairState,
-    ResetResult,
-)
+from agent.health.repairs import BREAKER_GPUS, BREAKER_WINDOW_S, RepairCore
+from agent.health.repairstate import Order, RepairChange, RepairSnapshot, RepairState, ResetResult
 from agent.health.states import HealthState
 from agent.words import repairs as words
 from inventory.devices import GpuUuid
@@ -110,7 +102,8 @@ def test_a_gpu_that_was_found_wrong_does_not_return_because_it_has_no_fault() ->
         assert A in repairs.withheld()
     assert state(repairs) is RepairState.REBOOT_WANTED
     repairs.reset_seen(A)
-    assert repairs.judged(A, NOTHING, TRIAL, 30.0) != (), "a person has reset it"
+    repairs.judged(A, NOTHING, TRIAL, 30.0)
+    assert state(repairs) is RepairState.VERIFYING, "a person has reset it: whether that helped is looked at"
 
 
 def test_a_fault_that_returns_in_probation_is_another_attempt() -> None:
@@ -341,6 +334,112 @@ def test_a_reboot_ends_every_repair_but_retired() -> None:
     assert [(one.gpu, one.state) for one in after.repairs()] == [(A, RepairState.RETIRED)]
 
 
+def given_up(repairs: RepairCore, gpu: GpuUuid = A, wrong: str = "the program ended with 3") -> None:
+    """Reset the GPU as often as it may be; it is found wrong each time."""
+    repairs.judged(gpu, RESET, OUT, 1.0)
+    for at_s in (2.0, 3.0):
+        repairs.begun(gpu, at_s)
+        repairs.reset_ended(gpu, ResetResult.DONE, "", at_s)
+        repairs.verified(gpu, wrong, at_s)
+    assert state(repairs, gpu) is RepairState.REBOOT_WANTED
+
+
+@pytest.mark.parametrize("verdict", [TRIAL, WELL], ids=["probation", "healthy"])
+def test_a_gpu_that_resets_did_not_help_is_verified_after_a_reboot_before_it_returns(verdict: HealthState) -> None:
+    repairs = core()
+    given_up(repairs)
+    after = again(repairs, same_boot=False)
+    after.validate()
+    assert A in after.withheld()
+    assert after.candidates(51.0) == (), "it is not reset for that"
+    (change,) = after.judged(A, NOTHING, verdict, 52.0)
+    assert (change.new, change.step, change.result) == (RepairState.VERIFYING, "reboot", "over")
+    assert after.candidates(53.0) == (A,)
+    after.verified(A, "", 54.0)
+    assert state(after) is RepairState.PROBATION
+    (change,) = after.judged(A, NOTHING, WELL, 55.0)
+    assert change.result == "returned"
+
+
+def test_a_reboot_that_did_not_help_either_wants_another_one() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, attempts=3))
+    repairs.judged(A, RESET, OUT, 1.0)
+    failing(repairs, 2.0)
+    after = again(repairs, same_boot=False, settings=Remediation(reset=ResetMode.WHEN_FREE, attempts=9))
+    after.judged(A, NOTHING, TRIAL, 52.0)
+    after.verified(A, "the program ended with 3", 54.0)
+    assert state(after) is RepairState.REBOOT_WANTED
+    once_more = again(after, same_boot=False)
+    once_more.judged(A, RESET, OUT, 60.0)
+    assert state(once_more) is RepairState.REBOOT_WANTED, "its fault is there again before it was verified"
+
+
+def test_two_gpus_are_verified_after_a_reboot_one_after_the_other() -> None:
+    repairs = core()
+    given_up(repairs)
+    given_up(repairs, B)
+    after = again(repairs, same_boot=False)
+    for gpu in (A, B):
+        after.judged(gpu, NOTHING, TRIAL, 52.0)
+        after.validate()
+    assert after.candidates(53.0) == (A,)
+    after.verified(A, "", 54.0)
+    after.judged(B, NOTHING, TRIAL, 55.0)
+    assert after.candidates(56.0) == (B,)
+
+
+def test_an_agent_that_dies_in_verifying_does_not_tell_of_the_reset_twice() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    after = again(again(repairs, same_boot=True), same_boot=True)
+    (change,) = after.judged(A, NOTHING, TRIAL, 4.0)
+    assert (change.new, change.step, change.result) == (RepairState.VERIFYING, "verify", "interrupted")
+
+
+def test_a_fault_that_returns_after_a_reset_counts_again_until_it_retires_the_gpu() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, attempts=9, retire_faults=3, retire_within_s=100.0))
+    for at_s in (1.0, 11.0):
+        repairs.judged(A, RESET, OUT, at_s)
+        repairs.judged(A, RESET, OUT, at_s + 1)
+        repairs.begun(A, at_s + 2)
+        repairs.reset_ended(A, ResetResult.DONE, "", at_s + 3)
+        repairs.judged(A, NOTHING, TRIAL, at_s + 4)
+        repairs.verified(A, "", at_s + 5)
+    assert repairs.snapshot().faults == {A: {"Xid119": (1.0, 11.0)}}
+    (change,) = repairs.judged(A, RESET, OUT, 21.0)
+    assert (change.new, change.step) == (RepairState.RETIRED, "retire")
+
+
+def test_a_fault_that_returns_while_it_is_verified_counts_too() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, retire_faults=2, retire_within_s=100.0))
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    repairs.judged(A, NOTHING, TRIAL, 4.0)
+    assert repairs.judged(A, RESET, OUT, 5.0) == ()
+    repairs.verified(A, "XID 119", 6.0)
+    repairs.judged(A, RESET, OUT, 7.0)
+    assert state(repairs) is RepairState.RETIRED
+
+
+def test_what_never_ends_is_told_as_a_step_of_its_state() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    repairs.verified(A, "", 4.0)
+    repairs.judged(B, REBOOT, OUT, 5.0)
+    repairs.judged(C, RESET, OUT, 5.0)
+    ended = repairs.reconfigured(Remediation(), 6.0)
+    assert {(change.gpu, change.step, change.result) for change in ended} == {
+        (A, "return", "ended"),
+        (B, "reboot", "ended"),
+        (C, "drain", "ended"),
+    }
+
+
 def test_never_ends_all_but_a_reset_that_is_under_way() -> None:
     repairs = core()
     repairs.judged(A, RESET, OUT, 1.0)
@@ -413,8 +512,17 @@ class AnyOrder(RuleBasedStateMachine):
     def person_resets_or_reboots(self, gpu: GpuUuid) -> None:
         self.faulty[gpu], self.verdict[gpu] = Action.NONE, TRIAL
         self.core.reset_seen(gpu)
-        self.bad.discard(gpu)
         self.tell(gpu)
+
+    @rule(cured=st.sets(st.sampled_from([A, B, C])))
+    def node_reboots(self, cured: set[GpuUuid]) -> None:
+        self.core = again(self.core, same_boot=False, settings=self.settings)
+        for gpu in (A, B, C):
+            if self.core.repair(gpu) is None:
+                self.tries[gpu] = 0
+            if gpu in cured:
+                self.faulty[gpu], self.verdict[gpu] = Action.NONE, TRIAL
+            self.tell(gpu)
 
     @rule(gpu=st.sampled_from([A, B, C]))
     def probation_passes(self, gpu: GpuUuid) -> None:
@@ -455,7 +563,6 @@ class AnyOrder(RuleBasedStateMachine):
             self.tries[gpu] += 1
             if result is ResetResult.DONE:
                 self.faulty[gpu], self.verdict[gpu] = Action.NONE, TRIAL
-                self.bad.discard(gpu)
             if dies == "in reset":
                 self.agent_dies()
                 return
@@ -468,6 +575,7 @@ class AnyOrder(RuleBasedStateMachine):
                     self.agent_dies()
                 return
         self.core.verified(gpu, wrong, self.now_s)
+        self.bad.discard(gpu)
         if wrong:
             self.bad.add(gpu)
         self.tell(gpu)
@@ -490,6 +598,7 @@ class AnyOrder(RuleBasedStateMachine):
     def person_gives_back(self, gpu: GpuUuid) -> None:
         if self.core.returned(gpu, self.now_s) is not None:
             self.retired.discard(gpu)
+            self.bad.discard(gpu)
             self.tries[gpu] = 0
             self.tell(gpu)
 

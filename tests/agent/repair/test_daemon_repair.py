@@ -6,7 +6,7 @@ import msgspec
 import pynvml
 import pytest
 
-from agent.health.repairs import Repair, RepairState
+from agent.health.repairstate import Repair, RepairState
 from agent.health.states import HealthState
 from agent.persistence.statefiles import read_boot_id
 from agent.process.log import Limiter
@@ -336,6 +336,34 @@ async def test_the_administrators_program_has_a_say(code: int, ends: str, lab: L
         assert "three rows are bad" in found.note
 
 
+@pytest.mark.parametrize("while_it_runs", [False, True], ids=["no agent runs", "an agent runs"])
+async def test_a_gpu_that_failed_its_verification_is_verified_after_a_reboot(while_it_runs: bool, lab: Lab) -> None:
+    program, seen = lab.folder / "verify", lab.folder / "seen"
+    program.write_text(f"#!/bin/sh\necho x >> {seen}\nexit 3\n")
+    program.chmod(0o755)
+    config = ON.replace("when-free", f"when-free, verify: {{command: [{program}]}}, attempts: 1")
+    await lab.serve(fleet(1, H100), config)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
+
+    async def reboot(runs: int) -> None:
+        if not while_it_runs:
+            await lab.stop()
+            lab.nvml_ends()
+        lab.sim(reboot=True)
+        if not while_it_runs:
+            await lab.start(config)
+            await lab.listed()
+        await lab.until(lambda: len(seen.read_text().split()) == runs, "it is verified")
+
+    await reboot(2)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED, "that failed again")
+    assert lab.down() == {lab.uuid(0)}
+    program.write_text(f"#!/bin/sh\necho x >> {seen}\n")
+    await reboot(3)
+    await returned(lab, 0)
+
+
 async def test_a_program_that_cannot_be_run_costs_no_second_reset_and_the_gpu_waits_for_it(lab: Lab) -> None:
     program, seen = lab.folder / "verify", lab.folder / "seen"
     program.write_text("#!/opt/nonexistent\n")
@@ -427,7 +455,7 @@ async def test_an_agent_that_may_not_reset_keeps_out_what_is_retired_and_nothing
     await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
     await lab.restart(EAGER)
     assert set(lab.agent.node_state.withheld) == {lab.uuid(1)}
-    assert count(lab, "drain", "cleared") == 1, "the end of the other is told"
+    assert count(lab, "reboot", "ended") == 1, "the end of the other is told"
     await lab.listed()
     lab.agent.repair.give_back(1)
     assert lab.agent.node_state.withheld == {}

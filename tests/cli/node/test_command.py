@@ -11,7 +11,7 @@ import pytest
 
 from agent.health.culprits import Culprit, FaultCount
 from agent.health.events import ProbeOk, ResetObserved, XidSeen
-from agent.health.repairs import Repair, RepairState
+from agent.health.repairstate import Repair, RepairState
 from agent.kubelet.containers import ClaimUse
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState, MigStatus

@@ -23,6 +23,7 @@ from agent.health.grants import Grant
 from agent.health.remediation import Action, ResetMode, Want, unrepaired, wanted
 from agent.health.repairs import BREAKER_GPUS, BREAKER_WINDOW_S, RepairCore
 from agent.health.repairstate import Answered, Repair, RepairChange, RepairState, ResetResult
+from agent.health.states import HealthState
 from agent.mig.node import MigNode
 from agent.mps.node import REPAIR, MpsNode
 from agent.nodestate import NodeState, ShownRepair
@@ -453,6 +454,8 @@ class RepairNode:
             # Until a probe has been answered, nobody knows what the driver asks for: a lost GPU alone is clear.
             if gpu in self._told or want.action is Action.REBOOT:
                 state = self._node_state.health.state(gpu).state
+                if state.advertised_healthy and not self._node_state.is_whole(gpu):
+                    state = HealthState.PROBATION  # its MIG instances are not back yet
                 self._changed(self._core.judged(gpu, want, state, self._now()))
                 self._explain(gpu, want)
         if due_s is not None:

@@ -16,7 +16,7 @@ from agent.health.grants import Ask
 from agent.health.machine import HealthCore
 from agent.health.repairstate import ACTING, Answered, Repair, RepairState
 from agent.health.settings import HealthSettings
-from agent.health.states import Transition
+from agent.health.states import HealthState, Transition
 from agent.health.xids import FaultClass
 from agent.kubelet.grants import Grants
 from agent.kubelet.holders import Holder, pod_names, shown
@@ -174,12 +174,13 @@ class NodeState:
                 taken[uuid] = away
         self._taken = taken
 
-    def is_whole(self, gpu: GpuUuid) -> bool:
-        """Whether all devices of the GPU are there and given out, as far as their health goes."""
-        found = self.node.gpu(gpu)
+    def state_of_whole(self, gpu: GpuUuid) -> HealthState:
+        """The state of the GPU; Probation while it is well, and some of its MIG instances are not, or not there yet."""
+        state, found = self.health.state(gpu).state, self.node.gpu(gpu)
         instances = () if found is None else found.mig_instances
-        units = (None, *(mig.uuid for mig in instances))
-        return gpu not in self._taken and all(self.health.state(gpu, each).advertised_healthy for each in units)
+        well = all(self.health.state(gpu, mig.uuid).advertised_healthy for mig in instances)
+        lacks = gpu in self._taken or not well
+        return HealthState.PROBATION if lacks and state.advertised_healthy else state
 
     def _planned(self, gpu: Gpu) -> Gpu:
         """The GPU as it is planned: with the instances that a reset took, unless its layout wants others by now."""

@@ -23,7 +23,6 @@ from agent.health.grants import Grant
 from agent.health.remediation import Action, ResetMode, Want, unrepaired, wanted
 from agent.health.repairs import BREAKER_GPUS, BREAKER_WINDOW_S, RepairCore
 from agent.health.repairstate import Answered, Repair, RepairChange, RepairState, ResetResult
-from agent.health.states import HealthState
 from agent.mig.node import MigNode
 from agent.mps.node import REPAIR, MpsNode
 from agent.nodestate import NodeState, ShownRepair
@@ -299,10 +298,19 @@ class RepairNode:
         waiting = [repair.gpu for repair in self._core.repairs() if repair.awaits_reset]
         if self._core.by_grant:
             return any([await self._ask(gpu) for gpu in waiting if gpu not in may])
-        for gpu in waiting:
-            if gpu not in may:
-                self._waits(gpu, words.breaker(BREAKER_GPUS, round(BREAKER_WINDOW_S / 60)))
+        for gpu in (each for each in waiting if each not in may):
+            await self._hold(gpu)
         return False
+
+    async def _hold(self, uuid: GpuUuid) -> None:
+        """Tell why a GPU waits that this node's breaker holds back, and who has it."""
+        breaker, unit = words.breaker(BREAKER_GPUS, round(BREAKER_WINDOW_S / 60)), self._unit(uuid)
+        if unit is None:
+            self._waits(uuid, breaker)
+            return
+        attempt = Attempt(self, uuid, unit)
+        who = await attempt.in_the_way()
+        self.waits(uuid, words.breaker_held(breaker, who) if who else breaker, by_pods=attempt.by_pods)
 
     def _unit(self, uuid: GpuUuid) -> ResetUnit | None:
         """The unit of a GPU that is known well enough to act on it."""
@@ -453,9 +461,7 @@ class RepairNode:
                 due_s = want.due_s if due_s is None else min(due_s, want.due_s)
             # Until a probe has been answered, nobody knows what the driver asks for: a lost GPU alone is clear.
             if gpu in self._told or want.action is Action.REBOOT:
-                state = self._node_state.health.state(gpu).state
-                if state.advertised_healthy and not self._node_state.is_whole(gpu):
-                    state = HealthState.PROBATION  # its MIG instances are not back yet
+                state = self._node_state.state_of_whole(gpu)
                 self._changed(self._core.judged(gpu, want, state, self._now()))
                 self._explain(gpu, want)
         if due_s is not None:

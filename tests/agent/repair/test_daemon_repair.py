@@ -482,6 +482,27 @@ async def test_two_gpus_are_reset_one_after_the_other_and_a_third_waits(lab: Lab
     assert len(lab.down()) == 1
 
 
+async def test_a_held_gpu_that_the_breaker_holds_back_names_its_holder_as_well(lab: Lab) -> None:
+    await lab.serve(fleet(3, H100), ON)
+    for index in range(2):
+        lab.sim(gpu=index, xid=119)
+    await lab.until(lambda: count(lab, "return", "returned") == 2 and not lab.down())
+    await lab.kubelet.allocate(GPU, 3, pod="train")
+    await lab.shown()
+    lab.sim(gpu=2, xid=119)
+    await lab.until(lambda: "train, and 2 GPUs of this node were reset" in getattr(repair(lab, 2), "note", ""))
+
+
+async def test_a_pod_on_another_board_of_the_unit_is_told_with_that_board(lab: Lab) -> None:
+    await lab.serve(fleet(2, "Quadro RTX 8000"), ON)
+    await lab.kubelet.allocate(GPU, 1, pod="p5")
+    await lab.shown()
+    holder = next(index for index in range(2) if lab.uuid(index) in lab.kubelet.held())
+    lab.sim(gpu=1 - holder, xid=119)
+    told = f"p5 (on GPU {holder}, which is reset together with it)"
+    await lab.until(lambda: told in getattr(repair(lab, 1 - holder), "note", ""))
+
+
 async def test_never_again_ends_repairs_and_gives_back_what_only_they_kept_out(lab: Lab) -> None:
     await lab.serve(fleet(1, H100), ON)
     await lab.kubelet.allocate(GPU, 1, pod="train")

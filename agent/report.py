@@ -74,6 +74,8 @@ class NodeReport(Struct, frozen=True):
     by_claim: tuple[GpuUuid, ...] = ()
     """The GPUs that are given out by ResourceClaim."""
     repairs: tuple[Repair, ...] = ()
+    asks: dict[GpuUuid, str] = {}
+    """What the controller is asked for, by the GPU in repair: values of ``AskFor``."""
     application_faults: tuple[FaultCount, ...] = ()
 
 

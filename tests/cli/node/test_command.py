@@ -348,6 +348,12 @@ def test_a_gpu_in_repair_shows_its_state_since_when_which_attempt_and_what_comes
     assert row == ["2", "Draining", "1m00s", "1", "held by ml/a", "it is reset once nobody has it"]
 
 
+def test_what_a_gpu_in_repair_asks_for_is_in_what_comes_next(agent: AgentSocket, run: Run) -> None:
+    agent.answer = (200, msgspec.json.encode(msgspec.structs.replace(report(), asks={uuid(2): "reset"})))
+    (row,) = section(run("node", "health").output, "Repairs")
+    assert row[-1] == "it is reset once the controller grants it", "as in its GpuNode"
+
+
 def test_a_retired_gpu_is_given_back(agent: AgentSocket, run: Run) -> None:
     agent.answer = (200, b"GPU 3 is given back\n")
     done = run("node", "return", "--gpu", "3")

@@ -86,7 +86,7 @@ def waits_as_told(note: str) -> str:
 def evicted(holders: str) -> str:
     return (
         f"these pods are asked to leave, and then it is reset: {holders}. A disruption budget may refuse that: "
-        "see their Events"
+        "see the node's Events"
     )
 
 

@@ -100,7 +100,7 @@ def goes_on(state: str) -> str:
     return f"its repair is in {state}, and goes on by itself"
 
 
-@_refusal
+@_waiting
 def wants_reboot(step: str) -> str:
     return f"nothing is done to the GPU, since only a reboot helps: {step}"
 

@@ -1,7 +1,6 @@
 """The agent alone repairs a GPU, from its fault to its return, as the kubelet and a person come to see it."""
 
 import logging
-from collections.abc import Sequence
 
 import msgspec
 import pynvml
@@ -13,7 +12,6 @@ from agent.persistence.statefiles import read_boot_id
 from agent.process.log import Limiter
 from agent.repair import tool_shell
 from agent.repair.journal_shell import FILE, VERSION
-from deviceplugin.view import ResourceView
 from inventory.devices import MigInstance
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 from tests.support.hang import HANG_S
@@ -309,55 +307,6 @@ async def test_the_layout_is_cut_anew_at_the_same_places(lab: Lab) -> None:
     await lab.until(lambda: count(lab, "return", "returned") > 0 and not lab.down(MIG) and len(instances()) == 2)
     assert resets(lab, 0) == 1
     assert {(one.uuid, one.start) for one in instances()} == before
-
-
-FOUR = ON + "layout:\n- {gpus: [0], mode: mig, profiles: [3g.40gb, 2g.20gb, 1g.10gb, 1g.10gb], whenBusy: wait}\n"
-
-
-def watch_lists(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> set[frozenset[str]]:
-    """The ids of all devices that the kubelet is shown from now on, at each moment."""
-    seen: set[frozenset[str]] = set()
-    manager = lab.agent.manager
-    apply = manager.apply
-
-    def applied(views: Sequence[ResourceView]) -> None:
-        seen.add(frozenset(device.id for view in views for device in view.resource.devices))
-        apply(views)
-
-    monkeypatch.setattr(manager, "apply", applied)
-    return seen
-
-
-async def test_the_instances_stay_in_the_list_while_their_gpu_is_reset(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await lab.serve(fleet(2, H100), FOUR, resource=MIG)
-    profiles = [f"nvidia.com/mig-{profile}" for profile in ("3g.40gb", "2g.20gb", "1g.10gb")]
-    registrations = list(lab.kubelet.registrations)
-    before = {frozenset(device.id for one in lab.agent.node_state.layout.resources for device in one.devices)}
-    seen = watch_lists(lab, monkeypatch)
-    lab.sim(gpu=0, xid=119)
-    await lab.until(lambda: [len(lab.down(profile)) for profile in profiles] == [1, 1, 2])
-    await lab.until(lambda: count(lab, "return", "returned") > 0)
-    await lab.until(lambda: not any(map(lab.down, profiles)))
-    assert resets(lab, 0) == 1
-    assert seen == before, "no device has left"
-    assert lab.kubelet.registrations == registrations, "no plugin has"
-
-
-async def test_the_instances_stay_in_the_list_where_resets_do_not_help(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = FOUR.replace("when-free", "when-free, attempts: 1")
-    await lab.serve(fleet(2, H100), config, resource=MIG)
-    before = {frozenset(device.id for one in lab.agent.node_state.layout.resources for device in one.devices)}
-    seen = watch_lists(lab, monkeypatch)
-    lab.sim(gpu=0, returns=119)
-    lab.sim(gpu=0, xid=119)
-    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
-    await lab.look_again()
-    assert seen == before
-    assert len(lab.down(MIG)) == 1
 
 
 async def test_instances_that_no_layout_names_are_made_again(lab: Lab) -> None:

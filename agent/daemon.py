@@ -534,6 +534,7 @@ class Agent:
             mig=self.mig.statuses,
             by_claim=tuple(sorted(self.node_state.by_claim)),
             repairs=self.repair.repairs(),
+            asks={shown.repair.gpu: shown.ask.action.value for shown in self.node_state.repairs if shown.ask},
             application_faults=self.node_state.culprits.counts(),
         )
 

@@ -3,6 +3,7 @@
 It is synchronous and without I/O: the daemon hands in news, with the time, and takes out the consequences.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
@@ -13,16 +14,16 @@ from agent.health.culprits import CulpritCore, FaultCount
 from agent.health.events import Event, XidSeen
 from agent.health.grants import Ask
 from agent.health.machine import HealthCore
-from agent.health.repairs import Answered, Repair
+from agent.health.repairstate import ACTING, Answered, Repair, RepairState
 from agent.health.settings import HealthSettings
-from agent.health.states import Transition
+from agent.health.states import HealthState, Transition
 from agent.health.xids import FaultClass
 from agent.kubelet.grants import Grants
 from agent.kubelet.holders import Holder, pod_names, shown
 from agent.words import node as words
 from deviceplugin.strategy import AllocationSpec, NodeAccess
 from deviceplugin.view import ClientLookup, ResourceView, no_client
-from inventory.devices import DeviceId, GpuUuid, MigUuid, NodeInventory, NodeName, ResourceName
+from inventory.devices import DeviceId, Gpu, GpuUuid, MigInstance, MigUuid, NodeInventory, NodeName, ResourceName
 from inventory.layout import fractions
 from inventory.layout.change import Advance, Blocked, advance
 from inventory.layout.entries import (
@@ -30,6 +31,7 @@ from inventory.layout.entries import (
     Dra,
     GpuLayoutSpec,
     GpuMode,
+    Mig,
     Resolved,
     WhenBusy,
     mode_word,
@@ -62,6 +64,11 @@ class ShownRepair(NamedTuple):
     repair: Repair
     ask: Ask | None
     takes_along: tuple[GpuUuid, ...] = ()
+
+    @property
+    def resets(self) -> bool:
+        """Whether a reset may take the GPU's MIG instances now, or may have since the agent before this one died."""
+        return self.repair.state in ACTING or self.repair.interrupted
 
 
 class NodeState:
@@ -132,6 +139,10 @@ class NodeState:
         """Why GPUs that are taken out are not repaired, though resets are on; ``RepairNode`` replaces it whole."""
         self.order_answers: tuple[Answered, ...] = ()
         """The answer to the last order of each GPU; ``RepairNode`` replaces them whole."""
+        self._taken: dict[GpuUuid, tuple[MigInstance, ...]] = {}
+        """The MIG instances that a reset took, of GPUs in repair; ``_keep_taken`` alone writes it. They stay in the
+        plan until others are at their places or the repair is over, and are Unhealthy, since health knows no such
+        device."""
         self.reset_mode = ""
         """``remediation.reset`` as it holds; ``RepairNode`` writes it, with its repairs."""
         self._choosers: dict[ResourceName, Chooser] = {}
@@ -140,12 +151,45 @@ class NodeState:
         """Replace the node by NVML's (or the checkpoint's). A GPU that is gone becomes Unhealthy and unlisted."""
         new = {gpu.uuid for gpu in node.gpus} - {gpu.uuid for gpu in self.node.gpus}
         same_links = node.links == self.node.links and [g.uuid for g in node.gpus] == [g.uuid for g in self.node.gpus]
+        self._keep_taken(node)
         self.node, self.access = node, access
         if not same_links:
             self.links = LinkTable.of(node)
         transitions = self.health.discovered(node.gpus, now_s)
         self._replan(now_s, new)
         return transitions
+
+    def _keep_taken(self, found: NodeInventory) -> None:
+        """Keep the instances that a reset has taken from GPUs that ``found`` has, where their repair goes on."""
+        taken: dict[GpuUuid, tuple[MigInstance, ...]] = {}
+        for shown_repair in self.repairs:
+            uuid = shown_repair.repair.gpu
+            before, after = self.node.gpu(uuid), found.gpu(uuid)
+            if after is None or shown_repair.repair.state is RepairState.PROBATION:
+                continue
+            known = self._taken.get(uuid, ())
+            if before is not None and shown_repair.resets:
+                known = (*before.mig_instances, *(mig for mig in known if _is_away(mig, before.mig_instances)))
+            if away := tuple(mig for mig in known if _is_away(mig, after.mig_instances)):
+                taken[uuid] = away
+        self._taken = taken
+
+    def state_of_whole(self, gpu: GpuUuid) -> HealthState:
+        """The state of the GPU; Probation while it is well, and some of its MIG instances are not, or not there yet."""
+        state, found = self.health.state(gpu).state, self.node.gpu(gpu)
+        instances = () if found is None else found.mig_instances
+        well = all(self.health.state(gpu, mig.uuid).advertised_healthy for mig in instances)
+        lacks = gpu in self._taken or not well
+        return HealthState.PROBATION if lacks and state.advertised_healthy else state
+
+    def _planned(self, gpu: Gpu) -> Gpu:
+        """The GPU as it is planned: with the instances that a reset took, unless its layout wants others by now."""
+        taken, mode = self._taken.get(gpu.uuid, ()), self.modes.get(gpu.uuid)
+        others = isinstance(mode, Mig) and not Counter(mig.profile for mig in taken) <= Counter(mode.profiles)
+        if not taken or others or (mode is not None and not isinstance(mode, Mig)):
+            return gpu
+        instances = sorted((*gpu.mig_instances, *taken), key=lambda mig: mig.index)
+        return structs.replace(gpu, mig_enabled=True, mig_instances=tuple(instances))
 
     def reconfigured(self, choices: Choices, now_s: float) -> tuple[Transition, ...]:
         """Take new choices; parts that they do not touch keep their identity, so that no server or stream is
@@ -340,7 +384,8 @@ class NodeState:
         else:
             self._spec = self.choices.layout
         # A GPU whose holders are unknown is not in the plan at all: unlisted for a moment, never shared.
-        sure = structs.replace(self.node, gpus=tuple(g for g in self.node.gpus if g.uuid not in self._unsettled))
+        gpus = tuple(self._planned(gpu) for gpu in self.node.gpus if gpu.uuid not in self._unsettled)
+        sure = structs.replace(self.node, gpus=gpus)
         self.layout = plan(sure, self._spec, self.modes)
         self._offered_as = frozenset(
             (device.physical_id, REPLICA_MARK in device.id, resource.name)
@@ -427,3 +472,14 @@ class NodeState:
                 reason = withheld.get(device.physical_id) or withheld.get(device.gpu) or ""
             if reason:
                 yield device, reason
+
+
+def _is_away(mig: MigInstance, there: tuple[MigInstance, ...]) -> bool:
+    """Whether neither the instance nor another at its place is there."""
+    return all(mig.uuid != each.uuid and _apart(mig, each) for each in there)
+
+
+def _apart(one: MigInstance, other: MigInstance) -> bool:
+    if one.start is None or other.start is None or one.size is None or other.size is None:
+        return False
+    return one.start + one.size <= other.start or other.start + other.size <= one.start

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from msgspec import Struct, structs
 
 from agent.health.culprits import FaultCount
-from agent.health.repairs import Repair
+from agent.health.repairstate import Repair
 from agent.health.states import DeviceHealth, Fault, Transition
 from agent.kubelet.containers import ClaimUse
 from agent.kubelet.holders import Holder
@@ -74,6 +74,8 @@ class NodeReport(Struct, frozen=True):
     by_claim: tuple[GpuUuid, ...] = ()
     """The GPUs that are given out by ResourceClaim."""
     repairs: tuple[Repair, ...] = ()
+    asks: dict[GpuUuid, str] = {}
+    """What the controller is asked for, by the GPU in repair: values of ``AskFor``."""
     application_faults: tuple[FaultCount, ...] = ()
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from agent.health.repairs import RepairState
+from agent.health.repairstate import RepairState
 from agent.nodestate import NodeState
 from agent.words import node as words
 from inventory.api.names import GPU_READY, GPUS_HEALTHY

@@ -12,7 +12,7 @@ from agent.cluster.gpunode import moment
 from agent.health.culprits import FaultCount
 from agent.health.grants import Ask
 from agent.health.nextsteps import next_step
-from agent.health.repairs import Answered, Repair
+from agent.health.repairstate import Answered, Repair
 from agent.nodestate import ShownRepair
 from inventory.api.gpunode import MAX_TEXT, ApplicationFaults, OrderAnswer, RepairEntry
 from inventory.devices import GpuUuid

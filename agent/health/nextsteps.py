@@ -6,7 +6,7 @@ RepairState, the agent's ask -> next_step(...) -> one line for a person
 from typing import Final
 
 from agent.health.grants import AskFor
-from agent.health.repairs import RepairState
+from agent.health.repairstate import RepairState
 from agent.words import repairs as words
 
 _NEXT: Final = {

@@ -14,13 +14,23 @@ of a clock that goes on over restarts.
 """
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from agent.health.grants import Ask, AskFor, Asks, Grant
 from agent.health.remediation import Action, RebootMode, Remediation, ResetMode, Want
+from agent.health.repairstate import (
+    ACTING,
+    Order,
+    Repair,
+    RepairChange,
+    RepairSnapshot,
+    RepairState,
+    ResetResult,
+    interrupted,
+    rebooted,
+    resumed,
+)
 from agent.health.states import HealthState
 from agent.words import repairs as words
 from inventory.devices import GpuUuid
@@ -32,107 +42,10 @@ at a time.
 """
 
 
-class RepairState(StrEnum):
-    """The state of one GPU's repair. In each the device stays in the kubelet's list, Unhealthy.
-
-    Draining: no new container gets it, and it is reset once nobody has it. Probation: repaired, and the verdict's
-    probation runs. RebootWanted: only a reboot helps. Retired: nothing is done until a person says so.
-    """
-
-    DRAINING = "Draining"
-    RESETTING = "Resetting"
-    VERIFYING = "Verifying"
-    PROBATION = "Probation"
-    REBOOT_WANTED = "RebootWanted"
-    RETIRED = "Retired"
-
-
-class Order(StrEnum):
-    """What a person orders for one GPU: its reset, the end of its repair, that it stays out, that it comes back."""
-
-    START = "start"
-    STOP = "stop"
-    RETIRE = "retire"
-    RETURN = "return"
-
-
-class ResetResult(StrEnum):
-    """The end of a reset: done, refused because somebody has the GPU, failed, or not back in its time."""
-
-    DONE = "done"
-    BUSY = "busy"
-    FAILED = "failed"
-    HUNG = "hung"
-
-
 _WITHHELD = frozenset(RepairState) - {RepairState.PROBATION}
 _TRIED = frozenset({RepairState.RESETTING, RepairState.VERIFYING, RepairState.PROBATION})
-_ACTING = frozenset({RepairState.RESETTING, RepairState.VERIFYING})
-
-
-class Repair(Struct, frozen=True, kw_only=True):
-    """The repair of one GPU. ``fault_s`` is when its fault began, ``since_s`` when its state did; ``attempt`` counts
-    the resets that were begun. ``note`` is one line: the last result, or what is waited for.
-
-    ``interrupted``: the agent died in Resetting or Verifying: whether the reset took place is not known. ``wrong``: it
-    was reset and found wrong, so that a verdict without faults does not end the repair; a reset that is done ends that.
-    ``ordered``: a person wants the reset, whatever the faults say, until one is done.
-    """
-
-    gpu: GpuUuid
-    state: RepairState
-    since_s: float
-    fault_s: float
-    reason: str
-    cause: str = ""
-    attempt: int = 0
-    note: str = ""
-    interrupted: bool = False
-    wrong: bool = False
-    ordered: bool = False
-
-
-class Answered(Struct, frozen=True, kw_only=True):
-    """The answer to the last order of one GPU. ``gpu`` is its UUID as the person wrote it; ``at_s`` is in seconds since
-    the epoch.
-    """
-
-    gpu: str
-    order: str
-    answer: str
-    at_s: float
-    refused: bool = False
-
-
-class RepairChange(Struct, frozen=True, kw_only=True):
-    """One step of a repair. ``step`` and ``result`` are labels of a metric; ``new`` None: the repair is over.
-
-    ``repair_s``: the seconds from fault to return, where the GPU is back.
-    """
-
-    gpu: GpuUuid
-    old: RepairState | None
-    new: RepairState | None
-    step: str
-    result: str
-    note: str
-    at_s: float
-    repair_s: float | None = None
-
-
-class RepairSnapshot(Struct, frozen=True, kw_only=True):
-    """The whole state, for the journal. ``faults`` has the times of each fault that began a repair, by GPU and reason;
-    ``resets`` when each GPU was reset last; ``asks`` and ``generations`` are those of ``grants.Asks``; ``stopped`` are
-    GPUs whose repair a person has ended; ``open`` has the reasons in ``faults`` whose fault has not gone since.
-    """
-
-    repairs: tuple[Repair, ...] = ()
-    faults: dict[GpuUuid, dict[str, tuple[float, ...]]] = {}
-    resets: dict[GpuUuid, float] = {}
-    asks: dict[GpuUuid, Ask] = {}
-    generations: dict[GpuUuid, int] = {}
-    stopped: tuple[GpuUuid, ...] = ()
-    open: dict[GpuUuid, frozenset[str]] = {}
+_STEP = {RepairState.DRAINING: "drain", RepairState.PROBATION: "return", RepairState.REBOOT_WANTED: "reboot"}
+"""The step that is under way in a state; what ends it from outside is told of it."""
 
 
 class RepairCore:
@@ -171,16 +84,32 @@ class RepairCore:
             if gone:
                 self._stopped.discard(gpu)
             return () if off or gpu in self._stopped else self._opened(gpu, want, now_s)
-        if repair.state in _ACTING or repair.state is RepairState.RETIRED:
+        if repair.state is RepairState.RETIRED:
+            return ()
+        if want.action is not Action.NONE and gpu not in self._open:
+            # It had gone, as after a reset, and is there again.
+            self._counted(gpu, want.reason, now_s)
+        if repair.state in ACTING:
             return ()
         if off:
-            return (self._over(repair, "drain", "cleared", words.switched_off(), now_s),)
-        if want.absent and not repair.wrong:
+            return (self._switched_off(repair, now_s),)
+        return self._goes_on(repair, want, state, now_s)
+
+    def _goes_on(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
+        """Take the verdict on a GPU in repair that nothing is done about at this moment."""
+        gone = want.action is Action.NONE and want.due_s is None
+        if want.action is not Action.NONE and (count := self._times(repair.gpu, want.reason, now_s)) >= self._most:
+            note = words.too_often(want.cause, count, f"{self.settings.retire_within_s:g}")
+            return (self._moved(repair, RepairState.RETIRED, "retire", "retired", note, now_s),)
+        if want.absent and not (repair.wrong or repair.doubted):
             # A board that is gone has the verdict of one: what it needs is known when it is back.
-            return (self._over(repair, "drain", "cleared", words.board_gone(), now_s),)
+            return (self._over(repair, _STEP[repair.state], "cleared", words.board_gone(), now_s),)
+        well = gone and not want.absent and state is not HealthState.UNHEALTHY
+        if repair.doubted and well:
+            return self._verified_first(repair, now_s)
         if repair.state is RepairState.REBOOT_WANTED:
-            well = gone and state is not HealthState.UNHEALTHY and not repair.wrong
-            return (self._over(repair, "reboot", "over", words.cleared(), now_s),) if well else ()
+            over = well and not repair.wrong
+            return (self._over(repair, "reboot", "over", words.cleared(), now_s),) if over else ()
         if want.action is Action.REBOOT:
             return (self._moved(repair, RepairState.REBOOT_WANTED, "reboot", "wanted", want.cause, now_s),)
         if repair.state is RepairState.PROBATION:
@@ -193,7 +122,7 @@ class RepairCore:
         count = self._counted(gpu, want.reason, now_s)
         new, step, result = RepairState.DRAINING, "drain", "begun"
         note = want.cause
-        if count >= self.settings.retire_faults:
+        if count >= self._most:
             new, step, result = RepairState.RETIRED, "retire", "retired"
             note = words.too_often(want.cause, count, f"{self.settings.retire_within_s:g}")
         elif want.action is Action.REBOOT:
@@ -203,10 +132,22 @@ class RepairCore:
     def _counted(self, gpu: GpuUuid, reason: str, now_s: float) -> int:
         """Count this fault, unless it has stayed open since it was counted; how often it came within the time."""
         of_gpu, still = self._faults.setdefault(gpu, {}), self._open.get(gpu, frozenset())
-        recent = [at for at in of_gpu.get(reason, ()) if now_s - self.settings.retire_within_s < at <= now_s]
-        of_gpu[reason] = tuple(recent if reason in still else (*recent, now_s)[-self.settings.retire_faults :])
+        recent = self._recent(gpu, reason, now_s)
+        of_gpu[reason] = tuple(recent if reason in still else (*recent, now_s)[-self._most :])
         self._open[gpu] = still | {reason}
         return len(of_gpu[reason])
+
+    def _recent(self, gpu: GpuUuid, reason: str, now_s: float) -> list[float]:
+        times = self._faults.get(gpu, {}).get(reason, ())
+        return [at for at in times if now_s - self.settings.retire_within_s < at <= now_s]
+
+    def _times(self, gpu: GpuUuid, reason: str, now_s: float) -> int:
+        """How often this fault has been counted within the time."""
+        return len(self._recent(gpu, reason, now_s))
+
+    @property
+    def _most(self) -> int:
+        return self.settings.retire_faults
 
     def _on_probation(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
         if want.action is Action.RESET:
@@ -216,7 +157,17 @@ class RepairCore:
             return (self._over(repair, "return", "returned", note, now_s),)
         return ()
 
+    def _verified_first(self, repair: Repair, now_s: float) -> tuple[RepairChange, ...]:
+        """A GPU that was doubted has no fault any more: it is verified, once no other is in action."""
+        if any(each.state in ACTING for each in self._repairs.values()):
+            return ()
+        step, result = ("verify", "interrupted") if repair.interrupted else ("reboot", "over")
+        return (self._moved(repair, RepairState.VERIFYING, step, result, words.verified_first(), now_s),)
+
     def _still_draining(self, repair: Repair, want: Want, state: HealthState, now_s: float) -> tuple[RepairChange, ...]:
+        if repair.doubted:
+            again = want.action is Action.RESET
+            return (self._failed(repair, "reboot", "wanted", want.cause, now_s),) if again else ()
         if want.action is Action.RESET or (want.due_s is None and (repair.wrong or repair.ordered)):
             # An interrupted reset of a GPU without a fault is known by nothing but that it was observed.
             if repair.interrupted and repair.attempt >= self.settings.attempts:
@@ -227,7 +178,8 @@ class RepairCore:
             return ()
         if repair.interrupted and self._may_verify(repair.gpu, now_s):
             # The reset that the agent died in has taken place: it is verified as any other.
-            return (self._moved(repair, RepairState.VERIFYING, "reset", "done", words.interrupted(), now_s),)
+            step, result = ("verify", "interrupted") if repair.was_reset else ("reset", "done")
+            return (self._moved(repair, RepairState.VERIFYING, step, result, repair.note, now_s),)
         return () if repair.interrupted else (self._over(repair, "drain", "cleared", words.cleared(), now_s),)
 
     # -- what the shell does -------------------------------------------------------------------------------------
@@ -236,11 +188,11 @@ class RepairCore:
         """The GPUs that may be reset or verified now, those that wait longest first; the breaker, or the controller,
         lets no other.
         """
-        if acting := [repair.gpu for repair in self._repairs.values() if repair.state in _ACTING]:
+        if acting := [repair.gpu for repair in self._repairs.values() if repair.state in ACTING]:
             return tuple(acting)
         if self.settings.reset is ResetMode.NEVER:
             return ()
-        waiting = [repair for repair in self._repairs.values() if repair.state is RepairState.DRAINING]
+        waiting = [repair for repair in self._repairs.values() if repair.awaits_reset]
         waiting.sort(key=lambda repair: (repair.since_s, repair.gpu))
         return tuple(repair.gpu for repair in waiting if self._let(repair.gpu, now_s))
 
@@ -261,14 +213,14 @@ class RepairCore:
     def _may_verify(self, gpu: GpuUuid, now_s: float) -> bool:
         """Whether a reset that took place may be verified: that disturbs nobody, and takes no grant."""
         if self.by_grant:
-            return not any(repair.state in _ACTING for repair in self._repairs.values())
+            return not any(repair.state in ACTING for repair in self._repairs.values())
         return gpu in self.candidates(now_s)
 
     def begun(self, gpu: GpuUuid, now_s: float) -> RepairChange:
         """Begin a reset: nobody has the GPU, and no list has it as Healthy. It must be one of ``candidates``."""
         assert gpu in self.candidates(now_s), f"{gpu} may not be reset now"
         repair = self._repairs[gpu]
-        repair = replace(repair, attempt=repair.attempt + 1, interrupted=False)
+        repair = replace(repair, attempt=repair.attempt + 1, interrupted=False, was_reset=False)
         self._reset_before_s = self._resets.get(gpu)
         self._resets[gpu] = now_s
         return self._moved(repair, RepairState.RESETTING, "drain", "free", words.resetting(repair.attempt), now_s)
@@ -296,7 +248,7 @@ class RepairCore:
         assert repair.state is RepairState.VERIFYING, f"{gpu} is {repair.state}"
         if wrong:
             return self._failed(replace(repair, wrong=True), "verify", "failed", wrong, now_s)
-        repair = replace(repair, interrupted=False)
+        repair = replace(repair, interrupted=False, was_reset=False, doubted=False)
         return self._moved(repair, RepairState.PROBATION, "verify", "passed", words.verified(), now_s)
 
     def unverified(self, gpu: GpuUuid, why: str) -> bool:
@@ -308,12 +260,14 @@ class RepairCore:
         return self._noted(repair, why)
 
     def reset_seen(self, gpu: GpuUuid) -> None:
-        """Record that a reset of the GPU was observed. Where none of ours is under way it is a person's, and what was
-        found wrong or ordered before it is past.
+        """Record that a reset of the GPU was observed. Where none of ours is under way it is a person's: what was
+        ordered before it is past, and a GPU that was found wrong, or that our resets did not help, is doubted.
         """
         repair = self._repairs.get(gpu)
-        if repair is not None and repair.state not in _ACTING:
-            self._repairs[gpu] = replace(repair, wrong=False, ordered=False)
+        if repair is not None and repair.state not in ACTING:
+            failed = repair.attempt > 0 and repair.state is RepairState.REBOOT_WANTED
+            doubted = repair.doubted or repair.wrong or failed
+            self._repairs[gpu] = replace(repair, wrong=False, ordered=False, doubted=doubted)
 
     def held_by(self, gpu: GpuUuid, who: str, now_s: float, *, by_pods: bool = False) -> bool:
         """A GPU in Draining waits, for what ``who`` says in one line. True where that is news. ``by_pods``: pods have
@@ -368,7 +322,7 @@ class RepairCore:
         repair = self._repairs.get(gpu)
         if order not in frozenset(Order):
             return (), words.order_unknown(repr(order[:40]))
-        if repair is not None and repair.state in _ACTING:
+        if repair is not None and repair.state in ACTING:
             return (), words.order_too_late(repair.state.value)
         match Order(order):
             case Order.START:
@@ -397,7 +351,7 @@ class RepairCore:
         if repair.state is RepairState.RETIRED:
             return (), words.order_retired()
         self._stopped.add(repair.gpu)
-        return (self._over(repair, "drain", "stopped", words.stopped(), now_s),), words.order_stopped()
+        return (self._over(repair, _STEP[repair.state], "stopped", words.stopped(), now_s),), words.order_stopped()
 
     def _retire(self, gpu: GpuUuid, repair: Repair | None, now_s: float) -> tuple[tuple[RepairChange, ...], str]:
         if self.settings.reset is ResetMode.NEVER:
@@ -423,13 +377,13 @@ class RepairCore:
                 if repair.state is RepairState.REBOOT_WANTED:
                     self._ask_for_reboot(repair.gpu, now_s)
             return ()
-        stays = _ACTING | {RepairState.RETIRED}
+        stays = ACTING | {RepairState.RETIRED}
         ending = [repair for repair in self._repairs.values() if repair.state not in stays]
-        return tuple(self._over(repair, "drain", "cleared", words.switched_off(), now_s) for repair in ending)
+        return tuple(self._switched_off(repair, now_s) for repair in ending)
 
     def keep(self, gpus: Iterable[GpuUuid]) -> None:
         """Drop what is known of boards that are not on this node any more; a reset that is under way ends first."""
-        here = {*gpus, *(repair.gpu for repair in self._repairs.values() if repair.state in _ACTING)}
+        here = {*gpus, *(repair.gpu for repair in self._repairs.values() if repair.state in ACTING)}
         for known in (self._repairs, self._faults, self._open, self._resets):
             for gpu in [gpu for gpu in known if gpu not in here]:
                 del known[gpu]
@@ -450,21 +404,19 @@ class RepairCore:
 
     def restore(self, snapshot: RepairSnapshot, *, same_boot: bool, now_s: float) -> tuple[RepairChange, ...]:
         """Take what an earlier agent knew. A reset that it died in goes on as ``interrupted``, which is a change; a
-        reboot has ended every repair but Retired.
+        reboot has ended every repair but Retired, and those of GPUs that a reset of ours did not help, as far as is
+        known: they are verified before they return.
         """
         self._faults = {gpu: dict(counts) for gpu, counts in snapshot.faults.items()}
         self._resets = dict(snapshot.resets)
-        self._repairs = {
-            repair.gpu: _resumed(repair)
-            for repair in snapshot.repairs
-            if same_boot or repair.state is RepairState.RETIRED
-        }
+        known = (resumed(each) if same_boot else rebooted(each, now_s) for each in snapshot.repairs)
+        self._repairs = {repair.gpu: repair for repair in known if repair is not None}
         asking = {gpu: ask for gpu, ask in snapshot.asks.items() if gpu in self._repairs}
         self._asks.restore(asking if same_boot else {}, snapshot.generations)
         self._stopped = set(snapshot.stopped) if same_boot else set()
         self._open = dict(snapshot.open) if same_boot else {}
         died = [repair for repair in snapshot.repairs if repair.state is RepairState.RESETTING and same_boot]
-        return tuple(_interrupted(repair.gpu, now_s) for repair in died)
+        return tuple(interrupted(repair.gpu, now_s) for repair in died)
 
     # -- queries -------------------------------------------------------------------------------------------------
 
@@ -498,7 +450,7 @@ class RepairCore:
 
     def validate(self) -> None:
         """Recompute the invariants."""
-        acting = [repair for repair in self._repairs.values() if repair.state in _ACTING]
+        acting = [repair for repair in self._repairs.values() if repair.state in ACTING]
         assert len(acting) <= 1, "two GPUs are in action"
         for gpu, repair in self._repairs.items():
             assert gpu == repair.gpu, "a repair is filed under another GPU"
@@ -506,7 +458,9 @@ class RepairCore:
             tried = repair.state in _TRIED
             assert not tried or repair.attempt > 0, f"{gpu} is {repair.state} without an attempt"
             assert not tried or gpu in self._resets, f"{gpu} is {repair.state}, and the breaker does not know it"
-            assert not repair.interrupted or repair.attempt > 0, f"{gpu} was interrupted in no reset"
+            doubts = repair.interrupted or repair.doubted
+            assert not doubts or repair.attempt > 0, f"{gpu} was interrupted in no reset, or is doubted without one"
+            assert not doubts or gpu in self._resets, f"{gpu} was reset, and the breaker does not know it"
             told = repair.wrong or repair.ordered
             assert not told or not tried or repair.state is RepairState.RESETTING, (
                 f"{gpu} is {repair.state}, and is not"
@@ -528,10 +482,11 @@ class RepairCore:
 
     def _failed(self, repair: Repair, step: str, result: str, why: str, now_s: float) -> RepairChange:
         """An attempt did not help: the next one, or a reboot after the last."""
-        last = repair.attempt >= self.settings.attempts
+        last = repair.doubted or repair.attempt >= self.settings.attempts
         new = RepairState.REBOOT_WANTED if last else RepairState.DRAINING
         note = words.attempts_over(repair.attempt, why) if last else words.attempt_failed(repair.attempt, why)
-        return self._moved(replace(repair, interrupted=False), new, step, result, note, now_s)
+        repair = replace(repair, interrupted=False, was_reset=False, doubted=False)
+        return self._moved(repair, new, step, result, note, now_s)
 
     def _made(
         self,
@@ -566,6 +521,9 @@ class RepairCore:
             self._ask_for_reboot(repair.gpu, now_s)
         return RepairChange(gpu=repair.gpu, old=repair.state, new=new, step=step, result=result, note=note, at_s=now_s)
 
+    def _switched_off(self, repair: Repair, now_s: float) -> RepairChange:
+        return self._over(repair, _STEP[repair.state], "ended", words.switched_off(), now_s)
+
     def _over(self, repair: Repair, step: str, result: str, note: str, now_s: float) -> RepairChange:
         del self._repairs[repair.gpu]
         self._asks.used(repair.gpu)
@@ -585,14 +543,3 @@ class RepairCore:
 def _has_one(repair: Repair) -> str:
     """Refuse an order for a GPU that has a repair."""
     return words.order_retired() if repair.state is RepairState.RETIRED else words.order_in_repair(repair.state.value)
-
-
-def _interrupted(gpu: GpuUuid, now_s: float) -> RepairChange:
-    was, now, note = RepairState.RESETTING, RepairState.DRAINING, words.interrupted()
-    return RepairChange(gpu=gpu, old=was, new=now, step="reset", result="interrupted", note=note, at_s=now_s)
-
-
-def _resumed(repair: Repair) -> Repair:
-    if repair.state not in _ACTING:
-        return repair
-    return replace(repair, state=RepairState.DRAINING, interrupted=True, note=words.interrupted())

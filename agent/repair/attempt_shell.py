@@ -16,7 +16,8 @@ from agent.config.settings import Settings
 from agent.hardware.facts_shell import read_facts
 from agent.hardware.monitor import GpuMonitor
 from agent.hardware.query import NvmlError
-from agent.health.repairs import RepairChange, RepairCore, ResetResult
+from agent.health.repairs import RepairCore
+from agent.health.repairstate import RepairChange, ResetResult
 from agent.health.verification import differences
 from agent.kubelet.podresources import SOCKET
 from agent.mig.node import MigNode
@@ -214,9 +215,13 @@ class Attempt:
             alone = settings.simulate is not None and not (settings.kubelet_dir / "pod-resources" / SOCKET).exists()
             # Simulated GPUs are held by nobody where there is no kubelet; real ones may have pods that run on.
             return "" if alone else words.holders_unknown()
-        pods = sorted({pod for device in self._unit.devices for pod in holders.get(device, ())})
-        self.by_pods = bool(pods)
-        return words.held(", ".join(pods)) if pods else ""
+        where: dict[str, str] = {}
+        for gpu in sorted(self._unit.gpus, key=lambda each: (each.uuid != self._gpu, each.index)):
+            for device in (gpu.uuid, *(mig.uuid for mig in gpu.mig_instances)):
+                for pod in holders.get(device, ()):
+                    where.setdefault(pod, pod if gpu.uuid == self._gpu else words.held_with(pod, gpu.index))
+        self.by_pods = bool(where)
+        return words.held(", ".join(where[pod] for pod in sorted(where))) if where else ""
 
     async def _open_elsewhere(self, but: tuple[str, ...] = ()) -> str:
         """The processes that have a device file of the unit open beside this agent; empty for none.

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from agent.health.repairs import Answered, RepairSnapshot
+from agent.health.repairstate import Answered, RepairSnapshot
 from agent.health.verification import GpuFacts
 from agent.persistence.files import write_synced
 from failpoints.names import Failpoint

@@ -21,16 +21,8 @@ from agent.health.culprits import Culprit, FaultCount
 from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved, XidSeen
 from agent.health.grants import Grant
 from agent.health.remediation import Action, ResetMode, Want, unrepaired, wanted
-from agent.health.repairs import (
-    BREAKER_GPUS,
-    BREAKER_WINDOW_S,
-    Answered,
-    Repair,
-    RepairChange,
-    RepairCore,
-    RepairState,
-    ResetResult,
-)
+from agent.health.repairs import BREAKER_GPUS, BREAKER_WINDOW_S, RepairCore
+from agent.health.repairstate import Answered, Repair, RepairChange, RepairState, ResetResult
 from agent.mig.node import MigNode
 from agent.mps.node import REPAIR, MpsNode
 from agent.nodestate import NodeState, ShownRepair
@@ -303,13 +295,22 @@ class RepairNode:
         for gpu in may:
             if self._rests_until_s.get(gpu, now_s) <= now_s and await self._act(gpu):
                 return True
-        waiting = [repair.gpu for repair in self._core.repairs() if repair.state is RepairState.DRAINING]
+        waiting = [repair.gpu for repair in self._core.repairs() if repair.awaits_reset]
         if self._core.by_grant:
             return any([await self._ask(gpu) for gpu in waiting if gpu not in may])
-        for gpu in waiting:
-            if gpu not in may:
-                self._waits(gpu, words.breaker(BREAKER_GPUS, round(BREAKER_WINDOW_S / 60)))
+        for gpu in (each for each in waiting if each not in may):
+            await self._hold(gpu)
         return False
+
+    async def _hold(self, uuid: GpuUuid) -> None:
+        """Tell why a GPU waits that this node's breaker holds back, and who has it."""
+        breaker, unit = words.breaker(BREAKER_GPUS, round(BREAKER_WINDOW_S / 60)), self._unit(uuid)
+        if unit is None:
+            self._waits(uuid, breaker)
+            return
+        attempt = Attempt(self, uuid, unit)
+        who = await attempt.in_the_way()
+        self.waits(uuid, words.breaker_held(breaker, who) if who else breaker, by_pods=attempt.by_pods)
 
     def _unit(self, uuid: GpuUuid) -> ResetUnit | None:
         """The unit of a GPU that is known well enough to act on it."""
@@ -379,7 +380,7 @@ class RepairNode:
 
     def _wants_reset(self, gpu: GpuUuid) -> bool:
         repair = self._core.repair(gpu)
-        if repair is None or repair.state is not RepairState.DRAINING:
+        if repair is None or not repair.awaits_reset:
             return False
         want = self.want(gpu)
         return want.action is Action.RESET or (want.action is Action.NONE and (repair.wrong or repair.ordered))
@@ -460,7 +461,7 @@ class RepairNode:
                 due_s = want.due_s if due_s is None else min(due_s, want.due_s)
             # Until a probe has been answered, nobody knows what the driver asks for: a lost GPU alone is clear.
             if gpu in self._told or want.action is Action.REBOOT:
-                state = self._node_state.health.state(gpu).state
+                state = self._node_state.state_of_whole(gpu)
                 self._changed(self._core.judged(gpu, want, state, self._now()))
                 self._explain(gpu, want)
         if due_s is not None:

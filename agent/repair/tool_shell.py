@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from agent.config.settings import Settings
-from agent.health.repairs import ResetResult
+from agent.health.repairstate import ResetResult
 from agent.kubelet.devicefiles import nvml_library
 from agent.kubelet.driverfiles import PROGRAM_FOLDERS
 from agent.kubelet.hostroot import HostRoot, seen_at

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from agent.health.repairs import RepairChange, RepairState
+from agent.health.repairstate import RepairChange, RepairState
 from agent.health.states import HealthState, Transition
 from agent.mps.core import DaemonState, Phase
 from agent.serving.figures import Figure, Figures, Kind

@@ -75,7 +75,7 @@ def next_drained() -> str:
 
 @_part
 def next_granted() -> str:
-    return "it is reset once the controller lets it"
+    return "it is reset once the controller grants it"
 
 
 @_part
@@ -277,6 +277,16 @@ def interrupted() -> str:
 
 
 @_part
+def interrupted_verifying() -> str:
+    return "the agent ended while it was being verified"
+
+
+@_part
+def verified_first() -> str:
+    return "it was reset, or the node rebooted, after resets that did not help: it is verified before it returns"
+
+
+@_part
 def too_often(cause: str, times: object, seconds: str) -> str:
     return f"{cause}, {times} times within {seconds} s"
 
@@ -299,6 +309,16 @@ def breaker(gpus: object, minutes: object) -> str:
 @_part
 def held(who: str) -> str:
     return f"held by {who}"
+
+
+@_part
+def held_with(pod: str, index: object) -> str:
+    return f"{pod} (on GPU {index}, which is reset together with it)"
+
+
+@_part
+def breaker_held(breaker: str, who: str) -> str:
+    return f"{who}, and {breaker}"
 
 
 @_part

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from agent.health.nextsteps import next_step
+from agent.health.repairstate import RepairState
 from cli.words import remediation as say
 from controller.objects.decode import GpuNode
 from inventory.api.gpunode import RESETS_NEVER, Device, GrantEntry, OrderAnswer, RepairEntry, Step, is_granted
@@ -172,7 +174,7 @@ def _planned(
             return "nothing", False, say.serves()
         return "nothing", False, say.resets_never() if node.status.reset_mode == RESETS_NEVER else say.no_repair()
     if repair.state == REBOOT_WANTED:
-        return "nothing", False, say.wants_reboot()
+        return "nothing", False, say.wants_reboot(repair.next or next_step(RepairState.REBOOT_WANTED))
     if repair.state == RETIRED:
         return "nothing", False, say.is_retired(node.metadata.name, device.index)
     if repair.state != DRAINING:
@@ -194,8 +196,8 @@ def _drained(node: GpuNode, device: Device, repair: RepairEntry, now: datetime) 
         return "drain", is_granted, say.evicted(named) if is_granted else say.drain_waits_for_grant(named)
     if pods:
         return "reset", False, say.waits_for_holders(named)
-    if repair.asks and not is_granted:
-        return "reset", False, say.waits_for_grant()
+    if repair.asks == "reset" and not is_granted:
+        return "reset", False, say.comes_next(repair.next or next_step(RepairState.DRAINING, repair.asks))
     # The GpuNode knows of nobody; the agent also asks the kubelet and the processes, and says whom it found.
     if repair.note and not is_granted:
         return "reset", False, say.waits_as_told(repair.note)

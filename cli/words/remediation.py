@@ -63,8 +63,8 @@ def tripped(flavor: str) -> str:
 
 
 @_waiting
-def waits_for_grant() -> str:
-    return "it is reset once the controller grants it"
+def comes_next(step: str) -> str:
+    return step
 
 
 @_waiting
@@ -84,7 +84,10 @@ def waits_as_told(note: str) -> str:
 
 @_waiting
 def evicted(holders: str) -> str:
-    return f"these pods leave, and then it is reset: {holders}"
+    return (
+        f"these pods are asked to leave, and then it is reset: {holders}. A disruption budget may refuse that: "
+        "see the node's Events"
+    )
 
 
 @_waiting
@@ -97,9 +100,9 @@ def goes_on(state: str) -> str:
     return f"its repair is in {state}, and goes on by itself"
 
 
-@_refusal
-def wants_reboot() -> str:
-    return "nothing is done to the GPU: only a reboot helps. End what runs on the node, and reboot it"
+@_waiting
+def wants_reboot(step: str) -> str:
+    return f"nothing is done to the GPU, since only a reboot helps: {step}"
 
 
 @_refusal

@@ -63,6 +63,13 @@ def drain_refused(drained: str, minutes: str, why: str) -> str:
     return f"{drained}; its eviction is refused for {minutes} ({why}). End the pod, or have its budget allow it"
 
 
+@_refusal
+def drain_held_up(drained: str, pod: str, time: str, why: str) -> str:
+    return (
+        f"{drained}; the eviction of pod {pod} is refused for {time} ({why}). End the pod, or have its budget allow it"
+    )
+
+
 @_waiting
 def reboot_planned(gpu: str, cause: str) -> str:
     return f"GPU {gpu} is repaired by a reboot of its node alone{because(cause)}"

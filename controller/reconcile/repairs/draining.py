@@ -20,7 +20,7 @@ from controller.scheduler.model.resources import WorkloadKey
 
 AGAIN_S: Final = 120.0
 """The time after which an action is taken once more for pods that still hold a GPU."""
-REFUSED_S: Final = 600.0
+REFUSED_S: Final = 30.0
 """The time for which an eviction may be refused before people are told; it is asked for on, and never forced."""
 
 

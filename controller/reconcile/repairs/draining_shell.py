@@ -35,6 +35,7 @@ from controller.reconcile.failures.holders_shell import (
 )
 from controller.reconcile.repairs.draining import REFUSED_S, Drain, DrainAction, Draining, DrainKind, DrainReason
 from controller.reconcile.repairs.grants import DRAIN, node_repairs
+from controller.reconcile.repairs.repairs_shell import about_node
 from controller.scheduler.decisions import reasons
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
@@ -173,7 +174,11 @@ class DrainController:
             return
         if self.draining.refused(action, self._clock.wall()):
             self._count("refused")
-            self._say(action, "Warning", words.drain_refused(action.drain.cause, exact(REFUSED_S), str(error)))
+            since, why = exact(REFUSED_S), str(error)
+            self._say(action, "Warning", words.drain_refused(action.drain.cause, since, why))
+            # Whoever looks after the node does not look at each pod.
+            held_up = words.drain_held_up(action.drain.cause, action.pods[0][0], since, why)
+            self._tell(about_node(action.node), "Warning", GPU_DRAINED, held_up)
         self._turns.again(_REFUSED_AGAIN_S)
 
     def _requeue(self, action: DrainAction) -> None:

@@ -12,7 +12,7 @@ from agent.cluster import conditions_shell, publisher
 from agent.cluster.conditions import MOST_NAMED, Told, told
 from agent.cluster.conditions_shell import FORBIDDEN_S, UNREADY_S, NodeConditions
 from agent.health.events import XidSeen
-from agent.health.repairs import Repair, RepairState
+from agent.health.repairstate import Repair, RepairState
 from agent.nodestate import Choices, NodeState, ShownRepair
 from deviceplugin.strategy import NodeAccess
 from inventory.api.names import GPU_READY, GPUS_HEALTHY

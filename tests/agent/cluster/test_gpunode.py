@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.cluster.gpunode import GpuNode, HealthView, build, free_starts, observed, owned_by
 from agent.cluster.repairentries import repair_entries
-from agent.health.repairs import Repair, RepairState
+from agent.health.repairstate import Repair, RepairState
 from agent.nodestate import ShownRepair
 from inventory.api.gpunode import LinkEntry, Offer
 from inventory.devices import (

@@ -4,7 +4,8 @@ import pytest
 
 from agent.health.grants import AskFor, Grant
 from agent.health.remediation import Action, RebootMode, Remediation, ResetMode, Want
-from agent.health.repairs import Order, RepairCore, RepairState, ResetResult
+from agent.health.repairs import RepairCore
+from agent.health.repairstate import Order, RepairState, ResetResult
 from agent.health.states import HealthState
 from inventory.devices import GpuUuid
 

@@ -1,26 +1,12 @@
 """The repair of a GPU goes step by step, in any order of faults, holders, hanging resets and deaths of the agent."""
 
-from typing import Any
-
 import msgspec
 import pytest
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent.health.grants import AskFor, Grant
 from agent.health.nextsteps import next_step
 from agent.health.remediation import Action, Remediation, ResetMode, Want
-from agent.health.repairs import (
-    BREAKER_GPUS,
-    BREAKER_WINDOW_S,
-    Order,
-    RepairChange,
-    RepairCore,
-    RepairSnapshot,
-    RepairState,
-    ResetResult,
-)
+from agent.health.repairs import BREAKER_WINDOW_S, RepairCore
+from agent.health.repairstate import Order, RepairChange, RepairSnapshot, RepairState, ResetResult
 from agent.health.states import HealthState
 from agent.words import repairs as words
 from inventory.devices import GpuUuid
@@ -110,7 +96,8 @@ def test_a_gpu_that_was_found_wrong_does_not_return_because_it_has_no_fault() ->
         assert A in repairs.withheld()
     assert state(repairs) is RepairState.REBOOT_WANTED
     repairs.reset_seen(A)
-    assert repairs.judged(A, NOTHING, TRIAL, 30.0) != (), "a person has reset it"
+    repairs.judged(A, NOTHING, TRIAL, 30.0)
+    assert state(repairs) is RepairState.VERIFYING, "a person has reset it: whether that helped is looked at"
 
 
 def test_a_fault_that_returns_in_probation_is_another_attempt() -> None:
@@ -341,6 +328,112 @@ def test_a_reboot_ends_every_repair_but_retired() -> None:
     assert [(one.gpu, one.state) for one in after.repairs()] == [(A, RepairState.RETIRED)]
 
 
+def given_up(repairs: RepairCore, gpu: GpuUuid = A, wrong: str = "the program ended with 3") -> None:
+    """Reset the GPU as often as it may be; it is found wrong each time."""
+    repairs.judged(gpu, RESET, OUT, 1.0)
+    for at_s in (2.0, 3.0):
+        repairs.begun(gpu, at_s)
+        repairs.reset_ended(gpu, ResetResult.DONE, "", at_s)
+        repairs.verified(gpu, wrong, at_s)
+    assert state(repairs, gpu) is RepairState.REBOOT_WANTED
+
+
+@pytest.mark.parametrize("verdict", [TRIAL, WELL], ids=["probation", "healthy"])
+def test_a_gpu_that_resets_did_not_help_is_verified_after_a_reboot_before_it_returns(verdict: HealthState) -> None:
+    repairs = core()
+    given_up(repairs)
+    after = again(repairs, same_boot=False)
+    after.validate()
+    assert A in after.withheld()
+    assert after.candidates(51.0) == (), "it is not reset for that"
+    (change,) = after.judged(A, NOTHING, verdict, 52.0)
+    assert (change.new, change.step, change.result) == (RepairState.VERIFYING, "reboot", "over")
+    assert after.candidates(53.0) == (A,)
+    after.verified(A, "", 54.0)
+    assert state(after) is RepairState.PROBATION
+    (change,) = after.judged(A, NOTHING, WELL, 55.0)
+    assert change.result == "returned"
+
+
+def test_a_reboot_that_did_not_help_either_wants_another_one() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, attempts=3))
+    repairs.judged(A, RESET, OUT, 1.0)
+    failing(repairs, 2.0)
+    after = again(repairs, same_boot=False, settings=Remediation(reset=ResetMode.WHEN_FREE, attempts=9))
+    after.judged(A, NOTHING, TRIAL, 52.0)
+    after.verified(A, "the program ended with 3", 54.0)
+    assert state(after) is RepairState.REBOOT_WANTED
+    once_more = again(after, same_boot=False)
+    once_more.judged(A, RESET, OUT, 60.0)
+    assert state(once_more) is RepairState.REBOOT_WANTED, "its fault is there again before it was verified"
+
+
+def test_two_gpus_are_verified_after_a_reboot_one_after_the_other() -> None:
+    repairs = core()
+    given_up(repairs)
+    given_up(repairs, B)
+    after = again(repairs, same_boot=False)
+    for gpu in (A, B):
+        after.judged(gpu, NOTHING, TRIAL, 52.0)
+        after.validate()
+    assert after.candidates(53.0) == (A,)
+    after.verified(A, "", 54.0)
+    after.judged(B, NOTHING, TRIAL, 55.0)
+    assert after.candidates(56.0) == (B,)
+
+
+def test_an_agent_that_dies_in_verifying_does_not_tell_of_the_reset_twice() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    after = again(again(repairs, same_boot=True), same_boot=True)
+    (change,) = after.judged(A, NOTHING, TRIAL, 4.0)
+    assert (change.new, change.step, change.result) == (RepairState.VERIFYING, "verify", "interrupted")
+
+
+def test_a_fault_that_returns_after_a_reset_counts_again_until_it_retires_the_gpu() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, attempts=9, retire_faults=3, retire_within_s=100.0))
+    for at_s in (1.0, 11.0):
+        repairs.judged(A, RESET, OUT, at_s)
+        repairs.judged(A, RESET, OUT, at_s + 1)
+        repairs.begun(A, at_s + 2)
+        repairs.reset_ended(A, ResetResult.DONE, "", at_s + 3)
+        repairs.judged(A, NOTHING, TRIAL, at_s + 4)
+        repairs.verified(A, "", at_s + 5)
+    assert repairs.snapshot().faults == {A: {"Xid119": (1.0, 11.0)}}
+    (change,) = repairs.judged(A, RESET, OUT, 21.0)
+    assert (change.new, change.step) == (RepairState.RETIRED, "retire")
+
+
+def test_a_fault_that_returns_while_it_is_verified_counts_too() -> None:
+    repairs = core(Remediation(reset=ResetMode.WHEN_FREE, retire_faults=2, retire_within_s=100.0))
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    repairs.judged(A, NOTHING, TRIAL, 4.0)
+    assert repairs.judged(A, RESET, OUT, 5.0) == ()
+    repairs.verified(A, "XID 119", 6.0)
+    repairs.judged(A, RESET, OUT, 7.0)
+    assert state(repairs) is RepairState.RETIRED
+
+
+def test_what_never_ends_is_told_as_a_step_of_its_state() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    repairs.verified(A, "", 4.0)
+    repairs.judged(B, REBOOT, OUT, 5.0)
+    repairs.judged(C, RESET, OUT, 5.0)
+    ended = repairs.reconfigured(Remediation(), 6.0)
+    assert {(change.gpu, change.step, change.result) for change in ended} == {
+        (A, "return", "ended"),
+        (B, "reboot", "ended"),
+        (C, "drain", "ended"),
+    }
+
+
 def test_never_ends_all_but_a_reset_that_is_under_way() -> None:
     repairs = core()
     repairs.judged(A, RESET, OUT, 1.0)
@@ -364,189 +457,3 @@ def test_a_board_that_is_swapped_is_forgotten() -> None:
 
 def test_every_state_says_what_comes_next() -> None:
     assert all(next_step(each) for each in RepairState)
-
-
-class AnyOrder(RuleBasedStateMachine):
-    """A node of three GPUs, as the core comes to see it. ``faulty`` is what each GPU's faults want; ``held`` who has
-    it; ``resets`` are the resets that have begun, with their time.
-    """
-
-    @initialize(
-        attempts=st.integers(1, 3),
-        faults=st.integers(1, 4),
-        by_grant=st.booleans(),
-        reset=st.sampled_from([ResetMode.WHEN_FREE, ResetMode.DRAIN]),
-    )
-    def begin(self, attempts: int, faults: int, by_grant: bool, reset: ResetMode) -> None:
-        self.settings = Remediation(reset=reset, attempts=attempts, retire_faults=faults, retire_within_s=1000.0)
-        self.core = RepairCore(self.settings, by_grant=by_grant)
-        self.given: set[tuple[GpuUuid, int]] = set()
-        self.now_s = 0.0
-        self.faulty: dict[GpuUuid, Action] = dict.fromkeys((A, B, C), Action.NONE)
-        self.verdict = dict.fromkeys((A, B, C), WELL)
-        self.held: set[GpuUuid] = set()
-        self.resets: list[tuple[float, GpuUuid]] = []
-        self.tries = dict.fromkeys((A, B, C), 0)
-        self.retired: set[GpuUuid] = set()
-        self.bad: set[GpuUuid] = set()
-
-    def tell(self, gpu: GpuUuid) -> None:
-        before = self.core.repair(gpu)
-        action = self.faulty[gpu]
-        want = Want(action=action, reason=f"{action}", cause="fault", since_s=self.now_s) if action else Want()
-        for change in self.core.judged(gpu, want, self.verdict[gpu], self.now_s):
-            if change.new is RepairState.RETIRED:
-                self.retired.add(gpu)
-            if change.new is None:
-                self.tries[gpu] = 0
-            if before is None and action is Action.REBOOT:
-                assert change.new in (RepairState.REBOOT_WANTED, RepairState.RETIRED)
-
-    @rule(gpu=st.sampled_from([A, B, C]), action=st.sampled_from([Action.RESET, Action.REBOOT]))
-    def fault(self, gpu: GpuUuid, action: Action) -> None:
-        if self.faulty[gpu] is not Action.REBOOT:
-            self.faulty[gpu] = action
-        self.verdict[gpu] = OUT
-        self.tell(gpu)
-
-    @rule(gpu=st.sampled_from([A, B, C]))
-    def person_resets_or_reboots(self, gpu: GpuUuid) -> None:
-        self.faulty[gpu], self.verdict[gpu] = Action.NONE, TRIAL
-        self.core.reset_seen(gpu)
-        self.bad.discard(gpu)
-        self.tell(gpu)
-
-    @rule(gpu=st.sampled_from([A, B, C]))
-    def probation_passes(self, gpu: GpuUuid) -> None:
-        if self.faulty[gpu] is Action.NONE:
-            self.verdict[gpu] = WELL
-        self.tell(gpu)
-
-    @rule(gpu=st.sampled_from([A, B, C]))
-    def holder_comes_or_goes(self, gpu: GpuUuid) -> None:
-        self.held ^= {gpu}
-
-    @rule(seconds=st.sampled_from([1.0, 100.0, 700.0]))
-    def time_passes(self, seconds: float) -> None:
-        self.now_s += seconds
-
-    @rule(
-        result=st.sampled_from(ResetResult),
-        wrong=st.sampled_from(["", "a link is down"]),
-        dies=st.sampled_from(["", "in reset", "before verifying"]),
-    )
-    @precondition(lambda self: bool(self.core.candidates(self.now_s)))
-    def shell_acts(self, result: ResetResult, wrong: str, dies: str) -> None:
-        gpu = self.core.candidates(self.now_s)[0]
-        repair = self.core.repair(gpu)
-        assert repair is not None
-        if repair.state is RepairState.DRAINING:
-            if gpu in self.held:
-                self.core.held_by(gpu, "a pod", self.now_s)
-                return
-            assert self.faulty[gpu] is not Action.REBOOT, "a lost GPU is reset"
-            if self.core.by_grant:
-                ask = self.core.ask(gpu)
-                assert ask is not None
-                assert (gpu, ask.generation) in self.given, "a GPU is reset without a grant"
-                self.given.discard((gpu, ask.generation))
-            self.core.begun(gpu, self.now_s)
-            self.resets.append((self.now_s, gpu))
-            self.tries[gpu] += 1
-            if result is ResetResult.DONE:
-                self.faulty[gpu], self.verdict[gpu] = Action.NONE, TRIAL
-                self.bad.discard(gpu)
-            if dies == "in reset":
-                self.agent_dies()
-                return
-            self.core.reset_ended(gpu, result, "why", self.now_s)
-            if result is ResetResult.BUSY:
-                self.tries[gpu] -= 1
-                self.resets.pop()
-            if result is not ResetResult.DONE or dies:
-                if dies:
-                    self.agent_dies()
-                return
-        self.core.verified(gpu, wrong, self.now_s)
-        if wrong:
-            self.bad.add(gpu)
-        self.tell(gpu)
-
-    @rule()
-    def agent_dies(self) -> None:
-        self.core = again(self.core, same_boot=True, settings=self.settings)
-        for gpu in (A, B, C):
-            self.tell(gpu)
-
-    @rule()
-    def person_says_never_and_thinks_again(self) -> None:
-        for settings in (Remediation(), self.settings):
-            for change in self.core.reconfigured(settings, self.now_s):
-                self.tries[change.gpu] = 0
-                self.bad.discard(change.gpu)
-            self.core.validate()
-
-    @rule(gpu=st.sampled_from([A, B, C]))
-    def person_gives_back(self, gpu: GpuUuid) -> None:
-        if self.core.returned(gpu, self.now_s) is not None:
-            self.retired.discard(gpu)
-            self.tries[gpu] = 0
-            self.tell(gpu)
-
-    @rule(gpu=st.sampled_from([A, B, C]))
-    def shell_looks(self, gpu: GpuUuid) -> None:
-        if gpu in self.held:
-            self.core.held_by(gpu, "a pod", self.now_s, by_pods=True)
-        else:
-            self.core.free(gpu, self.now_s)
-        self.core.lapse(self.now_s)
-        ask = self.core.ask(gpu)
-        assert ask is None or ask.action is not AskFor.DRAIN or self.settings.reset is ResetMode.DRAIN
-
-    @rule(gpu=st.sampled_from([A, B, C]), age_s=st.sampled_from([0.0, 300.0, 700.0]), ahead=st.integers(-1, 1))
-    @precondition(lambda self: self.core.by_grant)
-    def controller_grants(self, gpu: GpuUuid, age_s: float, ahead: int) -> None:
-        ask = self.core.ask(gpu)
-        if ask is not None:
-            generation = ask.generation + ahead
-            grant = Grant(gpu=gpu, generation=generation, action=ask.action.value, granted_s=self.now_s - age_s)
-            if self.core.granted([grant], self.now_s):
-                assert (age_s < 600, ahead) == (True, 0)
-                self.given.add((gpu, generation))
-
-    @rule(gpu=st.sampled_from([A, B, C]), order=st.sampled_from([Order.START, Order.STOP, Order.RETIRE]))
-    def person_orders(self, gpu: GpuUuid, order: Order) -> None:
-        changes, answer = self.core.ordered(gpu, order, self.now_s)
-        assert answer
-        for change in changes:
-            if order is Order.RETIRE:
-                self.retired.add(gpu)
-                self.tries[gpu] = 0
-            if order is Order.STOP:
-                assert self.core.repair(gpu) is None
-                self.tries[gpu] = 0
-                self.bad.discard(gpu)
-            assert change.gpu == gpu
-        self.tell(gpu)
-
-    @invariant()
-    def holds(self) -> None:
-        if not hasattr(self, "core"):
-            return
-        self.core.validate()
-        for gpu, tries in self.tries.items():
-            assert tries <= self.settings.attempts, f"{gpu} is reset more often than it may be"
-        for at_s, _ in () if self.core.by_grant else self.resets:
-            others = {gpu for then_s, gpu in self.resets if at_s - BREAKER_WINDOW_S < then_s <= at_s}
-            assert len(others) <= BREAKER_GPUS, "the breaker let another GPU"
-        assert self.retired == {one.gpu for one in self.core.repairs() if one.state is RepairState.RETIRED}, (
-            "a retired GPU is back, and nobody said so"
-        )
-        assert self.bad <= self.core.withheld().keys(), "a GPU that was found wrong is given out"
-        for repair in self.core.repairs():
-            if repair.state is not RepairState.PROBATION:
-                assert repair.gpu in self.core.withheld()
-
-
-AnyOrder.TestCase.settings = hypothesis_settings(max_examples=120, stateful_step_count=30, deadline=None)
-TestAnyOrder: Any = AnyOrder.TestCase

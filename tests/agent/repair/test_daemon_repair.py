@@ -6,7 +6,7 @@ import msgspec
 import pynvml
 import pytest
 
-from agent.health.repairs import Repair, RepairState
+from agent.health.repairstate import Repair, RepairState
 from agent.health.states import HealthState
 from agent.persistence.statefiles import read_boot_id
 from agent.process.log import Limiter
@@ -336,6 +336,34 @@ async def test_the_administrators_program_has_a_say(code: int, ends: str, lab: L
         assert "three rows are bad" in found.note
 
 
+@pytest.mark.parametrize("while_it_runs", [False, True], ids=["no agent runs", "an agent runs"])
+async def test_a_gpu_that_failed_its_verification_is_verified_after_a_reboot(while_it_runs: bool, lab: Lab) -> None:
+    program, seen = lab.folder / "verify", lab.folder / "seen"
+    program.write_text(f"#!/bin/sh\necho x >> {seen}\nexit 3\n")
+    program.chmod(0o755)
+    config = ON.replace("when-free", f"when-free, verify: {{command: [{program}]}}, attempts: 1")
+    await lab.serve(fleet(1, H100), config)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
+
+    async def reboot(runs: int) -> None:
+        if not while_it_runs:
+            await lab.stop()
+            lab.nvml_ends()
+        lab.sim(reboot=True)
+        if not while_it_runs:
+            await lab.start(config)
+            await lab.listed()
+        await lab.until(lambda: len(seen.read_text().split()) == runs, "it is verified")
+
+    await reboot(2)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED, "that failed again")
+    assert lab.down() == {lab.uuid(0)}
+    program.write_text(f"#!/bin/sh\necho x >> {seen}\n")
+    await reboot(3)
+    await returned(lab, 0)
+
+
 async def test_a_program_that_cannot_be_run_costs_no_second_reset_and_the_gpu_waits_for_it(lab: Lab) -> None:
     program, seen = lab.folder / "verify", lab.folder / "seen"
     program.write_text("#!/opt/nonexistent\n")
@@ -403,6 +431,27 @@ async def test_two_gpus_are_reset_one_after_the_other_and_a_third_waits(lab: Lab
     assert len(lab.down()) == 1
 
 
+async def test_a_held_gpu_that_the_breaker_holds_back_names_its_holder_as_well(lab: Lab) -> None:
+    await lab.serve(fleet(3, H100), ON)
+    for index in range(2):
+        lab.sim(gpu=index, xid=119)
+    await lab.until(lambda: count(lab, "return", "returned") == 2 and not lab.down())
+    await lab.kubelet.allocate(GPU, 3, pod="train")
+    await lab.shown()
+    lab.sim(gpu=2, xid=119)
+    await lab.until(lambda: "train, and 2 GPUs of this node were reset" in getattr(repair(lab, 2), "note", ""))
+
+
+async def test_a_pod_on_another_board_of_the_unit_is_told_with_that_board(lab: Lab) -> None:
+    await lab.serve(fleet(2, "Quadro RTX 8000"), ON)
+    await lab.kubelet.allocate(GPU, 1, pod="p5")
+    await lab.shown()
+    holder = next(index for index in range(2) if lab.uuid(index) in lab.kubelet.held())
+    lab.sim(gpu=1 - holder, xid=119)
+    told = f"p5 (on GPU {holder}, which is reset together with it)"
+    await lab.until(lambda: told in getattr(repair(lab, 1 - holder), "note", ""))
+
+
 async def test_never_again_ends_repairs_and_gives_back_what_only_they_kept_out(lab: Lab) -> None:
     await lab.serve(fleet(1, H100), ON)
     await lab.kubelet.allocate(GPU, 1, pod="train")
@@ -427,7 +476,7 @@ async def test_an_agent_that_may_not_reset_keeps_out_what_is_retired_and_nothing
     await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
     await lab.restart(EAGER)
     assert set(lab.agent.node_state.withheld) == {lab.uuid(1)}
-    assert count(lab, "drain", "cleared") == 1, "the end of the other is told"
+    assert count(lab, "reboot", "ended") == 1, "the end of the other is told"
     await lab.listed()
     lab.agent.repair.give_back(1)
     assert lab.agent.node_state.withheld == {}

@@ -7,7 +7,7 @@ import pytest
 from agent.cluster import publisher
 from agent.cluster.gpulayouts import GPU_LAYOUTS
 from agent.cluster.gpunode import GPU_NODES
-from agent.health.repairs import RepairState
+from agent.health.repairstate import RepairState
 from inventory.api.gpunode import GRANT_LASTS_S
 from kube.testing import FakeApiServer
 from tests.support.agent.granting import GrantedNode

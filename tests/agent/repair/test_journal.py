@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.health.repairs import Repair, RepairSnapshot, RepairState
+from agent.health.repairstate import Repair, RepairSnapshot, RepairState
 from agent.health.verification import GpuFacts
 from agent.repair.journal_shell import FILE, MAX_BYTES, Before, JournalEntry, RepairJournal
 from inventory.devices import GpuUuid

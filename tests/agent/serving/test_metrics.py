@@ -6,7 +6,7 @@ from pathlib import Path
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.health.repairs import RepairChange, RepairState
+from agent.health.repairstate import RepairChange, RepairState
 from agent.health.states import HealthState, Transition
 from agent.mps.core import DaemonState, Phase
 from agent.serving.metrics import MOST_REASONS, MOST_XIDS, AgentMetrics

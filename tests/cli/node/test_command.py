@@ -11,7 +11,7 @@ import pytest
 
 from agent.health.culprits import Culprit, FaultCount
 from agent.health.events import ProbeOk, ResetObserved, XidSeen
-from agent.health.repairs import Repair, RepairState
+from agent.health.repairstate import Repair, RepairState
 from agent.kubelet.containers import ClaimUse
 from agent.kubelet.holders import Holder
 from agent.mig.outcomes import MigState, MigStatus
@@ -346,6 +346,12 @@ def test_an_mps_daemon_that_is_not_ready_says_why(run: Run) -> None:
 def test_a_gpu_in_repair_shows_its_state_since_when_which_attempt_and_what_comes_next(run: Run) -> None:
     (row,) = section(run("node", "health").output, "Repairs")
     assert row == ["2", "Draining", "1m00s", "1", "held by ml/a", "it is reset once nobody has it"]
+
+
+def test_what_a_gpu_in_repair_asks_for_is_in_what_comes_next(agent: AgentSocket, run: Run) -> None:
+    agent.answer = (200, msgspec.json.encode(msgspec.structs.replace(report(), asks={uuid(2): "reset"})))
+    (row,) = section(run("node", "health").output, "Repairs")
+    assert row[-1] == "it is reset once the controller grants it", "as in its GpuNode"
 
 
 def test_a_retired_gpu_is_given_back(agent: AgentSocket, run: Run) -> None:

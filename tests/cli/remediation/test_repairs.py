@@ -104,6 +104,16 @@ def test_a_grant_that_lapsed_or_is_for_something_else_is_none(other: dict[str, A
     assert says(node) == [("reset", False, "it is reset once the controller grants it")]
 
 
+def test_what_comes_next_is_said_as_the_agent_says_it() -> None:
+    planned = repair(0, "RebootWanted", asks="reboot", next="the controller is asked for a reboot")
+    asked = repair(1, asks="reset", next="it is reset some day")
+    said = [row[2] for row in says(observed("n", devices=[device(0), device(1)], repairs=[planned, asked]))]
+    assert said == [
+        "nothing is done to the GPU, since only a reboot helps: the controller is asked for a reboot",
+        "it is reset some day",
+    ]
+
+
 def test_a_gpu_that_nobody_has_is_reset_with_its_grant() -> None:
     node = observed(
         "n", devices=[device(0)], repairs=[repair(0, asks="reset")], remediationGrants=[granted(0, "reset")]
@@ -136,7 +146,9 @@ def test_a_drain_waits_for_its_grant_and_then_names_who_leaves() -> None:
         ("drain", False, f"once the controller grants it, these pods leave: {named}")
     ]
     asking["remediationGrants"] = [granted(0, "drain")]
-    assert says(observed("n", **asking)) == [("drain", True, f"these pods leave, and then it is reset: {named}")]
+    ((action, is_due, said),) = says(observed("n", **asking))
+    assert (action, is_due) == ("drain", True)
+    assert said.startswith(f"these pods are asked to leave, and then it is reset: {named}. A disruption budget may")
 
 
 def test_states_in_which_a_person_or_time_is_waited_for_do_nothing() -> None:

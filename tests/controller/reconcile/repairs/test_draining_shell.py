@@ -8,7 +8,8 @@ import pytest
 
 from controller.cluster.watching.kinds import GPU_NODES, NODES, PODS
 from controller.objects.decode import GpuNode, read_gpu_node
-from controller.reconcile.repairs.draining import Drain
+from controller.reconcile.repairs import draining as draining_module
+from controller.reconcile.repairs.draining import REFUSED_S, Drain
 from controller.reconcile.repairs.draining_shell import NOTICE_S, drains
 from inventory.api.gpunode import GRANT_LASTS_S
 from kube.errors import KubeError, UnavailableError
@@ -93,6 +94,17 @@ async def test_a_disruption_budget_that_refuses_is_asked_again_and_stops_no_othe
         await eventually(lambda: not exists(scene, "p"), what="evicted in the end")
 
 
+async def test_a_refusal_that_lasts_is_told_of_the_pod_and_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert REFUSED_S <= 60, "a person who looks at the repair sees it"
+    monkeypatch.setattr(draining_module, "REFUSED_S", 0.0)
+    async with running(given=rules("0s"), bare=True) as scene:
+        refusing(scene, UnavailableError("Cannot evict pod as it would violate a budget.", status=429))
+        asks(scene, "n1", draining(3601))
+        await eventually(lambda: any("; its eviction is refused for 30s (" in note for note in notes(scene)))
+        told = "; the eviction of pod team/p is refused for 30s ("
+        await eventually(lambda: any(told in note for note in notes(scene)))
+
+
 async def test_nothing_is_drained_before_it_is_granted() -> None:
     async with running(bare=True, given=config(CONFIG.replace("tessera:\n", NO_BUDGET))) as scene:
         asks(scene, "n1", draining(3601))
@@ -108,6 +120,7 @@ async def test_the_holders_of_boards_that_a_reset_takes_along_leave_too() -> Non
         scene.server.merge(GPU_NODES, "n1", {"status": {"holders": holds}})
         asks(scene, "n1", {**draining(3601), "takesAlong": ["GPU-n1-1", "GPU-n2-0"]})
         await eventually(lambda: not exists(scene, "p"))
+        await eventually(lambda: notes(scene) != [])
         (note, *_) = notes(scene)
         assert note.startswith("GPU GPU-n1-0 of node n1 is drained for its repair")
 

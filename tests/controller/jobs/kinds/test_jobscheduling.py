@@ -50,8 +50,8 @@ def test_a_job_starts_with_fewer_pods_only_where_it_names_fewer(scheduling: Json
 
 def test_the_annotation_for_a_minimum_goes_before_the_field() -> None:
     given = six(gang(4))
-    given["metadata"]["annotations"] = {names.MIN_PARALLELISM: "2"}
-    assert KIND.pod_sets(given)[0].min_count == 2
+    given["metadata"]["annotations"] = {names.MIN_PARALLELISM: "5"}
+    assert KIND.pod_sets(given)[0].min_count == 5
 
 
 def test_a_level_is_required_unless_the_template_names_one_itself() -> None:

@@ -151,7 +151,8 @@ def test_without_the_controller_there_is_nothing_of_it() -> None:
 def test_an_uninstall_takes_the_finalizers_off_with_rights_of_its_own() -> None:
     found = objects(rendered())
     hooks = {key: one for key, one in found.items() if key[1] == f"{NAME}-uninstall"}
-    assert {kind for kind, _ in hooks} == {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Job"}
+    rights = {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+    assert {kind for kind, _ in hooks} == {"ServiceAccount", "Job", *rights}
     assert all(one["metadata"]["annotations"]["helm.sh/hook"] == "post-delete" for one in hooks.values())
     (container,) = hooks["Job", f"{NAME}-uninstall"]["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["tessera-controller", "--remove-finalizers"]
@@ -181,6 +182,7 @@ def test_the_priority_classes_have_the_names_and_values_that_sites_know() -> Non
     }
     assert {name: one["value"] for (kind, name), one in found.items() if kind == "WorkloadPriorityClass"} == values
     pods = {("tessera-" if name.startswith("system-") else "") + name: value for name, value in values.items()}
+    pods["tessera-placeholder"] = -10
     assert {name: one["value"] for (kind, name), one in found.items() if kind == "PriorityClass"} == pods
 
 

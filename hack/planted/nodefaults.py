@@ -85,7 +85,7 @@ for other in self._records.values():
     Fault(
         name="a held GPU is reset",
         function="Attempt._holders",
-        before="words.held(', '.join(pods)) if pods else ''",
+        before="words.held(', '.join((where[pod] for pod in sorted(where)))) if where else ''",
         after="''",
         program=_NODE,
         nets=("history",),

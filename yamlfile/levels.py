@@ -2,7 +2,7 @@
 the process with it; and a few aliases of aliases stand for more values than there is memory.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import yaml
 
@@ -10,6 +10,9 @@ MOST_LEVELS: Final = 200
 """The most levels of a text; a Job has about ten."""
 LOADER: Final[type] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """PyYAML's safe reader, in C where it was built with it."""
+_SHOWN: Final = 120
+
+T = TypeVar("T")
 
 
 def too_deep(text: str, most: int = MOST_LEVELS) -> int | None:
@@ -36,6 +39,29 @@ def misshapen(text: str, most: int) -> Misshapen | None:
     of a text that does not parse are not reported here.
     """
     return _first(text, most, aliases=False)
+
+
+class UnreadError(ValueError):
+    """A text of a stranger's cannot be read. The message is one line with what was expected and what was found."""
+
+
+def strangers_value(text: str, kind: type[T], expected: str, *, longest: int, most_levels: int) -> T:
+    """The value of a short JSON or YAML text that anybody may have written, such as an annotation; it is of type
+    ``kind``. ``longest`` is in characters. Raises UnreadError, which says ``expected``.
+    """
+    if len(text) > longest:
+        raise UnreadError(f"expected at most {longest} characters, found {len(text)}")
+    if (wrong := misshapen(text, most_levels)) is not None:
+        what = "an alias" if wrong.is_alias else f"more than {most_levels} levels"
+        raise UnreadError(f"expected {expected}, found {what} in line {wrong.line}")
+    try:
+        found = yaml.load(text, LOADER)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        said = str(error).split("\n")[0]
+        raise UnreadError(f"expected {expected}, found {text[:_SHOWN]!r} ({said})") from None
+    if not isinstance(found, kind):
+        raise UnreadError(f"expected {expected}, found {text[:_SHOWN]!r}")
+    return found
 
 
 def _first(text: str, most: int, *, aliases: bool) -> Misshapen | None:

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 import msgspec
-import yaml
 
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from controller.objects.queues import ClusterQueue, Cohort, ResourceQuota
@@ -20,7 +19,7 @@ from controller.scheduler.model.cron import Cron, CronError, cron
 from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.quotaspec import QuotaOwner, requoted
 from inventory.api.names import QUOTA_CALENDAR
-from yamlfile.levels import LOADER, misshapen
+from yamlfile.levels import UnreadError, strangers_value
 from yamlfile.parsers import Unfit, go_duration
 
 _LONGEST: Final = 16_384
@@ -94,19 +93,11 @@ def _read(text: str, owner: ClusterQueue | Cohort) -> Calendar:
 
 def _list(text: str) -> Sequence[Any] | str:
     """The items of the annotation, or what is wrong with the whole."""
-    expected = "expected a list of {from, for, nominal} in JSON or YAML"
-    if len(text) > _LONGEST:
-        return f"expected at most {_LONGEST} characters, found {len(text)}"
-    if (wrong := misshapen(text, _MOST_LEVELS)) is not None:
-        what = "an alias" if wrong.is_alias else f"more than {_MOST_LEVELS} levels"
-        return f"{expected}, found {what} in line {wrong.line}"
+    expected = "a list of {from, for, nominal} in JSON or YAML"
     try:
-        found = yaml.load(text, LOADER)  # noqa: S506  a safe loader
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        said = str(error).split("\n")[0]
-        return f"{expected}, found {text[:_SHOWN]!r} ({said})"
-    if not isinstance(found, list):
-        return f"{expected}, found {text[:_SHOWN]!r}"
+        found = strangers_value(text, list, expected, longest=_LONGEST, most_levels=_MOST_LEVELS)
+    except UnreadError as wrong:
+        return str(wrong)
     return found if len(found) <= _MOST_ENTRIES else f"expected at most {_MOST_ENTRIES} entries, found {len(found)}"
 
 

@@ -5,7 +5,7 @@ quota and some of its places are on nodes to come, as many placeholders as pods 
 unscheduled. One that is bound to a node stays there: it keeps the node from being removed as idle until the workload
 starts. Then it makes room as the pod for its node comes, or at once where none will come to that node.
 
-Invariants, which ``validate`` recomputes: ``_of`` has each placeholder exactly once, under the uid of its workload; and
+Invariants, which ``validate`` recomputes: ``_by`` has each placeholder exactly once, under its workload; and
 no step creates a placeholder under a name that is taken.
 """
 
@@ -97,7 +97,7 @@ def phase_of(workload: Workload | None) -> Phase:
         return Phase.NOTHING
     if is_true(conditions, reasons.ADMITTED):
         return Phase.NOTHING if is_true(conditions, reasons.PODS_READY) else Phase.STARTS
-    # Nothing is asked for before all else that may keep the workload from starting has been settled.
+    # Placeholders are made last: all else that may keep the workload from starting has been settled before.
     ready = all(each.state == "Ready" for each in workload.status.admission_checks)
     return Phase.WAITS if ready and topology_outstanding(workload) else Phase.NOTHING
 
@@ -108,7 +108,8 @@ class Placeholders:
     def __init__(self) -> None:
         self._all: dict[str, Placeholder] = {}
         """All placeholders, by name."""
-        self._of: dict[str, dict[str, Placeholder]] = {}
+        self._by: dict[WorkloadKey, dict[str, Placeholder]] = {}
+        """The same by workload; no workload has none."""
         self._bound_s: dict[str, float] = {}
         """When each was seen bound for the first time, by name."""
         self._sent: dict[WorkloadKey, dict[str, str]] = {}
@@ -118,26 +119,29 @@ class Placeholders:
         """Store a placeholder; None for one that is gone. Returns the workloads to decide on."""
         before = self._all.pop(name, None)
         if before is not None:
-            self._of[before.of].pop(name)
-            if not self._of[before.of]:
-                del self._of[before.of]
+            self._by[before.workload].pop(name)
+            if not self._by[before.workload]:
+                del self._by[before.workload]
         if placeholder is None or not placeholder.node:
             self._bound_s.pop(name, None)
         else:
             self._bound_s.setdefault(name, now_s)
         if placeholder is not None:
             self._all[name] = placeholder
-            self._of.setdefault(placeholder.of, {})[name] = placeholder
+            self._by.setdefault(placeholder.workload, {})[name] = placeholder
         found = {each.workload for each in (before, placeholder) if each is not None}
-        for key in found - self.workloads():
+        for key in found - self._by.keys():
             self._sent.pop(key, None)
         return sorted(found)
 
     def names(self) -> frozenset[str]:
         return frozenset(self._all)
 
-    def workloads(self) -> set[WorkloadKey]:
-        return {each.workload for each in self._all.values()}
+    def workloads(self) -> frozenset[WorkloadKey]:
+        return frozenset(self._by)
+
+    def has(self, workload: WorkloadKey) -> bool:
+        return workload in self._by
 
     def tell_pod(self, key: str, workload: WorkloadKey, node: str) -> bool:
         """Note that a pod was sent to a node; empty for none. Returns whether its workload is to be decided on."""
@@ -145,7 +149,7 @@ class Placeholders:
         if not node:
             return known is not None and known.pop(key, None) is not None
         if known is None:
-            if not any(each.workload == workload for each in self._all.values()):
+            if workload not in self._by:
                 return False
             known = self._sent[workload] = {}
         if known.get(key) == node:
@@ -165,7 +169,7 @@ class Placeholders:
         """The next steps for a workload. ``missing``: by pod set, how many of its pods are to go to nodes to come; None
         where that is not known, or even these do not hold it now: then all stays as it is.
         """
-        every = [each for each in self._all.values() if each.workload == key]
+        every = list(self._by.get(key, {}).values())
         uid = workload.metadata.uid if workload is not None else ""
         mine = [each for each in every if each.of == uid and phase is not Phase.NOTHING]
         remove = [each for each in every if each not in mine]
@@ -195,12 +199,14 @@ class Placeholders:
 
     def validate(self) -> None:
         """Raises DriftError."""
-        flat = {name: each for own in self._of.values() for name, each in own.items()}
-        if flat != self._all or not all(self._of.values()):
+        again: dict[WorkloadKey, dict[str, Placeholder]] = {}
+        for name, each in self._all.items():
+            again.setdefault(each.workload, {})[name] = each
+        if again != self._by:
             raise DriftError("placeholders by workload differ from all placeholders")
         if self._bound_s.keys() != {name for name, each in self._all.items() if each.node}:
             raise DriftError("times of placeholders that are not bound, or none of those that are")
-        if strange := self._sent.keys() - self.workloads():
+        if strange := self._sent.keys() - self._by.keys():
             raise DriftError(f"pods are followed of workloads without placeholders: {sorted(strange)[:5]}")
 
 

@@ -133,7 +133,7 @@ class PlaceholderController:
         key = WorkloadKey(workload.key)
         if key in self._engine.state.cluster.coming or key in self._missing:
             self._wake()
-        if gone or key in self.placeholders.workloads():
+        if gone or self.placeholders.has(key):
             self._enqueue(key)
 
     def _wake(self) -> None:

@@ -24,7 +24,7 @@ class StandInKarpenter:
     made: list[str] = field(default_factory=list)
     """Names of nodes that have come."""
     _ordered: dict[str, tuple[float, str]] = field(default_factory=dict)
-    """By uid of the pod: when its node comes, and of which pool."""
+    """The time at which a pod's node comes, and its pool, by the uid of the pod."""
     _counts: dict[str, int] = field(default_factory=dict)
 
     def look(self, pods: Sequence[Json], now_s: float) -> Iterator[Json]:

@@ -176,7 +176,7 @@ class DrainController:
             self._count("refused")
             since, why = exact(REFUSED_S), str(error)
             self._say(action, "Warning", words.drain_refused(action.drain.cause, since, why))
-            # Whoever looks after the node does not look at each pod.
+            # People who look after the node do not look at each pod.
             held_up = words.drain_held_up(action.drain.cause, action.pods[0][0], since, why)
             self._tell(about_node(action.node), "Warning", GPU_DRAINED, held_up)
         self._turns.again(_REFUSED_AGAIN_S)

@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 
 class Variant(NamedTuple):
-    """What is turned on in one row of the table."""
+    """The features that are turned on in one row of the table."""
 
     name: str
     packing: bool = False

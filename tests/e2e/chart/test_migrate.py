@@ -253,7 +253,7 @@ def webhook(name: str) -> dict[str, Any]:
     return {**head, "metadata": {"name": name}, "webhooks": [one]}
 
 
-# Without a service it is available: one that does not answer keeps namespaces from being deleted.
+# An APIService without a service is available: one that does not answer keeps namespaces from being deleted.
 APISERVICE = {
     "apiVersion": "apiregistration.k8s.io/v1",
     "kind": "APIService",

@@ -207,7 +207,7 @@ async def test_the_example_provokes_its_nodes(cluster: Cluster, tmp_path: Path) 
 
 
 async def test_pods_of_a_queue_are_marked_as_they_are_created(cluster: Cluster) -> None:
-    """By the API server alone: no controller runs."""
+    """The API server alone marks them: no controller runs."""
     switch = ("--set", "controller.jobs.suspendBy=policy")
     cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-marks-policy", *switch))
     labels = {"kueue.x-k8s.io/podset": "main"}

@@ -45,7 +45,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 async def switch(scene: PodLab, *, on: bool) -> None:
-    """With the API the Job controller's groups come and go, which are alpha."""
+    """The API comes or goes, and the Job controller's groups, which are alpha, with it."""
     cluster = scene.cluster
     word = str(on).lower()
     gates = f"--feature-gates=GenericWorkload={word},WorkloadWithJob={word}"

@@ -110,7 +110,7 @@ def placeholders(here: KilledCluster) -> list[Json]:
 
 
 def nodes_come(here: KilledCluster, n: str) -> list[Stage]:
-    """Of a flavor that has none yet: placeholders wait, two nodes come, and the job runs on them."""
+    """A flavor has no node yet: placeholders wait, two nodes come, and the job runs on them."""
 
     def begun() -> None:
         template = {"gpus": 2, "max": 2}

@@ -1,4 +1,4 @@
-"""What is recorded, how hours are thinned, and what a question is answered: the arithmetic, without a file."""
+"""The record's arithmetic: the rows it makes, how hours are thinned, and how a question is answered, without a file."""
 
 import pytest
 from hypothesis import given

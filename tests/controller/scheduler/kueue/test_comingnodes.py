@@ -333,7 +333,7 @@ STEPS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_no_capacity_is_ever_promised_twice(steps: list[tuple[str, int]]) -> None:
-    """What is placed and what is counted on together fits into the nodes that are there and those that can come."""
+    """Pods that are placed, and those that count on nodes to come, fit together into all of these nodes."""
     world = world_of({"b/r/old": 4}, max=4)
     most = 4
     for number, (what, at) in enumerate(steps):

@@ -109,7 +109,7 @@ class Placeholders:
         self._all: dict[str, Placeholder] = {}
         """All placeholders, by name."""
         self._by: dict[WorkloadKey, dict[str, Placeholder]] = {}
-        """The same by workload; no workload has none."""
+        """All placeholders, by workload; a workload without any has no entry."""
         self._bound_s: dict[str, float] = {}
         """When each was seen bound for the first time, by name."""
         self._sent: dict[WorkloadKey, dict[str, str]] = {}

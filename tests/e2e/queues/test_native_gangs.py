@@ -1,7 +1,6 @@
 """PodGroups of Kubernetes' own behind a queue, users' and Tessera's, where API server and scheduler have them."""
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,28 +9,24 @@ import pytest
 
 from failpoints.names import Failpoint
 from hack.cluster.cluster import Cluster
-from hack.cluster.programs import binaries
-from hack.cluster.state import Spec
 from hack.failpoints.armed import VARIABLE, Moment, Point
 from inventory.api.names import GANG_SCHEDULED
-from tests.support.e2e.charttext import rendered
 from tests.support.e2e.nativelab import (
     GATES,
     GROUPS,
     HOLD,
-    SERVED,
-    await_grouped,
     configure,
     group,
     group_of,
     lift,
     member,
+    native_cluster,
     pods_of,
     running,
     start,
 )
 from tests.support.e2e.outage import away
-from tests.support.e2e.podlab import GPU, TEAM, PodLab, pod_body, pod_lab, pods_installed
+from tests.support.e2e.podlab import GPU, TEAM, PodLab, pod_body, pod_lab
 from tests.support.e2e.queuelab import ALONE, ROOT, Controller
 
 pytestmark = pytest.mark.e2e
@@ -43,19 +38,7 @@ DEATHS = tuple(Point(step, moment) for step in STEPS for moment in Moment)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    for program in ("kubernetes", "kwok", "helm"):
-        binaries.build(program)
-    spec = Spec(
-        nodes=(),
-        kwok_nodes=2,
-        kwok_capacity={GPU: "8"},
-        apiserver_args=(GATES, SERVED),
-        controller_manager_args=(GATES,),
-        scheduler_args=(GATES,),
-    )
-    with Cluster.up(f"nativegangs-{os.getpid()}", spec) as cluster, pods_installed(cluster):
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-native-group-policy"))
-        await_grouped(cluster)
+    with native_cluster("nativegangs", GATES) as cluster:
         yield cluster
 
 

@@ -1,7 +1,6 @@
 """The API of PodGroups is switched on and off while the controller runs; the Job controller makes groups of its own."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +9,7 @@ import pytest
 
 from controller.cluster.watching.kinds import NAMESPACES
 from hack.cluster.cluster import Cluster
-from hack.cluster.programs import binaries
-from hack.cluster.state import Spec
 from hack.cluster.waiting import until
-from tests.support.e2e.charttext import rendered
 from tests.support.e2e.nativelab import (
     GROUPS,
     await_grouped,
@@ -21,12 +17,13 @@ from tests.support.e2e.nativelab import (
     group,
     group_of,
     member,
+    native_cluster,
     pods_of,
     running,
     start,
 )
 from tests.support.e2e.outage import away
-from tests.support.e2e.podlab import GPU, TEAM, PodLab, pod_lab, pods_installed, refused
+from tests.support.e2e.podlab import TEAM, PodLab, pod_lab, refused
 from tests.support.e2e.queuelab import ALONE
 
 pytestmark = pytest.mark.e2e
@@ -36,11 +33,7 @@ COMPONENTS = ("apiserver", "controller-manager", "scheduler")
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    for program in ("kubernetes", "kwok", "helm"):
-        binaries.build(program)
-    spec = Spec(nodes=(), kwok_nodes=2, kwok_capacity={GPU: "8"})
-    with Cluster.up(f"nativeswitch-{os.getpid()}", spec) as cluster, pods_installed(cluster):
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-native-group-policy"))
+    with native_cluster("nativeswitch") as cluster:
         yield cluster
 
 

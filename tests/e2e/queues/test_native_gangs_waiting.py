@@ -1,6 +1,5 @@
 """PodGroups of which some pods have no quota, on a real kube-scheduler: it starts none of a group while one waits."""
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,25 +9,21 @@ import pytest
 
 from controller.jobs.framework.podview import GroupName
 from hack.cluster.cluster import Cluster
-from hack.cluster.programs import binaries
-from hack.cluster.state import Spec
 from inventory.api.names import GANG_SCHEDULED
-from tests.support.e2e.charttext import rendered
 from tests.support.e2e.nativelab import (
     GATES,
     GROUPS,
     HOLD,
-    SERVED,
-    await_grouped,
     configure,
     group,
     group_of,
     member,
+    native_cluster,
     pods_of,
     running,
     start,
 )
-from tests.support.e2e.podlab import GPU, TEAM, PodLab, pod_body, pod_lab, pods_installed
+from tests.support.e2e.podlab import TEAM, PodLab, pod_body, pod_lab
 from tests.support.e2e.queuelab import ALONE
 
 pytestmark = pytest.mark.e2e
@@ -36,20 +31,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    for program in ("kubernetes", "kwok", "helm"):
-        binaries.build(program)
-    gates = f"{GATES},WorkloadWithJob=true"
-    spec = Spec(
-        nodes=(),
-        kwok_nodes=2,
-        kwok_capacity={GPU: "8"},
-        apiserver_args=(gates, SERVED),
-        controller_manager_args=(gates,),
-        scheduler_args=(gates,),
-    )
-    with Cluster.up(f"nativewaiting-{os.getpid()}", spec) as cluster, pods_installed(cluster):
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-native-group-policy"))
-        await_grouped(cluster)
+    with native_cluster("nativewaiting", f"{GATES},WorkloadWithJob=true") as cluster:
         yield cluster
 
 

@@ -1,14 +1,20 @@
 """Gangs in PodGroups of Kubernetes' own on a real control plane."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from controller.cluster.watching.kinds import JOBS
 from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
 from hack.cluster.waiting import until
 from inventory.api.names import POD_GROUP
-from tests.support.e2e.podlab import GPU, QUEUE, TEAM, PodLab, pod_body
+from tests.support.e2e.charttext import rendered
+from tests.support.e2e.podlab import GPU, QUEUE, TEAM, PodLab, pod_body, pods_installed
 from tests.support.e2e.queuelab import CONFIG
 
 GATES = "--feature-gates=GenericWorkload=true"
@@ -17,6 +23,28 @@ GROUPS = "podgroups.scheduling.k8s.io"
 HOLD = "example.com/hold"
 """A scheduling gate that nobody but the test lifts."""
 REQUEUED_SOON = "waitForPodsReady: {timeout: 10m, requeuingStrategy: {backoffBaseSeconds: 1}}\n"
+
+
+@contextmanager
+def native_cluster(name: str, *gates: str) -> Iterator[Cluster]:
+    """Two nodes of eight GPUs that kwok plays, and all that pods need of the chart; ``gates`` are of all parts. Without
+    any the API of PodGroups is off.
+    """
+    for program in ("kubernetes", "kwok", "helm"):
+        binaries.build(program)
+    spec = Spec(
+        nodes=(),
+        kwok_nodes=2,
+        kwok_capacity={GPU: "8"},
+        apiserver_args=(*gates, SERVED) if gates else (),
+        controller_manager_args=gates,
+        scheduler_args=gates,
+    )
+    with Cluster.up(f"{name}-{os.getpid()}", spec) as cluster, pods_installed(cluster):
+        cluster.kubectl("apply", "--server-side", "-f", "-", input=rendered("pod-native-group-policy"))
+        if gates:
+            await_grouped(cluster)
+        yield cluster
 
 
 def await_grouped(cluster: Cluster) -> None:

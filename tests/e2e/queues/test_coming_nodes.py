@@ -8,8 +8,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_OF, PROVISION_TIMEOUT
 from kube.errors import ConflictError
+from tests.support.e2e import queuelab
 from tests.support.e2e.queuelab import ALONE, CHART, NAMESPACE, Json, QueueLab, install, lab, until
 from tests.support.standinkarpenter import StandInKarpenter
 
@@ -96,20 +97,9 @@ async def loop(scene: QueueLab, scaler: StandInKarpenter) -> None:
         await asyncio.sleep(0.2)
 
 
-@asynccontextmanager
-async def autoscaled(cluster: Cluster, folder: Path, scaler: StandInKarpenter) -> AsyncIterator[QueueLab]:
-    """A controller and an autoscaler run. At the end no placeholder is left, and the nodes go."""
-    async with lab(cluster, LIMIT) as scene:
-        task = asyncio.create_task(loop(scene, scaler))
-        try:
-            with scene.controllers(folder, "one", flags=ALONE):
-                yield scene
-                await scene.clean()
-                await none_left(scene)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            cluster.kubectl("delete", "nodes", "-l", "pool", "--wait=false")
+def autoscaled(cluster: Cluster, folder: Path, scaler: StandInKarpenter) -> AbstractAsyncContextManager[QueueLab]:
+    """A controller and the autoscaler run. At the end no placeholder is left, and the nodes go."""
+    return queuelab.autoscaled(cluster, folder, LIMIT, lambda scene: loop(scene, scaler), none_left)
 
 
 async def placeholders(scene: QueueLab) -> list[Json]:

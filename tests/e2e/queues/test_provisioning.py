@@ -5,8 +5,8 @@ control plane. Nodes and pods are played by kwok; whatever comes of a request, n
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from inventory.api.names import FLAVORS_GIVEN_UP
 from kube.errors import ConflictError, NotFoundError
+from tests.support.e2e import queuelab
 from tests.support.e2e.queuelab import ALONE, Json, QueueLab, install, lab, until
 from tests.support.standinautoscaler import SCALE_UP, AddNode, RemoveNode, Say, StandInAutoscaler
 
@@ -118,20 +119,9 @@ async def loop(scene: QueueLab, scaler: StandInAutoscaler) -> None:
         await asyncio.sleep(0.2)
 
 
-@asynccontextmanager
-async def autoscaled(cluster: Cluster, folder: Path, scaler: StandInAutoscaler) -> AsyncIterator[QueueLab]:
-    """A controller and an autoscaler run. At the end nothing is left, and the nodes go."""
-    async with lab(cluster, LIMIT) as scene:
-        task = asyncio.create_task(loop(scene, scaler))
-        try:
-            with scene.controllers(folder, "one", flags=ALONE):
-                yield scene
-                await scene.clean()
-                await none_left(scene)
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            cluster.kubectl("delete", "nodes", "-l", "pool", "--wait=false")
+def autoscaled(cluster: Cluster, folder: Path, scaler: StandInAutoscaler) -> AbstractAsyncContextManager[QueueLab]:
+    """A controller and the autoscaler run. At the end nothing is left, and the nodes go."""
+    return queuelab.autoscaled(cluster, folder, LIMIT, lambda scene: loop(scene, scaler), none_left)
 
 
 async def none_left(scene: QueueLab) -> None:

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from operator import itemgetter
@@ -374,6 +374,28 @@ async def lab(cluster: Cluster, limits: dict[str, int]) -> AsyncIterator[QueueLa
             await asyncio.gather(*tasks, return_exceptions=True)
     # TLS connections that were cut in the middle of a watch close a moment after their session (aiohttp's own advice).
     await asyncio.sleep(0.25)
+
+
+@asynccontextmanager
+async def autoscaled(
+    cluster: Cluster,
+    folder: Path,
+    limits: dict[str, int],
+    loop: Callable[[QueueLab], Coroutine[Any, Any, None]],
+    none_left: Callable[[QueueLab], Awaitable[None]],
+) -> AsyncIterator[QueueLab]:
+    """A controller and an autoscaler, ``loop``, run. At the end nothing is left, and the nodes of pools go."""
+    async with lab(cluster, limits) as scene:
+        task = asyncio.create_task(loop(scene))
+        try:
+            with scene.controllers(folder, "one", flags=ALONE):
+                yield scene
+                await scene.clean()
+                await none_left(scene)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            cluster.kubectl("delete", "nodes", "-l", "pool", "--wait=false")
 
 
 async def until(condition: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:

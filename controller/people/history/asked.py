@@ -4,16 +4,16 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from controller.people.history.queries import HistoryError, cohort, fleet, hours, name, queue, workload
-from controller.people.visibility.routes import Attributes
+from controller.people.history.queries import HistoryError, cohort, fleet, hours, name, node, queue, workload
+from controller.people.visibility.routes import FLEET, QUEUES, Attributes, node_right
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 
-_WHAT: Final = ("queue", "cohort", "workload", "fleet")
+_WHAT: Final = ("queue", "cohort", "workload", "fleet", "node")
 _A_DAY: Final = "24"
 
 
 class Asked(NamedTuple):
-    """A question. ``name``: ``NAMESPACE/NAME`` of a workload, the name of a queue or cohort, empty for the fleet.
+    """A question. ``name``: ``NAMESPACE/NAME`` of a workload, the name of a queue, cohort or node, empty for the fleet.
     ``back``: hours.
     """
 
@@ -42,11 +42,17 @@ class Asked(NamedTuple):
     @property
     def in_gpus(self) -> bool:
         """Whether all series are of GPUs, and have no label that says so."""
-        return self.what in ("workload", "fleet")
+        return self.what in ("workload", "fleet", "node")
 
     @property
     def right(self) -> Attributes:
-        """The right that a question about a workload takes: to get its workloadview."""
+        """The right that a question takes: to get the workload's or the node's view, or to list those of its kind."""
+        if self.what == "fleet":
+            return FLEET
+        if self.what in ("queue", "cohort"):
+            return QUEUES
+        if self.what == "node":
+            return node_right(self.name)
         namespace, _, named = self.name.partition("/")
         return Attributes("get", VIEW_GROUP, VIEW_VERSION, "workloadviews", namespace=namespace, name=named)
 
@@ -64,4 +70,6 @@ class Asked(NamedTuple):
                 return cohort(self.name)
             case "fleet":
                 return fleet()
+            case "node":
+                return node(self.name)
         return workload(self.name.partition("/")[0], pods) if pods else {}

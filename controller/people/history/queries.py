@@ -92,6 +92,26 @@ def fleet() -> dict[str, str]:
     }
 
 
+def node(of: str) -> dict[str, str]:
+    """Queries of a node in GPUs: how many exist, are held, and are busy. The label of a node's name is the agent's
+    ``metrics.hostnameLabel``.
+    """
+    device, busy, held = (
+        "UUID, GPU_I_ID",
+        _on_node("tessera_gpu_busy_ratio", of),
+        _on_node("tessera_gpu_allocation", of),
+    )
+    return {
+        "busy": _by_hour(f"sum(avg by (UUID) (max by ({device}) ({busy})))"),
+        "held": _by_hour(f"sum(max by ({device}, namespace, pod, container) ({held}))"),
+        "there": _by_hour(f"count(count by (UUID) ({busy}))"),
+    }
+
+
+def _on_node(series: str, node: str) -> str:
+    return " or ".join(f'{series}{{{label}="{node}"}}' for label in ("Hostname", "hostname"))
+
+
 def workload(namespace: str, pods: Sequence[str]) -> dict[str, str]:
     """Queries of a workload in GPUs: how many its pods hold, and how much of them is busy. ``pods``: names from the
     cluster.

@@ -1,4 +1,4 @@
-"""What a replica records by itself: amounts of queues, cohorts and the fleet, summed by hour; and how they are read.
+"""What a replica records by itself: amounts of queues, cohorts, nodes and the fleet, summed by hour; and their reading.
 
 Pure: an engine and objects in, amounts out; rows in, a series out. ``Rows`` has the arithmetic of the table that
 ``recorder_shell`` keeps in SQLite.
@@ -30,7 +30,7 @@ become one.
 
 
 class Of(NamedTuple):
-    """One series: ``what`` is queue, cohort or fleet, ``name`` its name, ``resource`` empty for a number of
+    """One series: ``what`` is queue, cohort, node or fleet, ``name`` its name, ``resource`` empty for a number of
     workloads.
     """
 
@@ -70,9 +70,13 @@ def sampled(engine: Engine, gpu_nodes: Iterable[GpuNode]) -> Sample:
         cells = node.cells
         _amounts(found, "cohort", name, {fr: node.usage(fr) for fr in cells}, {fr: node.quota(fr) for fr in cells})
     there, held = 0, 0.0
-    for each in gpu_nodes:
-        there += len(each.status.devices)
-        held += _held(each)
+    for gpu_node in gpu_nodes:
+        on_node = Of("node", gpu_node.metadata.name, "there", GPU)
+        devices, holds = len(gpu_node.status.devices), _held(gpu_node)
+        found[on_node] = float(devices)
+        found[on_node._replace(series="held")] = holds
+        there += devices
+        held += holds
     found[Of("fleet", "", "there", GPU)] = float(there)
     found[Of("fleet", "", "held", GPU)] = held
     return found

@@ -43,7 +43,7 @@ MOST_BYTES: Final = 200 * 1024 * 1024
 _VERSION: Final = 1
 _MOST_PENDING: Final = 100_000
 """Sums that wait in memory while nothing can be written: about 20 MiB."""
-_PAGE_HOURS: Final = 12
+_PAGE_HOURS: Final = 6
 _MOST_PAGES: Final = 2 * KEPT_HOURS // _PAGE_HOURS
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS hours (
@@ -105,7 +105,7 @@ class Record:
             return [_row(each) for each in found], before, first
 
     def before(self, hour: int) -> bytes:
-        """The rows of the last hours before one, for another replica: half a day, for the whole would not fit."""
+        """The rows of the last hours before one, for another replica: a quarter of a day, for the whole would not fit."""
         with self._turn:
             file = self._connected()
             newest = "SELECT DISTINCT hour FROM hours WHERE hour < ? ORDER BY hour DESC LIMIT ?"
@@ -261,7 +261,7 @@ class Recorder:
         return True
 
     async def _fill(self, now_hour: int) -> None:
-        """Takes the hours that this replica missed from the one that leads, half a day at a time."""
+        """Takes the hours that this replica missed from the one that leads, a quarter of a day at a time."""
         count, before = 0, now_hour
         for page in range(_MOST_PAGES):
             found = await self._peer(before)

@@ -35,7 +35,7 @@ from controller.people.visibility.identity import MAX_TOKEN, User, bearer
 from controller.people.visibility.limits import Buckets
 from controller.people.visibility.redaction import named
 from controller.people.visibility.reviews_shell import Reviews
-from controller.people.visibility.routes import Attributes, parsed, workloads_of
+from controller.people.visibility.routes import FLEET, QUEUES, Attributes, node_right, parsed, workloads_of
 from controller.people.visibility.server_shell import RefusedError, ViewServer
 from controller.scheduler.model.resources import WorkloadKey
 from inventory import __version__
@@ -50,9 +50,6 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 AGGREGATED: Final = f"/apis/{VIEW_GROUP}/{VIEW_VERSION}/page"
 """The page through the API server; its events have a resource of their own, so that they can be watched for long."""
-FLEET: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "fleetviews")
-"""The right to see the fleet. It is a right of its own: GpuNodes themselves show who holds what, in all namespaces."""
-QUEUES: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "queueviews")
 NO_HISTORY: Final = "no Prometheus is configured, and nothing is recorded: see tessera.page"
 _RIGHTS: Final[Mapping[str, Attributes]] = {"fleet": FLEET, **dict.fromkeys(TOPICS[1:], QUEUES)}
 _NODES: Final = 20
@@ -253,7 +250,7 @@ class PageServer:
             case ["workloads", namespace, name]:
                 return await self._workload(answers, detail, user, namespace, name)
             case ["nodes", name]:
-                await self._needs(user, Attributes("get", VIEW_GROUP, VIEW_VERSION, "fleetviews", name=name))
+                await self._needs(user, node_right(name))
                 if (node := detail.node(name)) is None:
                     raise RefusedError(404, f'{PLURAL}.{GROUP} "{name[:253]}" not found')
                 return await self._seen(user, answers, node)
@@ -267,7 +264,7 @@ class PageServer:
             asked = Asked.of(request.query)
         except HistoryError as wrong:
             raise RefusedError(400, str(wrong)) from None
-        await self._needs(user, {"workload": asked.right, "fleet": FLEET}.get(asked.what, QUEUES))
+        await self._needs(user, asked.right)
         if self.others.history is None:
             return {"configured": False, "why": NO_HISTORY}
         pods = {gpu["pod"].partition("/")[2] for gpu in await _gpus(detail, asked.name)} if asked.of_pods else ()

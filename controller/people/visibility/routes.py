@@ -72,6 +72,16 @@ class Attributes:
         return f"{self.verb} {resource}.{self.group}{where}"
 
 
+FLEET: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "fleetviews")
+"""The right to see the fleet. It is a right of its own: GpuNodes themselves show who holds what, in all namespaces."""
+QUEUES: Final = Attributes("list", VIEW_GROUP, VIEW_VERSION, "queueviews")
+
+
+def node_right(name: str) -> Attributes:
+    """The right to see one node of the fleet."""
+    return Attributes("get", VIEW_GROUP, VIEW_VERSION, "fleetviews", name=name)
+
+
 @dataclass(frozen=True)
 class Page:
     offset: int = 0

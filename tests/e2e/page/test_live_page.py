@@ -4,20 +4,25 @@ One node has a kubelet and an agent on simulated GPUs; a Job runs on four of its
 Prometheus scrapes controller and agent, each second.
 """
 
+import asyncio
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from controller.cluster.config.pagesettings import CALLBACK
+from controller.people.history.record import Of
+from controller.people.history.recorder_shell import Record, Recorder
 from controller.people.page.session import HERE
 from hack import prometheus
 from hack.agents import free_port
@@ -27,6 +32,7 @@ from hack.cluster.layout import MARK_ENV
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.prometheus import Prometheus
+from kube.testing.clocks import VirtualClock
 from tests.support.e2e.incluster import WEB_PORT, InCluster
 from tests.support.e2e.lab import FAST, GPU, ROOT, Agent, Lab, fleet, until
 from tests.support.e2e.terminal import terminal
@@ -40,6 +46,11 @@ CONFIG = {"tessera": {"policy": "tessera", "pendingCondition": {"after": "1s"}}}
 GROUP = "kueue.x-k8s.io"
 LEVELS = ("example.com/block", "example.com/rack", "kubernetes.io/hostname")
 OFFERED = 'return [...document.querySelectorAll("table.small td.number")].map((at) => at.textContent)'
+POINTS = (
+    "const path = document.querySelector(`section[aria-label='${arguments[0]}'] path.line`).getAttribute('d');"
+    "return [...path.matchAll(/[ML]\\s*[\\d.-]+[ ,]+([\\d.-]+)/g)].map((at) => at[1])"
+)
+"""The heights of the first line of a panel's chart, point by point."""
 BUSY, USED_MIB = 0.75, 20 * 1024
 """Of each GPU that the Job has."""
 
@@ -170,19 +181,23 @@ def browser(
     token = kubectl("create", "token", "reader", "-n", "default", "--duration=1h").strip()
     with chromium(tmp_path_factory.mktemp("chromium")) as browser:
         browser.size(1440, 900)
-        address = f"https://{controller.host}:{WEB_PORT}/"
-
-        def asked_for_a_token() -> bool:
-            """The port may be served a moment later than the webhooks that ``controller`` waits for."""
-            browser.open(address)
-            return "Kubernetes token" in browser.text("form")
-
-        browser.until(asked_for_a_token, "a form to sign in")
-        browser.js("document.getElementById('token').value = arguments[0]", token)
-        browser.js("document.querySelector('form button').click()")
-        browser.until_text("on 1 node")
-        browser.errors()  # The answer to who is not signed in is one, and the browser may tell of it late.
+        sign_in(browser, controller, token)
         yield browser
+
+
+def sign_in(browser: Browser, controller: InCluster, token: str) -> None:
+    address = f"https://{controller.host}:{WEB_PORT}/"
+
+    def asked_for_a_token() -> bool:
+        """The port may be served a moment later than the webhooks that ``controller`` waits for."""
+        browser.open(address)
+        return "Kubernetes token" in browser.text("form")
+
+    browser.until(asked_for_a_token, "a form to sign in")
+    browser.js("document.getElementById('token').value = arguments[0]", token)
+    browser.js("document.querySelector('form button').click()")
+    browser.until_text("on 1 node")
+    browser.errors()  # The answer to who is not signed in is one, and the browser may tell of it late.
 
 
 def test_every_view_tells_what_the_cluster_does(browser: Browser) -> None:
@@ -237,6 +252,8 @@ def test_what_prometheus_recorded_is_drawn_by_hour_and_on_each_gpu(browser: Brow
         card = f"article[aria-label='GPU {gpu}']"
         browser.until_text(f"{BUSY:.0%}".replace("%", " %") if gpu in busy else "0 %", card)
         assert ("20 GiB" in browser.text(card)) == (gpu in busy)
+    assert drawn(browser, "Use by hour") == ["busy (gpu)", "held (gpu)", "there (gpu)"]
+    assert at_the_end(browser, "Use by hour", "there") == 8
     browser.go("#/queues/research")
     assert drawn(browser, "History by hour") == ["used (gpu)", "nominal (gpu)", "borrowed (gpu)"]
     assert at_the_end(browser, "History by hour", "nominal") == 8
@@ -453,3 +470,52 @@ def shown(browser: Browser) -> str:
     browser.js("location.reload()")
     browser.until(lambda: browser.text("h1") != "" and browser.text(".who") != "", "the page")
     return browser.text()
+
+
+HOURS, USED_THEN = 30, 3.0
+"""What the record has of the time before: so many hours, in each of which so many GPUs were used."""
+
+
+@pytest.mark.usefixtures("agent")  # Whose GpuNode is recorded.
+def test_without_prometheus_the_page_has_the_controllers_own_record(
+    browser: Browser, controller: InCluster, tmp_path: Path
+) -> None:
+    """The last scene: the controller goes on with the default configuration, and the record of the hours before."""
+    asyncio.run(recorded_before(tmp_path))
+    controller.stop()
+    file = controller.folder / "controller.yaml"
+    config = yaml.safe_load(file.read_text())
+    config["tessera"]["page"] = {"history": {"folder": str(tmp_path)}}
+    file.write_text(yaml.safe_dump(config))
+    with controller.running():
+        token = controller.cluster.kubectl("create", "token", "reader", "-n", "default", "--duration=1h").strip()
+        sign_in(browser, controller, token)
+        browser.go("#/queues/research")
+        browser.until(lambda: "waiting" in drawn(browser, "History by hour"), "a sample of the controller")
+        assert drawn(browser, "History by hour") == ["used (gpu)", "nominal (gpu)", "borrowed (gpu)", "waiting"]
+        assert at_the_end(browser, "History by hour", "nominal") == 8
+        heights = browser.js(POINTS, "History by hour")
+        assert len(heights) == 24, "a day, of which the controller saw the last hour alone"
+        assert len(set(heights[:-1])) == 1, heights
+        browser.go("#/nodes/node-1")
+        assert drawn(browser, "Use by hour") == ["held (gpu)", "there (gpu)"]
+        assert at_the_end(browser, "Use by hour", "there") == 8
+        browser.go("#/fleet")
+        assert drawn(browser, "Use by hour") == ["held (gpu)", "there (gpu)"]
+        assert browser.errors() == []
+
+
+async def recorded_before(folder: Path) -> None:
+    """Hours of a queue, written by the product's recorder on a clock of its own, up to the hour before this one."""
+    this_hour_s = time.time() // 3600 * 3600
+    clock = VirtualClock(wall_s=this_hour_s - HOURS * 3600)
+    sample = {Of("queue", "research", "used", GPU): USED_THEN, Of("queue", "research", "nominal", GPU): 8.0}
+
+    async def nobody(_: int) -> bytes | None:
+        return None
+
+    recorder = Recorder(Record(folder), lambda: sample, clock, nobody)
+    while clock.wall() < this_hour_s:
+        assert await recorder.look()
+        clock.advance(600)
+    await recorder.close()

@@ -110,6 +110,16 @@ async def test_the_fleets_and_a_workloads_use_is_in_gpus() -> None:
         assert all('{namespace="team-a", pod=~"train-0"}' in query for query in world.recorded.queries)
 
 
+async def test_a_nodes_use_is_asked_for_by_either_label_of_its_name() -> None:
+    async with scene() as world:
+        _, found = await world.past("what=node&name=gpu-7.rack-1")
+        assert [(each["name"], each["resource"]) for each in found["series"]] == [
+            (name, "nvidia.com/gpu") for name in ("busy", "held", "there")
+        ]
+        both = ('{Hostname="gpu-7.rack-1"}', '{hostname="gpu-7.rack-1"}')
+        assert all(label in query for query in world.recorded.queries for label in both)
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -117,6 +127,7 @@ async def test_the_fleets_and_a_workloads_use_is_in_gpus() -> None:
         ("what=queue", "name: found ''"),
         ("what=queue&name=a%22}%20or%20up", "name: found"),
         ("what=queue&name=a/b", "expected a name"),
+        ("what=node", "name: found ''"),
         ("what=workload&name=a", "expected NAMESPACE/NAME"),
         ("what=workload&name=a/b/c", "name: found 'b/c'"),
         ("what=fleet&hours=0", "hours: found '0', expected 1 to 744"),
@@ -138,7 +149,10 @@ async def test_rights_are_those_of_the_rows() -> None:
         world.page.clock.advance(60)
         world.page.api.allows = lambda spec: spec["resourceAttributes"].get("resource") == "fleetviews"
         assert [(await world.past(of))[0] for of in ("what=queue&name=a", "what=workload&name=a/b")] == [403, 403]
-        assert (await world.past("what=fleet"))[0] == 200
+        assert [(await world.past(of))[0] for of in ("what=fleet", "what=node&name=n1")] == [200, 200]
+        world.page.clock.advance(60)
+        world.page.api.allows = lambda spec: spec["resourceAttributes"].get("name") == "n1"
+        assert [(await world.past(f"what=node&name={node}"))[0] for node in ("n1", "n2")] == [200, 403]
 
 
 @pytest.mark.parametrize("answer", [(500, b"no"), (200, b"[" * 100_000), (200, b'{"status": "success"}'), (401, b"")])

@@ -36,7 +36,7 @@ def holder(of: str) -> dict[str, str]:
     return {"namespace": "team", "pod": f"p-{of}", "container": "c", "resource": "r", "device": of}
 
 
-def test_a_sample_has_queues_cohorts_and_the_fleet() -> None:
+def test_a_sample_has_queues_cohorts_nodes_and_the_fleet() -> None:
     world = preempting()
     nodes = [
         observed("n1", devices=[device(0), device(1)], holders=[holder("GPU-0::0"), holder("GPU-0::1")]),
@@ -44,6 +44,8 @@ def test_a_sample_has_queues_cohorts_and_the_fleet() -> None:
     ]
     found = sampled(world.engine, nodes)
     assert (found[Of("fleet", "", "there", GPU)], found[Of("fleet", "", "held", GPU)]) == (3.0, 1.0)
+    of_nodes = [[found[Of("node", name, series, GPU)] for series in ("there", "held")] for name in ("n1", "n2")]
+    assert of_nodes == [[2.0, 1.0], [1.0, 0.0]]
     queues = {of.name for of in found if of.what == "queue"}
     assert queues == set(world.engine.state.cluster.queues)
     waiting = sum(amount for of, amount in found.items() if of.series == "waiting")

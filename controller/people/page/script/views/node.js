@@ -1,7 +1,8 @@
 /** One node: its GPUs with parts and holders, their links, its faults with what to do. */
 
 import { html, nothing, svg } from "../lit.js";
-import { badge, bar, empty, figure, lasting, link, panel, stateBadge, time, workloadLink } from "../parts/ui.js";
+import { history } from "../parts/history.js";
+import { badge, bar, choice, empty, fetched, figure, lasting, link, panel, stateBadge, time, workloadLink } from "../parts/ui.js";
 import { fabric, linkWords } from "../pure/fabric.js";
 import { absolute, count, memory, percent, plural, product } from "../pure/format.js";
 import { repairSteps } from "../pure/repairs.js";
@@ -32,7 +33,14 @@ export function render(page) {
     <div class="two">
       ${links(node, more)}
       ${resources(more.data?.resources ?? [], node)}
-    </div>`;
+    </div>
+    ${index === undefined && page.live.hello?.history ? past(page, name) : nothing}`;
+}
+
+function past(page, name) {
+  const hours = page.route.query.hours === "168" ? "168" : "24";
+  const answer = page.ask(`page/history?what=node&name=${encodeURIComponent(name)}&hours=${hours}`, 120);
+  return panel("Use by hour", fetched(answer, "the history", (data) => history(data)), choice("hours", "How far back", [["24", "1 day"], ["168", "7 days"]], hours, (each) => page.put({ hours: each === "24" ? "" : each })));
 }
 
 function facts(page, node) {

@@ -105,7 +105,7 @@ class Record:
             return [_row(each) for each in found], before, first
 
     def before(self, hour: int) -> bytes:
-        """The rows of the last hours before one, for another replica: a quarter of a day, for the whole would not fit."""
+        """The rows of the last hours before one, for another replica: a quarter of a day, as all would not fit."""
         with self._turn:
             file = self._connected()
             newest = "SELECT DISTINCT hour FROM hours WHERE hour < ? ORDER BY hour DESC LIMIT ?"

@@ -9,6 +9,7 @@ import pytest
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
+from tests.support.e2e.claimlab import CLASS, Volumes
 from tests.support.e2e.lab import CRDS, GPU, until
 from tests.support.e2e.lifelab import (
     FILES,
@@ -105,6 +106,33 @@ def test_upgraded_again_it_decides_about_what_was_there(life: Life, running: dic
     life.cluster.kubectl("delete", "job", "gang", "--cascade=foreground", "--timeout=120s")
     until(lambda: not life.suspended("waits"), "the job that waited starts")
     until(lambda: sum(bool(one["since"]) for one in life.containers().values()) == 2, "its pod runs")
+
+
+@pytest.mark.usefixtures("running")
+def test_claims_take_the_place_of_an_emptydir_and_go_again(life: Life) -> None:
+    """By the commands of docs/history.md: what runs goes on, no file is shared, and a claim outlives pods and kinds."""
+    volumes = Volumes.made(life, 2)
+    until(lambda: len(life.holders()) == 5, "the agent knows that the gang is gone")
+    there = state(life)
+    enabled = "persistence.enabled=true"
+    claimed = {**life.site(), enabled: f"{enabled} --set controller.history.persistence.storageClassName={CLASS}"}
+    life.shell.follow("history.md", "Claims in place of an emptyDir", claimed)
+    until(lambda: life.controllers() == {"StatefulSet": 2}, "both replicas have claims")
+    until(lambda: all(volumes.samples()), "each replica has written a file of its own")
+    until(lambda: state(life) == there, "all is as it was")
+
+    life.shell.follow("history.md", "Back to an emptyDir", life.site())
+    until(lambda: life.controllers() == {"Deployment": 2}, "no replica has a claim")
+    until(lambda: state(life) == there, "all is as it was")
+
+    before = volumes.samples()
+    life.shell.follow("history.md", "Claims in place of an emptyDir", claimed)
+    more = "each replica goes on with the file of its claim"
+    until(lambda: all(now > then for now, then in zip(volumes.samples(), before, strict=True)), more)
+    until(lambda: state(life) == there, "all is as it was")
+
+    life.shell.follow("history.md", "Back to an emptyDir", life.site())
+    volumes.gone()
 
 
 @pytest.mark.usefixtures("running")

@@ -135,6 +135,14 @@ class Life:
         for what in ("daemonset/tessera-agent", "deployment/tessera-controller"):
             self.cluster.kubectl("-n", NAMESPACE, "rollout", "status", what, "--timeout=300s")
 
+    def controllers(self) -> dict[str, int]:
+        """Ready replicas of the controller by the kind that makes them."""
+        found = {}
+        for kind, path in (("Deployment", "deployments"), ("StatefulSet", "statefulsets")):
+            for one in self.lab.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/{path}")["items"]:
+                found[kind] = int(one["status"].get("readyReplicas", 0))
+        return found
+
     # What runs beside it.
 
     def job(self, name: str, pods: int) -> None:

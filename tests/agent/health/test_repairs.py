@@ -127,6 +127,40 @@ def test_a_persons_reset_ends_what_had_not_begun() -> None:
     assert (change.new, change.result) == (None, "cleared")
 
 
+def test_a_persons_reset_in_the_middle_of_a_repair_does_not_turn_it_into_an_ordered_one() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.reset_seen(A)
+    (change,) = repairs.judged(A, NOTHING, TRIAL, 2.0)
+    assert (change.new, change.result) == (None, "cleared"), "no fault is left, and nobody has ordered a reset"
+    assert repairs.candidates(3.0) == ()
+
+
+def test_a_persons_reset_of_a_gpu_that_was_never_found_wrong_is_not_doubted_by_the_next() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.reset_seen(A)
+    repairs.reset_seen(A)
+    (change,) = repairs.judged(A, NOTHING, TRIAL, 2.0)
+    assert (change.new, change.result) == (None, "cleared"), "none of our resets had found it wrong"
+
+
+def test_a_persons_reset_of_a_gpu_that_was_found_wrong_leaves_a_verification_like_any_other() -> None:
+    repairs = core()
+    repairs.judged(A, RESET, OUT, 1.0)
+    repairs.begun(A, 2.0)
+    repairs.reset_ended(A, ResetResult.DONE, "", 3.0)
+    repairs.verified(A, "a link is down", 4.0)
+    repairs.reset_seen(A)
+    repairs.judged(A, NOTHING, TRIAL, 5.0)
+    assert state(repairs) is RepairState.VERIFYING
+    repairs.validate()
+    repairs.verified(A, "", 6.0)
+    repairs.validate()
+    (change,) = repairs.judged(A, NOTHING, WELL, 7.0)
+    assert (change.result, change.note) == ("returned", words.returned()), "its faults are gone: nobody has ordered it"
+
+
 def test_a_persons_reset_or_reboot_ends_the_wish_for_one() -> None:
     repairs = core()
     repairs.judged(A, REBOOT, OUT, 1.0)

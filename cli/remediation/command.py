@@ -15,6 +15,7 @@ from cli.options import Duration
 from cli.printing.console import Json, aside, patience
 from cli.printing.output import FOR_PEOPLE, output_option, printed, table_option
 from cli.remediation import order_shell, tables
+from cli.remediation.budgets_shell import read_guards
 from cli.remediation.repairs import BreakerRow, FlavorBreaker, Hindrances, plans, rows
 from cli.words import remediation as say
 from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES
@@ -62,7 +63,7 @@ def remediation() -> None:
 @table_option
 def list_(where: Where, nodes: tuple[str, ...], output: str) -> None:
     """Every GPU in repair over all nodes: state, since when, which attempt, what is waited for, and what comes next;
-    and each breaker that has tripped.
+    the disruption budgets that refuse a drain now; and each breaker that has tripped.
 
     \b
     Examples:
@@ -75,8 +76,9 @@ def list_(where: Where, nodes: tuple[str, ...], output: str) -> None:
         found, notes = await _read(where, nodes)
         async with opened(where) as client:
             breakers = await _breakers(client, notes)
+            guards = await read_guards(client, found, notes)
         now = datetime.now(UTC)
-        repairs = [row for node in found for row in rows(node, now)]
+        repairs = [row for node in found for row in rows(node, now, guards)]
         if output in FOR_PEOPLE:
             tables.show_repairs(repairs, now, wide=output == "wide")
             tables.show_breakers(breakers)
@@ -93,8 +95,9 @@ def list_(where: Where, nodes: tuple[str, ...], output: str) -> None:
 def plan(where: Where, nodes: tuple[str, ...], output: str) -> None:
     """What would be done now about each GPU that has failed, is suspect or in repair; or why nothing is.
 
-    Nothing is written. The answer is from GpuNodes, the breakers that flavors show and labels of nodes: an agent also
-    asks its kubelet and looks for processes that have the GPU open, immediately before a reset.
+    Nothing is written. The answer is from GpuNodes, the breakers that flavors show, labels of nodes, and the disruption
+    budgets of pods that are to leave: an agent also asks its kubelet and looks for processes that have the GPU open,
+    immediately before a reset.
 
     \b
     Examples:
@@ -106,7 +109,8 @@ def plan(where: Where, nodes: tuple[str, ...], output: str) -> None:
         found, notes = await _read(where, nodes)
         async with opened(where) as client:
             hindrances = await _hindrances(client, notes)
-        planned = [row for node in found for row in plans(node, datetime.now(UTC), hindrances)]
+            guards = await read_guards(client, found, notes)
+        planned = [row for node in found for row in plans(node, datetime.now(UTC), hindrances, guards)]
         if output in FOR_PEOPLE:
             tables.show_plans(planned, wide=output == "wide")
         else:

@@ -4,7 +4,7 @@ GpuNode -> rows() -> RepairRow (in repair)
 GpuNode -> plans() -> PlanRow (failed, suspect, or in repair)
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -12,6 +12,7 @@ import msgspec
 
 from agent.health.nextsteps import next_step
 from agent.health.repairstate import RepairState
+from cli.remediation.budgets import NO_GUARDS, BudgetRow, Guards
 from cli.words import remediation as say
 from controller.objects.decode import GpuNode
 from inventory.api.gpunode import RESETS_NEVER, Device, GrantEntry, OrderAnswer, RepairEntry, Step, is_granted
@@ -19,13 +20,14 @@ from inventory.api.names import NVSENTINEL_MANAGED
 
 ORDERS: Final = ("start", "stop", "retire", "return")
 DRAINING, REBOOT_WANTED, RETIRED, PROBATION = "Draining", "RebootWanted", "Retired", "Probation"
+_DRAIN: Final = "drain"
 _NAMED: Final = 8
 """The pods that a sentence names."""
 
 
 class RepairRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One GPU in repair. ``index`` is None for a GPU that its node does not have any more. ``granted`` is the time of
-    the grant that holds now.
+    the grant that holds now. ``refused_by``: the disruption budgets that keep pods on it now.
     """
 
     node: str
@@ -41,11 +43,13 @@ class RepairRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     granted: datetime | None
     note: str
     next: str
+    refused_by: tuple[BudgetRow, ...] = ()
 
 
 class PlanRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What would be done now about one GPU. ``action`` is reset, drain or nothing; ``is_due`` says whether it is done
-    without waiting for anything; ``says`` is the sentence with what is waited for.
+    without waiting for anything; ``says`` is the sentence with what is waited for; ``refused_by`` are the disruption
+    budgets that keep some of ``holders`` there now.
     """
 
     node: str
@@ -58,6 +62,7 @@ class PlanRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     is_due: bool
     says: str
     holders: tuple[str, ...]
+    refused_by: tuple[BudgetRow, ...] = ()
 
 
 class BreakerRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -106,8 +111,21 @@ def grant(node: GpuNode, repair: RepairEntry, now: datetime) -> GrantEntry | Non
     return None
 
 
-def rows(node: GpuNode, now: datetime) -> Iterator[RepairRow]:
+def waiting_holders(node: GpuNode) -> frozenset[str]:
+    """The pods, NAMESPACE/NAME, that hold GPUs which wait for their reset."""
+    waiting = {each.gpu for each in node.status.repairs if each.state == DRAINING}
+    return frozenset(pod for each in node.status.devices if each.uuid in waiting for pod in holders(node, each))
+
+
+def _refused(node: GpuNode, device: Device | None, repair: RepairEntry | None, guards: Guards) -> tuple[BudgetRow, ...]:
+    if device is None or repair is None or repair.state != DRAINING:
+        return ()
+    return guards.refusals(holders(node, device), drained=repair.asks == _DRAIN)
+
+
+def rows(node: GpuNode, now: datetime, guards: Guards = NO_GUARDS) -> Iterator[RepairRow]:
     """The repairs of one node, by index."""
+    devices = {each.uuid: each for each in node.status.devices}
     indexes = {each.uuid: each.index for each in node.status.devices}
     for repair in sorted(node.status.repairs, key=lambda each: (indexes.get(each.gpu, len(indexes)), each.gpu)):
         held = grant(node, repair, now)
@@ -125,6 +143,7 @@ def rows(node: GpuNode, now: datetime) -> Iterator[RepairRow]:
             granted=held.granted if held is not None else None,
             note=repair.note,
             next=repair.next,
+            refused_by=_refused(node, devices.get(repair.gpu), repair, guards),
         )
 
 
@@ -140,7 +159,9 @@ class Hindrances(msgspec.Struct, frozen=True, kw_only=True):
 NO_HINDRANCES: Final = Hindrances()
 
 
-def plans(node: GpuNode, now: datetime, hindrances: Hindrances = NO_HINDRANCES) -> Iterator[PlanRow]:
+def plans(
+    node: GpuNode, now: datetime, hindrances: Hindrances = NO_HINDRANCES, guards: Guards = NO_GUARDS
+) -> Iterator[PlanRow]:
     """The GPUs of one node that are not Healthy or are in repair, by index."""
     repairs = {each.gpu: each for each in node.status.repairs}
     for device in sorted(node.status.devices, key=lambda each: each.index):
@@ -148,6 +169,7 @@ def plans(node: GpuNode, now: datetime, hindrances: Hindrances = NO_HINDRANCES) 
         if repair is None and device.health_state == "Healthy":
             continue
         action, is_due, says = _planned(node, device, repair, now, hindrances)
+        refused = _refused(node, device, repair, guards)
         yield PlanRow(
             node=node.metadata.name,
             index=device.index,
@@ -157,9 +179,26 @@ def plans(node: GpuNode, now: datetime, hindrances: Hindrances = NO_HINDRANCES) 
             state=repair.state if repair is not None else "",
             action=action,
             is_due=is_due,
-            says=says,
+            says=". ".join((says, *map(refusal, refused))),
             holders=holders(node, device),
+            refused_by=refused,
         )
+
+
+def refusal(row: BudgetRow) -> str:
+    """The sentence about a budget that refuses evictions now."""
+    pods = _listed(row.pods)
+    if not row.is_alone:
+        return say.budgets_more_than_one(row.budget, pods)
+    if not row.is_counted:
+        return say.budget_not_counted(row.budget, pods)
+    return say.budget_refuses(
+        row.budget, pods, row.disruptions_allowed, len(row.pods), row.current_healthy, row.desired_healthy
+    )
+
+
+def _listed(pods: Sequence[str]) -> str:
+    return ", ".join(pods[:_NAMED]) + (f" and {len(pods) - _NAMED} more" if len(pods) > _NAMED else "")
 
 
 def _planned(
@@ -190,9 +229,9 @@ def _planned(
 def _drained(node: GpuNode, device: Device, repair: RepairEntry, now: datetime) -> tuple[str, bool, str]:
     """The plan for a GPU that waits for its reset."""
     pods = holders(node, device)
-    named = ", ".join(pods[:_NAMED]) + (f" and {len(pods) - _NAMED} more" if len(pods) > _NAMED else "")
+    named = _listed(pods)
     is_granted = grant(node, repair, now) is not None
-    if pods and repair.asks == "drain":
+    if pods and repair.asks == _DRAIN:
         return "drain", is_granted, say.evicted(named) if is_granted else say.drain_waits_for_grant(named)
     if pods:
         return "reset", False, say.waits_for_holders(named)

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from cli.printing.console import ago, show, titled
 from cli.printing.table import Cell, less, prose
-from cli.remediation.repairs import BreakerRow, PlanRow, RepairRow
+from cli.remediation.repairs import BreakerRow, PlanRow, RepairRow, refusal
 from cli.words import remediation as say
 
 _STYLES: Final = {
@@ -34,7 +34,7 @@ def show_repairs(rows: Sequence[RepairRow], now: datetime, *, wide: bool) -> Non
     for row in rows:
         asks = "-" if not row.asks else f"{row.asks}, granted" if row.granted is not None else row.asks
         cells: list[Cell] = [row.node, _index(row.index), Text(row.state, style=_STYLES.get(row.state, ""))]
-        cells += [_since(row.since, now), str(row.attempt), asks, row.note or "-", row.next or "-"]
+        cells += [_since(row.since, now), str(row.attempt), asks, _note(row), row.next or "-"]
         made.add_row(*cells, *((row.uuid, row.cause or row.reason or "-") if wide else ()))
     show(made, wide=wide)
 
@@ -62,6 +62,11 @@ def show_plans(rows: Sequence[PlanRow], *, wide: bool) -> None:
         ]
         made.add_row(*cells, *((row.uuid, ", ".join(row.holders) or "-") if wide else ()))
     show(made, wide=wide)
+
+
+def _note(row: RepairRow) -> str:
+    said = (*((row.note,) if row.note else ()), *map(refusal, row.refused_by))
+    return ". ".join(said) or "-"
 
 
 def _index(index: int | None) -> str:

@@ -84,10 +84,37 @@ def waits_as_told(note: str) -> str:
 
 @_waiting
 def evicted(holders: str) -> str:
+    return f"these pods are asked to leave, and then it is reset: {holders}"
+
+
+@_waiting
+def budget_refuses(budget: str, pods: str, allowed: int, asked: int, healthy: int, desired: int) -> str:
+    """``healthy`` and ``desired``: the ready pods that the budget has, and those that it wants at least."""
     return (
-        f"these pods are asked to leave, and then it is reset: {holders}. A disruption budget may refuse that: "
-        "see the node's Events"
+        f"PodDisruptionBudget {budget} refuses evictions now: it allows {allowed} of {asked} ({pods}), since {healthy} "
+        f"of its pods are healthy and {desired} have to be"
     )
+
+
+@_waiting
+def budget_not_counted(budget: str, pods: str) -> str:
+    return (
+        f"PodDisruptionBudget {budget} refuses evictions now ({pods}): Kubernetes has not counted its pods since it "
+        "was changed"
+    )
+
+
+@_refusal
+def budgets_more_than_one(budget: str, pods: str) -> str:
+    return (
+        f"PodDisruptionBudget {budget} is not the only one of {pods}, and Kubernetes evicts no pod that two of them "
+        "select. Leave one"
+    )
+
+
+@_note
+def budgets_unknown(namespace: str, why: str) -> str:
+    return f"whether a disruption budget of {namespace} refuses a drain is not known: {why}"
 
 
 @_waiting

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from cli.remediation import order_shell
+from cli.remediation.budgets_shell import BUDGETS
 from controller.cluster.watching.kinds import FLAVORS, GPU_NODES, NODES
 from inventory.api.names import (
     NVSENTINEL_MANAGED,
@@ -17,6 +18,7 @@ from inventory.api.names import (
     REPAIR_BREAKER,
     REPAIR_BREAKER_TRIPPED,
 )
+from kube.resources import PODS
 from kube.testing import eventually
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status
@@ -130,6 +132,41 @@ async def test_a_plan_names_the_breaker_of_the_nodes_flavor_and_the_label_by_whi
     (row,) = (await shell.json("remediation", "plan"))["gpus"]
     assert (row["action"], row["isDue"]) == ("nothing", False)
     assert f"{NVSENTINEL_MANAGED}=false" in row["says"]
+
+
+async def test_a_disruption_budget_that_refuses_a_drain_now_is_named_with_what_it_allows(
+    shell: Shell, agent: Agent
+) -> None:
+    waiting = {"gpu": "GPU-3", "state": "Draining", "generation": 1, "asks": "drain", "note": "pods have it"}
+    held = {"device": "GPU-3", "namespace": "team", "pod": "bert-0", "container": "c"}
+    agent.server.merge(GPU_NODES, "gpu-7", {"status": {"repairs": [waiting], "holders": [held]}})
+    spec, labels = {"containers": [], "nodeName": "gpu-7"}, {"labels": {"app": "bert"}}
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    agent.server.create(PODS, "bert-0", {"metadata": labels, "spec": spec, "status": status}, namespace="team")
+    counts = {"disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2, "expectedPods": 2}
+    guard = {"spec": {"selector": {"matchLabels": {"app": "bert"}}}, "status": {"observedGeneration": 1, **counts}}
+    agent.server.create(BUDGETS, "bert", guard, namespace="team")
+    for command in ("plan", "list"):
+        said = " ".join((await shell.run("remediation", command)).stdout.split())
+        assert "PodDisruptionBudget team/bert refuses evictions now: it allows 0 of 1 (team/bert-0)" in said
+    (row,) = (await shell.json("remediation", "plan"))["gpus"]
+    (told,) = row["refusedBy"]
+    assert (told["budget"], told["disruptionsAllowed"], told["pods"]) == ("team/bert", 0, ["team/bert-0"])
+    agent.server.merge(BUDGETS, "bert", {"status": {"disruptionsAllowed": 1}}, namespace="team")
+    (row,) = (await shell.json("remediation", "list"))["repairs"]
+    assert row["refusedBy"] == []
+
+
+async def test_what_budgets_say_is_not_known_without_the_right_to_read_them(shell: Shell, agent: Agent) -> None:
+    waiting = {"gpu": "GPU-3", "state": "Draining", "generation": 1, "asks": "drain"}
+    held = {"device": "GPU-3", "namespace": "team", "pod": "bert-0", "container": "c"}
+    agent.server.merge(GPU_NODES, "gpu-7", {"status": {"repairs": [waiting], "holders": [held]}})
+    shell.door.forbidden = "poddisruptionbudgets"
+    told = await shell.json("remediation", "plan")
+    assert [row["refusedBy"] for row in told["gpus"]] == [[]]
+    assert [
+        note for note in told["notes"] if "whether a disruption budget of team refuses a drain is not known" in note
+    ]
 
 
 async def test_the_breaker_of_nodes_of_no_flavor_is_listed_planned_and_lifted(shell: Shell, agent: Agent) -> None:

@@ -113,6 +113,7 @@ def test_whoever_orders_repairs_may_change_gpunodes_and_flavors_and_nothing_else
 
     until(lambda: may("patch", "gpunodes.tessera.dev"), "the right is in effect")
     assert may("patch", "resourceflavors.kueue.x-k8s.io")
+    assert may("list", "poddisruptionbudgets.policy", "-A")
     for words in (("patch", "nodes"), ("delete", "gpunodes.tessera.dev"), ("patch", "clusterqueues.kueue.x-k8s.io")):
         assert not may(*words), words
 

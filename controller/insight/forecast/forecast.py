@@ -200,7 +200,7 @@ class Forecaster:
             runs.append(forward.starts)
         found: Forecasts = {}
         for line in tree.lines:
-            repairs = (assumed(model.comebacks),) if tree.absent else ()
+            repairs = (assumed(model.comebacks),) if tree.is_repaired else ()
             assumes = repairs + _assumes(tree, line, known[line.name], self.calibration.seen(line.name), gates)
             width = self.calibration.width(line.name)
             for ahead, waiting in enumerate(line.waiting):

@@ -119,6 +119,11 @@ class Tree(NamedTuple):
     absent: tuple[Absent, ...] = ()
 
     @property
+    def is_repaired(self) -> bool:
+        """Whether quota of it grows when GPUs are back from repair."""
+        return bool(self.absent) or any(change.repaired for change in self.changes)
+
+    @property
     def charged(self) -> tuple[Held, ...]:
         return (*self.held, *self.coming)
 
@@ -186,7 +191,7 @@ def model_parts(
     trees: list[Tree] = []
     for root, lines in roots.items():
         held = yield from _held(engine, quota, root, {waiting.key for line in lines for waiting in line.waiting})
-        changes = changes_below(engine, quota, root, now_s) if state.calendars else ()
+        changes = changes_below(engine, quota, root, now_s, comebacks) if state.calendars else ()
         absent = tuple(
             Absent(Charge(each.fr, each.node.cells[each.fr], each.amount), each.at_s)
             for each in growing

@@ -1,10 +1,13 @@
 """What a forecast makes of GPUs in repair: quota that follows capacity grows when they are back, and nodes offer them.
 
 Quota that is a share of capacity is put at what it will be, and what is not there yet is held by nobody until then.
+A share that a calendar of its owner names counts only while no window replaces it: its growth is a change at a time,
+as the windows are (``quotachanges``).
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,6 +29,7 @@ from controller.scheduler.model.resources import (
     ResourceName,
 )
 from controller.scheduler.queues.pending import PendingWorkload
+from controller.scheduler.quota.capacity import Capacity
 from controller.scheduler.quota.quota import QuotaTree
 from controller.scheduler.quota.quotanode import QuotaNode
 from controller.scheduler.state.podsizes import PodSizeNoFit
@@ -44,6 +48,15 @@ class Growth(NamedTuple):
     at_s: float
 
 
+class Raise(NamedTuple):
+    """The share ``fr`` is ``nominal`` from ``at_s`` on, ``more`` than before."""
+
+    at_s: float
+    fr: FlavorResource
+    nominal: Amount
+    more: Amount
+
+
 def grown(engine: Engine, quota: QuotaTree, comebacks: Comebacks) -> list[Growth]:
     """Raises the quotas in ``quota``, a copy, that are shares of capacity, to what they are once all GPUs are back."""
     if engine.shares is None or not comebacks.gpus:
@@ -57,17 +70,11 @@ def grown(engine: Engine, quota: QuotaTree, comebacks: Comebacks) -> list[Growth
             continue
         by_calendar = _by_calendar(engine, owner)
         quotas, grows = dict(node.spec.quotas), list[Growth]()
-        for fr, share in shares.items():
-            if fr in by_calendar:
-                continue  # a calendar's changes are of quotas as they are now
-            there = engine.shares.capacity.of(fr)
-            for each, selecting in zip(comebacks.gpus, flavors, strict=True):
-                amount = each.adds.get(fr.resource, 0) if fr.flavor in selecting else 0
-                more = int((there + amount) * share) - int(there * share)
-                there += amount
-                if more and fr in quotas and quotas[fr].nominal < UNLIMITED:
-                    quotas[fr] = msgspec.structs.replace(quotas[fr], nominal=quotas[fr].nominal + more)
-                    grows.append(Growth(node, fr, more, each.at_s))
+        for each in _raises(engine.shares.capacity, shares, comebacks, flavors):
+            fr = each.fr
+            if fr not in by_calendar and fr in quotas and quotas[fr].nominal < UNLIMITED:
+                quotas[fr] = msgspec.structs.replace(quotas[fr], nominal=quotas[fr].nominal + each.more)
+                grows.append(Growth(node, fr, each.more, each.at_s))
         if grows:
             spec = msgspec.structs.replace(node.spec, quotas=quotas)
             if is_queue:
@@ -76,6 +83,40 @@ def grown(engine: Engine, quota: QuotaTree, comebacks: Comebacks) -> list[Growth
                 quota.set_cohort(CohortName(name), spec)
             found += grows
     return found
+
+
+def raises_below_calendars(engine: Engine, comebacks: Comebacks) -> dict[tuple[type, str], tuple[Raise, ...]]:
+    """The shares that calendars name and that grow as GPUs come back, by kind and name of the owner, in the order of
+    time.
+    """
+    if engine.shares is None or not comebacks.gpus:
+        return {}
+    flavors = [_flavors_of(engine, each) for each in comebacks.gpus]
+    found: dict[tuple[type, str], tuple[Raise, ...]] = {}
+    for owner, shares in engine.shares.given():
+        by_calendar = _by_calendar(engine, owner)
+        named = {fr: share for fr, share in shares.items() if fr in by_calendar}
+        raises = sorted(_raises(engine.shares.capacity, named, comebacks, flavors))
+        if raises:
+            found[type(owner), owner.metadata.name] = tuple(raises)
+    return found
+
+
+def _raises(
+    capacity: Capacity,
+    shares: Mapping[FlavorResource, Fraction],
+    comebacks: Comebacks,
+    flavors: Sequence[frozenset[FlavorName]],
+) -> Iterator[Raise]:
+    """``flavors``: of each GPU that comes back. Shares are rounded as ``capacity.resolved`` rounds them."""
+    for fr, share in shares.items():
+        there = capacity.of(fr)
+        for each, selecting in zip(comebacks.gpus, flavors, strict=True):
+            amount = each.adds.get(fr.resource, 0) if fr.flavor in selecting else 0
+            more = int((there + amount) * share) - int(there * share)
+            there += amount
+            if more:
+                yield Raise(each.at_s, fr, int(there * share), more)
 
 
 def _by_calendar(engine: Engine, owner: ClusterQueue | Cohort) -> frozenset[FlavorResource]:

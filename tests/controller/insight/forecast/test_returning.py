@@ -1,12 +1,16 @@
 """Forecasts with GPUs in repair: quota that follows capacity comes back with them, and so do places on nodes."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.insight.forecast import model
 from controller.insight.forecast.forecast import Forecast, Forecaster
+from controller.insight.forecast.parts import finished
 from controller.insight.forecast.repairtimes import DEFAULT_S, node_facts
 from controller.insight.forecast.returning import grown
 from controller.insight.forecast.shown import shown
@@ -15,7 +19,7 @@ from controller.objects.decode import KUEUE, decode_object
 from controller.objects.queues import ClusterQueue, Cohort
 from controller.objects.workload import Workload
 from controller.scheduler.model.config import EngineConfig, Extensions
-from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.model.resources import ClusterQueueName, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.scheduler.quota.quota import QuotaTree
 from inventory.api.names import QUOTA_CALENDAR, QUOTA_SHARES, RUNTIME
 from tests.controller.insight.forecast.test_gates import begun, lab, on_a_host
@@ -79,18 +83,80 @@ def test_quota_that_follows_capacity_comes_back_with_the_gpu() -> None:
 
 
 @pytest.mark.parametrize("named", ["g", "f"])
-def test_a_calendar_keeps_only_the_quotas_that_it_names_from_coming_back(named: str) -> None:
-    """A share that the calendar never names grows as in a queue without one; of one that it names it is not known."""
+def test_only_shares_that_no_calendar_names_are_put_at_what_they_will_be(named: str) -> None:
+    """What one names changes at its times, in the runs."""
     made = World(FOLLOWS)
     queue = shared(cluster_queue("q", 99, flavors=("f", "g")), "100%")
-    calendar = f'[{{from: "0 20 * * *", for: 1h, nominal: {{{named}: {{gpu: 1}}}}}}]'
-    annotations = {**queue.metadata.annotations, QUOTA_CALENDAR: calendar}
-    metadata = msgspec.structs.replace(queue.metadata, annotations=annotations)
     made.put(flavor("f", nodeLabels=LABELS), flavor("g", nodeLabels={"pool": "other"}))
-    made.put(msgspec.structs.replace(queue, metadata=metadata), local_queue("q"), node("b/r/n0", 7, labels=LABELS))
+    calendar = f'[{{from: "0 20 * * *", for: 1h, nominal: {{{named}: {{gpu: 1}}}}}}]'
+    made.put(by_calendar(queue, calendar), local_queue("q"), node("b/r/n0", 7, labels=LABELS))
     quota = copied(made)
     growing = grown(made.engine, quota, in_repair(made, 100.0).repairs.comebacks(made.now_s))
     assert [(each.fr.flavor, each.amount) for each in growing] == ([("f", 1)] if named == "g" else [])
+
+
+def by_calendar(owner: ClusterQueue, calendar: str) -> ClusterQueue:
+    annotations = {**owner.metadata.annotations, QUOTA_CALENDAR: calendar}
+    return msgspec.structs.replace(owner, metadata=msgspec.structs.replace(owner.metadata, annotations=annotations))
+
+
+def window(begin_s: float, minutes: int, nominal: int) -> str:
+    """A window of the queue's one quota, from the last whole minute before ``begin_s`` on."""
+    begin = datetime.fromtimestamp(begin_s, UTC)
+    return f'[{{from: "{begin:%M %H} * * *", for: {minutes}m, nominal: {{f: {{gpu: {nominal}}}}}}}]'
+
+
+def following_by_calendar(calendar: str, gpus: int, share: str = "100%") -> World:
+    made = World(FOLLOWS)
+    queue = by_calendar(shared(cluster_queue("q", 99, flavors=("f",)), share), calendar)
+    made.put(flavor("f", nodeLabels=LABELS), queue, local_queue("q"), node("b/r/n0", gpus, labels=LABELS))
+    return made
+
+
+def test_a_share_that_a_calendar_names_comes_back_with_the_gpu_while_no_window_is_open() -> None:
+    made = following_by_calendar(window(World(FOLLOWS).now_s + 43_200, 60, 1), 7)
+    begun(made, many("next", 8))
+    found = forecast(made, in_repair(made, 100.0))
+    assert found.never is None
+    assert found.likely_s == about(DEFAULT_S - 100.0)
+    assert found.assumes[0].startswith("1 GPU in repair: back 5m after the fault is assumed")
+    assert not [each for each in forecast(made, Forecaster()).assumes if "repair" in each]
+
+
+def test_a_gpu_that_comes_back_in_a_window_counts_from_the_windows_end_on() -> None:
+    now_s = World(FOLLOWS).now_s
+    made = following_by_calendar(window(now_s - 60.0, 10, 1), 7)
+    ends_s = now_s - (now_s % 60.0) - 60.0 + 600.0
+    begun(made, many("next", 8))
+    assert ends_s - now_s > DEFAULT_S - 100.0, "it is back while the window is open"
+    assert forecast(made, in_repair(made, 100.0)).likely_s == about(ends_s - now_s)
+
+
+@given(
+    begin_s=st.floats(-900, 900),
+    minutes=st.integers(1, 30),
+    nominal=st.integers(0, 12),
+    in_repair_s=st.floats(0, 290),
+    share=st.sampled_from(["100%", "50%", "30%"]),
+    after_s=st.floats(0, 3600),
+)
+def test_a_forecast_has_at_each_time_the_quota_that_the_engine_has_then(
+    begin_s: float, minutes: int, nominal: int, in_repair_s: float, share: str, after_s: float
+) -> None:
+    now_s = World(FOLLOWS).now_s
+    calendar = window(now_s + begin_s, minutes, nominal)
+    made = following_by_calendar(calendar, 7, share)
+    begun(made, many("next", 20))
+    found = model.model_parts(made.engine, now_s, comebacks=in_repair(made, in_repair_s).repairs.comebacks(now_s))
+    (tree,) = finished(found).trees
+    (cell,) = tree.lines[0].node.cells.values()
+    told = [cell.nominal, *(change.quota.nominal for change in tree.changes if change.at_s <= now_s + after_s)][-1]
+    is_back = DEFAULT_S - in_repair_s <= after_s
+    then = following_by_calendar(calendar, 8 if is_back else 7, share)
+    then.engine.cycle(now_s + after_s)
+    spec = then.engine.state.cluster.quota.cluster_queue(ClusterQueueName("q")).spec
+    assert spec is not None
+    assert told == spec.quotas[FlavorResource(FlavorName("f"), ResourceName("gpu"))].nominal
 
 
 def copied(made: World) -> QuotaTree:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pynvml
 
-from agent.hardware.gpus import MIB, read_recovery_action
+from agent.hardware.gpus import MIB, read_field, read_recovery_action
 from agent.hardware.migchange import GpuMig, read_mig
 from agent.hardware.query import ask, figure, must
 from agent.health.verification import GpuFacts
@@ -25,6 +25,7 @@ def read_facts(handle: Any, gpu: Gpu) -> tuple[GpuFacts, GpuMig]:
             for link in gpu.nvlinks
             if link.known and ask(pynvml.nvmlDeviceGetNvLinkState, handle, link.link) == 0
         ),
+        link_mbps=read_field(handle, pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON),
         pcie_width=figure(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
         temperature_c=figure(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
         slowdown_c=figure(pynvml.nvmlDeviceGetTemperatureThreshold, handle, slowdown),

@@ -176,7 +176,12 @@ def read_clique(handle: Any) -> Clique | None:
 
 def read_recovery_action(handle: Any) -> int | None:
     """NVML_GPU_RECOVERY_ACTION_*: 0 none, 1 reset ...; None where the driver is too old to tell."""
-    values = ask(pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    return read_field(handle, pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
+
+
+def read_field(handle: Any, field: int) -> int | None:
+    """One unsigned field (NVML_FI_DEV_*); None where the driver or this GPU does not tell."""
+    values = ask(pynvml.nvmlDeviceGetFieldValues, handle, [field])
     if values is None or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
         return None
     return int(values[0].value.uiVal)

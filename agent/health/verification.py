@@ -13,14 +13,15 @@ _VIRTUAL_HOST = frozenset({2, 3, 4})
 class GpuFacts(Struct, frozen=True, kw_only=True):
     """What NVML says of one GPU that a reset may spoil; None where this GPU does not tell.
 
-    ``links_down`` are NVLinks that should be up, ``slowdown_c`` the temperature in degrees Celsius at which the GPU
-    slows down, ``pids`` the processes on it.
+    ``links_down`` are NVLinks that should be up, ``link_mbps`` the rate of those that are (MB/s), ``slowdown_c`` the
+    temperature in degrees Celsius at which the GPU slows down, ``pids`` the processes on it.
     """
 
     memory_mib: int
     recovery_action: int | None = None
     ecc_uncorrected: int | None = None
     links_down: tuple[int, ...] = ()
+    link_mbps: int | None = None
     pcie_width: int | None = None
     temperature_c: int | None = None
     slowdown_c: int | None = None
@@ -44,6 +45,8 @@ def differences(before: GpuFacts, after: GpuFacts) -> Iterator[str]:
         yield words.memory_differs(after.memory_mib, before.memory_mib)
     if left := sorted(set(after.links_down) - set(before.links_down)):
         yield words.links_left(", ".join(map(str, left)))
+    if before.link_mbps is not None and after.link_mbps is not None and after.link_mbps < before.link_mbps:
+        yield words.slower(after.link_mbps, before.link_mbps)
     if before.pcie_width is not None and after.pcie_width is not None and after.pcie_width < before.pcie_width:
         yield words.narrower(after.pcie_width, before.pcie_width)
     if after.temperature_c is not None and after.slowdown_c is not None and after.temperature_c >= after.slowdown_c:

@@ -22,7 +22,7 @@ from agent.health.verification import differences
 from agent.kubelet.podresources import SOCKET
 from agent.mig.node import MigNode
 from agent.mps.node import MpsNode
-from agent.repair.journal_shell import Before
+from agent.repair.befores import Before
 from agent.repair.openers import openers
 from agent.repair.tool_shell import ResetTool, VerifierError, verify
 from agent.repair.units import ResetUnit
@@ -308,8 +308,8 @@ class Verification:
         if before is not None:
             if wrong := next(differences(before.facts, after.facts), ""):
                 return wrong
-            why = await self._node.mig.rebuild(gpu.uuid, before.slots, REBUILD_WITHIN_S)
-            if why:
+            slots = before.slots or ()  # after a reboot the layout alone says what there is to be
+            if why := await self._node.mig.rebuild(gpu.uuid, slots, REBUILD_WITHIN_S):
                 return words.layout_not_back(why)
         settings = self._node.settings
         if settings.remediation.verify_command and (wrong := await verify(settings, gpu.uuid)):

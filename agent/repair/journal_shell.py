@@ -1,6 +1,7 @@
 """The journal of repairs: written before and after each step, so that the next agent goes on where this one ends.
 
-One file below the state folder, replaced in one step. ``before`` has what GPUs in action were before their reset.
+One file below the state folder, replaced in one step. ``before`` has what GPUs in action were before their reset,
+``recorded`` what GPUs in repair were before their first one: that holds beyond a reboot, too.
 """
 
 import logging
@@ -12,22 +13,15 @@ from msgspec import Struct
 from agent.health.repairstate import Answered, RepairSnapshot
 from agent.health.verification import GpuFacts
 from agent.persistence.files import write_synced
+from agent.repair.befores import Before
 from failpoints.names import Failpoint
 from inventory.devices import GpuUuid
-from inventory.mig.plan import Slot
 
 log = logging.getLogger(__name__)
 
 FILE = "repairs.json"
 VERSION = 1
 MAX_BYTES = 1 << 20
-
-
-class Before(Struct, frozen=True, kw_only=True):
-    """A GPU before its reset: what NVML said, and its MIG instances."""
-
-    facts: GpuFacts
-    slots: tuple[Slot, ...] = ()
 
 
 class JournalEntry(Struct, frozen=True, kw_only=True):
@@ -37,6 +31,7 @@ class JournalEntry(Struct, frozen=True, kw_only=True):
     boot_id: str
     snapshot: RepairSnapshot
     before: dict[GpuUuid, Before] = {}
+    recorded: dict[GpuUuid, GpuFacts] = {}
     answers: tuple[Answered, ...] = ()
 
 

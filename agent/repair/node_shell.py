@@ -28,7 +28,8 @@ from agent.mps.node import REPAIR, MpsNode
 from agent.nodestate import NodeState, ShownRepair
 from agent.process.tasks import Alarm
 from agent.repair.attempt_shell import Attempt, verified
-from agent.repair.journal_shell import Before, JournalEntry, RepairJournal
+from agent.repair.befores import Before, Befores
+from agent.repair.journal_shell import JournalEntry, RepairJournal
 from agent.repair.tool_shell import ResetTool
 from agent.repair.units import ResetUnit, reset_unit, takes_along
 from agent.words import health as health_words
@@ -74,9 +75,8 @@ class RepairNode:
 
     Used on the event loop alone. ``_acting`` are the GPUs of the unit in action, from before NVML lets go of them until
     they are verified: they are withheld, whatever the core says. ``_told`` says of each GPU whether its NVML tells a
-    recovery action. ``_before`` has GPUs in action as they were, for a verification after a restart. ``_grants`` are
-    those that the GpuNode had last; None before it was read: nothing is asked for until then, since a grant for what
-    is asked could be an old one.
+    recovery action. ``_grants`` are those that the GpuNode had last; None before it was read: nothing is asked for
+    until then, since a grant for what is asked could be an old one.
     """
 
     def __init__(  # noqa: PLR0913
@@ -114,7 +114,7 @@ class RepairNode:
         self._writing = asyncio.Lock()
         self._told: dict[GpuUuid, bool] = {}
         self._acting: frozenset[GpuUuid] = frozenset()
-        self._before: dict[GpuUuid, Before] = {}
+        self._befores = Befores()
         self._rests_until_s: dict[GpuUuid, float] = {}
         self._refused: dict[GpuUuid, int] = {}
         self._unmet = refused
@@ -130,7 +130,7 @@ class RepairNode:
         found = self._journal.read()
         if found is not None:
             self._restore(found, same_boot=found.boot_id == boot_id)
-            self._before = dict(found.before) if found.boot_id == boot_id else {}
+            self._befores = Befores(found.before if found.boot_id == boot_id else {}, found.recorded)
         self._problems()
         self._show()
 
@@ -390,7 +390,7 @@ class RepairNode:
         self._show()
 
     async def remember(self, before: dict[GpuUuid, Before]) -> None:
-        self._before = {**before, **self._before}
+        self._befores.remember(before)
         await self._write()
 
     async def begin(self, gpu: GpuUuid) -> None:
@@ -410,13 +410,12 @@ class RepairNode:
         await self._save()
 
     def before(self, gpu: GpuUuid) -> Before | None:
-        return self._before.get(gpu)
+        return self._befores.before(gpu)
 
     async def as_before(self) -> None:
-        if kept := sorted(gpu for gpu, each in self._before.items() if each.facts.persistence):
+        if kept := self._befores.persistent():
             await self.tool.persistence(kept, on=True)
-        if self._before:
-            self._before, self._unsaved = {}, True
+        self._unsaved |= self._befores.forget()
 
     async def verdict(self, gpu: GpuUuid, within_s: float) -> str:
         try:
@@ -500,6 +499,7 @@ class RepairNode:
             if change.new not in (RepairState.DRAINING, RepairState.RESETTING):
                 self._refused.pop(change.gpu, None)
         if changed:
+            self._befores.keep([repair.gpu for repair in self._core.repairs()], self._node_state.node.gpus)
             self._unsaved = True
             self._poked.set()
             self._show()
@@ -585,7 +585,8 @@ class RepairNode:
             entry = JournalEntry(
                 boot_id=self._boot_id,
                 snapshot=self._core.snapshot(),
-                before=dict(self._before),
+                before=self._befores.attempt,
+                recorded=self._befores.recorded,
                 answers=self._answers,
             )
             try:

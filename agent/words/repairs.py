@@ -403,17 +403,22 @@ def errors_left(errors: object) -> str:
 
 @_part
 def links_left(links: str) -> str:
-    return f"NVLink {links} is down after the reset"
+    return f"NVLink {links} is down, and was up before the reset"
+
+
+@_part
+def slower(found: object, before: object) -> str:
+    return f"its NVLinks run at {found} MB/s, at {before} before the reset"
 
 
 @_part
 def memory_differs(found: object, before: object) -> str:
-    return f"{found} MiB of memory after the reset, {before} before"
+    return f"{found} MiB of memory, {before} before the reset"
 
 
 @_part
 def narrower(found: object, before: object) -> str:
-    return f"PCIe x{found} after the reset, x{before} before"
+    return f"PCIe x{found}, x{before} before the reset"
 
 
 @_part

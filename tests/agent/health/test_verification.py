@@ -5,7 +5,15 @@ from msgspec.structs import replace
 
 from agent.health.verification import GpuFacts, differences
 
-WELL = GpuFacts(memory_mib=81559, recovery_action=0, ecc_uncorrected=0, pcie_width=16, temperature_c=40, slowdown_c=89)
+WELL = GpuFacts(
+    memory_mib=81559,
+    recovery_action=0,
+    ecc_uncorrected=0,
+    link_mbps=53125,
+    pcie_width=16,
+    temperature_c=40,
+    slowdown_c=89,
+)
 
 
 def test_as_before_nothing_is_wrong() -> None:
@@ -21,9 +29,10 @@ def test_what_a_gpu_does_not_tell_is_not_wrong() -> None:
     [
         ({"recovery_action": 1}, "recovery action (1)"),
         ({"ecc_uncorrected": 2}, "2 uncorrected memory errors"),
-        ({"memory_mib": 40000}, "40000 MiB of memory after the reset, 81559 before"),
+        ({"memory_mib": 40000}, "40000 MiB of memory, 81559 before the reset"),
         ({"links_down": (3, 1)}, "NVLink 1, 3 is down"),
-        ({"pcie_width": 8}, "PCIe x8 after the reset, x16 before"),
+        ({"link_mbps": 26562}, "its NVLinks run at 26562 MB/s, at 53125 before the reset"),
+        ({"pcie_width": 8}, "PCIe x8, x16 before the reset"),
         ({"temperature_c": 89}, "89 C"),
     ],
 )

@@ -13,6 +13,7 @@ from agent.process.log import Limiter
 from agent.repair import tool_shell
 from agent.repair.journal_shell import FILE, VERSION
 from inventory.devices import MigInstance
+from simulator.nvml import links
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 from tests.support.hang import HANG_S
 
@@ -362,6 +363,41 @@ async def test_a_gpu_that_failed_its_verification_is_verified_after_a_reboot(whi
     program.write_text(f"#!/bin/sh\necho x >> {seen}\n")
     await reboot(3)
     await returned(lab, 0)
+
+
+@pytest.mark.parametrize("rebooted", [True, False], ids=["after a reboot", "after a restart of the agent alone"])
+async def test_what_a_gpu_was_before_its_first_reset_is_compared_at_each_verification(
+    rebooted: bool, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A board that comes back with half of its PCIe lanes does not return because it had them no more."""
+    await lab.serve(fleet(1, H100), ON)
+    lab.sim(gpu=0, slow={"call": "reset", "seconds": 1})
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.RESETTING)
+    monkeypatch.setattr(links, "PCIE_WIDTH", 8)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED, "the second attempt finds it wrong, too")
+    assert (resets(lab, 0), count(lab, "verify", "failed")) == (2, 2)
+    journal = lab.state_dir / FILE
+    await lab.until(lambda: b"RebootWanted" in journal.read_bytes(), "it is in the journal")
+
+    async def again() -> None:
+        await lab.stop()
+        lab.nvml_ends()
+        lab.sim(**({"reboot": True} if rebooted else {"gpu": 0, "reset": True}))
+        await lab.start(ON)
+        await lab.listed()
+
+    await again()
+    await lab.until(lambda: count(lab, "verify", "failed") == 1, "it is verified")
+    found = repair(lab, 0)
+    assert found is not None
+    assert found.state is RepairState.REBOOT_WANTED
+    await lab.until(lambda: lab.down() == {lab.uuid(0)}, "it stays out")
+    assert "PCIe x8, x16 before the reset" in found.note
+    monkeypatch.undo()
+    await again()
+    await returned(lab, 0)
+    await lab.until(lambda: b'"recorded":{}' in journal.read_bytes(), "nothing is kept of a repair that is over")
 
 
 async def test_a_program_that_cannot_be_run_costs_no_second_reset_and_the_gpu_waits_for_it(lab: Lab) -> None:

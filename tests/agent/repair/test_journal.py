@@ -6,7 +6,8 @@ import pytest
 
 from agent.health.repairstate import Repair, RepairSnapshot, RepairState
 from agent.health.verification import GpuFacts
-from agent.repair.journal_shell import FILE, MAX_BYTES, Before, JournalEntry, RepairJournal
+from agent.repair.befores import Before
+from agent.repair.journal_shell import FILE, MAX_BYTES, JournalEntry, RepairJournal
 from inventory.devices import GpuUuid
 from inventory.mig.parts import Part
 from inventory.mig.plan import Slot
@@ -20,6 +21,7 @@ ENTRY = JournalEntry(
         resets={GPU: 2.0},
     ),
     before={GPU: Before(facts=GpuFacts(memory_mib=1), slots=(Slot("3g.40gb", 0, 4, (Part(0, 3),)),))},
+    recorded={GPU: GpuFacts(memory_mib=2, link_mbps=26562, pcie_width=16, links_down=(1,))},
 )
 
 

@@ -237,6 +237,11 @@ def flavor_is_spot(flavor: str) -> str:
 
 
 @_part
+def flavor_breaks_floor(flavor: str) -> str:
+    return f"flavor {flavor} is spot, and tessera.dev/on-demand-floor would not be kept"
+
+
+@_part
 def no_node_has(labels: str) -> str:
     return f"no node has {labels}"
 

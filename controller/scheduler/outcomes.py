@@ -27,6 +27,7 @@ from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.decisions.sentences import loses, moves, told_to
 from controller.scheduler.decisions.stories import Stories
 from controller.scheduler.flavors.assignment import PodSetChoice
+from controller.scheduler.flavors.spot import SpotWords
 from controller.scheduler.kueue.secondpass import Awaits, awaited, placed_holder, with_places
 from controller.scheduler.model.resources import Usage, WorkloadKey
 from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo, usage_of
@@ -109,6 +110,9 @@ class Outcomes:
             state.usage.penalise(incoming.local_queue, key, requests_of(holder))
         for above in state.workloads.above.get(key, ()):
             state.wake_queue_of(above)
+        if state.config.extensions.spot_words and SpotWords(state.cluster).has_floor(incoming):
+            # What this workload holds on demand may open spot flavors to those behind it.
+            state.queues.wake(queue.name)
         state.touch()
         return admitted
 

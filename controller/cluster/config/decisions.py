@@ -181,6 +181,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         leaving_taints=frozenset(found.values("tessera.leavingTaints")),
         coming_nodes=on,
         spot_words=on,
+        spot_labels=tuple(found.entries("tessera.spotLabels").items()),
         priced_flavors=on,
         exact_fair_sharing=on,
     )

@@ -534,6 +534,7 @@ OWN: Final = (
         " asked for",
     ),
     _key("tessera.leavingTaints[]", QUALIFIED, "none", "more taints by which a node leaves"),
+    _key("tessera.spotLabels.*", LABEL_VALUE, "none", "more labels by which nodes are spot, each with its value"),
     _key("tessera.placeholderImage", NOT_EMPTY, "registry.k8s.io/pause:3.10", "image of pods that bring nodes"),
     _key(
         "tessera.batchEvents",

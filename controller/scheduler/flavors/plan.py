@@ -6,14 +6,14 @@ fits, and 67 us where its plan is compiled anew; 57 us without ``Shortcut``, and
 anew.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from controller.messages import pending as words
-from controller.objects.core import NodeSelector, Toleration, is_spot
+from controller.objects.core import NodeSelector, Toleration
 from controller.objects.provisioning import NODE_MAKING
 from controller.objects.queues import ResourceFlavor
-from controller.objects.workload import PodSet, Workload
+from controller.objects.workload import PodSet
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.flavors.assignment import (
@@ -26,6 +26,7 @@ from controller.scheduler.flavors.assignment import (
     PodSetChoice,
 )
 from controller.scheduler.flavors.nodematch import match_problem
+from controller.scheduler.flavors.spot import SpotWords
 from controller.scheduler.model.devicerequest import pod_device_request
 from controller.scheduler.model.honestunits import undeclared
 from controller.scheduler.model.identity import ByIdentity
@@ -43,7 +44,7 @@ from controller.scheduler.quota.cells import Cell
 from controller.scheduler.quota.queuestate import QueueState, ResourceGroup
 from controller.scheduler.topology.gangdomains import bounded_request, bounds_of
 from controller.scheduler.topology.requests import TopologyRequest, asks_for_parts
-from inventory.api.names import ALL_NODES, FLAVORS_GIVEN_UP, GANG, SPOT
+from inventory.api.names import ALL_NODES, FLAVORS_GIVEN_UP, GANG
 
 ALLOWED_FLAVORS: Final = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 """Workload annotation: the flavors that the workload may use, separated by commas. Read behind the gate
@@ -54,28 +55,27 @@ ConcurrentAdmission.
 class Barred:
     """The flavors that annotations keep from a workload: those that one does not name, and those that another names."""
 
-    def __init__(self, allowed: str, given_up: str, spot: str = "") -> None:
-        """The texts of the annotations; empty where there is none."""
+    def __init__(self, allowed: str, given_up: str, spot: str, spots: SpotWords | None) -> None:
+        """The texts of the annotations; empty where there is none. ``spot``: as ``spots.of`` says it."""
         self._allowed = _names(allowed) if allowed else None
         self._given_up = _names(given_up)
-        self._no_spot = spot == "never"
+        self._spot = spot
+        self._spots = spots
 
-    def why(self, flavor: FlavorName, known: ResourceFlavor | None) -> str | None:
+    def in_order(self, names: Sequence[FlavorName]) -> Sequence[FlavorName]:
+        return names if self._spots is None else self._spots.in_order(self._spot, names)
+
+    def why(self, flavor: FlavorName) -> str | None:
         """Why the flavor is kept from the workload; None if it is not."""
         if self._allowed is not None and flavor not in self._allowed:
             return f"the annotation {ALLOWED_FLAVORS} does not name flavor {flavor}"
-        if self._no_spot and known is not None and is_spot(known.spec.node_labels):
-            return words.flavor_is_spot(flavor)
+        if self._spots is not None and (problem := self._spots.closed(self._spot, flavor)) is not None:
+            return problem
         return words.flavor_given_up(flavor) if flavor in self._given_up else None
 
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(name.strip() for name in text.split(","))
-
-
-def _spot(workload: Workload, queue: QueueState) -> str:
-    """Whether spot nodes are for the workload: by its own word, else by that of its ClusterQueue."""
-    return workload.metadata.annotations.get(SPOT, "") or queue.object.metadata.annotations.get(SPOT, "")
 
 
 _REMEMBERED: Final = 4096
@@ -259,13 +259,13 @@ class Plans:
         self._cluster = cluster
         self._generation = cluster.generation
         self._by_shape: dict[object, FlavorPlan] = {}
-        self._by_name: dict[tuple[ClusterQueueName, str], FlavorPlan] = {}
-        """Plans by the name of a pending workload's shape: more names than plans, and no need to look at the pod sets,
-        which takes 3 us.
+        self._by_name: dict[tuple[ClusterQueueName, str, str], FlavorPlan] = {}
+        """Plans by the name of a pending workload's shape and its word on spot flavors: more names than plans, and no
+        need to look at the pod sets, which takes 3 us.
         """
         self._respects_annotation = gates.on("ConcurrentAdmission")
         self._gives_up = cluster.config.extensions.requests_withdrawn
-        self._spot = cluster.config.extensions.spot_words
+        self._spot = SpotWords(cluster) if cluster.config.extensions.spot_words else None
         self._topology = gates.on("TopologyAwareScheduling")
         self._own_places = cluster.config.extensions.own_places
         rules = cluster.config.claim_rules
@@ -276,30 +276,30 @@ class Plans:
             self._by_shape.clear()
             self._by_name.clear()
             self._generation = self._cluster.generation
+        word = self._spot.of(incoming) if self._spot is not None else ""
         if not incoming.shape:
-            return self._of_shape(incoming)
-        name = (incoming.queue.name, incoming.shape)
+            return self._of_shape(incoming, word)
+        name = (incoming.queue.name, incoming.shape, word)
         plan = self._by_name.get(name)
         if plan is None:
             if len(self._by_name) >= _REMEMBERED:
                 self._by_name.clear()
-            plan = self._by_name[name] = self._of_shape(incoming)
+            plan = self._by_name[name] = self._of_shape(incoming, word)
         return plan
 
-    def _of_shape(self, incoming: Incoming) -> FlavorPlan:
+    def _of_shape(self, incoming: Incoming, word: str) -> FlavorPlan:
         info, queue = incoming.info, incoming.queue
         workload = info.workload
         specs, requests = workload.spec.pod_sets, info.pod_sets
         allowed = workload.metadata.annotations.get(ALLOWED_FLAVORS, "") if self._respects_annotation else ""
         given_up = workload.metadata.annotations.get(FLAVORS_GIVEN_UP, "") if self._gives_up else ""
-        spot = _spot(workload, queue) if self._spot else ""
         together = _together(specs, by_claims=self._by_claims)
         shape = (
             queue.name,
             queue.version,
             allowed,
             given_up,
-            spot,
+            word,
             together,
             workload.metadata.annotations.get(GANG, ""),
             tuple(map(constraints, specs)),
@@ -309,7 +309,9 @@ class Plans:
         if plan is None:
             if len(self._by_shape) >= _REMEMBERED:
                 self._by_shape.clear()
-            plan = self._by_shape[shape] = self._compile(incoming, Barred(allowed, given_up, spot), together)
+            plan = self._by_shape[shape] = self._compile(
+                incoming, Barred(allowed, given_up, word, self._spot), together
+            )
         return plan
 
     def _compile(self, incoming: Incoming, barred: Barred, together: tuple[tuple[int, ...], ...]) -> FlavorPlan:
@@ -367,9 +369,9 @@ class Plans:
             self._cluster, [name for each in queue.groups for name in each.flavors]
         )
         binding = takers if decides else []
-        for index, name in enumerate(group.flavors):
+        for index, name in enumerate(barred.in_order(group.flavors)):
             flavor = self._cluster.flavors.get(name)
-            problem = barred.why(name, flavor)
+            problem = barred.why(name)
             if problem is not None:
                 pass
             elif flavor is None:

@@ -193,7 +193,9 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     priced_flavors: bool = False
     """A ClusterQueue may say that its flavors are tried by their prices."""
     spot_words: bool = False
-    """A job, or a ClusterQueue, may say that flavors of spot nodes are not for it."""
+    """Jobs and queues may say that flavors of spot nodes are not for them, come first, or are to stay a part."""
+    spot_labels: tuple[tuple[str, str], ...] = ()
+    """Labels by which nodes are spot, beside those that are known of providers, each with its value."""
     coming_nodes: bool = False
     """Nodes that a flavor's template says can come count: a workload that fits with them gets its quota, and waits."""
     exact_fair_sharing: bool = False

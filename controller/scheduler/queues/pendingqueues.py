@@ -141,6 +141,10 @@ class PendingQueues:
 
     # -- queues ------------------------------------------------------------------------------------------------------
 
+    def through(self, local_queue: LocalQueueKey) -> tuple[WorkloadKey, ...]:
+        """The workloads of a LocalQueue that wait."""
+        return tuple(self._by_local_queue.get(local_queue, ()))
+
     def local_queue_changed(self, key: LocalQueueKey, now_s: float) -> None:
         """Move the workloads of a LocalQueue that came, went, was stopped, or leads to another ClusterQueue."""
         for pending in tuple(self._by_local_queue.get(key, {}).values()):

@@ -9,12 +9,13 @@ from controller.objects.decode import GpuNode
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceSlice
 from controller.objects.meta import KubernetesObject, epoch_s, is_true
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
+from controller.scheduler.flavors.spot import words_of
 from controller.scheduler.model.resources import ClusterQueueName, CohortName, FlavorName, LocalQueueKey, ResourceName
 from controller.scheduler.quota.prices import by_price, hourly_price, is_by_price
 from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.state.enginestate import EngineState
 from controller.scheduler.state.workloadevents import WorkloadEvents
-from inventory.api.names import NODE_TEMPLATE, SPOT
+from inventory.api.names import NODE_TEMPLATE
 
 
 class ClusterEvents:
@@ -54,7 +55,7 @@ class ClusterEvents:
             given = self._by_price(given)
         known = state.cluster.queues.get(name)
         going = given.metadata.deletion_timestamp is not None
-        if known is not None and known.object.spec == given.spec and _spot(known.object) == _spot(given):
+        if known is not None and known.object.spec == given.spec and words_of(known.object) == words_of(given):
             was_going = known.object.metadata.deletion_timestamp is not None
             known.object = given
             if going == was_going:
@@ -91,6 +92,8 @@ class ClusterEvents:
         state, key = self._state, LocalQueueKey(given.key)
         known = state.cluster.local_queues.get(key)
         state.cluster.set_local_queue(given)
+        if state.config.extensions.spot_words and words_of(known) != words_of(given):
+            self._workloads.reshape(key, now_s)
         if known is not None and known.spec == given.spec:
             return
         sharing = given.spec.fair_sharing
@@ -299,10 +302,6 @@ class ClusterEvents:
     def _wake_all(self) -> None:
         self._state.touch()
         self._state.queues.wake_all()
-
-
-def _spot(queue: ClusterQueue) -> str | None:
-    return queue.metadata.annotations.get(SPOT)
 
 
 def _template(flavor: ResourceFlavor) -> str | None:

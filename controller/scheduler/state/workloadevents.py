@@ -1,6 +1,7 @@
 """Takes in Workload objects: a workload becomes pending, becomes a holder, or leaves."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -9,9 +10,10 @@ from controller.objects.placeencoding import TopologyEncodingError
 from controller.objects.workload import Workload
 from controller.scheduler.decisions import reasons
 from controller.scheduler.decisions.status import checks_for, checks_ready
+from controller.scheduler.flavors.spot import words_of
 from controller.scheduler.kueue.secondpass import Awaits, awaited, wants_second_pass
 from controller.scheduler.model.limitrange import LimitSummary
-from controller.scheduler.model.resources import ClusterQueueName, ResourceName, WorkloadKey
+from controller.scheduler.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
 from controller.scheduler.model.workload import WorkloadInfo
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.queuestate import Holder
@@ -21,6 +23,9 @@ from controller.scheduler.state.intake import Shapes, WorkloadPhase, holder_of, 
 from inventory.api.names import MOVED
 
 _NO_LIMITS = LimitSummary()
+
+
+_NO_SIGNS: Final = str.maketrans("/.", "|_")
 
 
 class WorkloadEvents:
@@ -248,7 +253,17 @@ class WorkloadEvents:
             claims=state.device_claims.count(workload),
         )
         pending.takes_over = self._asks_for_nothing_new(pending)
+        if state.config.extensions.spot_words and any(words_of(state.cluster.local_queues.get(pending.local_queue))):
+            # What its LocalQueue says of spot nodes holds for this workload, and not for others that request the same.
+            # The signs that divide a shape are replaced by such as no name has.
+            of = pending.local_queue.translate(_NO_SIGNS)
+            pending.shape = f"{of}|{pending.shape}"
         return pending, compact
+
+    def reshape(self, local_queue: LocalQueueKey, now_s: float) -> None:
+        """Queue the pending workloads of a LocalQueue anew, since what it says of spot nodes has changed."""
+        for key in self._state.queues.through(local_queue):
+            self._queue(key, self._state.workloads.objects[key], now_s)
 
     def _asks_for_nothing_new(self, pending: PendingWorkload) -> bool:
         """Whether the workload requests no more than what the workload that it replaces holds in the same

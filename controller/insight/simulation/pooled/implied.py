@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from controller.insight.simulation.manifests import Scenario
-from controller.insight.simulation.pools.floors import Floors, floor_of
+from controller.insight.simulation.pools.floors import Floors
 from controller.insight.simulation.pools.nodepools import NodePhase
 from controller.insight.simulation.pools.specs import Pool
 from controller.insight.simulation.submissions import Submission
@@ -41,6 +41,7 @@ from controller.objects.queues import (
     TopologySpec,
 )
 from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload
+from controller.scheduler.flavors.spot import floor_of
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.gates import DEFAULTS, FeatureGates
 from controller.scheduler.model.podrequests import amounts, one_pod

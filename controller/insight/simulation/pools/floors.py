@@ -4,38 +4,12 @@ A workload of such a queue may go to spot nodes only if the queue keeps its part
 there: on demand >= floor x (on demand + spot + the workload's). So the first workload of a queue goes on demand. Pure.
 """
 
-import re
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 import msgspec
 
-from controller.insight.simulation.problems import shown
+from controller.scheduler.flavors.spot import may_take_spot
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import ON_DEMAND_FLOOR
-
-_PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,4})?)%", re.ASCII)
-_HUNDRED: Final = 100.0
-_ROUNDING: Final = 1e-9
-
-
-def floor_problem(annotations: Mapping[str, str]) -> str:
-    """The problem of a queue's annotation ``ON_DEMAND_FLOOR``; empty if it has none."""
-    text = annotations.get(ON_DEMAND_FLOOR)
-    if text is None or _percent(text) is not None:
-        return ""
-    found = f"metadata.annotations[{ON_DEMAND_FLOOR}]: found {shown(text)}"
-    return f'{found}, expected a percentage from "0%" to "100%". Correct it'
-
-
-def floor_of(annotations: Mapping[str, str]) -> float:
-    """The part of a queue's GPUs that stays on demand, 0 to 1; 0 where the annotation is missing or wrong."""
-    return (_percent(annotations.get(ON_DEMAND_FLOOR, "")) or 0.0) / _HUNDRED
-
-
-def _percent(text: str) -> float | None:
-    match = _PERCENT.fullmatch(text)
-    return float(match[1]) if match is not None and float(match[1]) <= _HUNDRED else None
 
 
 class _Holds(msgspec.Struct):
@@ -75,7 +49,7 @@ class Floors:
         """Whether a workload that asks for so many GPUs may go to spot nodes now."""
         for name in self._queues_of.get(key, ()):
             holds = self._holds[name]
-            if holds.on_demand + _ROUNDING < self._floors[name] * (holds.on_demand + holds.spot + gpus):
+            if not may_take_spot(self._floors[name], on_demand=holds.on_demand, spot=holds.spot, gpus=gpus):
                 return False
         return True
 

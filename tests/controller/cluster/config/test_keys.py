@@ -175,6 +175,7 @@ GIVEN: dict[str, Any] = {
     "tessera.page.prometheus.caFile": "/run/ca.crt",
     "tessera.page.prometheus.timeout": "5s",
     "tessera.leavingTaints[]": ["site.example/leaves"],
+    "tessera.spotLabels.*": {"site.example/lifecycle": "Ec2Spot"},
     "tessera.placeholderImage": "site.example/pause:1",
     "tessera.batchEvents": "1ms",
     "tessera.webhookClientCA": new_authority(0.0).certificate.decode(),

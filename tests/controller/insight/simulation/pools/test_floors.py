@@ -5,7 +5,8 @@ from hypothesis import given as drawn
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from controller.insight.simulation.pools.floors import Floors, floor_of, floor_problem
+from controller.insight.simulation.pools.floors import Floors
+from controller.scheduler.flavors.spot import floor_of, floor_problem
 from controller.scheduler.model.resources import WorkloadKey
 
 A, B, C = (WorkloadKey(f"ns/{name}") for name in "abc")

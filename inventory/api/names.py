@@ -204,6 +204,10 @@ which on grants count.
 """
 REMEDIATION_TRIPPED: Final = "tessera.dev/remediation-tripped"
 """An annotation of a ResourceFlavor while its breaker has tripped: since when. The controller alone writes it."""
+REMEDIATION_GRANTS: Final = "tessera.dev/remediation-grants"
+"""An annotation of a ResourceFlavor: JSON, by node and GPU the time of the last grant that counts in its breaker. The
+controller alone writes it, for the next leader: the GpuNode that has the grant may have gone by then.
+"""
 NO_FLAVOR: Final = "no-flavor.tessera.dev"
 """The nodes that no ResourceFlavor selects, as the breaker of repairs names them. The annotations of their breaker are
 on one of their GpuNodes: REPAIR_BREAKER, REPAIR_BREAKER_RESUMED and REPAIR_BREAKER_TRIPPED mean what those of a

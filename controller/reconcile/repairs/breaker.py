@@ -5,7 +5,8 @@ reset or verified. Of each flavor at most a budget of GPUs is in action, and of 
 only one has such GPUs. The oldest ask comes first; a GPU that is in action already takes no more of the budget with its
 next step. Nodes of no flavor are a group of their own. The grants in the GpuNodes and the repairs that are under way
 are the whole record, so that a new leader counts what the one before granted (decision 144). The grants of a GpuNode
-that goes count on, and are written into the one that comes in its place, where they permit nothing any more.
+that goes count on, and are written into the one that comes in its place, where they permit nothing any more. For a
+leader that begins while a GpuNode is away they stand in its flavor as well (decision 174).
 
 The breaker of a flavor has tripped while its budget holds an ask back. It heals when grants leave the window. A person
 lifts it: from then on, what was granted before does not count in that flavor. Nodes of no flavor have no object of
@@ -19,7 +20,8 @@ from typing import Final
 from msgspec import Struct
 
 from controller.cluster.config.settings import RemediationRules
-from controller.reconcile.repairs.grants import REBOOT, Ask, Grant, NodeRepairs, moment_s, newest
+from controller.reconcile.repairs.grantrecords import GrantRecord
+from controller.reconcile.repairs.grants import REBOOT, RESET, Ask, Grant, NodeRepairs, moment_s, newest
 from inventory.api.gpunode import GRANT_LASTS_S, MAX_GPUS
 from inventory.api.names import NO_FLAVOR, NVSENTINEL_MANAGED
 
@@ -49,10 +51,13 @@ class RepairNode(Struct, frozen=True, kw_only=True):
 
 
 class RepairFlavor(Struct, frozen=True, kw_only=True):
-    """A ResourceFlavor. ``resumed_s``: when a person last lifted its breaker; 0 for never."""
+    """A ResourceFlavor. ``resumed_s``: when a person last lifted its breaker; 0 for never. ``recorded``: the grants
+    that it says were given to GPUs of its nodes.
+    """
 
     node_labels: Mapping[str, str] = {}
     resumed_s: float = 0.0
+    recorded: GrantRecord = {}
 
 
 class HeldBack(Struct, frozen=True, kw_only=True):
@@ -166,6 +171,8 @@ class RepairBreaker:
         if before is None or flavor is None or before.node_labels != flavor.node_labels:
             self._groups.clear()
             self._totals = None
+        if flavor is not None:
+            self._recall(flavor)
         return True
 
     def failed(self, node: str, grants: tuple[Grant, ...]) -> None:
@@ -225,6 +232,20 @@ class RepairBreaker:
         """
         return node in self._ours
 
+    def counted(self, flavor: str, now_s: float) -> GrantRecord:
+        """The grants that count in the flavor now, or would if nobody had lifted its breaker: those that GpuNodes show,
+        and those of GpuNodes that have gone.
+        """
+        found: dict[str, dict[str, float]] = {}
+        for node in self._busy:
+            if flavor not in self._groups_of(node):
+                continue
+            former = (grant for grant in self._ours.get(node, {}).values() if grant.generation == FORMER)
+            for gpu, grant in newest([*self._repairs.get(node, _IDLE).grants.values(), *former]).items():
+                if now_s < grant.granted_s + self._kept_s:
+                    found.setdefault(node, {})[gpu] = min(grant.granted_s, now_s)
+        return found
+
     def flavors_of(self, node: str) -> tuple[str, ...]:
         """The flavors that select the node; NO_FLAVOR where none does."""
         return self._groups_of(node)
@@ -250,6 +271,25 @@ class RepairBreaker:
     def _kept_s(self) -> float:
         """A grant counts until the window is over, and for as long as an agent may act on it."""
         return max(self.rules.window_s, GRANT_LASTS_S)
+
+    def _recall(self, flavor: RepairFlavor) -> None:
+        """Count what the flavor says was granted, where no GpuNode says so."""
+        for node, gpus in flavor.recorded.items():
+            known = self._known(node)
+            lost = {
+                gpu: Grant(gpu, FORMER, RESET, at_s)
+                for gpu, at_s in gpus.items()
+                if gpu not in known or known[gpu].granted_s < at_s
+            }
+            if not lost:
+                continue
+            self._ours[node] = {**self._ours.get(node, {}), **lost}
+            self._note_busy(node)
+            if node not in self._nodes:
+                before = self._gone.get(node)
+                labels = {**flavor.node_labels, **(before.labels if before is not None else {})}
+                self._gone[node] = RepairNode(labels=labels)
+                self._groups.pop(node, None)
 
     def _note_busy(self, node: str) -> None:
         if node in self._ours or not self._repairs.get(node, _IDLE).is_idle:

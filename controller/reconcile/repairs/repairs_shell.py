@@ -33,12 +33,14 @@ from controller.reconcile.repairs.breaker import (
     Tripped,
     Why,
 )
+from controller.reconcile.repairs.grantrecords import due_text, read_record
 from controller.reconcile.repairs.grants import Grant, entries, node_repairs, rfc3339
 from failpoints.names import Failpoint
 from inventory.api.names import (
     NO_FLAVOR,
     NVSENTINEL_MANAGED,
     REMEDIATION_BREAKER,
+    REMEDIATION_GRANTS,
     REMEDIATION_RESUMED,
     REMEDIATION_TRIPPED,
     REPAIR_BREAKER,
@@ -146,6 +148,8 @@ class RepairController:
         """The GpuNode that shows the breaker of nodes of no flavor; empty while that has not tripped."""
         self._told: set[tuple[str, str, int, Why]] = set()
         self._tripped: set[str] = set()
+        self._late: set[str] = set()
+        """The names of objects that could not be written in the version that was seen."""
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -168,6 +172,7 @@ class RepairController:
             case Removed(key=key) if observed.resource == FLAVORS:
                 changed = self.breaker.set_flavor(key.name, None)
                 self._flavors.pop(key.name, None)
+                self._late.discard(key.name)
                 self._asked.pop(f"{FLAVORS.kind}/{key.name}", None)
             case _:
                 return
@@ -201,9 +206,8 @@ class RepairController:
         )
         self._flavors[name] = seen
         changed = self._hear_annotations(seen)
-        return (
-            self.breaker.set_flavor(name, repair_flavor(flavor)) or changed or seen.shows is not (name in self._tripped)
-        )
+        changed |= seen.shows is not (name in self._tripped) or name in self._late
+        return self.breaker.set_flavor(name, repair_flavor(flavor)) or changed
 
     def _hear_annotations(self, seen: BreakerObject) -> bool:
         """Returns whether a person's annotation is there that was not, or in another version."""
@@ -239,19 +243,33 @@ class RepairController:
         self._shown_on = shown_on
         for seen in (*self._flavors.values(), *self._gpu_nodes.values()):
             trips = seen.name in found.tripped if seen.resource == FLAVORS else seen.name == self._shown_on
+            due: dict[str, str | None] = {}
             if seen.shows is not trips:
-                self._show_tripped(seen, rfc3339(now_s) if trips else None)
+                due[seen.keys.tripped] = rfc3339(now_s) if trips else None
+            if seen.resource == FLAVORS:
+                due |= self._unrecorded(seen, now_s)
+            if due:
+                self._show(seen, due)
 
-    def _show_tripped(self, seen: BreakerObject, since: str | None) -> None:
-        """Write on the object that the breaker has tripped, None: that it has not. It is shown, and read by nobody who
-        decides.
+    def _unrecorded(self, seen: BreakerObject, now_s: float) -> dict[str, str | None]:
+        """The annotation with the grants that count in a flavor, where it is to be written."""
+        is_due, text = due_text(self.breaker.counted(seen.name, now_s), seen.annotations.get(REMEDIATION_GRANTS))
+        return {REMEDIATION_GRANTS: text} if is_due else {}
+
+    def _show(self, seen: BreakerObject, annotations: Mapping[str, str | None]) -> None:
+        """Write what the object shows: that the breaker has tripped, which nobody reads who decides, and the grants
+        that the next leader counts.
         """
         if seen.place in self._writing or seen.place in self._asked:
+            self._late.add(seen.name)
             return  # the object changes, and is heard of again
-        self._annotate(seen, {seen.keys.tripped: since}, Failpoint.BREAKER_SHOWN, self._shown)
+        self._late.discard(seen.name)
+        self._annotate(seen, annotations, Failpoint.BREAKER_SHOWN, self._shown)
 
     def _shown(self, seen: BreakerObject, outcome: Outcome[Any]) -> None:
-        if not isinstance(outcome, Written | Conflicted):
+        if isinstance(outcome, Conflicted):
+            self._late.add(seen.name)
+        elif not isinstance(outcome, Written):
             self._not_written(f"{seen.place}: its annotation", outcome)
 
     def _annotate(
@@ -416,7 +434,8 @@ def repair_node(node: Node) -> RepairNode:
 
 def repair_flavor(flavor: ResourceFlavor) -> RepairFlavor:
     resumed_s = _time_s(flavor.metadata.annotations.get(REMEDIATION_RESUMED))
-    return RepairFlavor(node_labels=flavor.spec.node_labels, resumed_s=resumed_s)
+    recorded = read_record(flavor.metadata.annotations.get(REMEDIATION_GRANTS))
+    return RepairFlavor(node_labels=flavor.spec.node_labels, resumed_s=resumed_s, recorded=recorded)
 
 
 def _time_s(text: str | None) -> float:

@@ -7,6 +7,7 @@ import msgspec
 
 from controller.cluster.config.settings import RemediationRules
 from controller.reconcile.repairs.breaker import Decisions, RepairBreaker, RepairFlavor, RepairNode, Why
+from controller.reconcile.repairs.grantrecords import due_text, read_record
 from controller.reconcile.repairs.grants import Grant, entries, node_repairs
 from inventory.api.gpunode import GpuNodeStatus, RepairEntry
 from tests.support.controller.gpunodes import full_status
@@ -24,14 +25,20 @@ class Fleet:
         self.labels: dict[str, dict[str, str]] = {name: {"pool": "a"} for name in nodes}
         self.maintenance: set[str] = set()
         self.flavors: dict[str, RepairFlavor] = {"a": RepairFlavor(node_labels={"pool": "a"})}
+        self.texts: dict[str, str | None] = {}
+        """The annotation with the grants that count, by flavor."""
         self.repairs: dict[tuple[str, str], RepairEntry] = {}
         self.lists: dict[str, tuple[Grant, ...]] = {}
         self.pending: dict[str, tuple[Grant, ...]] = {}
         self.log: list[tuple[str, Grant]] = []
-        """Every grant that was in a GpuNode, or is on its way there, with its node."""
+        """Every grant that was in a GpuNode, or is on its way there, with its node. A leader that begins knows nothing
+        of those of a node of no flavor that is away.
+        """
         self.lifted: dict[str, float] = {}
         self.away: set[str] = set()
         """Nodes that have gone, with their GpuNodes."""
+        self.unplaced: set[tuple[str, Grant]] = set()
+        """Grants of nodes that were away when a leader began: it knows their flavor, and not their domains."""
         self.core = RepairBreaker(rules)
         self.take_over()
 
@@ -39,13 +46,25 @@ class Fleet:
         """A new leader, who knows what the API server has. What the one before had not written is lost."""
         lost = {(node, grant) for node, grants in self.pending.items() for grant in grants}
         stored = {(node, grant) for node, grants in self.lists.items() for grant in grants}
-        self.log = [each for each in self.log if each not in lost - stored and each[0] not in self.away]
+        known = {node for node in self.labels if node not in self.away or "pool" in self.labels[node]}
+        self.log = [each for each in self.log if each not in lost - stored and each[0] in known]
+        self.unplaced |= {each for each in self.log if each[0] in self.away}
         self.pending = {}
         self.core = RepairBreaker(self.rules)
         for name, flavor in self.flavors.items():
             self.core.set_flavor(name, flavor)
         for node in self.labels:
             self.tell(node)
+
+    def recorded(self) -> None:
+        """The flavors get the grants that count in them, as the controller writes them."""
+        for name, flavor in self.flavors.items():
+            is_due, text = due_text(self.core.counted(name, self.now_s), self.texts.get(name))
+            if is_due:
+                self.texts[name] = text
+                self.flavors[name] = msgspec.structs.replace(flavor, recorded=read_record(text))
+                self.core.set_flavor(name, self.flavors[name])
+                self.core.validate()
 
     def status(self, node: str) -> GpuNodeStatus:
         devices = [
@@ -104,12 +123,14 @@ class Fleet:
         self.core.validate()
         self.log += found.granted
         self.pending = dict(found.lists)
+        self.recorded()
         return found
 
     def land(self, *nodes: str) -> None:
         for node in nodes or list(self.pending):
             self.lists[node] = self.pending.pop(node)
             self.tell(node)
+        self.recorded()
 
     def step(self, after_s: float = 0.0) -> list[str]:
         """The GPUs that get a grant, which is written."""

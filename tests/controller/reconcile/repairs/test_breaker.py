@@ -337,6 +337,34 @@ def test_a_grant_of_before_permits_nothing_on_a_node_that_comes_back() -> None:
     assert fleet.core.answer(ask, fleet.now_s) == Grant("n1-0", 1, "reset", BEGIN_S + 5.0)
 
 
+@pytest.mark.parametrize("gpunode_first", [False, True])
+def test_a_leader_that_begins_while_a_node_is_away_counts_its_grant_until_the_window_is_over(
+    gpunode_first: bool,
+) -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0)
+    assert fleet.step() == ["n1-0"]
+    fleet.leaves("n1", gpunode_first=gpunode_first)
+    fleet.take_over()
+    fleet.asks("n2", 0)
+    found = fleet.decide()
+    assert (found.granted, why(found)) == ((), {"n2-0": Why.BUDGET})
+    fleet.comes("n1")
+    found = fleet.decide()
+    assert found.lists == {"n1": (Grant("n1-0", FORMER, "reset", BEGIN_S),)}
+    fleet.land()
+    assert fleet.decide(GRANT_LASTS_S).granted != ()
+    assert fleet.texts["a"] is None or "n1" not in fleet.texts["a"]
+
+
+def test_what_a_flavor_says_of_a_gpu_adds_nothing_to_what_its_gpunode_says() -> None:
+    fleet = Fleet(one())
+    fleet.asks("n1", 0)
+    fleet.step()
+    fleet.take_over()
+    assert fleet.decide() == Decisions(), "the list stays as it is, with the generation that permits the step"
+
+
 def test_a_node_that_stays_away_counts_in_its_domain_for_a_window_and_is_forgotten_then() -> None:
     fleet = Fleet(RemediationRules(budget=RepairBudget(gpus=9), levels=("rack",)))
     for node in ("n1", "n2"):

@@ -20,6 +20,7 @@ from controller.objects.decode import GpuNode
 from controller.reconcile.repairs.repairs_shell import RepairController
 from inventory.api.names import (
     REMEDIATION_BREAKER,
+    REMEDIATION_GRANTS,
     REMEDIATION_RESUMED,
     REMEDIATION_TRIPPED,
     REPAIR_BREAKER,
@@ -225,6 +226,41 @@ async def test_a_new_leader_counts_what_the_one_before_granted(lifted: bool) -> 
             else:
                 await told(scene, "GpuRepairWaits")
                 assert grants(scene, "n2") == []
+
+
+@pytest.mark.parametrize("node_goes", [False, True], ids=["its node stays", "its node goes, too"])
+async def test_a_new_leader_counts_what_was_granted_to_a_gpunode_that_is_away(node_goes: bool) -> None:
+    async with stage() as scene:
+        furnish(scene, "n1", "n2")
+        asks(scene, "n1", repair("GPU-n1-0"))
+        async with scene.controller(rules(), core_only=False):
+            await eventually(lambda: grants(scene, "n1") != [])
+            await eventually(lambda: REMEDIATION_GRANTS in flavor_notes(scene), what="the flavor has the grant")
+        (gpu,) = json.loads(flavor_notes(scene)[REMEDIATION_GRANTS])["n1"]
+        assert gpu == "GPU-n1-0"
+        scene.server.delete(GPU_NODES, "n1")
+        if node_goes:
+            scene.server.delete(NODES, "n1")
+        asks(scene, "n2", repair("GPU-n2-0"))
+        async with scene.controller(rules(), core_only=False):
+            await told(scene, "GpuRepairWaits")
+            assert grants(scene, "n2") == [], "the budget of one GPU is used"
+            if not node_goes:
+                scene.server.create(GPU_NODES, "n1", gpu_node("n1", "Healthy", "Healthy"))
+                await eventually(
+                    lambda: grants(scene, "n1") == [("GPU-n1-0", "reset", 0)], what="it stands there again"
+                )
+
+
+async def test_what_a_flavor_says_of_grants_goes_when_none_counts_any_more() -> None:
+    async with stage() as scene:
+        furnish(scene, "n1")
+        old = json.dumps({"n1": {"GPU-n1-0": SINCE}, "gone": {"GPU-x": SINCE}})
+        scene.server.merge(FLAVORS, "default", {"metadata": {"annotations": {REMEDIATION_GRANTS: old}}})
+        async with scene.controller(rules(), core_only=False):
+            await eventually(lambda: REMEDIATION_GRANTS not in flavor_notes(scene))
+            asks(scene, "n1", repair("GPU-n1-1"))
+            await eventually(lambda: grants(scene, "n1") == [("GPU-n1-1", "reset", 1)])
 
 
 async def test_one_node_of_a_rack_is_repaired_at_a_time() -> None:

@@ -9,6 +9,8 @@ from history.objects import Json, Key
 from history.rule import LATE_S, Rule, Scene, Wrong
 
 _BELOW_ALL = ("tessera.dev/above-minimum-of", "tessera.dev/above-min-replicas")
+_STARTS_WITH = "tessera.dev/starts-with"
+"""A Workload that gets quota with others or not at all: smaller ones may pass it."""
 _RUNTIME = "tessera.dev/runtime"
 _BY_EVICTION = ("PodsReadyTimeout", "AdmissionCheck")
 _BOOST = re.compile(r"[+-]?\d{1,10}", re.ASCII)
@@ -88,6 +90,8 @@ class OutOfOrder(Rule, name="out-of-order", lasts_s=10.0, kinds=("Workload",)):
         stopped = api.text(local, "spec", "stopPolicy") not in ("", "None")
         able = api.waits(body) and api.text(api.condition(body, "QuotaReserved"), "reason") in _FOR_ROOM and not stopped
         if not able or times.waits_s is None or times.waits_s > at_s - LATE_S or _is_below_all(body):
+            return False
+        if api.note(body, _STARTS_WITH):
             return False
         theirs, ours = place_of(body), place_of(workload)
         return theirs[0] < ours[0] or (theirs[0] == ours[0] and theirs[1] + 1.0 <= ours[1])

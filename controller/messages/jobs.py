@@ -102,6 +102,12 @@ def waits_for_sisters(group: str, pods: str) -> str:
     return f"Its gates stay until it is decided about all pods of PodGroup {group}: {pods}"
 
 
+@_waiting
+def quota_given_back(group: str, pods: str) -> str:
+    why = f"kube-scheduler starts none of PodGroup {group} while a pod of it waits"
+    return f"Its quota is given back, as {why} and there is none for {pods}"
+
+
 @_note
 def group_removed(group: str) -> str:
     return f"PodGroup {group} of the Job controller's is no gang, and makes way for one"

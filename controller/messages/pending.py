@@ -206,6 +206,14 @@ def below_minimum(workload: str) -> str:
 
 
 @_waiting
+def starts_together(group: str, room: int, pods: int) -> str:
+    """``room``: for how many of its pods there is room without victims."""
+    why = "kube-scheduler starts none of them while one waits, so they get quota all at once"
+    ways = "Raise the quota, make fewer pods, or set tessera.dev/pods-above: delete on the PodGroup"
+    return f"{pods} pods of PodGroup {group} wait, and there is room for {room}: {why}. {ways}"
+
+
+@_waiting
 def not_tried() -> str:
     return "It has not been tried yet"
 

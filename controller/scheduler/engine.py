@@ -54,11 +54,11 @@ from controller.scheduler.quota.quotashares import QuotaShares
 from controller.scheduler.quota.usagehistory import UsageRecord
 from controller.scheduler.reservations.reservation import in_vain, not_tried
 from controller.scheduler.state.activity import Inactive
+from controller.scheduler.state.beside import BesideOthers
 from controller.scheduler.state.clusterevents import ClusterEvents
 from controller.scheduler.state.enginestate import EngineState
 from controller.scheduler.state.intake import SLICE_REPLACES, local_queue_of
 from controller.scheduler.state.minimums import validate as validate_minimums
-from controller.scheduler.state.minimums import waits_for
 from controller.scheduler.state.mirrorevents import MirrorEvents
 from controller.scheduler.state.workloadevents import WorkloadEvents
 from controller.scheduler.topology.port import Placement
@@ -111,7 +111,7 @@ class Engine:
         self._mirrored = MirrorEvents(self.state, self._cluster)
         state = self.state
         self._nominator = Nominator(
-            state.cluster, state.assigner, state.preemption, state.activity.is_open, partial(waits_for, state)
+            state.cluster, state.assigner, state.preemption, state.activity.is_open, BesideOthers(state)
         )
         self._outcomes = Outcomes(state, self.stories)
         self._turns = FairTurns(

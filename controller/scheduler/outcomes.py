@@ -329,7 +329,9 @@ class Outcomes:
 
 
 # The flavor is found, and only its time has not come: the next try begins with all flavors.
-_FLAVOR_STANDS = frozenset({Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION, Rule.PODS_NOT_READY})
+_FLAVOR_STANDS = frozenset(
+    {Rule.PREEMPTS, Rule.MIGRATES, Rule.FITS_AFTER_PREEMPTION, Rule.PODS_NOT_READY, Rule.SISTERS}
+)
 # Others of the same cycle were in the way, and the flavor itself was not judged.
 _OVERTAKEN = frozenset({Rule.OVERLAPPING_TARGETS, Rule.NO_LONGER_FITS})
 _LOSES = frozenset({Rule.BETTER_VARIANT_ADMITTED, Rule.VARIANT_NOT_ACCEPTABLE})

@@ -115,6 +115,14 @@ ABOVE_MINIMUM_OF: Final = "tessera.dev/above-minimum-of"
 the same namespace. The pod's Workload holds quota only beside that one, and counts as of the lowest priority. An empty
 one, of a pod template and its pods, says that the job has begun with its minimum, and that they are in it.
 """
+PODS_ABOVE: Final = "tessera.dev/pods-above"
+"""An annotation of a PodGroup of ``scheduling.k8s.io``, by its user: ``delete`` or ``keep``. It says what becomes of
+pods without a controller that get no quota, as kube-scheduler starts none of the group while one of them waits.
+"""
+STARTS_WITH: Final = "tessera.dev/starts-with"
+"""An annotation of the Workload of one pod, written by the controller: the PodGroup of ``scheduling.k8s.io`` whose
+waiting pods get quota all at once or not at all.
+"""
 ABOVE_MINIMUM_SUBGROUP: Final = "tessera.dev/above-minimum-subgroup"
 """An annotation of a pod above its gang's minimum, written by the controller: the subgroup that it starts with as a
 whole.

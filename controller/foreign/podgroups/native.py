@@ -71,10 +71,13 @@ def marks_of(pod: SeenPod, find: Find) -> dict[str, str]:
     return {} if spec.is_gang or spec.level else {OUT_OF_GROUP: "true"}
 
 
-def shares_claims(pod: SeenPod) -> GroupName | None:
-    """The PodGroup with which a pod that is queued by itself may share claims; None if it has no claims."""
+def beside(pod: SeenPod) -> GroupName | None:
+    """The PodGroup that has to be known for a pod that is queued by itself: it may share claims with it, or start with
+    others of it; None for none.
+    """
     name = pod.native_group
-    return GroupName(None, name) if name and sequence(pod.raw, "spec", "resourceClaims") else None
+    needed = name and (pod.is_gated or sequence(pod.raw, "spec", "resourceClaims"))
+    return GroupName(None, name) if needed else None
 
 
 def sharing(pod: SeenPod, find: Find) -> SeenPod:

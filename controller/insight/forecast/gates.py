@@ -31,7 +31,7 @@ _LET_IN: Final = 16
 _READ: Final = 2_000
 """Holders that are read between two pauses."""
 
-_REFUSED: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.OVER_SHARE, Rule.BELOW_MINIMUM})
+_REFUSED: Final = frozenset({Rule.NO_FIT, Rule.NO_CANDIDATES, Rule.OVER_SHARE, Rule.BELOW_MINIMUM, Rule.SISTERS})
 
 
 def gate_parts(

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from controller.foreign.podgroups.group import subgroup_of
+from controller.foreign.podgroups.podsabove import begins_with
 from controller.jobs.framework import compose, foreignmarks, marks, names
 from controller.jobs.framework.context import controls
 from controller.jobs.framework.podsets import JobPodSet, SeenWorkload, same_shape, typed_template
@@ -20,7 +21,7 @@ from controller.objects.core import PodTemplateSpec
 from controller.reconcile.pods.group import Group, copied_labels, role
 from controller.scheduler.model.gangshape import GangShape, written
 from controller.scheduler.model.gates import FeatureGates
-from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF, GANG
+from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF, GANG, STARTS_WITH
 
 
 def workload_name(group: Group, pod: SeenPod, gates: FeatureGates) -> str:
@@ -170,6 +171,9 @@ def metadata_patch(
     gang = {GANG: meta.annotations[GANG]} if GANG in meta.annotations else {}
     if not workload.is_reserved and (now := gang_annotation(group, counted, settings)) != gang:
         patch["annotations"] = {GANG: now.get(GANG)}
+    sisters = "" if group.name else begins_with(oldest)
+    if not workload.is_reserved and meta.annotations.get(STARTS_WITH, "") != sisters:
+        patch["annotations"] = {**patch.get("annotations", {}), STARTS_WITH: sisters or None}
     for part, values in wanted.items():
         changed: dict[str, str | None] = {key: value for key, value in values.items() if key not in have[part]}
         gone, known = names.ADMISSION_GATED_BY, settings.gates.on("AdmissionGatedBy")
@@ -229,4 +233,6 @@ def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[s
         found[foreignmarks.KAI_PREEMPTIBILITY] = group.foreign.preemptibility
     if oldest.above_minimum_of:
         found[ABOVE_MINIMUM_OF] = oldest.above_minimum_of
+    if not group.name and (sisters := begins_with(oldest)):
+        found[STARTS_WITH] = sisters
     return found

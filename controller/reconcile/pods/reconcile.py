@@ -21,6 +21,7 @@ from controller.foreign.podgroups.group import (
     subgroup_of,
 )
 from controller.foreign.podgroups.native import OwnerOf, as_admitted, marks_of, read, sharing
+from controller.foreign.podgroups.podsabove import beginning_together, begins_with, is_kept, problem_of, whole
 from controller.jobs.framework import compose, names
 from controller.jobs.framework.actions import (
     AwaitOwner,
@@ -143,7 +144,17 @@ def _owned(
     if back := returned(pods, seen.workload, seen.minimum):
         return back
     group = podgroup.group_of(pods, foreign)
-    return _Reconciliation(seen=seen, pods=pods, group=group, settings=settings, cluster=cluster).next()
+    actions = _Reconciliation(seen=seen, pods=pods, group=group, settings=settings, cluster=cluster).next()
+    return [*actions, *_misread(seen, pods)]
+
+
+def _misread(seen: SeenPods, pods: tuple[SeenPod, ...]) -> list[PodAction]:
+    """The Event about a wrong value of the annotation of pods above, which the oldest pod that waits tells."""
+    waiting = [pod for pod in pods if pod.native_group and pod.is_gated and pod.stays]
+    if not waiting or any(each.pod.age_key < waiting[0].age_key for each in seen.sisters):
+        return []
+    told = problem_of(waiting[0], seen.find(waiting[0].native_group, False))
+    return [event("PodsAboveMisread", told, warning=True)] if told else []
 
 
 def _regrouped(seen: SeenPods, pods: tuple[SeenPod, ...], cluster: ClusterObjects) -> list[PodAction]:
@@ -186,7 +197,7 @@ def _of_pod_group(
             f"metadata.annotations[{ABOVE_MINIMUM_SUBGROUP}]: expected a pod of a PodGroup beside {shown(part)}"
         )
     if name is None:
-        return None, tuple(sharing(pod, seen.find) for pod in pods)
+        return None, tuple(beginning_together(sharing(pod, seen.find), seen.find) for pod in pods)
     minimum, gone = pods[-1].annotations.get(MIN_MEMBER, ""), seen.pod_group is None
     own = key_of(pods[0])[1]
     if gone and not minimum and seen.workload is not None and is_of_pods(seen.workload, pods):
@@ -194,6 +205,8 @@ def _of_pod_group(
     else:
         foreign = read(name, seen.pod_group, minimum, _owner_of(pods[0], cluster))
         foreign = in_part(foreign, own, pods) if part else foreign
+        if seen.workload is None or not seen.workload.is_reserved:
+            foreign = whole(foreign, pods, seen.pod_group)
     return foreign, tuple(as_member(pod, foreign) for pod in pods)
 
 
@@ -509,17 +522,29 @@ class _Reconciliation:
             return Way(is_free=True)
         counted = set() if self.single else {pod.uid for pod in self.counted}
         unmarked = [] if self.single else [pod for pod in self.pods if pod.is_gated and pod.stays]
-        return way(entry, (pod for pod in unmarked if pod.uid not in counted), self.seen.sisters)
+        beyond = (pod for pod in unmarked if pod.uid not in counted)
+        own = self.seen.workload if begins_with(self.pods[0]) else None
+        return way(entry, beyond, self.seen.sisters, self._is_kept, own)
+
+    def _is_kept(self, pod: SeenPod) -> bool:
+        return is_kept(pod, self.seen.find(pod.native_group, False))
 
     def _told(self, status: WorkloadStatus) -> list[PodAction]:
         """Events that say why a serving pod waits, or a pod above a minimum: their users read pods, and not
         Workloads.
         """
         waits = find_condition(status.conditions, "QuotaReserved")
-        gated = self.single and any(pod.is_gated and (pod.has_parent or pod.above_minimum_of) for pod in self.counted)
+        of_others = self.pods[0].has_parent or self.pods[0].above_minimum_of or self._tells_for_sisters
+        gated = self.single and of_others and any(pod.is_gated for pod in self.counted)
         if not gated or status.admission is not None or waits is None or waits.status != "False" or not waits.message:
             return []
         return [event("WaitsForQuota", waits.message)]
+
+    @property
+    def _tells_for_sisters(self) -> bool:
+        """Whether the pod is the oldest of those that wait for quota together: one of them tells for all."""
+        pod = self.pods[0]
+        return bool(begins_with(pod)) and all(pod.age_key <= each.pod.age_key for each in self.seen.sisters)
 
     def _devices(self, workload: SeenWorkload) -> DeviceDealer:
         live = [pod for pod in self.pods if pod.may_run]

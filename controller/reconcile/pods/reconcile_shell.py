@@ -25,7 +25,7 @@ from controller.cluster.watching.kinds import (
 )
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.watching.workqueue import WorkQueue
-from controller.foreign.podgroups.native import shares_claims
+from controller.foreign.podgroups.native import beside
 from controller.jobs.framework import names
 from controller.jobs.framework.charge import Charge
 from controller.jobs.framework.marks import controller_of, prebuilt_mark
@@ -46,7 +46,7 @@ from controller.reconcile.pods.compose import own_workload, workload_name
 from controller.reconcile.pods.group import Group, SeenPods, Sister
 from controller.reconcile.pods.groupobjects_shell import GroupObjects
 from controller.reconcile.pods.reconcile import reconcile_pods
-from controller.reconcile.pods.sisters import Sisters, entry_of
+from controller.reconcile.pods.sisters import Sisters, queue_of
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import ABOVE_MINIMUM_OF
 from kube.client import Client, Selection
@@ -73,7 +73,7 @@ class QueuedPod(msgspec.Struct, frozen=True):
     """A pod in the cache: as JSON text, which takes a quarter of the memory of objects. ``owner``: the uid of its
     controller, empty for none; ``group`` is empty for a pod on its own, ``parent`` for one of no serving kind,
     ``minimum`` for one that is not above the minimum of a group: it names that group's Workload. ``entry``: see
-    ``entry_of``.
+    ``queue_of``.
     """
 
     raw: bytes
@@ -221,11 +221,15 @@ class PodController:
         """Notes that a PodGroup changed; None: any may have."""
         if key is not None:
             self._queue.put(GroupKey(key.namespace, key.name, ""))
+            for pod in self._sisters.of(key.namespace, key.name):
+                self._queue.put(self._of[pod])
             self._queue_above(WorkloadKey(f"{key.namespace}/{key.name}"))
             return
         for group in self._groups:
             if group.group:
                 self._queue.put(group)
+        for pod in self._sisters.every():
+            self._queue.put(self._of[pod])
 
     def _queue_above(self, minimum: WorkloadKey) -> None:
         for key in self._all_above(minimum):
@@ -382,7 +386,7 @@ class PodController:
             if not self._pod_groups.known(group.namespace, foreign):
                 return None
             pod_group = self._pod_groups.get(group.namespace, foreign)
-        elif (shares := shares_claims(pods[0])) and not self._pod_groups.known(group.namespace, shares):
+        elif (of := beside(pods[0])) and not self._pod_groups.known(group.namespace, of):
             return None
         namespace = self._feeds[NAMESPACES].get(ObjectKey("", group.namespace))
         meta = None if namespace is None else namespace.object.metadata
@@ -482,7 +486,7 @@ def _group_name(pod: Json) -> str:
 
 def _entry(pod: Json) -> str:
     try:
-        return entry_of(SeenPod(pod))
+        return queue_of(SeenPod(pod))
     except JobError:
         return ""
 

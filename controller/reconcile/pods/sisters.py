@@ -3,19 +3,22 @@
 kube-scheduler 1.37 keeps one entry in its queue for all waiting pods of a group, of a tree for all below its topmost
 group, and tries none of them while one has a scheduling gate (its function runPreEnqueuePlugins). The deletion of that
 one does not make it look again; that a gate of another is lifted does. So a pod that has quota keeps its gate until
-every sister has quota too or is gone, and a sister that got none is deleted right before: see decision 169.
+every sister has quota too or is gone, and a sister that got none is deleted right before. Where it is kept instead, a
+pod that is queued by itself gives its quota back: all get some in one cycle of the engine (decision 169).
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from controller.jobs.framework.podview import MANAGED, SeenPod
+from controller.jobs.framework.actions import ReleaseQuota
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.podview import MANAGED, GroupName, SeenPod
 from controller.jobs.framework.raw import Json, sequence, text
 from controller.jobs.framework.steps import event
 from controller.messages import jobs as words
 from controller.messages import pending
-from controller.objects.meta import find_condition
+from controller.objects.meta import epoch_s, find_condition
 from controller.reconcile.pods.actions import DeletePod, PodAction, uncounted
 from controller.reconcile.pods.group import Sister
 from controller.scheduler.decisions.reasons import PendingReason
@@ -39,7 +42,7 @@ class Way:
 class Sisters(Generic[K, T]):
     """Which pods share an entry of kube-scheduler's queue, and which groups (``T``) look at them. ``K``: keys of pods.
 
-    Pods are told by ``see`` and ``leave``. The sets of ``_pods`` are never empty; a group leaves ``_looking`` when it
+    Pods are told by ``see`` and ``leave``, entries by ``queue_of``. The sets of ``_pods`` are never empty; a group leaves ``_looking`` when it
     is told.
     """
 
@@ -69,6 +72,12 @@ class Sisters(Generic[K, T]):
         self._looking.setdefault(entry, set()).add(group)
         return list(self._pods[entry])
 
+    def of(self, namespace: str, entry: str) -> Collection[K]:
+        return self._pods.get((namespace, entry), ())
+
+    def every(self) -> Collection[K]:
+        return self._entry.keys()
+
     def looking(self, key: K) -> Collection[T]:
         """The groups that look at this pod; they have to look again."""
         entry = self._entry.get(key)
@@ -81,14 +90,32 @@ def entry_of(pod: SeenPod) -> str:
     return name and (pod.annotations.get(COMPOSITE_GROUP, "") or name)
 
 
-def way(group: str, unmarked: Iterable[SeenPod], sisters: Iterable[Sister]) -> Way:
+def queue_of(pod: SeenPod) -> str:
+    """The name that the Workload of the pod's entry has where that is one gang; empty for a pod without a group."""
+    entry = entry_of(pod)
+    return entry and GroupName(None, entry, composite=COMPOSITE_GROUP in pod.annotations).workload
+
+
+def way(
+    group: str,
+    unmarked: Iterable[SeenPod],
+    sisters: Iterable[Sister],
+    kept: Callable[[SeenPod], bool] = lambda _: False,
+    own: SeenWorkload | None = None,
+) -> Way:
     """What stands between pods of ``group`` that have quota, and their start. ``unmarked``: pods beyond its minimum
-    that are not queued by themselves yet.
+    that are not queued by themselves yet. ``kept``: whether a pod waits where it gets no quota. ``own``: the Workload
+    of a pod that gets quota together with its sisters, and gives it back while one of them has none; None for others.
     """
     listed = [each for each in sisters if each.pod.is_gated and each.pod.stays]
+    staying = [each.pod for each in listed if _got_none(each) and kept(each.pod)]
     waiting = [*unmarked, *(each.pod for each in listed if not (_has_quota(each) or _got_none(each)))]
-    if waiting:
-        told = words.waits_for_sisters(group, _names(waiting))
+    if own is not None and any(each.pod in staying and _is_newer(each, own) for each in listed):
+        why = words.quota_given_back(group, _names(staying))
+        back = ReleaseQuota(name=own.name, uid=own.uid, reason="WaitsForSisters", message=why, requeue=True)
+        return Way(is_free=False, actions=(back, event("WaitsForSisters", why)))
+    if waiting or staying:
+        told = words.waits_for_sisters(group, _names([*waiting, *staying]))
         return Way(is_free=False, actions=(event("WaitsForSisters", told),))
     left = [each.pod for each in listed if _got_none(each)]
     if not left:
@@ -96,6 +123,17 @@ def way(group: str, unmarked: Iterable[SeenPod], sisters: Iterable[Sister]) -> W
     told = words.sisters_deleted(group, _names(left))
     deletions = (_deleted(pod, words.held_back_its_group(group)) for pod in left)
     return Way(is_free=True, actions=(*deletions, event("PodsAboveDeleted", told, warning=True)))
+
+
+def _is_newer(sister: Sister, own: SeenWorkload) -> bool:
+    """Whether the sister has waited for less long than ``own`` has held quota. One that waited before it may have
+    got quota in the same cycle, of which its status does not tell yet.
+    """
+    conditions = () if sister.workload is None else sister.workload.typed.status.conditions
+    waits, holds = (find_condition(each, "QuotaReserved") for each in (conditions, own.typed.status.conditions))
+    if waits is None or holds is None:
+        return False
+    return epoch_s(waits.last_transition_time) >= epoch_s(holds.last_transition_time)
 
 
 def _names(pods: Sequence[SeenPod]) -> str:

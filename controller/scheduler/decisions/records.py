@@ -41,6 +41,7 @@ class Rule(StrEnum):
     NO_CANDIDATES = "no workload may be preempted"
     PREEMPTION_GATED = "its preemption gates are closed"
     BELOW_MINIMUM = "the minimum of its gang holds no quota"
+    SISTERS = "it fits, and pods that start with it do not"
     CHECKS_FAILED = "an admission check rejected it"
     QUEUE_INACTIVE = "the ClusterQueue is not active"
     QUEUE_MISSING = "there is no such ClusterQueue"

@@ -45,6 +45,7 @@ _SAYS: Final[Mapping[Rule, Callable[[str, str], str]]] = {
     Rule.WRITE_FAILED: lambda _queue, detail: pending.write_failed(detail),
     Rule.PREEMPTION_GATED: lambda _queue, detail: pending.preemption_gated(detail),
     Rule.BELOW_MINIMUM: lambda _queue, detail: pending.below_minimum(detail),
+    Rule.SISTERS: lambda _queue, detail: detail,
     Rule.CHECKS_FAILED: lambda _queue, detail: pending.checks_failed(detail),
     Rule.QUEUE_INACTIVE: pending.queue_inactive,
     Rule.QUEUE_MISSING: lambda queue, _detail: pending.no_cluster_queue(queue),

@@ -29,7 +29,7 @@ from controller.scheduler.kueue.nomination import Nominator, nominate_beside_res
 from controller.scheduler.kueue.ordering import classical_order, fair_order
 from controller.scheduler.kueue.promisednodes import PromisedNodes
 from controller.scheduler.kueue.secondpass import place_again
-from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource
+from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource, WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.preemption.victims import Victims, fits_without
 from controller.scheduler.queues.entry import Entry
@@ -83,6 +83,8 @@ class Cycle:
         self._untouched = True
         """Whether nothing was taken or reserved in this cycle yet: its entries find what reservations leave."""
         self._variants = cluster.config.gates.on("ConcurrentAdmission")
+        self._joins: set[WorkloadKey] = set()
+        """Sisters of workloads that this cycle has admitted: they were found to fit beside those."""
         self._victims: dict[int, Victims] = {}
         """The victims of this cycle, by cohort tree (its root's identity)."""
         self._leaving = Victims()
@@ -130,7 +132,7 @@ class Cycle:
                     coming.close(entry)
             if not self._asks:
                 self._backfill.reserve(nominated, self._now_s)
-            for entry in self._ordered(nominated):
+            for entry in self._with_sisters(self._ordered(nominated), refused):
                 decided.append(entry)
                 charges.open(entry)
                 if promised is not None:
@@ -145,6 +147,21 @@ class Cycle:
                 charges.close(entry)
                 self._untouched = self._untouched and entry.rule is Rule.NO_FIT
         return refused
+
+    def _with_sisters(self, entries: Iterable[Entry], refused: list[Entry]) -> Iterator[Entry]:
+        """The entries, each that is admitted followed by its sisters. ``refused`` gets those refused outright."""
+        for entry in entries:
+            yield entry
+            if entry.rule is not Rule.FITS or self._asks or entry.key in self._joins:
+                continue
+            sisters = self._nominator.beside.sisters(entry, self._now_s)
+            for sister in () if sisters is None else sisters.entries:
+                self._nominator.beside.take(sister)
+                self._joins.add(sister.key)
+                if self._nominator.nominate(sister, self._now_s):
+                    yield sister
+                else:
+                    refused.append(sister)
 
     def _recalls(self, entry: Entry) -> bool:
         """Whether the entry is nominated by what an earlier cycle found."""
@@ -218,10 +235,11 @@ class Cycle:
             return
         mode = entry.assignment.mode
         if mode is Mode.NO_FIT:
-            entry.decide(Rule.NO_FIT)
+            entry.decide(Rule.NO_FIT, self._with_whom(entry))
         elif mode is not Mode.FIT and not entry.targets:
             self._reserve(entry)
-            entry.decide(Rule.PREEMPTION_GATED if entry.gated else Rule.NO_CANDIDATES, entry.detail)
+            gated = Rule.PREEMPTION_GATED if entry.gated else Rule.NO_CANDIDATES
+            entry.decide(gated, entry.detail or self._with_whom(entry))
         elif entry.targets and self._overlaps(entry):
             self._skip(entry, Rule.OVERLAPPING_TARGETS)
         elif not stands and not self._fits(entry):
@@ -250,11 +268,14 @@ class Cycle:
 
     def _take(self, entry: Entry) -> None:
         """Decide on an entry that fits, once its victims have left if it has any."""
-        if entry.targets:
+        if (alone := self._without_sisters(entry)) is not None:
+            entry.targets = ()
+            entry.decide(Rule.SISTERS, alone)
+        elif entry.targets:
             self._charge(entry)
             self._choose(entry, entry.targets)
             entry.decide(Rule.PREEMPTS)
-        elif self._blocks and not self._ready:
+        elif self._blocks and not self._ready and entry.key not in self._joins:
             self._charge(entry)
             entry.decide(Rule.PODS_NOT_READY)
         else:
@@ -268,6 +289,26 @@ class Cycle:
                 # leaves sums right.
                 self._cluster.quota.keep_usage(entry.incoming.queue.node, entry.assignment.usage)
                 entry.charged = True
+
+    def _without_sisters(self, entry: Entry) -> str | None:
+        """The sentence on sisters of the entry that do not fit beside it, None if all do. Sisters have no victims."""
+        if entry.key in self._joins or (sisters := self._nominator.beside.sisters(entry, self._now_s)) is None:
+            return None
+        room = 0 if entry.targets else 1
+        with self._cluster.trial():
+            self._occupy(entry)
+            for sister in sisters.entries if room else ():
+                if not self._nominator.fits_now(sister) or not self._fits(sister):
+                    break
+                self._occupy(sister)
+                room += 1
+        return None if room == sisters.total else pending.starts_together(sisters.group, room, sisters.total)
+
+    def _with_whom(self, entry: Entry) -> str:
+        """The sentence on the sisters of an entry that does not fit itself; empty where it has none."""
+        if entry.pending is None or (sisters := self._nominator.beside.sisters(entry, self._now_s)) is None:
+            return ""
+        return pending.starts_together(sisters.group, 0, sisters.total)
 
     def _uncharge(self, entry: Entry) -> None:
         if entry.charged:
@@ -416,13 +457,22 @@ class Cycle:
         self._cluster.quota.add_usage(entry.incoming.queue.name, entry.assignment.usage)
         self._add_places(entry)
 
+    def _occupy(self, entry: Entry) -> None:
+        """Charge the entry's quota and places for the trial that is open, and nothing beyond it."""
+        self._cluster.quota.add_usage(entry.incoming.queue.name, entry.assignment.usage)
+        self._on_nodes(entry)
+
     def _add_places(self, entry: Entry) -> None:
-        if not _has_places(entry.assignment):
-            return
-        places = tuple(self._places(entry.assignment))
+        places = self._on_nodes(entry)
+        if places:
+            self._exclusive.add(entry.incoming.info.workload, (place for _, place in places))
+
+    def _on_nodes(self, entry: Entry) -> tuple[tuple[FlavorName, TopologyUsage], ...]:
+        """Charge the entry's places; returns them."""
+        places = tuple(self._places(entry.assignment)) if _has_places(entry.assignment) else ()
         for at, (flavor, place) in enumerate(places):
             self._cluster.placement.add(flavor, place, GrantOwner(entry.key, str(at)))
-        self._exclusive.add(entry.incoming.info.workload, (place for _, place in places))
+        return places
 
     def _reserve(self, entry: Entry) -> None:
         """Keep from others, for the rest of the cycle, what an entry without victims may use: it needs victims and has

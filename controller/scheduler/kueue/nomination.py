@@ -9,11 +9,11 @@ search for victims; with fewer pods as many of both as halving their number take
 """
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
 from controller.objects.core import Namespace
-from controller.objects.workload import Workload
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.incoming import Incoming, Target
 from controller.scheduler.decisions.records import Rule
@@ -22,6 +22,7 @@ from controller.scheduler.flavors.assigner import FlavorAssigner, Pinned
 from controller.scheduler.flavors.assignment import Assignment, Bookmark, Mode
 from controller.scheduler.flavors.partialadmission import may_reduce, reduce_counts
 from controller.scheduler.flavors.topologystep import with_topologies
+from controller.scheduler.kueue.sisters import Beside, Nobody
 from controller.scheduler.model.devicerequest import device_problems
 from controller.scheduler.model.limitrange import LimitSummary
 from controller.scheduler.model.resources import (
@@ -30,7 +31,6 @@ from controller.scheduler.model.resources import (
     FlavorResource,
     LocalQueueKey,
     ResourceName,
-    WorkloadKey,
 )
 from controller.scheduler.model.workload import limit_range_problems, resource_problems
 from controller.scheduler.preemption.neededcapacity import needed_capacity
@@ -43,6 +43,7 @@ from controller.scheduler.topology.port import PlacementNoFit
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
 _NO_LIMITS = LimitSummary()
+NOBODY: Final = Nobody()
 _REMEMBERED = 10_000
 
 
@@ -59,14 +60,12 @@ class Nominator:
         assigner: FlavorAssigner,
         preemptor: Preemption,
         is_open: Callable[[ClusterQueueName], bool] = lambda _: True,
-        waits_for: Callable[[Workload], WorkloadKey | None] = lambda _: None,
+        beside: Beside = NOBODY,
     ) -> None:
-        """``is_open``: whether a ClusterQueue is active. ``waits_for``: the workload that must hold quota before this
-        one.
-        """
+        """``is_open``: whether a ClusterQueue is active. ``beside``: what workloads need beside them."""
         self._cluster = cluster
         self._is_open = is_open
-        self._waits_for = waits_for
+        self.beside = beside
         self._assigner = assigner
         self._preemptor = preemptor
         gates = cluster.config.gates
@@ -124,7 +123,7 @@ class Nominator:
         checks = workload.status.admission_checks
         if checks and (failed := [f"{check.name} ({check.state})" for check in checks if check.state in _FAILED]):
             return Rule.CHECKS_FAILED, ", ".join(failed)
-        if (before := self._waits_for(workload)) is not None:
+        if (before := self.beside.waits_for(workload)) is not None:
             return Rule.BELOW_MINIMUM, before
         claims = pending.info.claims
         if claims is not None and claims.problem:
@@ -144,6 +143,13 @@ class Nominator:
             return Rule.BAD_REQUESTS, str(problems[0])
         self._sound[pending.local_queue, pending.shape] = queue
         return None
+
+    def fits_now(self, entry: Entry) -> bool:
+        """Whether the entry fits on the present state without victims. It gets the assignment."""
+        if entry.pending is None or self.refusal(entry.pending, entry.incoming.queue) is not None:
+            return False
+        entry.assignment = self._assigner.assign(entry.incoming, cycle=self.cycle)
+        return entry.assignment.mode is Mode.FIT
 
     def again(self, incoming: Incoming, flavors: Pinned, now_s: float) -> tuple[Assignment, tuple[Target, ...]]:
         """Assign as at nomination, fewer pods included, on the present state and with these flavors only."""

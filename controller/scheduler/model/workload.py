@@ -43,7 +43,7 @@ from controller.scheduler.model.resources import (
     ResourceName,
     WorkloadKey,
 )
-from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF
+from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF, STARTS_WITH
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 LOWEST_PRIORITY = -(2**31)
@@ -264,6 +264,12 @@ def minimum_of(workload: Workload) -> WorkloadKey | None:
     """The workload with the minimum of the gang, for a workload above a minimum; None for any other."""
     name = workload.metadata.annotations.get(ABOVE_MINIMUM_OF)
     return WorkloadKey(object_key(workload.metadata.namespace, name)) if name else None
+
+
+def sisters_of(workload: Workload) -> str | None:
+    """A key that is equal for workloads of one LocalQueue that get quota together; None for any other."""
+    name = workload.metadata.annotations.get(STARTS_WITH)
+    return f"{workload.metadata.namespace}/{workload.spec.queue_name}/{name}" if name else None
 
 
 def effective_priority(workload: Workload, gates: FeatureGates) -> int:

@@ -241,6 +241,6 @@ def _alike(pending: PendingWorkload, reason: RequeueReason) -> str | None:
             return pending.quota_shape
         case RequeueReason.NO_SUMS:
             return pending.sum_shape
-        case RequeueReason.HELD_BACK | RequeueReason.NO_TIME:
+        case RequeueReason.HELD_BACK | RequeueReason.NO_TIME | RequeueReason.SISTERS:
             return pending.shape
     return None

@@ -20,6 +20,7 @@ _REQUEUE = {
     Rule.NO_FIT: RequeueReason.NO_FIT,
     Rule.NO_CANDIDATES: RequeueReason.NO_FIT,
     Rule.HELD_BACK: RequeueReason.HELD_BACK,
+    Rule.SISTERS: RequeueReason.SISTERS,
     Rule.NAMESPACE_MISMATCH: RequeueReason.NAMESPACE_MISMATCH,
     Rule.PREEMPTS: RequeueReason.PENDING_PREEMPTION,
     Rule.FITS_AFTER_PREEMPTION: RequeueReason.PENDING_PREEMPTION,

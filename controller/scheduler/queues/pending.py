@@ -82,6 +82,8 @@ class RequeueReason(Enum):
     """The workload fits and would delay the blocked head of a queue; so would every workload of its shape, which runs
     as long.
     """
+    SISTERS = "Sisters"
+    """The workload fits, and those that start with it do not: every workload of its shape is one of them."""
     GENERIC = "Generic"
     """The workload fitted alone and not beside those decided on before it, or a check other than quota refused it."""
     NAMESPACE_MISMATCH = "NamespaceMismatch"

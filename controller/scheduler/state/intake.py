@@ -30,7 +30,7 @@ from controller.scheduler.model.workload import (
 )
 from controller.scheduler.queues.pending import PendingWorkload, placed, summed, timed
 from controller.scheduler.quota.queuestate import Holder
-from inventory.api.names import ABOVE_MINIMUM_OF, FLAVORS_GIVEN_UP, GANG, SPOT
+from inventory.api.names import ABOVE_MINIMUM_OF, FLAVORS_GIVEN_UP, GANG, SPOT, STARTS_WITH
 
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 _PLACES = "kueue.x-k8s.io/podset-"
@@ -38,7 +38,7 @@ SLICE_REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
 _REMEMBERED = 4096
-_Marks = tuple[int, int, str, str, str, str, str, str, str]
+_Marks = tuple[int, int, str, str, str, str, str, str, str, str]
 T = TypeVar("T")
 _NOWHERE = ClusterQueueName("")
 
@@ -337,7 +337,7 @@ def _digest(workload: Workload, pod_sets: tuple[PodSet, ...], priority: int, cla
     return _hashed((pod_sets, workload.status.reclaimable_pods), workload, priority, claims)
 
 
-def _marks(workload: Workload) -> tuple[str, str, str, str, str, str, str]:
+def _marks(workload: Workload) -> tuple[str, str, str, str, str, str, str, str]:
     """The parts of a workload's metadata that decisions depend on."""
     annotations = workload.metadata.annotations
     return (
@@ -347,6 +347,7 @@ def _marks(workload: Workload) -> tuple[str, str, str, str, str, str, str]:
         annotations.get(GANG, ""),
         annotations.get(SPOT, ""),
         annotations.get(FLAVORS_GIVEN_UP, ""),
+        annotations.get(STARTS_WITH, ""),
         job_of(workload) or "",
     )
 

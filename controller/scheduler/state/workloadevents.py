@@ -14,7 +14,7 @@ from controller.scheduler.flavors.spot import words_of
 from controller.scheduler.kueue.secondpass import Awaits, awaited, wants_second_pass
 from controller.scheduler.model.limitrange import LimitSummary
 from controller.scheduler.model.resources import ClusterQueueName, LocalQueueKey, ResourceName, WorkloadKey
-from controller.scheduler.model.workload import WorkloadInfo
+from controller.scheduler.model.workload import WorkloadInfo, sisters_of
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.reservations.reservations import WakeAll
@@ -83,6 +83,8 @@ class WorkloadEvents:
         state = self._state
         state.moves.served(key)
         known = state.workloads.forget(key)
+        for sister in state.workloads.together.get(sisters_of(known) or "", ()) if known is not None else ():
+            state.wake_queue_of(sister)  # without this one the others may fit
         state.device_claims.forget(key)
         if known is not None:
             state.usage.pardon(local_queue_of(known), key)

@@ -13,7 +13,7 @@ from controller.jobs.framework.podview import ADMISSION_GATE, GroupName
 from controller.reconcile.jobshell import followed_shell
 from controller.reconcile.jobshell.followed_shell import GROUP_KINDS
 from controller.reconcile.pods.nativegroups_shell import COMPOSITE_KINDS
-from inventory.api.names import ABOVE_MINIMUM_OF, COMPOSITE_GROUP, GANG_SCHEDULED, OUT_OF_GROUP
+from inventory.api.names import ABOVE_MINIMUM_OF, COMPOSITE_GROUP, GANG_SCHEDULED, OUT_OF_GROUP, PODS_ABOVE
 from kube.resources import EVENTS, Resource
 from kube.testing import eventually
 from tests.controller.foreign.podgroups.test_native import composite, group
@@ -153,15 +153,14 @@ async def test_a_group_that_goes_while_its_pods_wait_stays_as_its_workload_was_m
 
 
 async def test_pods_of_a_basic_group_are_queued_one_by_one_in_the_groups_queue() -> None:
-    async with scene_of(BETA, cpus=1) as scene:
+    async with scene_of(BETA, cpus=2) as scene:
         given = group("g")
         given["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "lq-cq"}
         make(scene, given)
         member(scene, "a", "b", queue="")
-        await eventually(lambda: len(there(scene)) == 1 and freed(scene, *there(scene)))
-        assert WORKLOAD not in counts(scene)
-        (left,) = there(scene)
-        meta = seen(scene, left)["metadata"]
+        await eventually(lambda: freed(scene, "a", "b"))
+        assert set(counts(scene).values()) == {1}
+        meta = seen(scene, "b")["metadata"]
         assert meta["annotations"][OUT_OF_GROUP] == "true"
         assert meta["labels"]["kueue.x-k8s.io/queue-name"] == "lq-cq"
 
@@ -264,3 +263,99 @@ async def test_a_gang_of_which_kube_scheduler_has_preempted_one_pod_is_evicted_w
         await eventually(lambda: "b" not in there(scene), what="no half of it is left")
         evicted = [one for one in workload(scene, WORKLOAD)["status"]["conditions"] if one["type"] == "Evicted"]
         assert evicted[0]["reason"] == "PreemptedByScheduler"
+
+
+def more_quota(scene: Stage, cpus: int) -> None:
+    flavors = [{"name": "default", "resources": [{"name": "cpu", "nominalQuota": str(cpus)}]}]
+    wider = {"spec": {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]}}
+    scene.server.merge(CLUSTER_QUEUES, "cq", wider)
+
+
+def says_of(scene: Stage, value: str | None, minimum: int | None = None) -> None:
+    given = group("g", minimum)
+    given["metadata"]["annotations"] = {} if value is None else {PODS_ABOVE: value}
+    make(scene, given)
+
+
+def holding(scene: Stage) -> set[str]:
+    """The Workloads that hold quota."""
+    listed = scene.server.list_all(WORKLOADS)
+    return {one["metadata"]["name"] for one in listed if one.get("status", {}).get("admission")}
+
+
+async def test_bare_pods_of_a_basic_group_lose_nothing_and_start_when_all_have_quota() -> None:
+    async with scene_of(BETA, cpus=3) as scene:
+        says_of(scene, None)
+        member(scene, "a", "b", "c", "d")
+        await eventually(lambda: sum("there is room for" in note for note in every_note(scene)) >= 1, what="told")
+        await eventually(lambda: len(counts(scene)) == 4 and not holding(scene), what="none holds quota")
+        assert there(scene) == set("abcd")
+        assert not any(free(scene, name) for name in "abcd")
+        more_quota(scene, 4)
+        await eventually(lambda: freed(scene, "a", "b", "c", "d"), what="all start")
+        assert there(scene) == set("abcd")
+
+
+def waiting_together(scene: Stage) -> list[str]:
+    """What the Workloads say that wait for each other."""
+    conditions = [each for one in scene.server.list_all(WORKLOADS) for each in one.get("status", {}).get("conditions", [])]
+    return [each["message"] for each in conditions if "pods of PodGroup g wait" in each["message"]]
+
+
+def told_on_pods(scene: Stage) -> list[str]:
+    told = [one for one in scene.server.list_all(EVENTS) if "pods of PodGroup g wait" in one["note"]]
+    return [one["regarding"]["name"] for one in told if one["regarding"]["kind"] == "Pod"]
+
+
+async def test_one_event_tells_for_all_pods_of_a_group_why_they_wait() -> None:
+    async with scene_of(BETA, cpus=1) as scene:
+        says_of(scene, None)
+        member(scene, "a", "b", "c")
+        await eventually(lambda: len(waiting_together(scene)) == 3)
+        await eventually(lambda: told_on_pods(scene) == ["a"])
+
+
+async def test_bare_pods_are_deleted_where_their_basic_group_says_so() -> None:
+    async with scene_of(BETA, cpus=3) as scene:
+        says_of(scene, "delete")
+        member(scene, "a", "b", "c", "d")
+        await eventually(lambda: len(there(scene)) == 3 and freed(scene, *there(scene)))
+
+
+async def test_pods_that_are_kept_start_once_their_group_says_that_the_others_are_deleted() -> None:
+    async with scene_of(BETA, cpus=3) as scene:
+        says_of(scene, None)
+        member(scene, "a", "b", "c", "d")
+        await eventually(lambda: any("there is room for" in note for note in every_note(scene)))
+        scene.server.merge(BETA, "g", {"metadata": {"annotations": {PODS_ABOVE: "delete"}}}, namespace="team")
+        await eventually(lambda: len(there(scene)) == 3 and freed(scene, *there(scene)))
+
+
+async def test_pods_of_a_controller_are_deleted_whatever_their_group_says() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "rs", "controller": True}
+    async with scene_of(BETA, cpus=1) as scene:
+        says_of(scene, "keep")
+        for name in "ab":
+            pod(scene, name, owners=[owner], schedulingGroup={"podGroupName": "g"})
+        await eventually(lambda: len(there(scene)) == 1 and freed(scene, *there(scene)))
+
+
+async def test_a_gang_that_keeps_its_pods_asks_for_all_that_exist() -> None:
+    async with scene_of(BETA, cpus=5) as scene:
+        says_of(scene, "keep", minimum=4)
+        member(scene, "a", "b", "c", "d", "e", "f")
+        await eventually(lambda: counts(scene) == {WORKLOAD: 6})
+        assert there(scene) == set("abcdef")
+        assert not any(free(scene, name) for name in "abcdef")
+        more_quota(scene, 6)
+        await eventually(lambda: freed(scene, *"abcdef"))
+
+
+async def test_a_value_that_is_none_of_the_two_is_told_and_the_default_holds() -> None:
+    told = "PodGroup g: metadata.annotations[tessera.dev/pods-above]: found 'hold', expected delete or keep"
+    async with scene_of(BETA, cpus=1) as scene:
+        says_of(scene, "hold")
+        member(scene, "a", "b")
+        await eventually(lambda: told in every_note(scene))
+        await eventually(lambda: any("there is room for" in note for note in every_note(scene)))
+        assert there(scene) == set("ab")

@@ -15,6 +15,7 @@ import msgspec
 from controller.foreign.jobs.kind import ForeignJobKind
 from controller.foreign.podgroups.group import GROUPS, MIN_MEMBER, as_member, in_part, subgroup_of
 from controller.foreign.podgroups.native import read
+from controller.foreign.podgroups.podsabove import whole
 from controller.insight.forecast.refused import refused_by_rules
 from controller.insight.simulation.bargained.requests import named_by, named_by_workload
 from controller.insight.simulation.documents import Document, InputError
@@ -117,8 +118,16 @@ def _grouped(pods: Sequence[Json], pod_groups: PodGroups) -> tuple[podgroup.Grou
     if name is not None:
         foreign = read(name, pod_groups.get((namespace, name)), seen[-1].annotations.get(MIN_MEMBER, ""))
         foreign = in_part(foreign, key_of(seen[0])[1], seen) if seen[0].part else foreign
+        foreign = whole(foreign, _come_first(pods, seen, foreign.minimum), pod_groups.get((namespace, name)))
         seen = [as_member(pod, foreign) for pod in seen]
     return podgroup.group_of(seen, foreign), seen
+
+
+def _come_first(pods: Sequence[Json], seen: Sequence[SeenPod], minimum: int) -> tuple[SeenPod, ...]:
+    """The pods that are there when the minimum is. Raises JobError."""
+    arrivals = [_duration(pod, ARRIVAL) or 0.0 for pod in pods]
+    by_s = sorted(arrivals)[min(minimum, len(arrivals)) - 1]
+    return tuple(pod for pod, arrival in zip(seen, arrivals, strict=True) if arrival <= by_s)
 
 
 def _above(document: Document, minimum: str, pod: SeenPod, part: str) -> Document:

@@ -42,8 +42,8 @@ class Way:
 class Sisters(Generic[K, T]):
     """Which pods share an entry of kube-scheduler's queue, and which groups (``T``) look at them. ``K``: keys of pods.
 
-    Pods are told by ``see`` and ``leave``, entries by ``queue_of``. The sets of ``_pods`` are never empty; a group leaves ``_looking`` when it
-    is told.
+    Pods are told by ``see`` and ``leave``, with the name from ``queue_of``. The sets of ``_pods`` are never empty; a
+    group leaves ``_looking`` when it is told.
     """
 
     def __init__(self) -> None:

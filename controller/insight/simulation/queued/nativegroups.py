@@ -9,6 +9,7 @@ from typing import Final
 
 from controller.foreign.podgroups.group import SHARED, as_member
 from controller.foreign.podgroups.native import OwnerOf, levels_named, marks_of, read, tree_of
+from controller.foreign.podgroups.podsabove import BEGINS_WITH, beginning_together, is_kept, problem_of
 from controller.insight.simulation.documents import Document, InputError, group_of
 from controller.insight.simulation.owners import Name
 from controller.insight.simulation.problems import expected_one, meant, shown
@@ -137,23 +138,28 @@ class NativeGroups:
                 yield str(pod.error(f"Pod {pod.data['metadata']['name']}: {sentence}"))
 
     def surplus(self, jobs: Iterable[Document]) -> Iterator[str]:
-        """A line for each PodGroup that may start without some of its pods: what becomes of those on a cluster."""
-        found: dict[tuple[str, str], int] = {}
+        """A line for each PodGroup that may start without some of its pods: what becomes of those on a cluster; and one
+        for each wrong word about them.
+        """
+        found: dict[tuple[str, str], list[SeenPod]] = {}
         for pod in jobs:
             if (pod.version, pod.kind) == ("v1", "Pod") and isinstance(pod.data.get("spec"), dict):
                 of = at(pod.data, "spec", "schedulingGroup", "podGroupName")
                 if isinstance(of, str):
-                    key = (pod.data["metadata"]["namespace"], of)
-                    found[key] = found.get(key, 0) + 1
+                    found.setdefault((pod.data["metadata"]["namespace"], of), []).append(SeenPod(pod.data))
         for (namespace, name), pods in found.items():
             document = self._found.get((GROUP, namespace, name))
             spec = None if document is None else decode(document.data, NativeGroup).spec
             if document is None or spec is None or spec.parent_composite_pod_group_name:
                 continue
+            if wrong := problem_of(pods[0], document.data):
+                yield f"{document.place()}: {wrong}"
             gang = spec.scheduling_policy.gang
-            if pods > (1 if gang is None else gang.min_count or 1):
+            if len(pods) > (1 if gang is None else gang.min_count or 1):
                 why = "kube-scheduler starts none of a group while one of its pods waits"
                 told = f"a cluster deletes those of its pods that get no quota when others start, as {why}"
+                if all(is_kept(pod, document.data) for pod in pods):
+                    told = f"those of its pods that wait get quota all at once or not at all, as {why}"
                 yield f"{document.place()}: PodGroup {name}: {told}"
 
     def pod_groups(self) -> dict[tuple[str, GroupName], Json]:
@@ -213,8 +219,9 @@ class NativeGroups:
         joined = as_member(pod, read(of, given, owner_of=_owners(namespace, known)))
         said = {key: joined.labels[key] for key in (QUEUE_NAME, PRIORITY_CLASS) if joined.labels.get(key)}
         own = {**marked["metadata"], "labels": {**labels(marked), **said}}
-        shared = {SHARED: joined.raw[SHARED]} if SHARED in joined.raw else {}
-        return document.having({**marked, "metadata": own, **shared})
+        joined = beginning_together(joined, lambda name, _: self._data(GROUP, namespace, name))
+        told: Json = {key: joined.raw[key] for key in (SHARED, BEGINS_WITH) if key in joined.raw}
+        return document.having({**marked, "metadata": own, **told})
 
     def _scheduled(self, job: Document) -> Document:
         """The Job with the template of the one Workload that is for it, unless it says ``spec.scheduling`` itself."""

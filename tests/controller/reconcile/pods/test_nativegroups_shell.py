@@ -271,7 +271,7 @@ def more_quota(scene: Stage, cpus: int) -> None:
     scene.server.merge(CLUSTER_QUEUES, "cq", wider)
 
 
-def says_of(scene: Stage, value: str | None, minimum: int | None = None) -> None:
+def says_of(scene: Stage, value: str | None, minimum: int = 0) -> None:
     given = group("g", minimum)
     given["metadata"]["annotations"] = {} if value is None else {PODS_ABOVE: value}
     make(scene, given)
@@ -298,7 +298,9 @@ async def test_bare_pods_of_a_basic_group_lose_nothing_and_start_when_all_have_q
 
 def waiting_together(scene: Stage) -> list[str]:
     """What the Workloads say that wait for each other."""
-    conditions = [each for one in scene.server.list_all(WORKLOADS) for each in one.get("status", {}).get("conditions", [])]
+    conditions = [
+        each for one in scene.server.list_all(WORKLOADS) for each in one.get("status", {}).get("conditions", [])
+    ]
     return [each["message"] for each in conditions if "pods of PodGroup g wait" in each["message"]]
 
 

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from controller.insight.simulation.documents import InputError
 from controller.insight.simulation.manifests import scenario
+from inventory.api.names import PODS_ABOVE
 from tests.controller.foreign.podgroups.test_native import composite, group
 from tests.controller.insight.simulation.test_podgroups import HOST, PLACED, QUEUE, RACK, RACKS, TOPOLOGY, places
 from tests.controller.insight.simulation.test_podgroups import pod as plain
 from tests.support.controller.manifests import cluster_queue, config, given, job, kueue, local_queue, run, told
+from tests.support.controller.manifests import plain as plainly
 
 VERSIONS = pytest.mark.parametrize("version", ["v1beta1", "v1alpha3", "v1alpha2"])
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -77,8 +79,35 @@ def test_a_gang_runs_with_its_minimum_at_the_least_or_not_at_all(
     assert gang == (min(max(least, count), free) if free >= least else 0)
 
 
-def test_pods_of_a_basic_group_start_one_by_one() -> None:
-    assert told(run(*flat(1), of(group()), *pods(2))) == ["0 Admitted train-0", "0 Pending train-1"]
+def saying(found: Json, value: str) -> Json:
+    """The group, with what becomes of its pods that get no quota."""
+    return {**found, "metadata": {**found["metadata"], "annotations": {PODS_ABOVE: value}}}
+
+
+def test_pods_of_a_basic_group_start_all_at_once_or_one_by_one_as_it_says() -> None:
+    result = run(*flat(2), of(group()), *pods(3))
+    assert told(result) == ["0 Pending train-0", "0 Pending train-1", "0 Pending train-2"]
+    assert "3 pods of PodGroup train wait, and there is room for 2: kube-scheduler" in str(plainly(result))
+    assert told(run(*flat(3), of(group()), *pods(3))) == [f"0 Admitted train-{at}" for at in range(3)]
+    by_one = told(run(*flat(2), saying(of(group()), "delete"), *pods(3)))
+    assert by_one == ["0 Admitted train-0", "0 Admitted train-1", "0 Pending train-2"]
+
+
+def test_a_gang_that_keeps_its_pods_starts_with_all_that_are_there() -> None:
+    kept = saying(of(group(least=4)), "keep")
+    assert told(run(*flat(5), kept, *pods(6))) == ["0 Pending train"]
+    assert told(run(*flat(6), kept, *pods(6))) == ["0 Admitted train"]
+    late = pods(6)
+    late[5]["metadata"].setdefault("annotations", {})["tessera.dev/arrival"] = "60s"
+    assert told(run(*flat(5), kept, *late)) == ["0 Admitted train", "60 Pending train-5"]
+
+
+def test_a_wrong_word_about_pods_without_quota_is_told_with_the_two_that_are_read() -> None:
+    notes = scenario(given(*flat(5), saying(of(group(least=1)), "hold"), *pods(1)), config()).warnings
+    assert any(
+        "PodGroup train: metadata.annotations[tessera.dev/pods-above]: found 'hold', expected delete or keep" in each
+        for each in notes
+    )
 
 
 def test_a_topology_key_is_a_required_level() -> None:
@@ -215,6 +244,8 @@ def test_a_group_with_more_pods_than_it_needs_is_told_what_becomes_of_the_others
     told_ = scenario(given(*flat(5), of(group(least=4)), *pods(6)), config()).warnings
     assert ["PodGroup train: a cluster deletes those of its pods that get no quota" in each for each in told_] == [True]
     assert not scenario(given(*flat(5), of(group(least=4)), *pods(4)), config()).warnings
+    (note,) = scenario(given(*flat(5), of(group()), *pods(6)), config()).warnings
+    assert "PodGroup train: those of its pods that wait get quota all at once or not at all" in note
 
 
 def priority_class(value: int) -> Json:

@@ -119,6 +119,10 @@ PODS_ABOVE: Final = "tessera.dev/pods-above"
 """An annotation of a PodGroup of ``scheduling.k8s.io``, by its user: ``delete`` or ``keep``. It says what becomes of
 pods without a controller that get no quota, as kube-scheduler starts none of the group while one of them waits.
 """
+GROUP_CLAIMS: Final = "tessera.dev/group-claims"
+"""An annotation of a pod template in a Workload, written by the controller: the names of the template's claims of which
+there is one for all pods, comma-separated. The Job controller makes them for the Job's PodGroup.
+"""
 STARTS_WITH: Final = "tessera.dev/starts-with"
 """An annotation of the Workload of one pod, written by the controller: the PodGroup of ``scheduling.k8s.io`` whose
 waiting pods get quota all at once or not at all.

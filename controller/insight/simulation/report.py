@@ -27,7 +27,7 @@ from controller.scheduler.engine import Engine
 from controller.scheduler.model.podrequests import amounts
 from controller.scheduler.model.resources import CPU, Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.scheduler.preemption.index import is_gpu
-from controller.scheduler.quota.queuestate import QueueState
+from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.queueusage import quantity_of
 from controller.scheduler.quota.shares import share
 from controller.scheduler.state import podsizes
@@ -105,10 +105,14 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
     """A sentence: what the workload got, how long it waited, and what its ClusterQueue borrows now."""
     holder = engine.state.cluster.holders[key]
     node = engine.state.cluster.queue(holder.cluster_queue).node
+    # A claim that several share is charged after the decision.
+    charged = decision.record.assignment.usage if decision is not None and decision.record.assignment else {}
+    usage = {fr: amount or charged.get(fr, 0) for fr, amount in sorted(holder.usage.items())}
     got = ", ".join(
         f"{quantity_of(fr.resource, amount)} {fr.resource} of flavor {fr.flavor}"
-        for fr, amount in sorted(holder.usage.items())
-    )
+        for fr, amount in usage.items()
+        if amount
+    ) or _shared(holder)
     waited_s = max(0, round(now_s - max(0.0, holder.queued_at_s)))
     said = f"Gets {got or 'no resources'} from ClusterQueue {holder.cluster_queue} after waiting {exact(waited_s)}"
     borrowed = [
@@ -118,6 +122,12 @@ def admitted(engine: Engine, key: WorkloadKey, decision: Admitted | None, now_s:
     ]
     borrows = decision is None or decision.record.assignment is None or decision.record.assignment.borrowing > 0
     return f"{said}; the queue borrows {', '.join(borrowed)} now" if borrowed and borrows else said
+
+
+def _shared(holder: Holder) -> str:
+    """What a workload gets that is charged nothing: resources of which another one is charged the claim."""
+    names = ", ".join(sorted({fr.resource for fr in holder.usage}))
+    return f"{names} by a claim that another workload is charged" if names else ""
 
 
 def gpus(workload: Workload) -> float:

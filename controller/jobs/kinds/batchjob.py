@@ -43,7 +43,13 @@ from controller.jobs.framework.raw import (
     text,
 )
 from controller.jobs.framework.topologyrequest import check_groups, ranked, topology_request
-from controller.jobs.kinds.jobscheduling import check_minimum, is_grouped, native_minimum, placed_by
+from controller.jobs.kinds.jobscheduling import (
+    check_minimum,
+    is_grouped,
+    native_minimum,
+    placed_by,
+    with_group_claims,
+)
 from controller.jobs.rules.batchjob import EQUAL_COMPLETIONS, MINIMUM, POD_SETS
 from inventory.api.names import FULL_PARALLELISM
 
@@ -78,7 +84,7 @@ class BatchJob(KindDefaults):
         return POD_SETS
 
     def pod_sets(self, job: Json) -> tuple[JobPodSet, ...]:
-        template = _bare_template(job)
+        template = with_group_claims(job, _bare_template(job))
         count = self._first_count(job, _full_count(job))
         check_requests(template, _TEMPLATE)
         minimum = _min_parallelism(job)

@@ -9,10 +9,11 @@ from typing import Final
 
 from controller.jobs.framework.names import MIN_PARALLELISM, is_label_key
 from controller.jobs.framework.podsets import UNCONSTRAINED
-from controller.jobs.framework.raw import JobError, Json, at, integer, mapping, shown, strings
+from controller.jobs.framework.raw import JobError, Json, at, integer, mapping, sequence, shown, strings
 from controller.jobs.framework.topologyrequest import PREFERRED, REQUIRED
 from controller.objects.decode import DecodeError, decode
 from controller.objects.nativegroups import GroupSpec, problems
+from inventory.api.names import GROUP_CLAIMS
 
 _WHERE: Final = "spec.scheduling"
 _OF_PARENT: Final = "scheduling.k8s.io/group-template-name"
@@ -34,6 +35,24 @@ def scheduling_of(job: Json) -> GroupSpec | None:
         where = f"{_WHERE}.schedulingConstraints.topology[0].key"
         raise JobError(f"{where}: expected a label of nodes, found {shown(spec.level)}")
     return spec
+
+
+def with_group_claims(job: Json, template: Json) -> Json:
+    """The template with the names of its claims of which the Job controller makes one for the Job's PodGroup. Raises
+    JobError.
+    """
+    spec = scheduling_of(job)
+    asked = {(each.name, each.resource_claim_template_name) for each in (spec.resource_claims if spec else ())}
+    named = [
+        each["name"]
+        for each in sequence(template, "spec", "resourceClaims")
+        if isinstance(each, dict) and (each.get("name"), each.get("resourceClaimTemplateName")) in asked
+    ]
+    if not named:
+        return template
+    metadata = mapping(template, "metadata")
+    notes = {**strings(template, "metadata", "annotations"), GROUP_CLAIMS: ",".join(sorted(named))}
+    return {**template, "metadata": {**metadata, "annotations": notes}}
 
 
 def is_grouped(job: Json) -> bool:

@@ -66,7 +66,7 @@ def requests(
                         single_pod=one_pod(specs[index].template.spec),
                         implied=plan.implied and index not in plan.asking,
                         previous=previous,
-                        claims=claim_names(workload.metadata.namespace, specs[index].template.spec),
+                        claims=claim_names(workload.metadata.namespace, specs[index].template),
                         within=bounds.get(choice.name, ()),
                         overruns=overruns,
                     )

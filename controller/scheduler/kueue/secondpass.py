@@ -156,7 +156,7 @@ def placement_requests(holder: Holder, cluster: Cluster) -> list[PlacementReques
                 lost=lost,
                 beside=_partners(held, holder, sets, lost) if lost is not None else (),
                 stays=pinned,
-                claims=claim_names(workload.metadata.namespace, sets[held.name].template.spec),
+                claims=claim_names(workload.metadata.namespace, sets[held.name].template),
                 within=bounds.get(held.name, ()) if lost is None else (),
                 overruns=cluster.placement.overruns(workload),
             )

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.objects.core import PodSpec
+from controller.objects.core import PodTemplateSpec
 from controller.scheduler.model.resources import Amount, ResourceName
+from inventory.api.names import GROUP_CLAIMS
 
 ClaimKey = str
 """``namespace/name`` of a ResourceClaim."""
@@ -74,16 +75,26 @@ class ClaimNames(NamedTuple):
     claims: tuple[tuple[str, str], ...]
 
 
-def claim_names(namespace: str, spec: PodSpec) -> ClaimNames | None:
-    """The names of a pod's claims; None for a pod without claims."""
+def of_group(template: PodTemplateSpec) -> frozenset[str]:
+    """The names of claims of which there is one for all pods of the template, though it names a template for them."""
+    said = template.metadata.annotations.get(GROUP_CLAIMS, "")
+    return frozenset(said.split(",")) if said else frozenset()
+
+
+def claim_names(namespace: str, template: PodTemplateSpec) -> ClaimNames | None:
+    """The names of a pod's claims; None for a pod without claims. One that is made for all pods is left out: it gets
+    its devices with the first of them, on a node that is not known before.
+    """
+    spec = template.spec
     if not spec.resource_claims:
         return None
+    shared = of_group(template)
     return ClaimNames(
         namespace=namespace,
         templates=tuple(
             (claim.name, claim.resource_claim_template_name)
             for claim in spec.resource_claims
-            if claim.resource_claim_template_name and not claim.resource_claim_name
+            if claim.resource_claim_template_name and not claim.resource_claim_name and claim.name not in shared
         ),
         claims=tuple(
             (claim.name, claim.resource_claim_name) for claim in spec.resource_claims if claim.resource_claim_name

@@ -214,7 +214,7 @@ def _topology(
         return None
     single_pod = one_pod(pod_set.template.spec)
     asked = devices_of(pod_set.template, single_pod)
-    claims = claim_names(workload.metadata.namespace, pod_set.template.spec)
+    claims = claim_names(workload.metadata.namespace, pod_set.template)
     return TopologyUsage(
         levels=given.levels, domains=tuple(decode(given)), single_pod=single_pod, devices=asked, claims=claims
     )

@@ -81,7 +81,7 @@ def _places(cluster: Cluster, incoming: Incoming, assignment: Assignment) -> Ite
                 flavor=name,
                 single_pod={resource: whole_amount(resource, nanos) for resource, nanos in single.items()},
                 implied=implied and not asked.placed,
-                claims=claim_names(workload.metadata.namespace, pod_set.template.spec),
+                claims=claim_names(workload.metadata.namespace, pod_set.template),
                 within=bounded,
                 overruns=cluster.placement.overruns(workload),
             )

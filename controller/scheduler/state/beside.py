@@ -6,14 +6,21 @@ needs none of the others; those that wait in one LocalQueue get it in one cycle,
 """
 
 from controller.objects.workload import Workload
+from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.kueue.sisters import Sisters
+from controller.scheduler.model.deviceclaims import ClaimKey
+from controller.scheduler.model.limitrange import LimitSummary
 from controller.scheduler.model.resources import WorkloadKey
-from controller.scheduler.model.workload import sisters_of
+from controller.scheduler.model.workload import WorkloadInfo, sisters_of
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import PendingState, PendingWorkload
+from controller.scheduler.quota.queuestate import QueueState
 from controller.scheduler.state import minimums
 from controller.scheduler.state.enginestate import EngineState
+from controller.scheduler.state.intake import Shapes
 from inventory.api.names import STARTS_WITH
+
+_NO_LIMITS = LimitSummary()
 
 
 class BesideOthers:
@@ -46,12 +53,34 @@ class BesideOthers:
         ready.sort(key=lambda each: each.order())
         if not ready and not absent:
             return None
-        entries = tuple(Entry(each.incoming(entry.incoming.queue), pending=each) for each in ready)
-        return Sisters(workload.metadata.annotations[STARTS_WITH], entries, absent)
+        paid, entries = _named(entry.incoming.info), list[Entry]()
+        for each in ready:
+            entries.append(Entry(self._incoming(each, entry.incoming.queue, paid), pending=each))
+            paid |= _named(each.info)
+        return Sisters(workload.metadata.annotations[STARTS_WITH], tuple(entries), absent)
+
+    def _incoming(self, pending: PendingWorkload, queue: QueueState, paid: set[ClaimKey]) -> Incoming:
+        """The sister as it is charged beside those before it, which have paid for these claims."""
+        if paid.isdisjoint(_named(pending.info)):
+            return pending.incoming(queue)
+        state, workload = self._state, pending.info.workload
+        made, _ = Shapes().pending_of(
+            pending.key,
+            workload,
+            state.config,
+            limits=state.cluster.limits.get(workload.metadata.namespace, _NO_LIMITS),
+            overheads=state.defaults.overheads,
+            claims=state.device_claims.beside(workload, paid),
+        )
+        return made.incoming(queue)
 
     def take(self, entry: Entry) -> None:
         if entry.pending is not None:
             self._state.queues.take(entry.pending)
+
+
+def _named(info: WorkloadInfo) -> set[ClaimKey]:
+    return set() if info.claims is None else {*info.claims.named}
 
 
 def _may_be_tried(pending: PendingWorkload, now_s: float) -> bool:

@@ -6,7 +6,7 @@ workload's own flavor. When that workload leaves, the next one is charged. All o
 admission says it: an admission says what the workload takes by itself.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -96,6 +96,13 @@ class DeviceClaims:
         counts = active_counts(workload, self._cluster.config.gates)
         return self.book.count(workload, counts, lambda claim, name: name in self._payers.get(claim, ()))
 
+    def beside(self, workload: Workload, paid: Collection[ClaimKey]) -> WorkloadClaims | None:
+        """As ``count``, where others are charged these claims too."""
+        counts = active_counts(workload, self._cluster.config.gates)
+        return self.book.count(
+            workload, counts, lambda claim, name: claim in paid or name in self._payers.get(claim, ())
+        )
+
     def told(self, workload: Workload) -> Iterator[ClaimExplanation]:
         """What each claim of the workload counts as by itself; nothing without the gate."""
         unplaced = self._unplaced(workload)
@@ -111,7 +118,7 @@ class DeviceClaims:
         """Claims that do not count where pods are placed, for pod sets whose pods must be placed."""
         found: dict[_Named, str] = {}
         for pod_set in workload.spec.pod_sets if self.book.rules.placed else ():
-            names = claim_names(workload.metadata.namespace, pod_set.template.spec)
+            names = claim_names(workload.metadata.namespace, pod_set.template)
             if names is not None and topology_request(pod_set).placed:
                 found |= self._cluster.placement.uncounted_claims(names)
         return found

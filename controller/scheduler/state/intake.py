@@ -264,7 +264,7 @@ def named_claims(workload: Workload, rules: ClaimRules) -> WorkloadClaims | None
     """The shared claims of a workload with quota; None where it has none, or they do not count."""
     if not rules.on or not rules.every_kind:
         return None
-    named = first_naming(workload, _admitted_counts(workload))
+    named = first_naming(workload, _admitted_counts(workload), of_groups=True)
     return WorkloadClaims(named=named) if named else None
 
 

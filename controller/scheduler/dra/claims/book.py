@@ -18,7 +18,14 @@ from controller.objects.quantity import NANO
 from controller.objects.workload import PodSet, Workload
 from controller.scheduler.dra.claims.amounts import Amounts, ClaimProblemError, DeviceAmounts
 from controller.scheduler.dra.claims.published import PublishedDevices
-from controller.scheduler.model.deviceclaims import NO_CLAIMS, ClaimKey, ClaimRules, PodSetClaims, WorkloadClaims
+from controller.scheduler.model.deviceclaims import (
+    NO_CLAIMS,
+    ClaimKey,
+    ClaimRules,
+    PodSetClaims,
+    WorkloadClaims,
+    of_group,
+)
 from controller.scheduler.model.podrequests import RequestRules, added, one_pod, whole_amount
 from controller.scheduler.model.resources import ResourceName
 
@@ -28,6 +35,8 @@ OF_ONE_POD: Final = {POD_CLAIM: ""}
 """The annotations that are kept of a claim that was made for one pod."""
 IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of a class's name in the extended resource that every class has."""
+_OF_GROUP: Final = "#"
+"""Stands behind the template in the key of a claim that is made for all pods of a workload: no name has it."""
 _GATE_OFF: Final = "Its pods ask for devices by claim, and the feature gate KueueDRAIntegration is off"
 
 
@@ -129,10 +138,10 @@ class ClaimBook:
         if not self.rules.on:
             asks = self.rules.reject and any(pod_set.template.spec.resource_claims for pod_set in pod_sets)
             return WorkloadClaims(problem=_GATE_OFF) if asks else None
-        namespace, sets, named = workload.metadata.namespace, [], first_naming(workload, counts)
+        sets, named = list[PodSetClaims](), first_naming(workload, counts, of_groups=self.rules.every_kind)
         for pod_set in pod_sets:
             try:
-                sets.append(self._pod_set(pod_set, namespace, named, paid))
+                sets.append(self._pod_set(pod_set, workload, named, paid))
             except ClaimProblemError as problem:
                 return WorkloadClaims(problem=f"pod set {pod_set.name or 'main'}: {problem}")
         if not named and all(found == NO_CLAIMS for found in sets):
@@ -155,20 +164,20 @@ class ClaimBook:
     def _pod_set(
         self,
         pod_set: PodSet,
-        namespace: str,
+        workload: Workload,
         named: Mapping[ClaimKey, str],
         paid: Callable[[ClaimKey, ResourceName], bool],
     ) -> PodSetClaims:
         """What the claims of one pod set count as. ``named``: the pod set that is charged for each shared claim. Raises
         ClaimProblemError.
         """
-        spec = pod_set.template.spec
+        spec, namespace = pod_set.template.spec, workload.metadata.namespace
         each: Amounts = {}
         once: Amounts = {}
         counted = set[ClaimKey]()
         for claim in spec.resource_claims:
-            if claim.resource_claim_name:
-                key = f"{namespace}/{claim.resource_claim_name}"
+            key = shared_key(workload, pod_set, claim, of_groups=self.rules.every_kind)
+            if key:
                 if self.rules.every_kind and (named.get(key) != pod_set.name or key in counted):
                     continue
                 counted.add(key)
@@ -184,6 +193,9 @@ class ClaimBook:
 
     def of_claim(self, key: ClaimKey) -> Amounts:
         """What a shared claim counts as. Raises ClaimProblemError."""
+        template, is_of_group, _ = key.partition(_OF_GROUP)
+        if is_of_group:
+            return self.of_template(template)
         if not self.rules.every_kind:
             raise ClaimProblemError("a claim by name (resourceClaimName) is not supported, a template is")
         claim = self._claims.get(key)
@@ -285,15 +297,29 @@ def asks_by_class(workload: Workload) -> bool:
     )
 
 
-def first_naming(workload: Workload, counts: Mapping[str, int]) -> dict[ClaimKey, str]:
+def shared_key(workload: Workload, pod_set: PodSet, claim: PodResourceClaim, *, of_groups: bool) -> ClaimKey:
+    """The key of a claim of which there is one for several pods; empty for one of each pod.
+
+    ``of_groups``: a claim that is made for all pods of the workload has a key of its own, by its template.
+    """
+    namespace = workload.metadata.namespace
+    if claim.resource_claim_name:
+        return f"{namespace}/{claim.resource_claim_name}"
+    template = claim.resource_claim_template_name
+    if of_groups and template and claim.name in of_group(pod_set.template):
+        return f"{namespace}/{template}{_OF_GROUP}{workload.metadata.name}/{claim.name}"
+    return ""
+
+
+def first_naming(workload: Workload, counts: Mapping[str, int], *, of_groups: bool) -> dict[ClaimKey, str]:
     """Each shared claim that any pods have, with the first pod set that names it and has pods: the claim is charged
     there.
     """
-    namespace, found = workload.metadata.namespace, dict[ClaimKey, str]()
+    found = dict[ClaimKey, str]()
     for pod_set in workload.spec.pod_sets:
         for claim in pod_set.template.spec.resource_claims if counts.get(pod_set.name, 0) > 0 else ():
-            if claim.resource_claim_name:
-                found.setdefault(f"{namespace}/{claim.resource_claim_name}", pod_set.name)
+            if key := shared_key(workload, pod_set, claim, of_groups=of_groups):
+                found.setdefault(key, pod_set.name)
     return found
 
 

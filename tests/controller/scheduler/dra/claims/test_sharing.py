@@ -86,9 +86,9 @@ def test_a_template_that_was_made_anew_counts_as_it_is_now() -> None:
 def test_a_claim_is_charged_to_the_first_pod_set_that_has_pods() -> None:
     made = claiming("w", claims=["c"])
     key, name = "ns/c", made.spec.pod_sets[0].name
-    assert first_naming(made, {name: 1}) == {key: name}
-    assert first_naming(made, {name: 0}) == {}
-    assert first_naming(made, {}) == {}, "pods that are not counted have none"
+    assert first_naming(made, {name: 1}, of_groups=False) == {key: name}
+    assert first_naming(made, {name: 0}, of_groups=False) == {}
+    assert first_naming(made, {}, of_groups=False) == {}, "pods that are not counted have none"
 
 
 def test_a_claim_that_two_share_is_charged_to_the_first_alone() -> None:

@@ -13,15 +13,18 @@ from cli.words import given, queues
 from controller.cluster.watching.kinds import DECLARATIONS, WORKLOADS
 from controller.jobs.framework import names
 from controller.jobs.framework.kind import JobKind, api_version
+from controller.jobs.framework.podview import GroupName
 from controller.jobs.kinds.declared.accepting import verdicts
 from controller.jobs.kinds.table import JOB_KINDS
 from controller.jobs.serving.table import STAMPED_KINDS
 from controller.reconcile.jobshell.watched import KNOWN_KINDS, resource_of
+from inventory.api.names import STARTS_WITH
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import PODS, Resource
 
 _WORKLOAD: Final = ("workload", "wl")
+_NATIVE: Final = ("podgroup", "compositepodgroup")
 
 
 def typed(job: str) -> tuple[str, str]:
@@ -43,9 +46,12 @@ async def find_workload(client: Client, namespace: str, name: str, kind: str = "
         with suppress(NotFoundError):
             return await client.get(WORKLOADS, name, Json, namespace=namespace)
     there = await namespaced(client, WORKLOADS, namespace) if kind not in _WORKLOAD else []
+    natives = [each for each in there if kind in ("", *_NATIVE) and _is_of_native_group(each, name)]
     owned = [each for each in there if owner_name(each) == name and kind in ("", owner_kind(each).lower())]
     if groups := [each for each in there if name in _group_names(each) and kind in ("", *_kinds_of_group(each))]:
         return min(groups, key=_least_said)
+    if natives and not owned:
+        return min(natives, key=_least_said)
     replicas = [each for each in there if kind in ("", "deployment") and _is_replica(each, name)]
     if replicas and not owned:
         return min(replicas, key=_least_said)
@@ -117,6 +123,15 @@ def _group_names(workload: Json) -> tuple[str, ...]:
         return ()
     name, index = notes[names.JOB_OWNER_NAME], notes.get(names.COMPONENT_INDEX)
     return (name,) if index is None else (name, f"{name}-{index}")
+
+
+def _is_of_native_group(workload: Json, group: str) -> bool:
+    """Whether the Workload is that of a PodGroup or CompositePodGroup of Kubernetes' own, or of a pod of one whose pods
+    start together.
+    """
+    made = {GroupName(None, group, composite=composite).workload for composite in (False, True)}
+    notes = workload["metadata"].get("annotations") or {}
+    return workload["metadata"]["name"] in made or notes.get(STARTS_WITH) == group
 
 
 def _is_replica(workload: Json, deployment: str) -> bool:

@@ -53,6 +53,7 @@ from controller.insight.simulation.submissions import (
     Composer,
     PodGroups,
     Submission,
+    apart,
     gathered,
     has_queue,
     names_queue,
@@ -444,8 +445,8 @@ def _submissions(
     jobs = [part for job in jobs for part in told.tried(partial(parts_of, job), list[Document]())]
     found: list[Submission] = []
     seen: dict[str, Document] = {}
-    apart = [part for documents in gathered(jobs) for part in parts(documents, composer.pod_groups)]
-    for order, documents in enumerate(apart):
+    every = [part for documents in gathered(jobs) for part in parts(documents, composer.pod_groups)]
+    for order, documents in enumerate(every):
         stored = [each.having(_hub(each)) for each in documents]
         namespace = stored[0].data["metadata"]["namespace"]
         try:
@@ -454,7 +455,7 @@ def _submissions(
             told.errors += wrong.lines
             continue
         if one is not None and one.key in seen and not _is_alike(documents[0], seen[one.key]):
-            one = one.renamed(_apart(documents[0]))
+            one = one.renamed(apart(documents[0]))
             told.notes.append(f"{documents[0].place()}: {documents[0].kind} {one.key} is called so here")
         if one is None:
             _pass_over(documents[0], objects, told)
@@ -487,11 +488,6 @@ def _is_alike(one: Document, other: Document) -> bool:
     if (one.version, one.kind) == (other.version, other.kind) == POD:
         return SeenPod(one.data).foreign_group == SeenPod(other.data).foreign_group
     return (one.group, one.kind) == (other.group, other.kind)
-
-
-def _apart(document: Document) -> str:
-    """A suffix for messages about it, if a job of another kind has the same name."""
-    return f"{document.data['metadata']['name']}.{document.kind.lower()}.{document.group or 'core'}"
 
 
 def _taken(document: Document, key: str, first: Document) -> str:

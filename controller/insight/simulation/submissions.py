@@ -33,6 +33,7 @@ from controller.jobs.kinds.table import JOB_KINDS
 from controller.messages import jobs as words
 from controller.objects.decode import DecodeError, decode
 from controller.objects.meta import is_true
+from controller.objects.nativegroups import NATIVE
 from controller.objects.workload import Workload
 from controller.reconcile.pods import compose as podcompose
 from controller.reconcile.pods import group as podgroup
@@ -77,6 +78,15 @@ def gathered(jobs: Iterable[Document]) -> list[list[Document]]:
                 raise document.error(f"Pod {document.data['metadata']['name']}: {error}") from None
         found.setdefault(key, []).append(document)
     return list(found.values())
+
+
+def apart(document: Document) -> str:
+    """What its Workload is called, if a job of another kind has the same name: of pods by their PodGroup."""
+    of = SeenPod(document.data).foreign_group if (document.version, document.kind) == ("v1", "Pod") else None
+    if of is not None:
+        kind = "compositepodgroup" if of.composite else "podgroup"
+        return f"{of.name}.{kind}.{NATIVE if of.system is None else GROUPS[of.system]}"
+    return ".".join(filter(None, (document.data["metadata"]["name"], document.kind.lower(), document.group)))
 
 
 def parts(documents: list[Document], pod_groups: PodGroups) -> list[list[Document]]:

@@ -305,6 +305,9 @@ def short(group: Group, pods: Sequence[SeenPod]) -> str:
     """A sentence on why these pods are too few; empty if they are not."""
     parts = "" if group.foreign is None else lacking(group.foreign, pods)
     whole = f"{len(pods)} of {plural(group.total, 'pod')}"
+    if group.foreign is not None and group.foreign.system is None and not group.foreign.groups:
+        told = f"PodGroup {group.foreign.title} has {plural(len(pods), 'pod')}, and its minCount is {group.total}"
+        return told if len(pods) < group.total else ""
     title = group.name if group.foreign is None else group.foreign.title
     if not parts:
         return f"group {title} has {whole}" if len(pods) < group.total else ""
@@ -360,7 +363,8 @@ def pod_sets(group: Group, pods: Sequence[SeenPod], tiers: Tiers = ()) -> tuple[
 def _pod_sets(group: Group, pods: Sequence[SeenPod]) -> tuple[JobPodSet, ...]:
     roles = by_role(pods)
     if len(roles) > MAX_ROLES and group.foreign is not None and group.foreign.groups:
-        most = f"expected at most {MAX_ROLES} groups and shapes of pods in one tree, found {len(roles)}"
+        why = "as many as a Workload may have pod sets"
+        most = f"expected at most {MAX_ROLES} groups and shapes of pods in one tree, {why}, found {len(roles)}"
         raise JobError(f"group {group.foreign.title}: {most}")
     if len(roles) > MAX_ROLES:
         raise JobError(f"group {group.name}: expected at most {MAX_ROLES} different shapes of pods, found {len(roles)}")

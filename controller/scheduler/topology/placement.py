@@ -244,7 +244,7 @@ class Topologies:
                 return (
                     f"flavor {flavor.metadata.name} names no topology and the gang asks for one domain of {asked.bound}"
                 )
-            return no_topology(flavor, "a topology" if asked.level else asked.wish)
+            return no_topology(flavor, asked)
         finder = self._finders.get(FlavorName(flavor.metadata.name))
         if finder is None:
             return f"flavor {flavor.metadata.name} names the topology {flavor.spec.topology_name}, which is not there"

@@ -252,8 +252,11 @@ class Placement(Protocol):
         """Compare what is kept with ``held``: all that was added and not removed. AssertionError for a difference."""
 
 
-def no_topology(flavor: ResourceFlavor, asked: str = "a topology") -> str:
-    wanted = "one" if asked == "a topology" else f"{asked}, which are chosen node by node"
+def no_topology(flavor: ResourceFlavor, asked: TopologyRequest) -> str:
+    level = asked.required or asked.preferred or next((layer.topology for layer in asked.layers), "")
+    wanted = f"one with the level {level}" if level else "one"
+    if not asked.level:
+        wanted = f"{asked.wish}, which are chosen node by node"
     return f"flavor {flavor.metadata.name} names no topology and the pod set asks for {wanted}"
 
 
@@ -349,7 +352,7 @@ class NoTopology:
         return False
 
     def mismatch(self, asked: TopologyRequest, flavor: ResourceFlavor) -> str | None:
-        return no_topology(flavor) if asked.level and flavor.spec.topology_name is None else None
+        return no_topology(flavor, asked) if asked.level and flavor.spec.topology_name is None else None
 
     def place(self, requests: Sequence[PlacementRequest], *, on_empty: bool) -> Placed | PlacementNoFit:  # noqa: ARG002
         return Placed({})

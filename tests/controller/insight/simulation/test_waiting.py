@@ -29,4 +29,4 @@ def test_jobs_of_two_kinds_may_have_one_name() -> None:
         "spec": template,
     }
     final = run(flavor(), cluster_queue(gpus=4), local_queue(), job("x"), pod).final
-    assert set(final.running) == {"ns/x", "ns/x.pod.core"}
+    assert set(final.running) == {"ns/x", "ns/x.pod"}

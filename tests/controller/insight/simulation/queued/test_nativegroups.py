@@ -63,7 +63,7 @@ def test_of_six_pods_above_a_minimum_of_four_five_run_where_five_have_room() -> 
 
 
 def test_a_gang_whose_pods_are_too_few_is_an_error_that_says_so() -> None:
-    assert "group train has 2 of 4 pods" in refused(*flat(9), of(group(least=4)), *pods(2))
+    assert "PodGroup train has 2 pods, and its minCount is 4" in refused(*flat(9), of(group(least=4)), *pods(2))
 
 
 @given_(least=st.integers(1, 5), count=st.integers(1, 7), quota=st.integers(0, 8), others=st.integers(0, 3))
@@ -212,7 +212,7 @@ def test_a_group_of_volcanos_of_the_same_name_is_another_gang() -> None:
     for each in theirs:
         each["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "train"
     result = told(run(*flat(4), of(group(least=2)), volcano, *pods(2), *theirs))
-    assert result == ["0 Admitted train", "0 Admitted v0.pod.core"]
+    assert result == ["0 Admitted train", "0 Admitted train.podgroup.scheduling.volcano.sh"]
 
 
 @pytest.mark.parametrize(
@@ -230,6 +230,62 @@ def test_what_the_api_server_refuses_is_refused(manifest: Json, sentence: str) -
     assert sentence in refused(*flat(1), manifest, plain("p"))
 
 
+ASKED = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+CLAIM = {"name": "shared", "resourceClaimTemplateName": "one"}
+BY_CLAIM: tuple[Json, ...] = (
+    {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu.nvidia.com"}},
+    {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "one", "namespace": "ns"},
+        "spec": {
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}]}}
+        },
+    },
+)
+MAPPED = """
+tessera: {policy: tessera}
+resources: {deviceClassMappings: [{name: nvidia.com/gpu, deviceClassNames: [gpu.nvidia.com]}]}
+"""
+
+
+def by_claim(spec: Json) -> None:
+    """The pod's container gets its GPU by the claim that its group has."""
+    spec["resourceClaims"] = [CLAIM]
+    for container in spec["containers"]:
+        container["resources"] = {"claims": [{"name": "shared"}]}
+
+
+def test_a_claim_of_a_group_is_charged_once_for_pods_that_start_together() -> None:
+    members = pods(4)
+    for each in members:
+        by_claim(each["spec"])
+    result = run(*flat(1), *BY_CLAIM, of(group(resourceClaims=[CLAIM])), *members, using=MAPPED)
+    assert told(result) == [f"0 Admitted train-{at}" for at in range(4)]
+    assert "Gets 1 nvidia.com/gpu of flavor a100" in str(result.timeline[0])
+    assert "Gets nvidia.com/gpu by a claim that another workload is charged" in str(result.timeline[1])
+
+
+def test_a_claim_of_a_jobs_scheduling_is_charged_once_for_all_of_its_pods() -> None:
+    scheduled = job("j", pods=4, scheduling={"resourceClaims": [CLAIM]})
+    by_claim(scheduled["spec"]["template"]["spec"])
+    assert told(run(*flat(1), *BY_CLAIM, scheduled, using=MAPPED)) == ["0 Admitted j"]
+    assert "Asks for 1 nvidia.com/gpu" in str(plainly(run(*flat(0), *BY_CLAIM, scheduled, using=MAPPED)))
+    each_its_own = job("j", pods=4)
+    by_claim(each_its_own["spec"]["template"]["spec"])
+    assert told(run(*flat(3), *BY_CLAIM, each_its_own, using=MAPPED)) == ["0 Pending j"]
+
+
+def test_a_tree_of_more_groups_than_a_workload_has_pod_sets_is_refused_with_the_number() -> None:
+    groups = [of(group(f"g{at}", 1, parent="top"), "v1alpha3") for at in range(19)]
+    members = [member(f"p{at}", f"g{at}") for at in range(19)]
+    told_ = refused(*flat(19), of(composite("top", 19)), *groups, *members)
+    most = (
+        "expected at most 18 groups and shapes of pods in one tree, as many as a Workload may have pod sets, found 19"
+    )
+    assert most in told_
+
+
 def test_a_pod_whose_group_is_not_there_is_an_error_that_names_it() -> None:
     assert "no PodGroup 'train' of scheduling.k8s.io" in refused(*flat(1), *pods(1))
 
@@ -237,7 +293,9 @@ def test_a_pod_whose_group_is_not_there_is_an_error_that_names_it() -> None:
 def test_a_topology_that_is_not_given_refuses_no_level() -> None:
     result = told(run(PLACED, TOPOLOGY, cluster_queue(), local_queue(), *RACKS, of(group(least=1)), *pods(1)))
     assert result == ["0 Admitted train"]
-    assert told(run(*flat(1), of(group(least=1, level="a/b")), *pods(1))) == ["0 Pending train"]
+    waits = run(*flat(1), of(group(least=1, level="a/b")), *pods(1))
+    assert told(waits) == ["0 Pending train"]
+    assert "flavor a100 names no topology and the pod set asks for one with the level a/b" in str(plainly(waits))
 
 
 def test_a_group_with_more_pods_than_it_needs_is_told_what_becomes_of_the_others() -> None:

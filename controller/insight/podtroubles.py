@@ -92,9 +92,21 @@ def pods_shown(
     admitted = find_condition(workload.status.conditions, "Admitted")
     since = admitted.last_transition_time if admitted is not None and admitted.status == "True" else None
     settled = since is not None and (now - since).total_seconds() > _SETTLED_S
+    pods = _of_the_workload(pods, expected)
     counts = {phase.lower(): in_phase(pods, phase) for phase in ("Running", "Succeeded")}
     found = troubles(pods, expected, nodes, policy, settled=settled)
     return {**counts, "of": max(expected, len(pods)), "troubles": [_shown(each, now) for each in found]}
+
+
+def _of_the_workload(pods: Sequence[Json], expected: int) -> Sequence[Json]:
+    """The pods without gated ones that are too many: those above a gang's minimum are queued by themselves soon."""
+    spare, kept = len(pods) - sum(in_phase(pods, phase) for phase in _OVER) - expected, list[Json]()
+    for pod in reversed(pods):
+        if spare > 0 and pod["spec"].get("schedulingGates"):
+            spare -= 1
+        else:
+            kept.append(pod)
+    return kept[::-1]
 
 
 def with_sizes(pods: Json | None, too_large: str | None) -> Json | None:

@@ -294,15 +294,15 @@ class Cycle:
         """The sentence on sisters of the entry that do not fit beside it, None if all do. Sisters have no victims."""
         if entry.key in self._joins or (sisters := self._nominator.beside.sisters(entry, self._now_s)) is None:
             return None
-        room = 0 if entry.targets else 1
+        fitting = 0 if entry.targets else 1
         with self._cluster.trial():
             self._occupy(entry)
-            for sister in sisters.entries if room else ():
+            for sister in sisters.entries if fitting else ():
                 if not self._nominator.fits_now(sister) or not self._fits(sister):
                     break
                 self._occupy(sister)
-                room += 1
-        return None if room == sisters.total else pending.starts_together(sisters.group, room, sisters.total)
+                fitting += 1
+        return None if fitting == sisters.total else pending.starts_together(sisters.group, fitting, sisters.total)
 
     def _with_whom(self, entry: Entry) -> str:
         """The sentence on the sisters of an entry that does not fit itself; empty where it has none."""

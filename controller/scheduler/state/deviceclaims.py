@@ -97,7 +97,7 @@ class DeviceClaims:
         return self.book.count(workload, counts, lambda claim, name: name in self._payers.get(claim, ()))
 
     def beside(self, workload: Workload, paid: Collection[ClaimKey]) -> WorkloadClaims | None:
-        """As ``count``, where others are charged these claims too."""
+        """The result of ``count`` where others are charged these claims too."""
         counts = active_counts(workload, self._cluster.config.gates)
         return self.book.count(
             workload, counts, lambda claim, name: claim in paid or name in self._payers.get(claim, ())

@@ -24,6 +24,7 @@ from controller.cluster.watching.kinds import (
     WORKLOADS,
 )
 from controller.jobs.framework import names
+from controller.jobs.framework.podview import GroupName
 from controller.jobs.kinds.jobset import JobSet
 from controller.messages.spans import exact
 from controller.people.page.queuerows import tree_rows
@@ -31,6 +32,7 @@ from controller.people.page.server_shell import PageServer
 from controller.reconcile.jobshell.watched import resource_of
 from controller.scheduler.model.resources import WorkloadKey
 from inventory import __version__
+from inventory.api.names import STARTS_WITH
 from kube.errors import from_response
 from kube.resources import NODES, PODS
 from kube.testing import eventually
@@ -307,6 +309,27 @@ async def test_a_leader_worker_set_stands_for_a_group_that_waits_and_each_group_
         found = await shell.json("explain", "team/llm")
         assert (found["workload"], found["job"], found["state"]) == ("team/second", "LeaderWorkerSet llm", "Pending")
         assert (await shell.json("explain", "team/llm-0"))["workload"] == "team/first"
+
+
+async def test_a_pod_group_of_kubernetes_stands_for_its_gang_or_for_the_oldest_of_its_pods_that_waits(
+    shell: Shell,
+) -> None:
+    scene = shell.scene
+    scene.queue(cpus=1)
+    of_jobs_alone = config(f"{CONFIG}integrations: {{frameworks: [batch/job]}}\n")
+    async with scene.controller(of_jobs_alone, core_only=False):
+        gang = GroupName(None, "train").workload
+        scene.workload(gang, 1)
+        await scene.until_admitted(gang)
+        assert (await shell.json("explain", "team/train"))["workload"] == f"team/{gang}"
+        for name in ("sweep-0", "sweep-1"):
+            scene.workload(name, 1)
+            scene.server.merge(WORKLOADS, name, {"metadata": {"annotations": {STARTS_WITH: "sweep"}}}, namespace="team")
+        told = "2 pods of PodGroup sweep wait, and there is room for 0"
+        await eventually(lambda: told in str(scene.conditions("sweep-0")))
+        found = await shell.json("explain", "team/sweep")
+        assert (found["workload"], found["state"]) == ("team/sweep-0", "Pending")
+        assert told in found["sentence"]
 
 
 async def test_without_a_controller_the_answer_is_computed_and_says_so(shell: Shell) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from controller.insight.podtroubles import FailurePolicy, troubles, with_sizes
+from controller.insight.podtroubles import FailurePolicy, pods_shown, troubles, with_sizes
+from controller.objects.decode import decode
+from controller.objects.workload import Workload
 from inventory.api.names import ON_GPU_FAILURE
 from tests.support.controller.gpunodes import observed
 
@@ -107,6 +109,18 @@ def test_a_gate_an_image_that_is_not_there_and_a_pod_that_is_not_made_are_told_t
         "1 of 3 pods does not exist: its job has not made all of them",
     ]
     assert troubles((), 3, (), FailurePolicy(), settled=False) == ()
+
+
+def test_gated_pods_beyond_those_that_were_admitted_are_not_counted() -> None:
+    admitted = decode({"status": {"admission": {"podSetAssignments": [{"name": "main", "count": 2}]}}}, Workload)
+    every = [pod(name, conditions=unscheduled("SchedulingGated")) for name in "abcd"]
+    for each in every[1:]:
+        each["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
+    every[0] = pod("a", "Running")
+    shown = pods_shown(admitted, [pod("old", "Failed"), *every], NODES, FailurePolicy(), AT)
+    assert shown is not None
+    (held,) = shown["troubles"]
+    assert held["pods"] == ("b",)
 
 
 def test_a_pod_that_is_larger_than_every_node_does_not_wait_for_room() -> None:

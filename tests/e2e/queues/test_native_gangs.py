@@ -1,8 +1,7 @@
 """PodGroups of Kubernetes' own behind a queue, users' and Tessera's, where API server and scheduler have them."""
 
-import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.support.e2e.nativelab import (
     GROUPS,
     HOLD,
     configure,
+    give,
     group,
     group_of,
     lift,
@@ -26,7 +26,7 @@ from tests.support.e2e.nativelab import (
     start,
 )
 from tests.support.e2e.outage import away
-from tests.support.e2e.podlab import GPU, TEAM, PodLab, pod_body, pod_lab
+from tests.support.e2e.podlab import TEAM, PodLab, pod_body, pod_lab
 from tests.support.e2e.queuelab import ALONE, ROOT, Controller
 
 pytestmark = pytest.mark.e2e
@@ -45,16 +45,6 @@ def cluster() -> Iterator[Cluster]:
 async def groups_gone(cluster: Cluster, scene: PodLab) -> None:
     cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
     await scene.until(lambda: not cluster.kubectl("get", GROUPS, "-n", TEAM, "-o", "name"), "no group is left")
-
-
-def give(cluster: Cluster, queue: str, gpus: int) -> None:
-    quota = {"flavors": [{"name": "gpus", "resources": [{"name": GPU, "nominalQuota": str(gpus)}]}]}
-    groups = json.dumps({"spec": {"resourceGroups": [{"coveredResources": [GPU], **quota}]}})
-    cluster.kubectl("patch", "clusterqueue", queue, "--type=merge", "-p", groups)
-
-
-def uids(scene: PodLab, names: Iterable[str]) -> set[str]:
-    return {scene.pod(name)["metadata"]["uid"] for name in names}
 
 
 async def test_a_gang_waits_whole_for_its_quota_and_starts_whole(cluster: Cluster, tmp_path: Path) -> None:
@@ -80,53 +70,6 @@ async def test_a_gang_waits_whole_for_its_quota_and_starts_whole(cluster: Cluste
             await scene.finish([*names, "train-4"])
             await scene.clean()
         cluster.kubectl("delete", "podgroups.scheduling.k8s.io", "-n", TEAM, "--all", "--timeout=60s")
-
-
-async def test_no_pod_of_a_basic_group_is_lost_and_all_start_once_all_have_quota(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    async with pod_lab(cluster) as scene:
-        scene.config(tmp_path)
-        await scene.queue("some", 3)
-        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
-            names = [f"sweep-{index}" for index in range(4)]
-            await scene.create(*(member(name, "sweep", "some") for name in names))
-            await scene.until(lambda: all(scene.pod(name) for name in names), "all are there")
-            first = uids(scene, names)
-            group(cluster, "sweep", "some", None)
-
-            def told() -> str:
-                return cluster.kubectl(
-                    "get", "events", "-n", TEAM, "-o", "jsonpath={.items[*].note}{.items[*].message}"
-                )
-
-            await scene.until(lambda: "pods of PodGroup sweep wait" in told(), "it is told why they wait")
-            await scene.create(pod_body("beside", gpus=3, queue="some"))
-            await scene.until(lambda: scene.runs("beside"), "they hold no quota")
-            await scene.finish(["beside"])
-            assert uids(scene, names) == first
-            give(cluster, "some", 4)
-            await scene.until(lambda: scene.runs(*names), "all four run")
-            assert uids(scene, names) == first
-            await scene.finish(names)
-            await scene.clean()
-        cluster.kubectl("delete", GROUPS, "-n", TEAM, "--all", "--timeout=60s")
-
-
-async def test_five_of_six_pods_above_a_minimum_run_where_five_have_quota(cluster: Cluster, tmp_path: Path) -> None:
-    async with pod_lab(cluster) as scene:
-        scene.config(tmp_path)
-        await scene.queue("five", 5)
-        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
-            names = [f"six-{index}" for index in range(6)]
-            await scene.create(*(member(name, "six", "five") for name in names))
-            await scene.until(lambda: all(scene.pod(name) for name in names), "all are there")
-            group(cluster, "six", "five", 4)
-            await scene.until(lambda: sum(scene.runs(name) for name in names) == 5, "five run")
-            await scene.until(lambda: sum(bool(scene.pod(name)) for name in names) == 5, "one was deleted")
-            await scene.finish([name for name in names if scene.runs(name)])
-            await scene.clean()
-        cluster.kubectl("delete", GROUPS, "-n", TEAM, "--all", "--timeout=60s")
 
 
 async def test_a_job_starts_with_a_group_of_its_own_and_is_preempted_whole(cluster: Cluster, tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from controller.jobs.framework.podview import GroupName
 from hack.cluster.cluster import Cluster
-from inventory.api.names import GANG_SCHEDULED
+from inventory.api.names import GANG_SCHEDULED, PODS_ABOVE
 from tests.support.e2e.nativelab import (
     GATES,
     GROUPS,
     HOLD,
     configure,
+    give,
     group,
     group_of,
     member,
@@ -52,19 +53,63 @@ async def tidy(cluster: Cluster, scene: PodLab, prefix: str, *, evicted: bool = 
     cluster.kubectl("delete", GROUPS, "-n", TEAM, "--all", "--timeout=60s")
 
 
-@pytest.mark.parametrize(("minimum", "pods", "quota"), [(4, 6, 5), (None, 4, 3)], ids=["gang", "basic"])
+@pytest.mark.parametrize(
+    ("minimum", "notes", "pods", "quota"),
+    [(4, {}, 6, 5), (None, {PODS_ABOVE: "delete"}, 4, 3)],
+    ids=["gang", "basic group that says so"],
+)
 async def test_as_many_pods_of_a_group_run_as_have_quota(
-    cluster: Cluster, tmp_path: Path, minimum: int | None, pods: int, quota: int
+    cluster: Cluster, tmp_path: Path, minimum: int | None, notes: dict[str, str], pods: int, quota: int
 ) -> None:
     async with pod_lab(cluster) as scene:
         configure(tmp_path)
         await scene.queue("few", quota)
         with scene.queues.controllers(tmp_path, "one", flags=ALONE):
-            group(cluster, "some", "few", minimum)
+            group(cluster, "some", "few", minimum, notes)
             await scene.create(*(member(f"some-{index}", "some", "few") for index in range(pods)))
             await scene.until(
                 lambda: len(left(scene, "some-")) == quota and scene.runs(*left(scene, "some-")), "all with quota run"
             )
+            await tidy(cluster, scene, "some-")
+
+
+async def test_no_pod_of_a_basic_group_is_lost_and_all_start_once_all_have_quota(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("some", 3)
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            names = [f"some-{index}" for index in range(4)]
+            await scene.create(*(member(name, "some", "some") for name in names))
+            await scene.until(lambda: all(scene.pod(name) for name in names), "all are there")
+            first = {scene.pod(name)["metadata"]["uid"] for name in names}
+            group(cluster, "some", "some", None)
+
+            def told() -> str:
+                return cluster.kubectl("get", "events", "-n", TEAM, "-o", "jsonpath={.items[*].message}")
+
+            await scene.until(lambda: "pods of PodGroup some wait" in told(), "it is told why they wait")
+            await scene.create(pod_body("beside", gpus=3, queue="some"))
+            await scene.until(lambda: scene.runs("beside"), "they hold no quota")
+            await scene.finish(["beside"])
+            give(cluster, "some", 4)
+            await scene.until(lambda: scene.runs(*names), "all four run")
+            assert {scene.pod(name)["metadata"]["uid"] for name in names} == first
+            await tidy(cluster, scene, "some-")
+
+
+async def test_bare_pods_that_come_one_by_one_while_others_start_are_kept_too(cluster: Cluster, tmp_path: Path) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("burst", 5)
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            group(cluster, "some", "burst", None)
+            names = [f"some-{index}" for index in range(12)]
+            await scene.create(*(member(name, "some", "burst") for name in names))
+            await scene.until(lambda: len(left(scene, "some-")) == 12, "all are there")
+            give(cluster, "burst", 12)
+            await scene.until(lambda: scene.runs(*names), "all twelve run")
             await tidy(cluster, scene, "some-")
 
 
@@ -161,3 +206,27 @@ async def test_no_half_of_a_users_gang_is_left_by_a_pod_without_a_queue(cluster:
             assert time.monotonic() - began_s < 30
             await scene.delete("urgent")
             await tidy(cluster, scene, "some-", evicted=True)
+
+
+async def test_a_job_in_the_job_controllers_group_starts_whole_again_after_a_preemption(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path, "recoveryTimeout: 5s, ")
+        await scene.queue("again", 16)
+        cluster.kubectl("create", "priorityclass", "rush", "--value=9")
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            await start(scene, "train", "again", scheduling={"schedulingPolicy": {"gang": {"minCount": 4}}})
+            await scene.until(lambda: running(scene, "train") == 4, "the gang runs")
+            before = set(pods_of(scene, "train"))
+            await scene.create(pod_body("rush", gpus=8, labels={"app": "rush"}, priorityClassName="rush"))
+            await scene.until(lambda: scene.runs("rush"), "a pod that is not queued takes a node")
+            began_s = time.monotonic()
+            await scene.until(lambda: not before & set(pods_of(scene, "train")), "no half of it is left")
+            assert time.monotonic() - began_s < 30
+            await scene.delete("rush")
+            await scene.until(lambda: running(scene, "train") == 4, "all of it runs again")
+            await scene.finish(pods_of(scene, "train"))
+            await scene.until(lambda: scene.queues.complete("train"), "it has run")
+            cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
+            await scene.clean()

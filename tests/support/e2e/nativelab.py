@@ -19,16 +19,17 @@ from tests.support.e2e.queuelab import CONFIG
 
 GATES = "--feature-gates=GenericWorkload=true"
 SERVED = "--runtime-config=scheduling.k8s.io/v1beta1=true"
+ALPHA = ",scheduling.k8s.io/v1alpha3=true"
 GROUPS = "podgroups.scheduling.k8s.io"
 HOLD = "example.com/hold"
 """A scheduling gate that nobody but the test lifts."""
-REQUEUED_SOON = "waitForPodsReady: {timeout: 10m, requeuingStrategy: {backoffBaseSeconds: 1}}\n"
+REQUEUED_SOON = "waitForPodsReady: {{timeout: 10m, {more}requeuingStrategy: {{backoffBaseSeconds: 1}}}}\n"
 
 
 @contextmanager
-def native_cluster(name: str, *gates: str) -> Iterator[Cluster]:
+def native_cluster(name: str, *gates: str, alpha: bool = False) -> Iterator[Cluster]:
     """Two nodes of eight GPUs that kwok plays, and all that pods need of the chart; ``gates`` are of all parts. Without
-    any the API of PodGroups is off.
+    any the API of PodGroups is off. ``alpha``: v1alpha3 is served too, which alone has CompositePodGroups.
     """
     for program in ("kubernetes", "kwok", "helm"):
         binaries.build(program)
@@ -36,7 +37,7 @@ def native_cluster(name: str, *gates: str) -> Iterator[Cluster]:
         nodes=(),
         kwok_nodes=2,
         kwok_capacity={GPU: "8"},
-        apiserver_args=(*gates, SERVED) if gates else (),
+        apiserver_args=(*gates, SERVED + (ALPHA if alpha else "")) if gates else (),
         controller_manager_args=gates,
         scheduler_args=gates,
     )
@@ -58,16 +59,25 @@ def await_grouped(cluster: Cluster) -> None:
     until(grouped, "the policy for groups in effect", timeout_s=120, every_s=0.1)
 
 
-def group(cluster: Cluster, name: str, queue: str, minimum: int | None, **more: Any) -> None:
+def group(
+    cluster: Cluster, name: str, queue: str, minimum: int | None, notes: dict[str, str] | None = None, **more: Any
+) -> None:
     """A PodGroup. ``minimum`` None: with the policy basic; ``more``: fields of its spec."""
     policy: dict[str, Any] = {"basic": {}} if minimum is None else {"gang": {"minCount": minimum}}
     body = {
         "apiVersion": "scheduling.k8s.io/v1beta1",
         "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": TEAM, "labels": {QUEUE: queue}},
+        "metadata": {"name": name, "namespace": TEAM, "labels": {QUEUE: queue}, "annotations": notes or {}},
         "spec": {"schedulingPolicy": policy, **more},
     }
     cluster.kubectl("create", "-f", "-", input=json.dumps(body))
+
+
+def give(cluster: Cluster, queue: str, gpus: int) -> None:
+    """The quota of a ClusterQueue from ``PodLab.queue`` from now on."""
+    quota = {"flavors": [{"name": "gpus", "resources": [{"name": GPU, "nominalQuota": str(gpus)}]}]}
+    groups = json.dumps({"spec": {"resourceGroups": [{"coveredResources": [GPU], **quota}]}})
+    cluster.kubectl("patch", "clusterqueue", queue, "--type=merge", "-p", groups)
 
 
 def member(name: str, of: str, queue: str) -> dict[str, Any]:
@@ -118,5 +128,7 @@ def lift(cluster: Cluster, scene: PodLab, job: str) -> None:
         cluster.kubectl("patch", "pod", name, "-n", TEAM, "--type=merge", "-p", '{"spec": {"schedulingGates": null}}')
 
 
-def configure(folder: Path) -> None:
-    (folder / "controller.yaml").write_text(CONFIG + "integrations: {frameworks: [batch/job, pod]}\n" + REQUEUED_SOON)
+def configure(folder: Path, more: str = "") -> None:
+    """The controller's configuration. ``more``: keys of waitForPodsReady, each with a comma behind it."""
+    ready = REQUEUED_SOON.format(more=more)
+    (folder / "controller.yaml").write_text(f"{CONFIG}integrations: {{frameworks: [batch/job, pod]}}\n{ready}")

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -69,9 +70,14 @@ def engine_of(config: EngineConfig, queues: int, cohorts: int, **quota: Any) -> 
     return engine
 
 
+def _digest(text: str, digits: int) -> str:
+    """Hexadecimal digits that are the same in every process; Python's ``hash`` of a text is not."""
+    return sha256(text.encode()).hexdigest()[:digits]
+
+
 def workload(name: str, queue_name: str, cpus: int, priority: int, *, at: int = 0) -> bytes:
     """A Workload as the job integration makes it of a Job, as JSON: labels, owner, finalizer, a pod template."""
-    uid = f"5f0c3a52-91d4-4a7e-{abs(hash(queue_name)) % 65536:04x}-{abs(hash(name)) % 2**48:012x}"
+    uid = f"5f0c3a52-91d4-4a7e-{_digest(queue_name, 4)}-{_digest(name, 12)}"
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW_S - 1_000_000 + at))
     requests = {"cpu": str(cpus), "memory": "200Mi"}
     container = {

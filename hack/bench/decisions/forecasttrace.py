@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -83,6 +83,32 @@ def scenario(submissions: tuple[Submission, ...]) -> Scenario:
     return Scenario(base_s=NOW_S, objects=tuple(objects), submissions=submissions, warnings=())
 
 
+class Starts:
+    """The starts of workloads in a timeline, by its order: a victim may be admitted and preempted in the same instant,
+    so the time of a start does not say whether it came before a forecast or after it.
+    """
+
+    def __init__(self, timeline: Sequence[TimelineEntry]) -> None:
+        self._of: dict[str, list[tuple[int, float]]] = {}
+        """The places in the timeline and the seconds of each workload's starts."""
+        for place, entry in enumerate(timeline):
+            if entry.event is TimelineEvent.ADMITTED:
+                self._of.setdefault(entry.workload, []).append((place, entry.t))
+
+    def next_s(self, workload: str, place: int) -> float:
+        """The second of the workload's first start at that place of the timeline or behind it."""
+        return next(at_s for each, at_s in self._of[workload] if each >= place)
+
+
+class _Made(NamedTuple):
+    """Forecasts of one moment. ``entries``: the number of entries of the timeline before it."""
+
+    t: float
+    entries: int
+    forecasts: dict[WorkloadKey, Forecast]
+    again: bool
+
+
 class _Learning:
     """Two forecasters that learn from starts and ends, each from its own forecasts, as the controller's does: what
     victims are told is an audit of its own.
@@ -113,7 +139,7 @@ def answers(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.
     last_s = given.submissions[-1].arrival_s
     looks = [last_s * (number + 1) / (_LOOKS + 1) for number in range(_LOOKS)]
     learning = _Learning(given.told)
-    made = list[tuple[float, dict[WorkloadKey, Forecast], bool]]()
+    made = list[_Made]()
     seen = 0
 
     def progress(t: float, _done: int, _all: int) -> None:
@@ -128,16 +154,13 @@ def answers(seed: int, *, tells: bool = True, jobs: int = JOBS, load: float = 1.
         seen = len(run.entries)
         if looks and t >= looks[0]:
             del looks[0]
-            made.append((t, learning.waiting.all(run.engine, run.now_s), False))
+            made.append(_Made(t, seen, learning.waiting.all(run.engine, run.now_s), again=False))
         if victims:
             every = learning.victims.all(run.engine, run.now_s)
-            made.append((t, {key: found for key, found in every.items() if key in victims}, True))
+            made.append(_Made(t, seen, {key: every[key] for key in every if key in victims}, again=True))
 
     run.result(progress)
-    starts: dict[str, list[float]] = {}
-    for entry in run.entries:
-        if entry.event is TimelineEvent.ADMITTED:
-            starts.setdefault(entry.workload, []).append(entry.t)
-    for t, found, again in made:
-        for key, forecast in found.items():
-            yield Answer(forecast, next(start for start in starts[key] if start >= t) - t, again)
+    starts = Starts(run.entries)
+    for t, entries, forecasts, again in made:
+        for key, forecast in forecasts.items():
+            yield Answer(forecast, starts.next_s(key, entries) - t, again)

@@ -128,6 +128,8 @@ class Failpoint(StrEnum):
     """A PodTemplate gets another owner, or the template of a newer request."""
     PROVISIONING_REQUEST = "api.provisioning-request"
     """A ProvisioningRequest is created."""
+    RESTART_FORETOLD = "api.workload-restart-foretold"
+    """A victim of preemption is told in its Workload when it is likely to start again."""
     NODE_INTERRUPTED = "api.workload-node-interrupted"
     """A workload is evicted because one of its nodes is taken away."""
     PLACEHOLDER = "api.placeholder"

@@ -18,7 +18,17 @@ from cli.words import doctor, given, remediation, servers
 from cli.words import queues as named
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.table import FOREIGN_KINDS
-from controller.messages import bargains, forecasts, jobs, pending, provisioning, queues, repairs, statuses
+from controller.messages import (
+    bargains,
+    forecasts,
+    jobs,
+    pending,
+    provisioning,
+    queues,
+    repairs,
+    restarts,
+    statuses,
+)
 from inventory.words import layouts
 from inventory.words.catalog import EVERY, Kind, Place, Sentence
 
@@ -28,6 +38,7 @@ MODULES: Final = (
     forecasts,
     queues,
     statuses,
+    restarts,
     jobs,
     provisioning,
     repairs,

@@ -47,6 +47,7 @@ from controller.reconcile.failures.gpufailures_shell import GpuFailureController
 from controller.reconcile.failures.holders_shell import Foretelling
 from controller.reconcile.failures.interruptions_shell import InterruptionController
 from controller.reconcile.failures.nodefailures_shell import FEATURES, NodeFailureController
+from controller.reconcile.failures.restartspromised_shell import RestartPromises
 from controller.reconcile.failures.stuckpods_shell import FEATURE as RECOVERY
 from controller.reconcile.failures.stuckpods_shell import StuckPodController
 from controller.reconcile.jobs.actions_shell import JobActions
@@ -72,6 +73,7 @@ from controller.reconcile.repairs.repairs_shell import RepairController
 from controller.reconcile.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.reconcile.serving.reconcile_shell import ServingController
 from controller.scheduler.mirror.specs import System
+from controller.scheduler.model.config import VictimOrder
 from controller.scheduler.model.resources import WorkloadKey
 from controller.scheduler.topology.nodes import LEAVING
 from kube.client import Client, Selection
@@ -191,6 +193,8 @@ class TermControllers:
         yield "gpu-orders", refusals.run()
         yield "gpu-maintenance", self._after_loading(self._maintenance().run)
         yield "gpu-drains", self._after_loading(self._drains().run)
+        if self._config.engine.extensions.victim_order is VictimOrder.LEAST_LOST:
+            yield "restart-promises", self._after_loading(self._restart_promises().run)
         self._of_others.append(PlanResultReporter(self._counting.planned_pod, self._events.publish).hear)
         self._of_others.append(partial(_drop_series, self._counting))
         self._of_others.append(GateRemovals(self._core.ledger, self._clock, self._counting.gate_removed).hear)
@@ -396,6 +400,12 @@ class TermControllers:
     def _foretelling(self) -> Foretelling:
         """Each controller has its own: its tasks end with it."""
         return Foretelling(self._core.ledger, self._forecasts.starts_again, self._events.publish, self._clock)
+
+    def _restart_promises(self) -> RestartPromises:
+        core = self._core
+        promises = RestartPromises(core.ledger, core.writes, self._forecasts.again, self._events.publish, self._clock)
+        self._of_workloads.append(promises.workload)
+        return promises
 
     def _failed_gpus(self) -> GpuFailureController:
         failed = GpuFailureController(

@@ -19,7 +19,7 @@ from controller.insight.forecast.changes.never import pod_too_large
 from controller.insight.forecast.forecast import Forecast, Forecaster
 from controller.insight.forecast.parts import Parts
 from controller.insight.forecast.repairtimes import Comebacks, node_facts
-from controller.insight.forecast.shown import Foretold, brief
+from controller.insight.forecast.shown import Foretold, brief, starts_again
 from controller.messages import forecasts as words
 from controller.messages.spans import starts
 from controller.objects.workload import Workload
@@ -172,6 +172,13 @@ class ForecastService:
             if self._clock.monotonic() >= until_s:
                 return ""
             await sleep(self._clock, _LOOK_S)
+
+    async def again(self, key: WorkloadKey) -> str | None:
+        """When a victim of preemption is likely to start again, as a sentence that may be kept; None for one that has
+        no forecast yet, since its job still stops.
+        """
+        found = (await self.of(key, None)).forecasts.get(key)
+        return None if found is None else starts_again(found)
 
     async def of_new(self, workload: Workload) -> Submitted:
         """The forecast of a workload if it came now. Raises BusyError, and TimeoutError if there is no forecast in

@@ -7,11 +7,13 @@ from typing import Any, Final, NamedTuple
 
 from controller.insight.forecast.changes.changes import Change
 from controller.insight.forecast.forecast import Forecast
-from controller.messages.spans import starts
+from controller.messages import restarts as words
+from controller.messages.spans import moment, starts
 from controller.scheduler.model.resources import WorkloadKey
 
 Json = dict[str, Any]
 AHEAD_SHOWN: Final = 5
+_SOON_S: Final = 60.0
 
 
 class Foretold(NamedTuple):
@@ -35,6 +37,22 @@ def brief(forecast: Forecast | None) -> Json | None:
         "never": forecast.never,
         "notBefore": forecast.not_before,
     }
+
+
+def starts_again(forecast: Forecast) -> str:
+    """When a victim of preemption is likely to start again, as a sentence that may be kept: it names moments."""
+    low_s, high_s, now_s = forecast.from_s, forecast.to_s, forecast.at_s
+    if forecast.never is not None:
+        return words.starts_again_never(forecast.never)
+    if low_s is None:
+        if forecast.not_before is not None:
+            return words.starts_again_not_before(forecast.not_before)
+        return words.starts_again_unknown()
+    if high_s is None:
+        return words.starts_again_after(moment(now_s + low_s))
+    if moment(now_s + low_s) == moment(now_s + high_s) or low_s < _SOON_S:
+        return words.starts_again_by(moment(now_s + high_s))
+    return words.starts_again_between(moment(now_s + low_s), moment(now_s + high_s))
 
 
 def shown(forecast: Forecast, before: Iterable[WorkloadKey], changes: Iterable[Change]) -> Json:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import tarfile
 import time
 from collections.abc import Iterator
@@ -56,11 +57,16 @@ FAILOVER_S = 120.0
 SHORT_LEASE = "leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n"
 
 
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d) UTC")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     for program in ("kubernetes", "kwok", "helm"):
         binaries.build(program)
-    with Cluster.up(f"queues-{os.getpid()}", Spec(nodes=(), kwok_nodes=2)) as cluster:
+    with Cluster.up(
+        f"queues-{os.getpid()}", Spec(nodes=(), kwok_nodes=2, kwok_capacity={"nvidia.com/gpu": "2"})
+    ) as cluster:
         install(cluster)
         yield cluster
 
@@ -92,6 +98,54 @@ async def test_jobs_start_are_preempted_resume_and_end(cluster: Cluster, tmp_pat
             await until(lambda: scene.condition("second", "Finished") == "True/Succeeded", "its workload is finished")
             await scene.clean()
             assert controller.stop() < STOPS_S
+
+
+async def test_a_victim_is_told_what_it_lost_to_whom_and_when_it_runs_again(cluster: Cluster, tmp_path: Path) -> None:
+    quotas = [{"name": "cpu", "nominalQuota": "4"}, {"name": "nvidia.com/gpu", "nominalQuota": "2"}]
+    group = {"coveredResources": ["cpu", "nvidia.com/gpu"], "flavors": [{"name": "plain", "resources": quotas}]}
+
+    def told() -> str:
+        conditions = scene.watcher.of_job("trains")["status"]["conditions"]
+        return str(next(one["message"] for one in conditions if one["type"] == "Preempted"))
+
+    def notes() -> set[str]:
+        listed = json.loads(cluster.kubectl("get", "events.events.k8s.io", "-n", "team", "-o", "json"))["items"]
+        name = scene.watcher.of_job("trains")["metadata"]["name"]
+        return {one["note"] for one in listed if one["reason"] == "Preempted" and one["regarding"]["name"] == name}
+
+    async with lab(cluster, {"priced": 4}) as scene:
+        await classes(scene)
+        await scene.queue("priced", 4, preemption={"withinClusterQueue": "LowerPriority"}, resourceGroups=[group])
+        with scene.controllers(tmp_path, "one", flags=ALONE):
+            cost = {"tessera.dev/restart-cost": "2m"}
+            await scene.job("trains", "priced", pods=2, gpus=1, priority="low", notes=cost)
+            await until(lambda: scene.runs("trains"), "the training runs")
+            since = time.time()
+            await until(lambda: time.time() >= since + 2.0, "it has worked for a while, so it has something to lose")
+            hour = {"tessera.dev/runtime": "1h"}
+            await scene.job("urgent", "priced", pods=2, gpus=1, priority="high", notes=hour)
+            await until(lambda: scene.runs("urgent"), "the urgent job runs in its place")
+            await until(lambda: "starts again" in told(), "its victim is told when it starts again")
+            said = told()
+            assert said.startswith(f"Preempted to accommodate workload {_key(scene, 'urgent')} (UID ")
+            lost = re.search(r"It loses (\d+) GPU-seconds of work and 240 by its restart", said)
+            assert lost is not None, said
+            assert int(lost[1]) >= 4, "two GPUs for two seconds at least"
+            first, last = (
+                datetime.strptime(one, "%Y-%m-%d %H:%M").replace(tzinfo=UTC) for one in _MOMENT.findall(said)
+            )
+            assert datetime.now(UTC) < last
+            assert first < last
+            await until(lambda: said in notes(), "an Event says it too")
+            scene.finish("urgent")
+            await until(lambda: scene.runs("trains"), "the training runs again")
+            assert told() == f"Earlier: {said}", "the promise can be looked up when it runs again"
+            await scene.clean()
+
+
+def _key(scene: QueueLab, job: str) -> str:
+    meta = scene.watcher.of_job(job)["metadata"]
+    return f"{meta['namespace']}/{meta['name']}"
 
 
 async def test_borrowed_quota_comes_back_to_its_owner(cluster: Cluster, tmp_path: Path) -> None:

@@ -273,8 +273,20 @@ class QueueLab:
         await self.make(CLUSTER_QUEUES, name, spec=body)
         await self.make(LOCAL_QUEUES, name, namespace="team", spec={"clusterQueue": name})
 
-    async def job(self, name: str, queue: str, *, pods: int = 1, runs: str = "1h", priority: str | None = None) -> None:
-        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    async def job(
+        self,
+        name: str,
+        queue: str,
+        *,
+        pods: int = 1,
+        runs: str = "1h",
+        priority: str | None = None,
+        gpus: int = 0,
+        notes: dict[str, str] | None = None,
+    ) -> None:
+        """``gpus``: of each pod. ``notes``: the job's annotations."""
+        limits = {"limits": {"nvidia.com/gpu": str(gpus)}} if gpus else {}
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}, **limits}}
         template = {
             "metadata": {"annotations": {COMPLETE_AFTER: runs}},
             "spec": {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0},
@@ -283,7 +295,7 @@ class QueueLab:
         body = {
             "apiVersion": "batch/v1",
             "kind": "Job",
-            "metadata": {"name": name, "labels": labels},
+            "metadata": {"name": name, "labels": labels, "annotations": notes or {}},
             "spec": {"suspend": True, "parallelism": pods, "completions": pods, "template": template},
         }
         await self.client.create(JOBS, body, dict[str, Any], namespace="team")

@@ -17,7 +17,7 @@ from controller.cluster.watching.kinds import (
 from failpoints.names import Failpoint
 from inventory.api.names import NODE_TEMPLATE, PLACEHOLDER_OF
 from kube.errors import NotFoundError
-from tests.support.failpoints.acts import ends, gone, job, over, running, runs, workload
+from tests.support.failpoints.acts import PRIORITY, ends, gone, job, over, running, runs, workload
 from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Json, KilledCluster, Stage
 
 TESSERA: Final = CONFIG.replace("policy: kueue", "policy: tessera")
@@ -164,6 +164,23 @@ def a_node_is_taken_away(here: KilledCluster, n: str) -> list[Stage]:
     ]
 
 
+def a_victim_is_told(here: KilledCluster, n: str) -> list[Stage]:
+    """A victim of preemption waits again, and its condition says when it is likely to start."""
+    low, high = f"low-{n}", f"high-{n}"
+
+    def told() -> bool:
+        conditions = workload(here, low).get("status", {}).get("conditions", [])
+        said = [each["message"] for each in conditions if each["type"] == "Preempted" and each["status"] == "True"]
+        return any("starts again" in each for each in said)
+
+    return [
+        Stage(lambda: job(here, low, 4, runs_s=None), lambda: runs(here, low, 4), "the first job runs"),
+        Stage(lambda: job(here, high, 3, runs_s=None, labels={PRIORITY: "urgent"}), told, "its victim is told"),
+        Stage(lambda: ends(here, high).deed(), lambda: runs(here, low, 4), "the first job runs again"),
+        ends(here, low),
+    ]
+
+
 _KINDS: Final = (PROVISIONING_CONFIGS, PROVISIONING_REQUESTS)
 PROVISIONING: Final = (
     Act(
@@ -180,6 +197,7 @@ PROVISIONING: Final = (
     ),
     Act("nodes come", (Failpoint.PLACEHOLDER, Failpoint.PLACEHOLDER_REMOVED), nodes_come, TESSERA),
     Act("a node is taken away", (Failpoint.NODE_INTERRUPTED,), a_node_is_taken_away, TESSERA),
+    Act("a victim is told", (Failpoint.RESTART_FORETOLD,), a_victim_is_told, TESSERA),
     Act("a request for nodes fails", (Failpoint.CHECK_STATE,), a_request_fails, kinds=_KINDS),
     Act("a flavor is given up", (Failpoint.FLAVORS_GIVEN_UP,), a_flavor_is_given_up, TESSERA, _KINDS),
 )

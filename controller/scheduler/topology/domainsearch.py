@@ -7,6 +7,7 @@ it each domain passes its own share down to its children. Source: KEP-2724. Wher
 (``Tree.empty_nodes``), ``packing`` chooses the nodes in the domains that are found so.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -311,7 +312,7 @@ class DomainSearch:
         vacancies = (Vacancy(leaf, own[leaf], tree.is_empty(leaf), scores[leaf] if scored else 0) for leaf in leaves)
 
         def choose(able: Sequence[int], rest: int) -> int:
-            busy = [tree.busy_until(self.paths[leaf][-1]) // _ALIKE_S for leaf in able]
+            busy = [_about(tree.busy_until(self.paths[leaf][-1])) for leaf in able]
             longest = max(busy)
             able = [leaf for leaf, until in zip(able, busy, strict=True) if until == longest]
             if self.packs:
@@ -360,3 +361,8 @@ class DomainSearch:
             if held >= need and (fewest < 0 or held < fewest):
                 best, fewest = domain, held
         return best
+
+
+def _about(end_s: float) -> float:
+    """A number that is equal for ends that count as equal; an end that is not known is infinite and stays so."""
+    return end_s // _ALIKE_S if math.isfinite(end_s) else end_s

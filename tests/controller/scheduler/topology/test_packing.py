@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 
 from controller.scheduler.topology.packing import Vacancy, packed
 from controller.scheduler.topology.port import Placed, PlacementRequest
+from inventory.api.names import RUNTIME
+from tests.controller.scheduler.consolidation.test_packing import config, rest, world
 from tests.controller.scheduler.topology.test_topology_properties import check, free, labs, requests
-from tests.support.engine.topologylab import FLAVOR, HOST, RACK, Lab, ask, pod
+from tests.support.engine.topologylab import FLAVOR, HOST, RACK, Lab, ask, node, pod
+from tests.support.engine.world import workload
 
 MANY = settings(max_examples=120, deadline=None)
 
@@ -114,3 +117,14 @@ def test_packing_decides_which_nodes_a_job_gets_and_not_whether_it_gets_some(
     assert lab.topologies.can_place((request,)) == isinstance(before, Placed) == isinstance(after, Placed)
     if isinstance(after, Placed):
         check(lab, request, after.topologies[request.pod_set.name], free(lab))
+
+
+def test_of_nodes_in_use_the_one_whose_work_never_ends_takes_the_pod() -> None:
+    """An end that is not known is infinite: its span of ten minutes is no number, and equal to nothing."""
+    lab = world([node("b/r/n1", 4), node("b/r/n2", 4)], config(empty_nodes=1.0))
+    for at, (name, gpus, told) in enumerate((("short", 3, {RUNTIME: "1h"}), ("endless", 2, {}), ("next", 1, {}))):
+        lab.put(workload(name, "q", gpus, created_s=at, annotations=told))
+        rest(lab)
+    places = {key: holder.info.pod_sets[0].topology for key, holder in lab.engine.state.cluster.holders.items()}
+    on = {key: [domain.values[-1] for domain in place.domains] for key, place in places.items() if place is not None}
+    assert on == {"ns/short": ["n1"], "ns/endless": ["n2"], "ns/next": ["n2"]}

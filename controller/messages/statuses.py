@@ -76,6 +76,11 @@ def preempted(preemptor: str, why: str) -> str:
 
 
 @_evicted
+def moved_to_free(node: str, where: str) -> str:
+    return f"Moved so that node {node} is free, {where}"
+
+
+@_evicted
 def price_of_victim(work: str, restart: str) -> str:
     """What a victim loses, in GPU-seconds; ``restart`` is empty where its restart costs nothing."""
     return f"It loses {work} GPU-seconds of work" + (f" and {restart} by its restart" if restart else "")

@@ -552,12 +552,11 @@ class Engine:
             queue = None if pending is None else state.queue_of(pending.local_queue)
             return None if pending is None or queue is None else self._asked(pending, queue, now_s)
 
-        def waits(key: WorkloadKey) -> bool:
-            return state.queues.get(key) is not None
-
-        entry = packing.take(state.changes, now_s, ask, waits, state.activity.is_open)
+        is_open, waits = state.activity.is_open, lambda key: state.queues.get(key) is not None
+        entry = packing.take(state.changes, now_s, ask, waits, is_open)
         if entry is None or entry.pending is None:
-            return []
+            freed = packing.freed(state.changes, now_s, is_open, lambda: state.queues.any_waits(is_open))
+            return [] if freed is None else self._outcomes.freed(freed, now_s)
         state.queues.take(entry.pending)
         return self._outcomes.of([entry], now_s)
 

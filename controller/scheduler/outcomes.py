@@ -13,6 +13,7 @@ import msgspec
 from controller.messages import statuses
 from controller.objects.alike import one_dict
 from controller.scheduler.cluster.incoming import PreemptionReason, Target
+from controller.scheduler.consolidation.emptying import Emptied
 from controller.scheduler.decisions import reasons, status
 from controller.scheduler.decisions.decisions import (
     Admitted,
@@ -166,6 +167,28 @@ class Outcomes:
                 state.moves.moved(target.holder.key, entry.key, record.at_s)
             yield _eviction(entry, target, by, record)
 
+    def freed(self, node: Emptied, now_s: float) -> list[Decision]:
+        """Evict the workloads of a node that is to be free: each has been found another place."""
+        made: list[Decision] = []
+        why = PreemptionReason.CONSOLIDATION
+        for holder, move, _ in node.moves:
+            self._tell(holder)
+            self._state.moves.seen(holder.key, now_s)
+            message = statuses.moved_to_free(node.node, moves(move))
+            made.append(
+                Evicted(
+                    holder=holder,
+                    reason=reasons.PREEMPTED,
+                    preemption=why,
+                    by=None,
+                    message=message,
+                    after=evicted(holder.info.workload, reasons.PREEMPTED, message, now_s=now_s, preemption=why),
+                    record=_record(holder, Rule.FREES_NODE, now_s, node.node),
+                    move=move,
+                )
+            )
+        return made
+
     def below_minimum(self, now_s: float) -> Iterator[Evicted]:
         """Evict pods of elastic gangs whose minimum leaves, or has left, for whatever cause: they leave with it."""
         # A workload that leaves may be the minimum of others: the search is repeated until it finds none.
@@ -276,8 +299,9 @@ class Outcomes:
         if isinstance(decision, Evicted):
             if decision.by is not None:
                 self._state.preemption.history.taken_back(decision.by.key, decision.key)
-                if decision.move is not None:
-                    self._state.moves.taken_back(decision.key, decision.by.key, decision.record.at_s)
+            if decision.move is not None:
+                by = decision.by.key if decision.by is not None else None
+                self._state.moves.taken_back(decision.key, by, decision.record.at_s)
             untold = self._untell(decision.key)
             if untold and decision.reason == reasons.NODE_FAILURES:
                 self._state.notes.pass_soon(decision.key, now_s)

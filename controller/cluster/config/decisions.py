@@ -203,11 +203,17 @@ def _consolidation(found: Found, *, on: bool) -> Consolidation | None:
     said: bool | None = found.get(f"{section}.enabled")
     if said:
         _can_move(found, found.places[f"{section}.enabled"], on=on)
+    frees = bool(found.get("tessera.packing.freeNodes", False))
+    if frees and not said:
+        raise found.places["tessera.packing.freeNodes"].error(
+            "false, or tessera.consolidation.enabled: true, whose bounds hold for these moves"
+        )
     if said is False or not on:
         return None
     usual = Consolidation()
     return Consolidation(
         every_queue=bool(said),
+        frees_nodes=frees,
         minimum_runtime_s=found.get(f"{section}.minimumRuntime", usual.minimum_runtime_s),
         moves_per_hour=found.get(f"{section}.movesPerHour", usual.moves_per_hour),
     )

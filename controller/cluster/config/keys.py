@@ -339,6 +339,12 @@ OWN: Final = (
         "0",
         "how many nodes more a job may be spread over to leave one node empty; 0: empty nodes are worth nothing",
     ),
+    _key(
+        "tessera.packing.freeNodes",
+        BOOL,
+        "false",
+        "while no workload waits, running ones move so that a whole node is free, within the bounds of consolidation",
+    ),
     _key("tessera.quotaFromCapacity", BOOL, _BY_POLICY, "quotas may be written as shares of live healthy capacity"),
     _key(
         "tessera.honestUnits.gpuMemory",

@@ -1,4 +1,4 @@
-"""Nodes that would be free as a whole if the few workloads on them ran elsewhere: advice, nobody is moved by it.
+"""Nodes that would be free as a whole if the few workloads on them ran elsewhere.
 
 Nodes are tried in the order of what their workloads would lose. A node can be emptied if each workload with pods on it
 finds a place on other nodes that are in use, and that saves more GPU-time than it loses; those of a node that was
@@ -6,11 +6,15 @@ emptied before count as where they went. What is saved is node-time by what is t
 longer, and the nodes that take the workloads may be needed for longer, since lost work is done again. A workload of
 unknown length is taken to run for ever.
 
-The rule is our own (``tessera advise --pack``). A node costs a placement of each of its workloads; ``MOST_TRIED`` nodes
-are tried, and a node with more than ``MOST_MOVES`` workloads is not.
+As advice (``emptied``) nobody is moved, and the nodes that are empty are closed: it is known where each workload would
+run. Where the moves are carried out (``first_emptied``), the workloads get the places that any decision gives them, so
+a node counts only if those, too, leave it free and open no other.
+
+The rule is our own (``tessera advise --pack``, ``tessera.packing.freeNodes``). A node costs a placement of each of its
+workloads; ``MOST_TRIED`` nodes are tried, and a node with more than ``MOST_MOVES`` workloads is not.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from controller.objects.placeencoding import HOSTNAME_LABEL, Domain
@@ -69,19 +73,48 @@ def emptied(cluster: Cluster, assigner: FlavorAssigner, reservations: Reservatio
     return found
 
 
+def first_emptied(
+    cluster: Cluster,
+    assigner: FlavorAssigner,
+    reservations: Reservations,
+    now_s: float,
+    may_move: Callable[[Holder], bool],
+    most: int,
+) -> Emptied | None:
+    """The node whose work loses least, of those that are free once at most ``most`` workloads have moved to the places
+    that the next cycle gives them. The cluster is left as it was.
+    """
+    stays = elastic(cluster)
+    with cluster.trial():
+        reservations.charge()
+        emptying = _Emptying(cluster, assigner, now_s, closes=False)
+        for host in emptying.candidates():
+            holders = emptying.on(host)
+            if len(holders) <= most and all(
+                _may_move(holder) and holder.key not in stays and may_move(holder) for holder in holders
+            ):
+                one = emptying.without(host, holders)
+                if one is not None:
+                    return one
+    return None
+
+
 def _may_move(holder: Holder) -> bool:
     return not holder.evicted and started_at_s(holder) is not None and not is_kept_in_place(holder.info)
 
 
 class _Emptying:
-    """The nodes in one open trial. ``_ends``: for each node that is in use the end of each workload there, as the moves
-    so far have left it; empty for a node that others than these workloads use. ``_moved`` and ``_taken``: workloads
-    that have moved, and nodes to which they went.
+    """The nodes in one open trial. ``closes``: whether nodes that are empty, or become so, take nobody.
+
+    ``_ends``: for each node that is in use the end of each workload there, as the moves so far have left it; empty for
+    a node that others than these workloads use. ``_moved`` and ``_taken``: workloads that have moved, and nodes to
+    which they went.
     """
 
-    def __init__(self, cluster: Cluster, assigner: FlavorAssigner, now_s: float) -> None:
+    def __init__(self, cluster: Cluster, assigner: FlavorAssigner, now_s: float, *, closes: bool = True) -> None:
         self._cluster = cluster
         self._assigner = assigner
+        self._closes = closes
         self._now_s = now_s
         self._flavors: dict[str, FlavorName] = {}
         self._gpus: dict[str, int] = {}
@@ -101,8 +134,9 @@ class _Emptying:
                     self._taken.add(host)
                 elif host not in self._ends:
                     unused.append(host)
-        for host in dict.fromkeys(unused):
-            self._close(host)
+        if closes:
+            for host in dict.fromkeys(unused):
+                self._close(host)
 
     def candidates(self) -> Iterator[str]:
         """The nodes to be tried, those whose workloads lose least first."""
@@ -127,7 +161,8 @@ class _Emptying:
         with cluster.trial() as trial:
             for holder in holders:
                 cluster.release(holder)
-            self._close(host)
+            if self._closes:
+                self._close(host)
             for holder in holders:
                 incoming = as_incoming(cluster, holder)
                 assignment = self._assigner.assign(incoming)
@@ -137,6 +172,8 @@ class _Emptying:
                 moves.append(
                     EmptyingMove(holder, moved_to(holder, assignment, self._now_s), price_of(holder, self._now_s))
                 )
+            if not self._keeps_in_use(host, moves):
+                return None
             after = self._after(moves)
             touched = after.keys() | {place for each in moves for place in each.move.leaves}
             saves_s = sum(map(self._in_use_s, (self._ends.get(place, {}) for place in touched)))
@@ -149,6 +186,11 @@ class _Emptying:
         self._moved |= {each.holder.key for each in moves}
         self._taken |= {place for each in moves for place in each.move.goes_to}
         return Emptied(host, self._flavors[host], tuple(moves), saves_s if saves_s < _FOR_EVER_S / 2 else None)
+
+    def _keeps_in_use(self, host: str, moves: Sequence[EmptyingMove]) -> bool:
+        """Whether the workloads go only to nodes that are in use, and to another than this one."""
+        in_use = (self._ends.keys() | self._taken) - {host}
+        return all(place in in_use for each in moves for place in each.move.goes_to)
 
     def _after(self, moves: Sequence[EmptyingMove]) -> dict[str, dict[WorkloadKey, float]]:
         """The ends on the nodes that the moves leave or take, once they are done: lost work is done again."""

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from controller.scheduler.cluster.cluster import Cluster
+from controller.scheduler.consolidation.emptying import Emptied
+from controller.scheduler.consolidation.freeing import FreeTurn
 from controller.scheduler.consolidation.line import Alike, Line, Order
 from controller.scheduler.consolidation.planner import MayMove, Planner, lacks_places
 from controller.scheduler.decisions.records import Rule
@@ -57,6 +59,7 @@ class PackTurn:
         self._history = history
         self._limits = limits
         self._line = Line()
+        self._freeing = FreeTurn(cluster, assigner, reservations, moves, limits) if limits.frees_nodes else None
         self._seen = -1
         self._spent = False
         """Whether no workload might move at the last turn."""
@@ -79,11 +82,25 @@ class PackTurn:
 
     def due(self, changes: int, now_s: float) -> bool:
         """Whether moves are looked for now; not while promised nodes come, onto which a workload could be moved."""
+        return self._line_due(changes, now_s) or (self._freeing is not None and self._freeing.due(changes, now_s))
+
+    def _line_due(self, changes: int, now_s: float) -> bool:
         if not self._line or self._cluster.awaits_nodes or now_s < self._not_before_s:
             return False
         return self._goes_on(changes) or (self._due_s is not None and self._due_s <= now_s)
 
     def next_due_s(self, changes: int) -> float | None:
+        freeing_s = self._freeing.next_due_s(changes) if self._freeing is not None else None
+        times = [due_s for due_s in (self._next_line_s(changes), freeing_s) if due_s is not None]
+        return min(times, default=None)
+
+    def freed(self, changes: int, now_s: float, is_open: IsOpen, waits: Callable[[], bool]) -> Emptied | None:
+        """The node that is freed now, where that is due. ``waits``: returns whether any workload waits."""
+        if self._freeing is None or not self._freeing.due(changes, now_s):
+            return None
+        return self._freeing.take(changes, now_s, is_open, waits=waits())
+
+    def _next_line_s(self, changes: int) -> float | None:
         if not self._line or self._cluster.awaits_nodes:
             return None
         return self._not_before_s if self._goes_on(changes) else self._due_s
@@ -93,6 +110,8 @@ class PackTurn:
 
     def take(self, changes: int, now_s: float, ask: TryWorkload, waits: Waits, is_open: IsOpen) -> Entry | None:
         """Decide on the first workload for which others move, and return its entry; None where there is none."""
+        if not self._line_due(changes, now_s):
+            return None
         if self._seen != changes or (self._due_s is not None and self._due_s <= now_s):
             self._line.begin_round()
             self._seen, self._due_s = changes, None

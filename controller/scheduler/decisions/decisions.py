@@ -123,8 +123,9 @@ class Evicted(msgspec.Struct, frozen=True, kw_only=True):
 
     def events(self) -> tuple[Event, ...]:
         found = [Event(self.key, EventType.NORMAL, f"EvictedDueTo{self.reason}", self.message)]
-        if self.preemption is not None and self.by is not None:
+        if self.preemption is not None:
             found.append(Event(self.key, EventType.NORMAL, "Preempted", self.message))
+        if self.preemption is not None and self.by is not None:
             alike = namespace_of(self.key) == namespace_of(self.by.key)
             name = f"workload {self.key}" if alike else "a workload"
             message = statuses.preempted_workload(name, self.holder.cluster_queue)

@@ -40,6 +40,7 @@ class Rule(StrEnum):
     NEVER = "its queue can never have so much"
     NO_CANDIDATES = "no workload may be preempted"
     PREEMPTION_GATED = "its preemption gates are closed"
+    FREES_NODE = "it leaves a node that is to be free"
     BELOW_MINIMUM = "the minimum of its gang holds no quota"
     SISTERS = "it fits, and pods that start with it do not"
     CHECKS_FAILED = "an admission check rejected it"

@@ -144,10 +144,11 @@ class MinimumRuntime(msgspec.Struct, frozen=True, kw_only=True):
 class Consolidation(msgspec.Struct, frozen=True, kw_only=True):
     """Running workloads move so that a waiting one fits. ``every_queue``: in ClusterQueues too, else only in trees of
     foreign Queues. A workload moves after it has run for ``minimum_runtime_s``; in any hour at most ``moves_per_hour``
-    workloads of all queues together do.
+    workloads of all queues together do. ``frees_nodes``: they also move so that a whole node is free, while none waits.
     """
 
     every_queue: bool = False
+    frees_nodes: bool = False
     minimum_runtime_s: float = 600.0
     moves_per_hour: int = 30
 

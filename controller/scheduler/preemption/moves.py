@@ -93,10 +93,11 @@ class Moves:
         """Note from the workload's condition that it moved at that time."""
         self._at.setdefault(key, set()).add(int(at_s))
 
-    def taken_back(self, key: WorkloadKey, by: WorkloadKey, now_s: float) -> None:
-        """Take back a move whose eviction was not written."""
+    def taken_back(self, key: WorkloadKey, by: WorkloadKey | None, now_s: float) -> None:
+        """Take back a move whose eviction was not written. ``by``: None for one that was to free a node."""
         self._at.get(key, set()).discard(int(now_s))
-        self._causes.get(by, set()).discard(key)
+        if by is not None:
+            self._causes.get(by, set()).discard(key)
 
     def served(self, by: WorkloadKey) -> None:
         """Forget the moves for a workload that waits no longer: if it ever waits again, that is another cause."""

@@ -266,6 +266,10 @@ class PendingQueues:
         self._carry_out_wake_ups()
         return any(open_for(name) and self._orders[name].first() is not None for name in self._ready)
 
+    def any_waits(self, open_for: Callable[[ClusterQueueName], bool]) -> bool:
+        """Whether any workload waits in a ClusterQueue that admits; a step for each that waits."""
+        return any(pending.at is not None and open_for(pending.at.name) for pending in self._pending.values())
+
     def next_due_s(self) -> float | None:
         """The time at which the next back-off ends; None if there is none."""
         while self._due:

@@ -50,6 +50,24 @@ def test_a_job_goes_to_the_machine_that_is_needed_longest_where_empty_ones_are_w
         assert f"{hours:.2f}" in (FOLDER / "packing.yaml").read_text(), "as the file says"
 
 
+def test_a_running_job_moves_so_that_its_machine_is_free_once_it_has_it_for_itself() -> None:
+    found = simulated("packing", "fleet-pool", "--config", str(FOLDER.parent / "capacity/free-nodes-config.yaml"))
+    mine = [entry for entry in found["timeline"] if entry["workload"] == "ml/evaluates"]
+    assert [(entry["t"], entry["event"]) for entry in mine] == [
+        (600, "Admitted"),
+        (3900, "Preempted"),
+        (3900, "Admitted"),
+        (14700, "Finished"),
+    ]
+    said = "Moved so that node gpu-2 is free, from gpu-2 to gpu-1; 6600 GPU-seconds of its work are lost"
+    assert (mine[1]["reason"], mine[1]["message"]) == ("Consolidation", said)
+    assert mine[2]["placement"][0]["node"] == "gpu-1"
+    assert found["final"]["nodeHours"] == {"gpu": pytest.approx(5.0667, abs=1e-3)}
+    assert found["final"]["lostGpuSeconds"] == pytest.approx(6600)
+    page = " ".join((FOLDER.parents[1] / "docs/packing.md").read_text().split())
+    assert said in page
+
+
 def test_jobs_that_end_before_a_drain_run_and_one_that_would_not_waits() -> None:
     found = simulated("drained", "fleet-drained")
     admitted = [(entry["t"], entry["workload"]) for entry in found["timeline"] if entry["event"] == "Admitted"]

@@ -137,6 +137,10 @@ def test_a_minimum_runtime_is_on_once_it_is_given() -> None:
         ("{consolidation: {enabled: true}}", Consolidation(every_queue=True)),
         ("{reserveForPreemptor: true, consolidation: {enabled: true}}", Consolidation(every_queue=True)),
         ("{reserveForPreemptor: false, consolidation: {enabled: auto}}", Consolidation()),
+        (
+            "{packing: {freeNodes: true}, consolidation: {enabled: true}}",
+            Consolidation(every_queue=True, frees_nodes=True),
+        ),
         ("{consolidation: {minimumRuntime: 0s}}", Consolidation(minimum_runtime_s=0)),
         ("{consolidation: {movesPerHour: 0}}", Consolidation(moves_per_hour=0)),
         ("{consolidation: {enabled: false, minimumRuntime: 1m}}", None),
@@ -151,6 +155,13 @@ def test_running_workloads_move_as_far_as_the_file_says(block: str, expected: Co
 def test_under_kueues_policy_nothing_can_be_told_to_move() -> None:
     with pytest.raises(ConfigError, match=r"consolidation\.enabled: found true, expected false under policy: kueue"):
         v2("tessera: {policy: kueue, consolidation: {enabled: true}}")
+
+
+@pytest.mark.parametrize("more", ["", ", consolidation: {enabled: auto}", ", consolidation: {enabled: false}"])
+def test_nodes_are_freed_within_the_bounds_of_consolidation_alone(more: str) -> None:
+    expected = r"packing\.freeNodes: found true, expected false, or tessera\.consolidation\.enabled: true"
+    with pytest.raises(ConfigError, match=expected):
+        v2(f"tessera: {{packing: {{freeNodes: true}}{more}}}")
 
 
 def test_nothing_moves_for_a_workload_that_its_places_are_not_kept_for() -> None:

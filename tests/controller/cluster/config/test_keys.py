@@ -102,6 +102,7 @@ GIVEN: dict[str, Any] = {
     "tessera.victimOrder": "newest",
     "tessera.keepLinkedGpus": False,
     "tessera.packing.emptyNodes": 1.5,
+    "tessera.packing.freeNodes": True,
     "tessera.consolidation.enabled": False,
     "tessera.consolidation.minimumRuntime": "1m",
     "tessera.consolidation.movesPerHour": 3,
@@ -243,6 +244,7 @@ NEEDS: dict[str, dict[str, Any]] = {
         "tessera.page.oidc.clientID": "other",
         "tessera.page.oidc.redirectURL": "https://other.example.com/page/oidc/callback",
     },
+    "tessera.packing.freeNodes": {"tessera.consolidation.enabled": True},
     "tessera.page.prometheus": {"tessera.page.prometheus.url": "http://other:9090"},
     "tessera.honestUnits": {"tessera.honestUnits.gpuMemory": "40Gi"},
 }
@@ -338,6 +340,7 @@ def test_all_other_keys_are_accepted_together_by_either_version() -> None:
     for version in API_VERSIONS:
         keys = [key for key in KEYS if not (key.instead and version != V1BETA1) and "capacity" not in key.path]
         values = {key.path: sample(key) for key in keys if key.path not in ("apiVersion", "kind")}
+        values["tessera.packing.freeNodes"] = False  # with consolidation alone, which is off here
         assert configured(values, version).namespace == "site"
 
 

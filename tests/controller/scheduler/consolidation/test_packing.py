@@ -25,8 +25,15 @@ from tests.support.seeds import histories
 RESTED_S = 600.0
 
 
-def config(every_queue: bool = True, moves_per_hour: int = 30, **more: Any) -> EngineConfig:
-    limits = Consolidation(every_queue=every_queue, minimum_runtime_s=RESTED_S, moves_per_hour=moves_per_hour)
+def config(
+    every_queue: bool = True, moves_per_hour: int = 30, *, frees_nodes: bool = False, **more: Any
+) -> EngineConfig:
+    limits = Consolidation(
+        every_queue=every_queue,
+        frees_nodes=frees_nodes,
+        minimum_runtime_s=RESTED_S,
+        moves_per_hour=moves_per_hour,
+    )
     given = {"reserve_for_preemptor": True, "no_eviction_cycles": True, **more}
     return EngineConfig(extensions=Extensions(consolidation=limits, **given))
 

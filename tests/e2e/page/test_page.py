@@ -12,10 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.objects.decode import GpuNode
+from controller.objects.decode import GpuNode, decode
+from controller.objects.queues import ClusterQueue, Cohort
+from controller.scheduler.model.resources import ClusterQueueName
 from inventory.api.gpunode import GrantEntry, Health, RepairEntry
+from inventory.api.names import QUOTA_CALENDAR
 from tests.support.page.browser import TREE, Browser, chromium
-from tests.support.page.objects import NOW, workload
+from tests.support.page.objects import GPU, NOW, workload
 from tests.support.page.pictures import picture
 from tests.support.page.standin import StandIn
 from tests.support.page.state import EVIL, State, made
@@ -391,6 +394,58 @@ def test_what_if_shows_the_outcome_beside_the_present_and_the_server_s_refusal(b
 def test_where_no_prometheus_has_the_past_the_page_says_so(browser: Browser) -> None:
     browser.go(VIEWS["workload-running"][0])
     browser.until_text("History is not recorded")
+
+
+def test_a_queue_says_which_window_of_its_calendar_holds_until_when_and_which_comes_next(window: Browser) -> None:
+    """It is 14:13 UTC. The queue has 40 GPUs from nine in the morning, its cohort more at night."""
+    state = made(nodes=8, workloads=30)
+    gpus = {"h100": {GPU: 40}}
+    by_day = [{"from": "0 9 * * *", "for": "10h", "nominal": gpus}]
+    by_night = [{"from": "0 20 * * mon-fri", "for": "8h", "zone": "UTC", "nominal": gpus}]
+    flavors = [{"name": "h100", "resources": [{"name": GPU, "nominalQuota": "0"}]}]
+    none = {"resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}]}
+    dated: list[tuple[ClusterQueue | Cohort, list[dict[str, Any]]]] = [
+        (state.engine.state.cluster.queues[ClusterQueueName("research")].object, by_day),
+        (decode({"metadata": {"name": "science"}, "spec": {"parentName": "all", **none}}, Cohort), by_night),
+    ]
+
+    def give(to: State, begin: int, end: int) -> None:
+        for given, entries in dated[begin:end]:
+            annotations = {QUOTA_CALENDAR: msgspec.json.encode(entries).decode()}
+            metadata = msgspec.structs.replace(given.metadata, annotations=annotations)
+            to.engine.put(msgspec.structs.replace(given, metadata=metadata), NOW)
+        to.settle()
+
+    now = 'ClusterQueue research has the quota of its calendar\'s window "0 9 * * *" UTC until 2026-09-21 19:00 UTC'
+    coming = 'the next window of its calendar, "0 20 * * mon-fri" UTC, begins 2026-09-21 20:00 UTC'
+    later = f"Cohort science has its own quota; {coming}"
+    with StandIn(state).running() as server:
+        window.size(*WIDE)
+        window.errors()
+        window.open(f"{server.url}#/queues/research")
+        window.until_text("May borrow")
+        assert "calendar" not in window.text()
+        server.change(lambda to: give(to, 0, 1))
+        window.until_text(now)
+        assert re.search(r"nvidia.com/gpu\s+\d+\s+40\s", window.text()), "and the quota beside it is that of the window"
+        assert "Cohort science" not in window.text()
+        server.change(lambda to: give(to, 1, 2))
+        window.until_text(f"{now}. {later}")
+        assert window.violations() == []
+        window.go("#/queues")
+        window.until_text("by calendar")
+        marked = dict(window.js(CALENDARS))
+        assert marked["science"] == later
+        assert marked["research"] == f"{now}. {later}"
+        assert "production" not in marked, "it is in another cohort"
+        assert window.errors() == []
+
+
+CALENDARS = """
+return [...document.querySelectorAll("small[title]")].filter((each) => each.textContent === "by calendar")
+  .map((each) => [each.closest("th").querySelector("a, span").textContent, each.title]);
+"""
+"""The names of the queues and cohorts that a calendar changes, each with what it says on hovering."""
 
 
 def test_who_is_not_signed_in_gets_a_form_and_then_the_view_that_was_asked_for(window: Browser) -> None:

@@ -72,7 +72,7 @@ class State:
         """What the page's rows are made of."""
         foretold = Forecasts(self.forecasts, NOW).of
         nodes, gpu_nodes = (lambda: self.nodes), (lambda: self.gpu_nodes)
-        return Read(self.engine, nodes, gpu_nodes, self.pods.get, self.figures, foretold, self.with_pods)
+        return Read(self.engine, nodes, gpu_nodes, self.pods.get, self.figures, foretold, self.with_pods, NOW)
 
     def with_pods(self) -> frozenset[WorkloadKey]:
         """Workloads of which a pod runs."""

@@ -139,6 +139,9 @@ class Failpoint(StrEnum):
     PROVISIONING_REQUEST_REMOVED = "api.provisioning-request-removed"
     """A ProvisioningRequest is deleted that no workload waits for or runs on."""
 
+    CAPACITY_STATUS = "api.capacity-request-status"
+    """The answer to a CapacityRequest is written into its status."""
+
     # -- Workloads -----------------------------------------------------------------------------------------------------
 
     WORKLOAD = "api.workload"

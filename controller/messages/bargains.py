@@ -196,3 +196,18 @@ def admitted_inside(resources: str, request: str) -> str:
 @_note
 def grant_ended(request: str, why: str) -> str:
     return f"CapacityRequest {request} has given its units back: {why}"
+
+
+@_note
+def grant_is_another(request: str) -> str:
+    return f"CapacityRequest {request} is another one by now than the one that it ran inside of"
+
+
+@_note
+def request_is_gone() -> str:
+    return "Its CapacityRequest has been deleted"
+
+
+@_note
+def granted_is_ready() -> str:
+    return "The units of a grant are ready for the pods that come"

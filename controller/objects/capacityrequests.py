@@ -48,7 +48,8 @@ class CapacityRequestSpec(Struct, frozen=True, kw_only=True):
 
 class CapacityOffer(Struct, frozen=True, kw_only=True):
     """Units that the program may have. ``until`` None: without an end. ``held``: they are kept for it until
-    ``stands_until``.
+    ``stands_until``. ``now``: they were free when the offer was made; ``elsewhere``: without the template's node
+    selector and affinity.
     """
 
     id: str
@@ -58,6 +59,8 @@ class CapacityOffer(Struct, frozen=True, kw_only=True):
     flavor: str = ""
     stands_until: Time
     held: bool = False
+    now: bool = False
+    elsewhere: bool = False
     why: str = ""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from controller.insight.simulation.fields import TABLE
-from hack.crds import fields, foreignrules, gpulayout, gpunode, jobkind, jobkinds, jobrules, kueue
+from hack.crds import capacityrequest, fields, foreignrules, gpulayout, gpunode, jobkind, jobkinds, jobrules, kueue
 
 CRDS = Path(__file__).parents[2] / "charts" / "tessera" / "crds"
 
@@ -27,6 +27,7 @@ def rendered() -> dict[Path, str]:
         (gpunode.SOURCE, gpunode.gpunode_crd()),
         (gpulayout.SOURCE, gpulayout.gpulayout_crd()),
         (jobkind.SOURCE, jobkind.jobkind_crd()),
+        (capacityrequest.SOURCE, capacityrequest.capacityrequest_crd()),
     ]
     made = [*own, *((kueue.SOURCE, crd) for crd in kueue.crds())]
     return {CRDS / f"{crd['metadata']['name']}.yaml": _text(source, crd) for source, crd in made} | {

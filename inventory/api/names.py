@@ -166,6 +166,10 @@ CAPACITY_OFFER: Final = "tessera.dev/capacity-offer"
 """An annotation of a Workload that the controller made for a CapacityRequest: the offer that it holds or was accepted;
 empty for the request itself.
 """
+GRANTED_UNITS: Final = "tessera.dev/granted-units"
+"""An annotation of a pod, written by the controller as it starts inside of a grant: the numbers of its units, with
+commas between them; empty for a pod that needs none.
+"""
 
 # -- annotations of queues ---------------------------------------------------------------------------------------------
 QUOTA_SHARES: Final = "tessera.dev/quota-shares"

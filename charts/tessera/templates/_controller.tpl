@@ -30,6 +30,7 @@
 {{- $fractions := dict "granularity" (int .Values.fractions.granularity) "gpuMemoryMib" $memory -}}
 {{- $_ := set $own.tessera "fractions" $fractions -}}
 {{- end -}}
+{{- if .Values.controller.bargaining.enabled -}}{{- $_ := set $own.tessera "bargaining" (dict "enabled" true) -}}{{- end -}}
 {{- with .Values.controller.webhook.clientCA -}}{{- $_ := set $own.tessera "webhookClientCA" . -}}{{- end -}}
 {{- $page := dict -}}
 {{- with include "tessera.pageOidc" . | fromYaml -}}{{- $_ := set $page "oidc" . -}}{{- end -}}

@@ -113,7 +113,7 @@ _SECTIONS: dict[str, tuple[type[Any], dict[str, str]]] = {
     ),
     "bargaining": (
         BargainingRules,
-        {"longest_hold_s": "tessera.bargaining.longestHold"},
+        {"on": "tessera.bargaining.enabled", "longest_hold_s": "tessera.bargaining.longestHold"},
     ),
     "remediation": (
         RemediationRules,

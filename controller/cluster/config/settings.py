@@ -304,8 +304,9 @@ class WithoutEffect(Struct, frozen=True, kw_only=True):
 
 
 class BargainingRules(Struct, frozen=True, kw_only=True):
-    """``longest_hold_s``: how long an offer to a CapacityRequest is held at most."""
+    """``on``: CapacityRequests of the cluster are answered. ``longest_hold_s``: how long an offer is held at most."""
 
+    on: bool = False
     longest_hold_s: float = 60.0
 
 

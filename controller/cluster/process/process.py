@@ -29,6 +29,8 @@ from controller.cluster.process.term import WRITES_AT_ONCE, Replica, Running, Te
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import (
     AGENT_PODS,
+    CAPACITY_PODS,
+    CAPACITY_REQUESTS,
     DECLARATIONS,
     DEPLOYMENTS,
     IF_SERVED,
@@ -47,6 +49,7 @@ from controller.cluster.watching.kinds import (
 )
 from controller.core import Core
 from controller.foreign.jobs.reconcile_shell import foreign_readers
+from controller.insight.bargaining.kept import read_request
 from controller.insight.forecast.parts import Parts
 from controller.objects.core import AgentPod
 from controller.reconcile.jobshell.watched import (
@@ -322,6 +325,8 @@ class Process:
             if self._foreign_jobs is not None and not self._with_the_system:
                 readers |= foreign_readers()
             readers[AGENT_PODS] = reader(AgentPod)
+            if self._config.bargaining.on:
+                readers |= {CAPACITY_REQUESTS: read_request, CAPACITY_PODS: keep_job}
             if self._config.integrations.queue_pods:
                 readers[QUEUED_PODS] = read_pod
             if grouped := serving_kinds(self._config.integrations.frameworks):

@@ -12,6 +12,7 @@ import msgspec
 from controller.foreign.objects.kai import KaiQueue
 from controller.foreign.objects.volcanoqueue import VolcanoQueue
 from controller.jobs.framework.raw import Json
+from controller.objects import capacityrequests
 from controller.objects.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from controller.objects.decode import GpuNode, decode, read_custom
 from controller.objects.deviceclaims import DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice
@@ -37,7 +38,7 @@ from controller.scheduler.model.identity import ByIdentity
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api import jobkind
 from inventory.api.gpunode import KIND, PLURAL
-from inventory.api.names import GROUP, JOINING, VERSION
+from inventory.api.names import CAPACITY_REQUEST, GROUP, JOINING, VERSION
 from kube.resources import Resource
 
 _GROUP: Final = "kueue.x-k8s.io"
@@ -82,6 +83,9 @@ FOREIGN_JOB_PODS: Final = Labelled(
     "", "v1", "pods", "Pod", namespaced=True, selector="volcano.sh/job-name", word="Volcano's"
 )
 """Pods of Volcano Jobs: see ``controller.foreign.jobs``."""
+CAPACITY_REQUESTS: Final = Resource(GROUP, VERSION, capacityrequests.PLURAL, capacityrequests.KIND, namespaced=True)
+CAPACITY_PODS: Final = Labelled("", "v1", "pods", "Pod", namespaced=True, selector=CAPACITY_REQUEST, word="granted")
+"""Pods that name a CapacityRequest, read as JSON: see ``controller.insight.bargaining.requests_shell``."""
 AGENT_PODS: Final = Labelled(
     "", "v1", "pods", "Pod", namespaced=True, selector="app.kubernetes.io/component=agent", word="agents'"
 )

@@ -50,14 +50,19 @@ def needs_of(workload: Workload, unit: Mapping[ResourceName, Amount], counted: C
     pods: list[PodNeed] = []
     outside: dict[str, None] = {}
     for pod_set in workload.spec.pod_sets:
-        units = 0
-        for name, amount in one_pod(pod_set.template.spec).items():
-            if amount and name in unit:
-                units = max(units, -(-amount // unit[name]))
-            elif amount and name in counted:
-                outside[name] = None
+        units, more = units_of(one_pod(pod_set.template.spec), unit, counted)
+        outside |= dict.fromkeys(more)
         pods.append(PodNeed(pod_set.name, pod_set.count, units))
     return Needs(tuple(pods), tuple(outside))
+
+
+def units_of(
+    requests: Mapping[ResourceName, Amount], unit: Mapping[ResourceName, Amount], counted: Collection[str]
+) -> tuple[int, tuple[str, ...]]:
+    """The units that a pod needs for what it requests, and the resources of ``Needs.outside``."""
+    asked = {name: amount for name, amount in requests.items() if amount}
+    units = max((-(-amount // unit[name]) for name, amount in asked.items() if name in unit), default=0)
+    return units, tuple(name for name in asked if name not in unit and name in counted)
 
 
 def places_of(admission: Admission, units: int) -> tuple[Place, ...]:
@@ -111,6 +116,15 @@ class Room:
                 taken += [(chosen, unit) for unit in units]
                 pods[need.pod_set].append(units)
         self._given[key] = Given({name: tuple(some) for name, some in pods.items()})
+        return True
+
+    def keep(self, key: WorkloadKey, units: Collection[int]) -> bool:
+        """Gives a pod the units that it has already. Returns whether they are free; if not, nothing is given."""
+        if not all(0 <= unit < len(self.places) and unit in self._free[self.places[unit]] for unit in units):
+            return False
+        for unit in units:
+            self._free[self.places[unit]].remove(unit)
+        self._given[key] = Given({"": (tuple(units),)})
         return True
 
     def give_back(self, key: WorkloadKey) -> None:

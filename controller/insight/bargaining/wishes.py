@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -154,8 +154,13 @@ class Composer(NamedTuple):
         not known.
         """
         template = msgspec.to_builtins(template_of(request.spec), enc_hook=str)
-        annotations = {CAPACITY_OFFER: offer, **({RUNTIME: runtime} if runtime else {})}
-        body: Any = {
+        return decode(self.body(request, units, template, metadata, notes(runtime, offer)), Workload)
+
+    def body(
+        self, request: CapacityRequest, units: int, template: Json, metadata: Json, annotations: dict[str, str]
+    ) -> Json:
+        """The JSON of that Workload. ``template``: the pod that is one unit, whole; ``annotations``: see ``notes``."""
+        return {
             "apiVersion": KUEUE,
             "kind": "Workload",
             "metadata": {**metadata, "annotations": annotations},
@@ -166,7 +171,11 @@ class Composer(NamedTuple):
                 **(self.priority(request.spec) or {}),
             },
         }
-        return decode(body, Workload)
+
+
+def notes(runtime: str, offer: str) -> dict[str, str]:
+    """The annotations of a request's Workload."""
+    return {CAPACITY_OFFER: offer, **({RUNTIME: runtime} if runtime else {})}
 
 
 def workload_name(request: CapacityRequest, mark: str) -> str:

@@ -71,7 +71,7 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
     def wrongs(self, subject: Key) -> Iterator[Wrong]:
         workload = self.world.objects.get(subject)
         is_whole = workload is not None and not api.is_true(workload, "Evicted") and not api.note(workload, _PART)
-        if workload is None or not is_whole or not api.is_admitted(workload):
+        if workload is None or not is_whole or not api.is_admitted(workload) or _is_grant(workload):
             return
         pods = (self.world.objects[each] for each in self.world.pods_of(subject))
         there = [pod for pod in pods if not api.is_leaving(pod)]
@@ -105,6 +105,11 @@ class HalfGang(Rule, name="half-gang", lasts_s=_HALF_S, kinds=("Workload",)):
         waits = [api.rows(row, "dependsOn") for each in jobs for row in api.rows(each, "spec", "replicatedJobs")]
         orders = [api.text(each, "spec", "startupPolicy", "startupPolicyOrder") for each in jobs]
         return any(waits) or "InOrder" in orders or not any(each.get("kind") in _AT_ONCE for each in jobs)
+
+
+def _is_grant(workload: api.Json) -> bool:
+    """Whether its units are for pods that come and go: it is a CapacityRequest's."""
+    return any(each.get("kind") == "CapacityRequest" for each in api.owners(workload))
 
 
 def _is_placed(pod: api.Json) -> bool:

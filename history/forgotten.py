@@ -76,7 +76,7 @@ class Forgotten(Rule, name="forgotten", lasts_s=_BOUND_S, kinds=("Workload", "Po
         if not api.is_gated(pod) or api.is_over(pod):
             return
         workloads = self.world.workloads_of(subject)
-        alone = not workloads and not api.label(pod, api.GROUP)
+        alone = not workloads and not api.label(pod, api.GROUP) and not api.label(pod, api.CAPACITY)
         if alone and (not api.owners(pod) or api.is_gated(pod, api.GATES[:1])):
             yield Wrong((str(subject),), "it waits behind the queue's gate and has no Workload")
         found = [self.world.objects[each] for each in workloads]

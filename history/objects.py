@@ -14,6 +14,11 @@ DEVICES: Final = "a node's devices"
 TREE: Final = "a tree of queues"
 """Kinds of the judge's own keys: no object has them, since a kind is one word."""
 JOB_UID: Final = "kueue.x-k8s.io/job-uid"
+CAPACITY: Final = "tessera.dev/capacity-request"
+"""A label of pods that run inside of what a request was granted: they wait for that, and not for a Workload of their
+own.
+"""
+WORKLOAD: Final = "kueue.x-k8s.io/workload"
 POD_SET: Final = "kueue.x-k8s.io/podset"
 GATES: Final = ("kueue.x-k8s.io/admission", "kueue.x-k8s.io/topology")
 _OVER: Final = ("Succeeded", "Failed")

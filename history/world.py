@@ -158,6 +158,8 @@ class World:
     def _pod_handles(self, pod: Json) -> tuple[Handle, ...]:
         space = api.text(pod, "metadata", "namespace")
         found: list[Handle] = [("uid", api.uid(pod))]
+        if api.label(pod, api.CAPACITY):
+            found.append(("name", space, api.note(pod, api.WORKLOAD)))
         if api.label(pod, api.GROUP):
             found.append(("name", space, api.label(pod, api.GROUP)))
         for body in (pod, *self.chain(pod)):

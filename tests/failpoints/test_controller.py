@@ -11,6 +11,7 @@ from failpoints.names import Failpoint
 from hack.failpoints.armed import Moment, Point
 from kube.testing import FakeApiServer
 from tests.support.failpoints.acts import ACTS, a_job_runs
+from tests.support.failpoints.bargainacts import BARGAINS
 from tests.support.failpoints.cluster import Act, Dead, KilledCluster
 from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.furtheracts import FURTHER
@@ -21,7 +22,7 @@ from tests.support.failpoints.repairacts import REPAIRS
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
 @pytest.mark.parametrize(
-    "act", [*ACTS, *FURTHER, *GANGS, *REPAIRS, *PROVISIONING], ids=lambda act: act.name.replace(" ", "-")
+    "act", [*ACTS, *FURTHER, *GANGS, *REPAIRS, *PROVISIONING, *BARGAINS], ids=lambda act: act.name.replace(" ", "-")
 )
 async def test_wherever_the_controller_is_killed_the_next_one_goes_on(
     act: Act, monkeypatch: pytest.MonkeyPatch

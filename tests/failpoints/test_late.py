@@ -13,6 +13,7 @@ from controller.reconcile.repairs import gpuresets_shell
 from failpoints.names import Failpoint
 from tests.failpoints.test_routines import lived
 from tests.support.failpoints.acts import ACTS, PRIORITY, job, runs, workload
+from tests.support.failpoints.bargainacts import BARGAINS
 from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Dead
 from tests.support.failpoints.deaths import Deaths
 from tests.support.failpoints.furtheracts import FURTHER
@@ -37,7 +38,7 @@ def holds(sent: list[Sent], failpoint: Failpoint, answers: list[int]) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the dead close nothing
 @pytest.mark.parametrize(
-    "act", [*ACTS, *FURTHER, *GANGS, *REPAIRS, *PROVISIONING], ids=lambda act: act.name.replace(" ", "-")
+    "act", [*ACTS, *FURTHER, *GANGS, *REPAIRS, *PROVISIONING, *BARGAINS], ids=lambda act: act.name.replace(" ", "-")
 )
 async def test_what_a_former_leader_had_sent_changes_nothing_when_it_comes(
     act: Act, monkeypatch: pytest.MonkeyPatch

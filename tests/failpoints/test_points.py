@@ -13,6 +13,7 @@ from failpoints import points
 from failpoints.names import Failpoint
 from hack.failpoints.armed import ALL, VARIABLE, Moment, Point, armed, failure
 from tests.support.failpoints.acts import ACTS
+from tests.support.failpoints.bargainacts import BARGAINS
 from tests.support.failpoints.deaths import Deaths, DiedError
 from tests.support.failpoints.furtheracts import FURTHER
 from tests.support.failpoints.gangacts import GANGS
@@ -42,7 +43,7 @@ def saved(folder: Path, text: str, *, seam: bool) -> subprocess.CompletedProcess
 def test_each_failpoint_is_killed_at_in_exactly_one_test() -> None:
     tested = [
         each
-        for act in (*ACTS, *FURTHER, *GANGS, *REPAIRS, *PROVISIONING, *NODE_ACTS, *ROUTINES)
+        for act in (*ACTS, *FURTHER, *GANGS, *REPAIRS, *PROVISIONING, *BARGAINS, *NODE_ACTS, *ROUTINES)
         for each in act.failpoints
     ]
     assert len(tested) == len(set(tested))

@@ -1,16 +1,13 @@
 """The agent alone repairs GPUs of a real kubelet: only the faulty one leaves, nobody who holds it is disturbed."""
 
 import contextlib
-import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from hack.cluster.errors import ClusterError
-from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet, held_by, until
+from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet, held_by, least, until
 
 pytestmark = pytest.mark.e2e
 
@@ -37,26 +34,6 @@ def agent(lab: Lab, tmp_path: Path) -> Iterator[Agent]:
     with lab.agent(node, CONFIG, api=False) as agent:
         lab.await_amounts(ALL_WELL)
         yield agent
-
-
-@contextlib.contextmanager
-def least(lab: Lab) -> Iterator[Counter[str]]:
-    """The smallest allocatable amounts that the API server tells until the block ends."""
-    found, ended = Counter(lab.amounts()), threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.1):
-            with contextlib.suppress(ClusterError, OSError):
-                for name, amount in lab.amounts().items():
-                    found[name] = min(found[name], amount)
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield found
-    finally:
-        ended.set()
-        thread.join()
 
 
 def repairs(agent: Agent) -> dict[str, str]:

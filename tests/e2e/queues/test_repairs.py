@@ -15,8 +15,9 @@ from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from hack.show import script
+from inventory.api.names import REMEDIATION_GRANTS
 from tests.support.e2e.devicescene import LONG, ON_FAILURE, DeviceScene, device_scene
-from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet
+from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet, least
 from tests.support.e2e.queuelab import CONFIG, install, until
 
 pytestmark = pytest.mark.e2e
@@ -26,6 +27,17 @@ AGENT = f"version: v1\nhealth: {FAST}\nremediation: {{reset: when-free}}\n"
 DRAINING = f"version: v1\nhealth: {FAST}\nremediation: {{reset: drain, reboot: ask}}\n"
 BUDGET = 2
 REPAIR = "tessera.dev/repair"
+OTHER = "node-2"
+MIG, CUT = "nvidia.com/mig-3g.40gb", 3
+"""Of each node so many GPUs are cut, with two of these instances each, in the scene of two nodes."""
+SLICED = f"""
+version: v1
+flags: {{migStrategy: mixed}}
+health: {FAST}
+remediation: {{reset: when-free}}
+layout:
+- {{gpus: [0, 1, 2], mode: mig, profiles: [3g.40gb, 3g.40gb], whenBusy: wait}}
+"""
 
 Stage = Callable[[], AbstractAsyncContextManager[DeviceScene]]
 
@@ -34,15 +46,17 @@ Stage = Callable[[], AbstractAsyncContextManager[DeviceScene]]
 def cluster() -> Iterator[Cluster]:
     for program in ("kubernetes", "containerd", "helm"):
         binaries.build(program)
-    with Cluster.up(f"repairs-{os.getpid()}", Spec()) as cluster:
+    with Cluster.up(f"repairs-{os.getpid()}", Spec(nodes=("node-1", OTHER))) as cluster:
         install(cluster)
         yield cluster
 
 
 @pytest.fixture
 def agent(cluster: Cluster, tmp_path: Path) -> Iterator[Agent]:
-    """One for each test, and a GpuNode without the grants of the last one."""
+    """One for each test; neither a GpuNode nor the flavor has the grants of the last one."""
     cluster.kubectl("delete", "gpunodes", "--all")
+    for name in cluster.kubectl("get", "resourceflavors", "-o", "name").split():
+        cluster.kubectl("annotate", name, f"{REMEDIATION_GRANTS}-")
     bench = Lab(cluster, cluster.node("node-1"))
     node = fleet(tmp_path / "fleet.yaml", gpus=GPUS, product="NVIDIA H100 80GB HBM3")
     with bench.agent(node, AGENT) as agent:
@@ -55,7 +69,7 @@ def stage(cluster: Cluster, agent: Agent, tmp_path: Path) -> Stage:
     (tmp_path / "controller.yaml").write_text(
         CONFIG.replace("policy: tessera,", f"policy: tessera, remediation: {{budget: {BUDGET}, wait: 3s}},")
     )
-    return lambda: device_scene(cluster, agent, tmp_path, {GPU: GPUS})
+    return lambda: device_scene(cluster, agent, tmp_path, {GPU: GPUS, MIG: 4 * CUT})
 
 
 def repairs(scene: DeviceScene) -> dict[str, Any]:
@@ -90,6 +104,60 @@ async def test_a_gang_moves_its_gpu_alone_is_reset_by_grant_and_is_given_again(a
         await scene.delete("train")
         await scene.job("all", 1, GPUS)
         await until(lambda: scene.queues.complete("all"), "a pod had all GPUs")
+        await scene.delete("all")
+
+
+@pytest.fixture
+def other(cluster: Cluster, tmp_path: Path) -> Iterator[Agent]:
+    """The agent of a second node, all of whose GPUs are cut."""
+    bench = Lab(cluster, cluster.node(OTHER))
+    node = fleet(tmp_path / "other.yaml", name=OTHER, gpus=CUT, product="NVIDIA H100 80GB HBM3")
+    with bench.agent(node, SLICED) as agent:
+        bench.await_amounts({MIG: 2 * CUT})
+        yield agent
+
+
+async def test_a_gang_of_two_nodes_moves_whole_when_a_cut_gpu_of_one_fails_and_gets_its_instances_again(
+    cluster: Cluster, agent: Agent, other: Agent, stage: Stage
+) -> None:
+    """Four of the six instances of a node for each pod: neither has room beside the other."""
+    agent.take_up(SLICED)
+    whole, share = GPUS - CUT, 4
+    async with stage() as scene:
+        await asyncio.to_thread(scene.bench.await_amounts, {GPU: whole, MIG: 2 * CUT})
+        notes = {ON_FAILURE: "requeue-gang"}
+        await scene.job("train", 2, share, script=LONG, resource=MIG, **notes)
+        await until(lambda: len(scene.running("train")) == 2, "both pods run")
+        nodes = {pod["spec"]["nodeName"]: pod for pod in scene.running("train")}
+        assert nodes.keys() == {"node-1", OTHER}
+        await until(lambda: len(scene.held(nodes["node-1"])) == share, "the pod here has its instances")
+        before = {pod["metadata"]["uid"] for pod in scene.running("train")}
+        held = scene.held(nodes["node-1"])
+        failed = next(gpu for gpu in agent.report().node.gpus if {mig.uuid for mig in gpu.mig_instances} & held)
+        with least(scene.bench) as seen, least(Lab(cluster, cluster.node(OTHER))) as seen_there:
+            agent.sim(gpu=failed.index, xid=FAULT)
+            await until(
+                lambda: (
+                    len(found := scene.running("train")) == 2
+                    and before.isdisjoint(pod["metadata"]["uid"] for pod in found)
+                ),
+                "the gang runs again, whole",
+            )
+            again = {pod["spec"]["nodeName"]: pod for pod in scene.running("train")}
+            await until(lambda: len(scene.held(again["node-1"])) == share, "the new pod has its instances")
+            assert scene.held(again["node-1"]).isdisjoint(mig.uuid for mig in failed.mig_instances)
+            await until(lambda: granted(scene) == [failed.uuid] and not repairs(scene), "it was reset by a grant")
+            await asyncio.to_thread(scene.bench.await_amounts, {GPU: whole, MIG: 2 * CUT})
+        assert (seen[GPU], seen[MIG], seen_there[MIG]) == (whole, 2 * CUT - 2, 2 * CUT), "that GPU alone has left"
+        assert [index for index, count in enumerate(agent.resets()) if count] == [failed.index]
+        assert sum(other.resets()) == 0
+        cut = agent.report().node.gpus[failed.index].mig_instances
+        assert {(mig.profile, mig.start) for mig in cut} == {(mig.profile, mig.start) for mig in failed.mig_instances}
+        workload = scene.queues.watcher.of_job("train")
+        assert sum(one["count"] for one in workload["status"]["schedulingStats"]["evictions"]) == 1
+        await scene.delete("train")
+        await scene.job("all", 2, 2 * CUT, resource=MIG)
+        await until(lambda: scene.queues.complete("all"), "two pods had all instances of both nodes")
         await scene.delete("all")
 
 
@@ -199,6 +267,49 @@ async def test_a_drain_lets_a_pod_finish_for_its_time_and_then_moves_its_gang_wh
         workload = scene.queues.watcher.of_job("train")
         assert sum(one["count"] for one in workload["status"]["schedulingStats"]["evictions"]) == 1
         await scene.delete("train")
+
+
+def counts(cluster: Cluster, budget: str) -> bool:
+    found = json.loads(cluster.kubectl("get", "poddisruptionbudget", budget, "-o", "json"))
+    return bool(found.get("status", {}).get("currentHealthy"))
+
+
+def refusals(cluster: Cluster) -> list[tuple[str, int, list[str]]]:
+    """The budgets that the plan names for the one GPU in repair: what each allows, and of which pods."""
+    env = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    command = [script("tessera"), "remediation", "plan", "-o", "json"]
+    plan = subprocess.run(command, env=env, check=True, timeout=60, capture_output=True)
+    (row,) = json.loads(plan.stdout)["gpus"]
+    return [(one["budget"], one["disruptionsAllowed"], one["pods"]) for one in row["refusedBy"]]
+
+
+def evict(cluster: Cluster, pod: str) -> str:
+    """What the API server answers to the eviction."""
+    body = json.dumps({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}})
+    path = f"/api/v1/namespaces/default/pods/{pod}/eviction"
+    command, env = cluster.kubectl_command("create", "--raw", path, "-f", "-")
+    return subprocess.run(command, env=env, input=body, capture_output=True, text=True, check=False, timeout=60).stderr
+
+
+async def test_a_plan_names_the_budget_that_keeps_a_pod_until_it_allows_its_eviction(
+    cluster: Cluster, agent: Agent, stage: Stage
+) -> None:
+    async with stage() as scene:
+        agent.take_up(DRAINING)
+        pod = await asyncio.to_thread(scene.bench.run, "guarded", {GPU: 1})
+        cluster.kubectl("label", "pod", "guarded", "app=guarded")
+        budget = {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}}
+        guard = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "guard"}}
+        cluster.kubectl("create", "-f", "-", input=json.dumps({**guard, "spec": budget}))
+        (device,) = pod.visible
+        agent.sim(gpu=scene.index(device), xid=FAULT)
+        await until(lambda: [one.get("asks") for one in repairs(scene).values()] == ["drain"], "its drain is asked for")
+        await until(lambda: counts(cluster, "guard"), "Kubernetes has counted the pods of the budget")
+        assert await asyncio.to_thread(refusals, cluster) == [("default/guard", 0, ["default/guarded"])]
+        assert "violate the pod's disruption budget" in await asyncio.to_thread(evict, cluster, "guarded")
+        cluster.kubectl("delete", "poddisruptionbudget", "guard")
+        assert await asyncio.to_thread(refusals, cluster) == []
+        await until(lambda: is_well(scene), "the pod has left, and the GPU is back")
 
 
 async def test_a_reset_that_fails_twice_plans_a_reboot_and_a_persons_cordon_stays(

@@ -42,18 +42,19 @@ class DeviceScene:
         if gone:
             self.pods[uid]["metadata"].setdefault("deletionTimestamp", "gone")
 
-    async def job(self, name: str, pods: int, gpus: int, *, script: str = BRIEF, **notes: str) -> None:
-        await self.queues.client.create(
-            JOBS, self.body(name, pods, gpus, script=script, **notes), dict[str, Any], namespace=TEAM
-        )
+    async def job(
+        self, name: str, pods: int, gpus: int, *, script: str = BRIEF, resource: str = GPU, **notes: str
+    ) -> None:
+        body = self.body(name, pods, gpus, script=script, resource=resource, **notes)
+        await self.queues.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
 
-    def body(self, name: str, pods: int, gpus: int, *, script: str, **notes: str) -> Json:
+    def body(self, name: str, pods: int, gpus: int, *, script: str, resource: str = GPU, **notes: str) -> Json:
         container = {
             "name": "main",
             "image": TEST_IMAGE,
             "imagePullPolicy": "Never",
             "command": ["sh", "-c", script],
-            "resources": {"limits": {GPU: str(gpus)}},
+            "resources": {"limits": {resource: str(gpus)}},
         }
         template = {
             "metadata": {"annotations": {"kueue.x-k8s.io/podset-unconstrained-topology": "true", **notes}},

@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -62,7 +63,7 @@ def until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -
 
 
 def fleet(path: Path, **node: Any) -> Path:
-    """A fleet file of one node, ``node-1``, written to ``path``."""
+    """A fleet file of one node, ``node-1`` if it has no name of its own, written to ``path``."""
     path.write_text(yaml.safe_dump({"nodes": [{"name": "node-1", **node}]}))
     return path
 
@@ -147,6 +148,27 @@ class Agent(AgentProcess):
         wanted = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
         return next((sample.value for sample in samples if sample.name == name and sample.labels == wanted), 0.0)
+
+
+@contextlib.contextmanager
+def least(lab: "Lab") -> Iterator[Counter[str]]:
+    """The smallest allocatable amounts of the node that the API server tells until the block ends."""
+    found, ended = Counter(lab.amounts()), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.1):
+            with contextlib.suppress(ClusterError, OSError):
+                now = lab.amounts()
+                for name in found:
+                    found[name] = min(found[name], now.get(name, 0))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
 
 
 @dataclass(frozen=True)
@@ -279,6 +301,7 @@ class Lab:
     def make_agent(self, fleet: Path | None, config: str | None = None, *, api: bool = True, **more: Any) -> Agent:
         """One that is not started yet; ``end`` it."""
         wiring: dict[str, Any] = {
+            "node_name": self.host.name,
             "kubelet_dir": self.host.kubelet_dir,
             "cdi_dir": self.host.cdi_dir,
             "kubeconfig": str(self.cluster.kubeconfig) if api else "none",

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 TREES = "compositepodgroups.scheduling.k8s.io"
 BLOCK, RACK = "example.com/block", "example.com/rack"
 ALPHA = "scheduling.k8s.io/v1alpha3"
-GATES = "--feature-gates=GenericWorkload=true,CompositePodGroup=true"
+GATES = "--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true"
 
 
 @pytest.fixture(scope="module")

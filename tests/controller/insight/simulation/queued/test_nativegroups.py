@@ -364,3 +364,63 @@ def test_a_partial_admission_is_not_below_the_gang() -> None:
     found["spec"]["scheduling"] = {"schedulingPolicy": {"gang": {"minCount": 4}}}
     told_ = refused(*flat(4), found)
     assert "expected at least spec.scheduling.schedulingPolicy.gang.minCount, 4, found 2" in told_
+
+
+GANGS = ("native", "kept", "basic", "by one", "volcano", "labelled")
+
+
+def world(kind: str, count: int, least: int) -> list[Json]:
+    """A group called train of ``count`` pods of one GPU, of which ``least`` are its minimum."""
+    names = [f"{kind.replace(' ', '-')}-{at}" for at in range(count)]
+    match kind:
+        case "native" | "kept":
+            made = of(group(kind, least=least))
+            return [saying(made, "keep") if kind == "kept" else made, *(member(name, kind) for name in names)]
+        case "basic" | "by one":
+            called = names[0][:-2]
+            made = of(group(called))
+            return [saying(made, "delete") if kind == "by one" else made, *(member(name, called) for name in names)]
+        case "volcano":
+            found = [plain(name) for name in names]
+            for each in found:
+                each["metadata"]["annotations"]["scheduling.k8s.io/group-name"] = "native"
+            metadata = {"name": "native", "namespace": "ns"}
+            spec = {"minMember": least}
+            version = "scheduling.volcano.sh/v1beta1"
+            return [{"apiVersion": version, "kind": "PodGroup", "metadata": metadata, "spec": spec}, *found]
+        case _:
+            found = [plain(name) for name in names]
+            for each in found:
+                each["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = "basic"
+                each["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = str(count)
+            return found
+
+
+@given_(
+    kinds=st.permutations(GANGS).flatmap(lambda order: st.integers(1, 6).map(lambda most: order[:most])),
+    counts=st.lists(st.integers(1, 4), min_size=6, max_size=6),
+    quota=st.integers(0, 16),
+)
+@settings(max_examples=60, deadline=None)
+def test_groups_of_every_kind_side_by_side_start_whole_or_not_at_all(
+    kinds: list[str], counts: list[int], quota: int
+) -> None:
+    sizes = {kind: (count, max(1, count - 1)) for kind, count in zip(kinds, counts, strict=False)}
+    result = run(*flat(quota), *(each for kind in kinds for each in world(kind, *sizes[kind])))
+    names = {name.removeprefix("ns/") for name in result.final.running}
+    gpus = {kind: running_of(names, kind, kinds, *sizes[kind]) for kind in kinds}
+    for kind, (count, least) in sizes.items():
+        smallest = {"native": least, "volcano": least, "by one": 1}.get(kind, count)
+        assert gpus[kind] == 0 or smallest <= gpus[kind] <= count, kind
+    assert sum(gpus.values()) <= quota
+
+
+def running_of(names: set[str], kind: str, kinds: list[str], count: int, least: int) -> int:
+    """The pods of the group that run. Of two groups of one name the second is called by its API group."""
+    apart = sum(name.startswith(f"{kind.replace(' ', '-')}-") for name in names)
+    whole = {"native": least, "volcano": least, "kept": count, "labelled": count}.get(kind, 0)
+    called = {"volcano": "native", "labelled": "basic"}.get(kind, kind)
+    both = [each for each in kinds if each in ("native", "volcano")]
+    if kind in both[1:]:
+        called = f"native.podgroup.scheduling.{'k8s.io' if kind == 'native' else 'volcano.sh'}"
+    return apart + (whole if called in names else 0)

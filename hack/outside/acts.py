@@ -41,8 +41,11 @@ class Act(Struct, frozen=True):
 
 
 class Story(Struct, frozen=True):
-    """``acts`` are in the order of their times; those at 0 are there before the controller is."""
+    """``acts`` are in the order of their times; those at 0 are there before the controller is. ``tessera``: the
+    controller's policy is ``tessera``.
+    """
 
     seed: int
     fair: bool
     acts: tuple[Act, ...]
+    tessera: bool = False

@@ -52,7 +52,8 @@ async def judged(story: Story) -> Told:
     async with FakeApiServer() as server:
         world = world_of(server, _nodes())
         todo = first(world, ((act.at_s, partial(carry_out, act=act)) for act in story.acts))
-        async with controller(server, config(more="fairSharing: {}\n" if story.fair else "")):
+        more = ("fairSharing: {}\n" if story.fair else "") + ("tessera: {policy: tessera}\n" if story.tessera else "")
+        async with controller(server, config(more=more)):
             verdict = await play(world, todo, lasts_s(story))
         return Told(verdict, _times(server, "Admitted"), _times(server, "Evicted"))
 

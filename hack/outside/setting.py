@@ -34,13 +34,14 @@ _NOMINAL: Final = (0, 0, 1, 2, 3, 4, 6, 8)
 
 class Queue(Struct, frozen=True):
     """``spaces``: namespaces with a LocalQueue of its name. ``calm``: in no cohort, nobody is evicted, and no quota
-    changes before the end, so that the order of its jobs can be judged.
+    changes before the end, so that the order of its jobs can be judged. ``notes``: annotations of the ClusterQueue.
     """
 
     name: str
     spec: Json
     spaces: tuple[str, ...]
     calm: bool = False
+    notes: Json = {}
 
     @property
     def shares(self) -> bool:
@@ -88,7 +89,8 @@ def beginning(setting: Setting) -> Iterator[Act]:
     for name in setting.cohorts[1:]:
         yield Act(0.0, "create", "Cohort", name, body={"spec": {"parentName": "tree"}})
     for queue in setting.queues:
-        yield Act(0.0, "create", "ClusterQueue", queue.name, body={"spec": queue.spec})
+        meta = {"metadata": {"annotations": queue.notes}} if queue.notes else {}
+        yield Act(0.0, "create", "ClusterQueue", queue.name, body={**meta, "spec": queue.spec})
         for space in queue.spaces:
             yield Act(0.0, "create", "LocalQueue", queue.name, space, {"spec": {"clusterQueue": queue.name}})
 

@@ -8,6 +8,7 @@ from hack.outside import setting as settings
 from hack.outside import shapes
 from hack.outside.acts import CHECK, PRIORITIES, PRIORITY, QUEUE, SPACES, Act, Json, Story
 from hack.outside.endings import ending
+from hack.outside.priced import Pricing, is_priced
 from hack.outside.setting import Queue
 
 _ACTS_EVERY_S: Final = 0.35
@@ -18,10 +19,13 @@ def told(seed: int, lasts_s: float) -> Story:
     """``lasts_s``: until its last act before the ending."""
     rng = random.Random(seed)
     setting = settings.drawn(rng)
+    pricing = Pricing(seed) if is_priced(seed) else None
+    setting = pricing.dated(setting) if pricing is not None else setting
     teller = _Teller(rng, setting)
     acts = [*settings.beginning(setting), *teller.going_on(lasts_s)]
     acts += ending(rng, setting, teller.jobs, lasts_s)
-    return Story(seed, setting.fair, tuple(sorted(acts, key=lambda each: each.at_s)))
+    acts = list(pricing.told(acts, setting, lasts_s)) if pricing is not None else acts
+    return Story(seed, setting.fair, tuple(sorted(acts, key=lambda each: each.at_s)), tessera=pricing is not None)
 
 
 class _Teller:

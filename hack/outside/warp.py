@@ -21,8 +21,9 @@ _LOOKS: Final = 3
 returns, unless the kernel puts its delivery off: it may, when another process has this processor.
 """
 _THREADS_S: Final = 0.005
-_EPOCH_S: Final = 1_800_000_000.0
-"""The wall second at which stories begin."""
+EPOCH_S: Final = 1_799_999_992.0
+"""The wall second at which stories begin: eight seconds before eight in the morning, UTC, so that windows of calendars
+begin and end in them."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -61,7 +62,7 @@ class WarpedLoop(asyncio.SelectorEventLoop):
         return self._own.passed_s
 
     def wall(self) -> float:
-        return _EPOCH_S + self._own.passed_s
+        return EPOCH_S + self._own.passed_s
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Arguments]], T], *args: *Arguments

@@ -17,7 +17,7 @@ def test_a_wait_of_an_hour_takes_no_time_and_is_an_hour_by_every_clock() -> None
         return tuple(new - old for old, new in zip(before, after, strict=True))  # type: ignore[return-value]
 
     assert warp.run(waits()) == pytest.approx((3600.0, 3600.0, 3600.0))
-    assert time.time() < warp._EPOCH_S + 1e9, "the machine's own clock again"
+    assert time.time() < warp.EPOCH_S + 1e9, "the machine's own clock again"
 
 
 def test_computing_takes_no_time() -> None:

@@ -530,3 +530,40 @@ def test_kueues_words_for_missing_quota_are_read_and_others_are_not_seen() -> No
     told = pending("topology forbids it")
     assert told.found() == []
     assert unseen in told.verdict().unseen
+
+
+# -- grants of CapacityRequests --------------------------------------------------------------------------------------
+
+
+def grant(units: int) -> Json:
+    """The admitted Workload of a request, a pod for each unit."""
+    request = {"kind": "CapacityRequest", "metadata": meta("ask"), "spec": {"template": {"spec": spec_of()}}}
+    return admitted(workload(request, count=units))
+
+
+def of_grant(name: str, node: str = "n1", by: str = "job-ask") -> Json:
+    """A pod that names the request; it has waited behind the queue's gate."""
+    notes = {"kueue.x-k8s.io/workload": by} if by else {}
+    body = pod(name, node=node, labels={"tessera.dev/capacity-request": "ask"}, annotations=notes)
+    gates = {} if node else {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}
+    return {**body, "spec": {**body["spec"], **gates}}
+
+
+def test_units_of_a_grant_that_nobody_uses_are_no_half_of_a_gang_and_its_pods_may_wait() -> None:
+    told = queues()
+    told.put(grant(3), of_grant("a"), of_grant("b", node="", by=""))
+    assert end(told) == []
+
+
+def test_pods_that_say_they_are_inside_of_a_grant_run_by_its_workload_alone() -> None:
+    told = queues()
+    told.put(of_grant("b", node="", by=""))
+    told.later(1)
+    told.put(of_grant("b"))
+    assert end(told, 6) == [("ran-without-admission", "it runs on n1 and has no Workload")]
+
+
+def test_more_pods_than_a_grant_has_units_are_counted_against_the_quota() -> None:
+    told = queues()
+    told.put(grant(4), *(of_grant(f"p{number}") for number in range(5)))
+    assert [rule for rule, _ in end(told, 6)] == ["over-quota"]

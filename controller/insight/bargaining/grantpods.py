@@ -20,8 +20,8 @@ from inventory.api.names import GRANTED_UNITS
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What is granted: ``places`` has the place of each unit, ``units`` of which may be used. ``unit``: what each has.
-    ``counted``: the resources that its ClusterQueue has quota of. ``begins_s``: see ``State.from_s``.
+    """The units of a grant. ``places`` has the place of each unit, ``units`` of which may be used. ``unit``: what each
+    has. ``counted``: the resources that its ClusterQueue has quota of. ``begins_s``: see ``State.from_s``.
     """
 
     name: str

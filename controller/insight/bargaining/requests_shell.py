@@ -168,11 +168,18 @@ class CapacityController:
         kept: KeptRequest = entry.object
         found = self._files[key] = known or File(kept)
         found.kept = kept
-        if not found.state.state and found.problem:
-            await self._tell(found, life.refused(found.problem).state, "")
+        wrong = "" if found.state.state else found.problem or self._no_priority(kept)
+        if wrong:
+            await self._tell(found, life.refused(wrong).state, "")
         else:
             await self._move(found, pods)
         self._due.set()
+
+    def _no_priority(self, kept: KeptRequest) -> str:
+        """The sentence about a priority class that does not exist; empty if there is no such problem."""
+        if self._composer.priority(kept.request.spec) is not None:
+            return ""
+        return f"spec.priorityClassName: found {kept.request.spec.priority_class_name}, expected one that exists"
 
     async def _gone(self, key: ObjectKey, known: File | None, pods: list[SeenPod]) -> None:
         """Ends what runs inside of a grant whose request is gone, and lets its Workloads go."""

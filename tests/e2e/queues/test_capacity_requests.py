@@ -33,10 +33,8 @@ from tests.support.e2e.podlab import (
 )
 from tests.support.e2e.queuelab import as_controller
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(not POLICIES, reason="the API server puts pods behind the gate from 1.36 on"),
-]
+GATED = pytest.mark.skipif(not POLICIES, reason="the API server puts pods behind the gate from 1.36 on")
+pytestmark = [pytest.mark.e2e, GATED]
 
 REQUEST = "tessera.dev/capacity-request"
 UNITS = "tessera.dev/granted-units"

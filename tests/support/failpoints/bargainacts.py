@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from cli.playground.cluster import GPU
 from controller.cluster.watching.kinds import CAPACITY_REQUESTS, PODS, WORKLOADS
 from failpoints.names import Failpoint
 from kube.errors import NotFoundError
-from tests.support.failpoints.acts import GPU
 from tests.support.failpoints.cluster import CONFIG, TEAM, Act, Json, KilledCluster, Stage
 
 BARGAINING: Final = CONFIG + "  bargaining: {enabled: true}\n"

@@ -92,6 +92,7 @@ GIVEN: dict[str, Any] = {
     "tls.minVersion": "VersionTLS13",
     "tls.cipherSuites[]": ["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"],
     "tessera.policy": "kueue",
+    "tessera.bargaining.enabled": True,
     "tessera.bargaining.longestHold": "5s",
     "tessera.reserveForPreemptor": False,
     "tessera.noEvictionCycles": False,

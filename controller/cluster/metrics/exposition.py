@@ -20,6 +20,7 @@ from controller.cluster.metrics.table import READ, ROLE
 from controller.cluster.metrics.workloadkinds import job_kind
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import GPU_NODES, NODES
+from controller.insight.admissible import MOST_QUEUES, annotated, count_parts
 from controller.insight.forecast.parts import Parts
 from controller.objects.meta import is_true
 from controller.objects.queues import LocalQueue
@@ -50,6 +51,7 @@ class Acting:
     """The state of a replica that leads: its engine, all Workloads, and the writes and Events of its term.
 
     ``declared``: the kinds that JobKinds name. ``tripped``: whether the breaker of repairs has tripped, by flavor.
+    ``priority``: of a job that names no class.
     """
 
     engine: Engine
@@ -58,6 +60,8 @@ class Acting:
     events_dropped: int
     declared: Collection[str] = ()
     tripped: Mapping[str, bool] = field(default_factory=dict)
+    priority: int = 0
+    now_s: float = 0.0
 
 
 class Exposition(Collector):
@@ -129,6 +133,7 @@ def exposing(
             found["tessera_gpus"] = {
                 (state.value,): float(counts[state]) for state in GpuState if state is not GpuState.IDLE
             }
+        yield from _units_of_queues(found, acting)
         for flavor, is_tripped in acting.tripped.items():
             found["tessera_gpu_repair_breaker_tripped"][flavor,] = float(is_tripped)
         for name, count in skips.items():
@@ -292,6 +297,16 @@ def _local_queues(found: Gauges, engine: Engine, config: ControllerConfig) -> Pa
         if config.metrics.local_queue_selector.matches(queue.metadata.labels):
             _local_queue(found, engine, key, queue, waiting.get(key, ()), holding.get(key, ()))
             yield
+
+
+def _units_of_queues(found: Gauges, acting: Acting) -> Parts[None]:
+    """Counts units for autoscalers, of ``MOST_QUEUES`` LocalQueues at most."""
+    admissible, usable = found["tessera_local_queue_admissible_units"], found["tessera_local_queue_usable_units"]
+    for queue in annotated(acting.engine)[:MOST_QUEUES]:
+        for each in (yield from count_parts(acting.engine, queue, acting.priority, acting.now_s)):
+            labels = (queue.metadata.namespace, queue.metadata.name, each.flavor, each.unit)
+            admissible[labels] = float(each.admissible)
+            usable[labels] = float(each.admissible + each.held)
 
 
 def _local_queue(

@@ -33,6 +33,7 @@ _CQ = ("cluster_queue",)
 _CQP = ("cluster_queue", "priority_class")
 _LQ = ("name", "namespace")
 _LQP = ("name", "namespace", "priority_class")
+_UNITS = ("namespace", "local_queue", "flavor", "unit")
 _LFR = ("name", "namespace", "flavor", "resource")
 _FR = ("cohort", "cluster_queue", "flavor", "resource")
 
@@ -253,6 +254,16 @@ READ: Final = (
     _gauge("kueue_local_queue_resource_usage", _LFR, "Used by admitted workloads"),
     _gauge("kueue_local_queue_resource_reservation", _LFR, "Reserved"),
     _gauge("kueue_local_queue_admission_fair_sharing_usage", _LQ, "Past usage, by which its ClusterQueue orders it"),
+    _gauge(
+        "tessera_local_queue_admissible_units",
+        _UNITS,
+        "Units of a shape in tessera.dev/units that would be admitted now, beside what runs",
+    ),
+    _gauge(
+        "tessera_local_queue_usable_units",
+        _UNITS,
+        "The same, with the units that what the LocalQueue holds is worth",
+    ),
     _gauge(
         "tessera_workloads",
         ("job_kind", "state"),

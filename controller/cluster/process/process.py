@@ -52,6 +52,7 @@ from controller.foreign.jobs.reconcile_shell import foreign_readers
 from controller.insight.bargaining.kept import read_request
 from controller.insight.forecast.parts import Parts
 from controller.objects.core import AgentPod
+from controller.reconcile.jobshell.clusterobjects import default_priority
 from controller.reconcile.jobshell.watched import (
     external_kinds,
     job_kinds,
@@ -431,7 +432,8 @@ class Process:
         if running is not None:
             workloads = tuple(kept.workload for kept in running.core.ledger.values())  # it changes in the pauses
             told = (running.writer.pending, running.events.dropped, self._declared, self._counting.tripped)
-            acting = Acting(running.core.engine, workloads, *told)
+            priority = default_priority(self._feeds) if self._feeds is not None else 0
+            acting = Acting(running.core.engine, workloads, *told, priority=priority, now_s=self._clock.wall())
         skips = self._counting.skips
         return exposing(
             self._instruments,

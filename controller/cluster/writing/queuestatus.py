@@ -23,6 +23,7 @@ from controller.foreign.rules import queuestatus as foreignstatus
 from controller.objects.meta import Condition, KubernetesObject, to_json, with_condition
 from controller.objects.quantity import NANO, Quantity
 from controller.objects.queues import ClusterQueue, Cohort, LocalQueue
+from controller.objects.queueunits import UnitsError, unit_shapes
 from controller.scheduler.decisions.status import MESSAGE_LIMIT, moment
 from controller.scheduler.engine import Engine
 from controller.scheduler.kai.proportion.division import QueueName
@@ -35,7 +36,7 @@ from controller.scheduler.quota.shares import share
 from controller.scheduler.quota.usagehistory import UsageRecord
 from controller.scheduler.state.activity import local_queue_problem
 from failpoints.names import Failpoint
-from inventory.api.names import QUEUE_USAGE, QUOTA_ANNOTATIONS
+from inventory.api.names import QUEUE_USAGE, QUOTA_ANNOTATIONS, UNITS_REFUSED
 from kube.objects import timestamp
 from kube.resources import Resource
 from kube.writing.writes import Conflicted, Outcome, Verb, Write
@@ -62,6 +63,9 @@ _RECORD_SHORTEST_S: Final = 10.0
 
 _ROUNDING: Final = 1e-3
 """The precision of amounts: nanos are cut off, and a whole number stays whole despite floating point."""
+
+_OF_ANNOTATIONS: Final = (QUOTA_ANNOTATIONS, UNITS_REFUSED)
+"""Conditions that are there only while an annotation is wrong."""
 
 _Key = tuple[Resource, str, str]
 
@@ -288,7 +292,7 @@ class QueueStatuses:
             else:
                 totals = of_all if of_all and len(own) == len(state.holders) else self._totals(state, own)
             status: Json = {
-                "conditions": self._conditions(LOCAL_QUEUES, queue, active),
+                "conditions": self._conditions(LOCAL_QUEUES, queue, active, self._units(queue, now_s)),
                 **totals,
                 "pendingWorkloads": waiting.get(key, 0),
                 "reservingWorkloads": len(own),
@@ -328,6 +332,21 @@ class QueueStatuses:
             last_transition_time=moment(now_s),
         )
 
+    def _units(self, queue: LocalQueue, now_s: float) -> Condition | None:
+        """The condition that tells what is wrong in the annotation for autoscalers; None where nothing is."""
+        try:
+            unit_shapes(queue.metadata.annotations)
+        except UnitsError as wrong:
+            key = (LocalQueue, queue.key)
+            if self._warned.get(key, ()) != (str(wrong),):
+                self._warned[key] = (str(wrong),)
+                _log.warning("LocalQueue %s: %s", queue.key, wrong)
+            at = moment(now_s)
+            return Condition(
+                type=UNITS_REFUSED, status="False", reason="Refused", message=str(wrong), last_transition_time=at
+            )
+        return None
+
     def _template_problems(self, queue: ClusterQueue) -> Iterator[str]:
         """The problems of the node templates of its flavors: a flavor has no conditions."""
         cluster = self._engine.state.cluster
@@ -355,7 +374,7 @@ class QueueStatuses:
             if annotated is not None:
                 conditions = with_condition(conditions, annotated)
             else:
-                conditions = tuple(each for each in conditions if each.type != QUOTA_ANNOTATIONS)
+                conditions = tuple(each for each in conditions if each.type not in _OF_ANNOTATIONS)
             known = self._said[key] = (queue, said, to_json(with_condition(conditions, active)))
         return known[2]
 

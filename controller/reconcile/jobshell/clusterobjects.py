@@ -109,6 +109,12 @@ def cluster_objects(
     )
 
 
+def default_priority(feeds: Feeds) -> int:
+    """The priority of a job that names no class."""
+    found = _global_default(feeds)
+    return 0 if found is None else found[1]
+
+
 def _global_default(feeds: Feeds) -> tuple[str, int] | None:
     found = [class_ for class_ in feeds[POD_CLASSES].objects() if class_.global_default]
     # The API server takes the one of several with the lowest value.

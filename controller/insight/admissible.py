@@ -1,0 +1,143 @@
+"""Units of a LocalQueue that would be admitted now, for autoscalers. Pure: every try is without effect.
+
+A unit is a pod of one shape that ``tessera.dev/units`` names. Each flavor is tried by itself, at the priority of a job
+that names no class, and nothing is evicted: an autoscaler that makes so many pods makes none that waits.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from controller.insight.forecast.changes.changes import admits
+from controller.insight.forecast.changes.inline import in_line
+from controller.insight.forecast.parts import Parts
+from controller.objects.decode import KUEUE, decode
+from controller.objects.queues import LocalQueue
+from controller.objects.queueunits import UnitsError, UnitShape, unit_shapes
+from controller.objects.workload import Workload
+from controller.scheduler.engine import Engine
+from controller.scheduler.flavors.plan import ALLOWED_FLAVORS
+from controller.scheduler.model.podrequests import one_pod
+from controller.scheduler.model.resources import Amount, FlavorName, LocalQueueKey, ResourceName
+from controller.scheduler.quota.queuestate import QueueState
+from inventory.api.names import FLAVORS_GIVEN_UP
+
+MOST_UNITS: Final = 4096
+"""Units of one shape and flavor that are counted: more are told as so many."""
+MOST_QUEUES: Final = 200
+"""LocalQueues whose units are counted for one page of metrics, the first by namespace and name."""
+_NAME: Final = "unit"
+
+
+class UnitCount(NamedTuple):
+    """``admissible``: units that would be admitted now beside what runs. ``held``: units that what the LocalQueue holds
+    of this flavor is worth.
+    """
+
+    unit: str
+    flavor: str
+    priority: int
+    admissible: int
+    held: int
+
+
+def annotated(engine: Engine) -> tuple[LocalQueue, ...]:
+    """The LocalQueues that name units, in order."""
+    queues = engine.state.cluster.local_queues
+    return tuple(queues[key] for key in sorted(queues) if shapes_of(queues[key]))
+
+
+def count_parts(engine: Engine, queue: LocalQueue, priority: int, now_s: float) -> Parts[list[UnitCount]]:
+    """The counts of a LocalQueue, by unit and flavor; none for an annotation that is not right, and where the
+    ClusterQueue is not there. A pause follows each flavor.
+    """
+    found: list[UnitCount] = []
+    state = engine.queue_of(LocalQueueKey(queue.key))
+    for shape in shapes_of(queue) if state is not None else ():
+        assert state is not None
+        for flavor in flavors_of(state, shape):
+            units = most_of(engine, state, queue, shape, flavor, priority, now_s)
+            found.append(UnitCount(shape.name, flavor, priority, units, _held(state, queue, shape, flavor)))
+            yield
+    return found
+
+
+def flavors_of(state: QueueState, shape: UnitShape) -> tuple[FlavorName, ...]:
+    """The flavors that a unit may get, in order: of the group that has most of its resources."""
+    asked = set(shape.requests)
+    best = max(state.groups, key=lambda group: len(asked & set(group.resources)), default=None)
+    return best.flavors if best is not None and asked & set(best.resources) else ()
+
+
+def unit_workload(
+    queue: LocalQueue, shape: UnitShape, units: int, *, only: str, others: Iterable[str], priority: int, now_s: float
+) -> Workload:
+    """A Workload of so many units that takes the flavor ``only``, and none of ``others``."""
+    asked = {name: str(amount) for name, amount in shape.requests.items()}
+    container = {"name": "unit", "image": "none", "resources": {"requests": asked, "limits": asked}}
+    without = ",".join(others)
+    body: dict[str, Any] = {
+        "apiVersion": KUEUE,
+        "kind": "Workload",
+        "metadata": {
+            "name": _NAME,
+            "namespace": queue.metadata.namespace,
+            "uid": "~",
+            "creationTimestamp": datetime.fromtimestamp(now_s, UTC).isoformat(),
+            "annotations": {ALLOWED_FLAVORS: only, **({FLAVORS_GIVEN_UP: without} if without else {})},
+        },
+        "spec": {
+            "queueName": queue.metadata.name,
+            "priority": priority,
+            "podSets": [{"name": "main", "count": units, "template": {"spec": {"containers": [container]}}}],
+        },
+    }
+    return decode(body, Workload)
+
+
+def most_of(
+    engine: Engine, state: QueueState, queue: LocalQueue, shape: UnitShape, flavor: str, priority: int, now_s: float
+) -> int:
+    """The largest number of units that would start now on this flavor without any eviction, ``MOST_UNITS`` at most. The
+    number of tries is twice its logarithm.
+    """
+    others = [name for name in flavors_of(state, shape) if name != flavor]
+
+    def fits(units: int) -> bool:
+        made = unit_workload(queue, shape, units, only=flavor, others=others, priority=priority, now_s=now_s)
+        pending = engine.as_pending(made)
+        if units == 1 and state.policies.strict_fifo and in_line(engine, pending, state) != []:
+            return False
+        record = engine.tried(pending, now_s)
+        given = record.assignment.pod_sets if record is not None and record.assignment is not None else ()
+        on = {choice.flavor for each in given for choice in each.choices.values()}
+        return admits(record) and on == {flavor}
+
+    low, high = 0, 1
+    while high <= MOST_UNITS and fits(high):
+        low, high = high, high * 2
+    while high - low > 1 and high <= MOST_UNITS:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _held(state: QueueState, queue: LocalQueue, shape: UnitShape, flavor: FlavorName) -> int:
+    """The units that what the LocalQueue holds of a flavor is worth, rounded down."""
+    used: dict[ResourceName, Amount] = {}
+    for holder in state.holders.values():
+        if holder.local_queue == queue.key:
+            for fr, amount in holder.usage.items():
+                if fr.flavor == flavor:
+                    used[fr.resource] = used.get(fr.resource, 0) + amount
+    asked = unit_workload(queue, shape, 1, only=flavor, others=(), priority=0, now_s=0.0).spec.pod_sets[0]
+    each = {name: amount for name, amount in one_pod(asked.template.spec).items() if name in state.group_of and amount}
+    return min((used.get(name, 0) // amount for name, amount in each.items()), default=0)
+
+
+def shapes_of(queue: LocalQueue) -> tuple[UnitShape, ...]:
+    """The shapes that the LocalQueue names; none where its annotation is not right."""
+    try:
+        return unit_shapes(queue.metadata.annotations)
+    except UnitsError:
+        return ()

@@ -13,6 +13,7 @@ from controller.cluster.config.pagesettings import OidcProvider
 from controller.cluster.config.settings import Address, ControllerConfig
 from controller.cluster.process.submissions import Submissions
 from controller.cluster.process.term import Running
+from controller.cluster.process.unitviews import units_view
 from controller.cluster.process.webhook import release
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import DECIDING, GPU_NODES, NODES, PODS, TOPOLOGIES, WORKLOADS, SeenNamespaces
@@ -48,6 +49,7 @@ from controller.people.whatif.child_shell import Given
 from controller.people.whatif.parent_shell import WhatIf
 from controller.people.whatif.question import Asked as Change
 from controller.people.whatif.question import Question
+from controller.reconcile.jobshell.clusterobjects import default_priority
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import WorkloadKey
 from kube.client import Client
@@ -143,6 +145,8 @@ class _Leading:
         if asked.what is What.WORKLOAD:
             key = WorkloadKey(f"{asked.namespace}/{asked.name}")
             return await running.forecasts.of(key, _workload(running.core, key))
+        if asked.what in (What.LOCAL_QUEUE, What.EXTERNAL):
+            return Foretold(view=await units_view(running, asked, default_priority(self._feeds), self._clock.wall()))
         return Foretold()
 
     def known(self) -> frozenset[str]:

@@ -17,10 +17,13 @@ _SOON_S: Final = 60.0
 
 
 class Foretold(NamedTuple):
-    """Forecasts of one moment. ``changes``: what would admit the one workload that was asked about now."""
+    """Forecasts of one moment. ``changes``: what would admit the one workload that was asked about now. ``view``: the
+    whole answer about units of LocalQueues; None for other questions.
+    """
 
     forecasts: Mapping[WorkloadKey, Forecast] = {}
     changes: tuple[Change, ...] = ()
+    view: Json | None = None
 
 
 def brief(forecast: Forecast | None) -> Json | None:

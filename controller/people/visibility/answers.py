@@ -11,7 +11,7 @@ from controller.insight.forecast.shown import AHEAD_SHOWN, Foretold, brief, show
 from controller.objects.meta import to_json
 from controller.objects.workload import Workload
 from controller.people.visibility.redaction import redacted, told
-from controller.people.visibility.routes import KUEUE_GROUP, Asked, Page, What
+from controller.people.visibility.routes import EXTERNAL_GROUP, EXTERNAL_VERSION, KUEUE_GROUP, Asked, Page, What
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.scheduler.queues.pending import PendingWorkload
@@ -26,6 +26,12 @@ Turn = tuple[int, int, PendingWorkload]
 _VIEW: Final = f"{VIEW_GROUP}/{VIEW_VERSION}"
 _PART: Final = 100
 """Rows that are made in one part: some 5 ms."""
+_KINDS: Final = {
+    What.QUEUE: "QueueView",
+    What.PENDING: "PendingView",
+    What.WORKLOAD: "WorkloadView",
+    What.LOCAL_QUEUE: "LocalQueueView",
+}
 _SUMMARIES: Final = (What.CLUSTER_QUEUE_SUMMARY, What.LOCAL_QUEUE_SUMMARY)
 NOTHING: Final = Foretold()
 
@@ -91,6 +97,8 @@ class Answers:
                 return {"items": self._summary(name, None, asked.page)}
             case What.LOCAL_QUEUE_SUMMARY:
                 return self._local_summary(asked)
+            case What.LOCAL_QUEUE | What.EXTERNAL:
+                return foretold.view
             case What.WORKLOAD:
                 return self._foretold(WorkloadKey(f"{asked.namespace}/{asked.name}"), foretold)
         return None
@@ -157,6 +165,10 @@ class Answers:
             items = [self._summarized(row, hidden) for row in gathered["items"]]
             version = f"{KUEUE_GROUP}/{asked.version}"
             return {"kind": "PendingWorkloadsSummary", "apiVersion": version, "metadata": {}, "items": items}
+        if asked.what is What.EXTERNAL:
+            version = f"{EXTERNAL_GROUP}/{EXTERNAL_VERSION}"
+            items = gathered["items"]
+            return {"kind": "ExternalMetricValueList", "apiVersion": version, "metadata": {}, "items": items}
         body = redacted(gathered, hidden, self.queue_of)
         if asked.what is What.QUEUES:
             items = [_view("QueueView", row["name"], "", row) for row in body["queues"]]
@@ -165,8 +177,7 @@ class Answers:
             for row, whole in zip(body["items"], gathered["items"], strict=True):
                 if _namespace(whole["workload"]) in hidden:
                     row["localQueue"] = None
-        kind = {What.QUEUE: "QueueView", What.PENDING: "PendingView", What.WORKLOAD: "WorkloadView"}[asked.what]
-        return _view(kind, asked.name, asked.namespace, body)
+        return _view(_KINDS[asked.what], asked.name, asked.namespace, body)
 
     def foretold(self, asked: Asked, manifest: Json, found: Json, hidden: Collection[str]) -> Json:
         """The Forecast of a manifest that was sent: it names nothing of ``hidden`` namespaces."""

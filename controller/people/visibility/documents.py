@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from controller.people.visibility.routes import KUEUE_GROUP, KUEUE_VERSIONS
+from controller.people.visibility.routes import EXTERNAL_GROUP, EXTERNAL_VERSION, KUEUE_GROUP, KUEUE_VERSIONS, SERIES
 from inventory import __version__
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 
@@ -22,7 +22,11 @@ _REASONS: Final[Mapping[int, str]] = {
     500: "InternalError",
     503: "ServiceUnavailable",
 }
-_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {VIEW_GROUP: (VIEW_VERSION,), KUEUE_GROUP: KUEUE_VERSIONS}
+_GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    VIEW_GROUP: (VIEW_VERSION,),
+    KUEUE_GROUP: KUEUE_VERSIONS,
+    EXTERNAL_GROUP: (EXTERNAL_VERSION,),
+}
 
 
 def _resource(name: str, kind: str, *verbs: str, namespaced: bool = False, singular: str = "") -> Json:
@@ -34,12 +38,14 @@ _RESOURCES: Final[Mapping[str, tuple[Json, ...]]] = {
         _resource("queueviews", "QueueView", "get", "list", singular="queueview"),
         _resource("queueviews/pending", "PendingView", "get"),
         _resource("workloadviews", "WorkloadView", "get", namespaced=True, singular="workloadview"),
+        _resource("localqueueviews", "LocalQueueView", "get", namespaced=True, singular="localqueueview"),
         _resource("forecasts", "Forecast", "create", namespaced=True, singular="forecast"),
     ),
     KUEUE_GROUP: (
         _resource("clusterqueues/pendingworkloads", "PendingWorkloadsSummary", "get"),
         _resource("localqueues/pendingworkloads", "PendingWorkloadsSummary", "get", namespaced=True),
     ),
+    EXTERNAL_GROUP: tuple(_resource(name, "ExternalMetricValueList", "get", namespaced=True) for name in SERIES),
 }
 
 

@@ -14,6 +14,11 @@ from inventory.api.names import VIEW_GROUP, VIEW_VERSION
 KUEUE_GROUP: Final = "visibility.kueue.x-k8s.io"
 KUEUE_VERSIONS: Final = ("v1beta2", "v1beta1")
 """Versions of Kueue's visibility API, the preferred one first."""
+EXTERNAL_GROUP: Final = "external.metrics.k8s.io"
+EXTERNAL_VERSION: Final = "v1beta1"
+ADMISSIBLE: Final = "tessera_local_queue_admissible_units"
+USABLE: Final = "tessera_local_queue_usable_units"
+SERIES: Final = (ADMISSIBLE, USABLE)
 MAX_LIMIT: Final = 100_000
 MAX_ITEMS: Final = 10_000
 """The most items of one answer, whatever ``limit`` asks for: further items are reached by ``offset``."""
@@ -33,6 +38,10 @@ class What(Enum):
     PENDING = auto()
     """The pending workloads of a ClusterQueue, with reasons."""
     WORKLOAD = auto()
+    LOCAL_QUEUE = auto()
+    """Units of a LocalQueue that would be admitted now, and when the next would be."""
+    EXTERNAL = auto()
+    """The values of a series of units, as a HorizontalPodAutoscaler asks for them."""
     FORECAST = auto()
     """The forecast of a manifest that is sent."""
     CLUSTER_QUEUE_SUMMARY = auto()
@@ -90,12 +99,15 @@ class Page:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question. ``path``: of a document. ``version``: of the API group in the request."""
+    """A question. ``path``: of a document. ``version``: of the API group in the request. ``labels``: those that a
+    series must have.
+    """
 
     what: What
     right: Attributes
     path: str = ""
     page: Page = field(default_factory=Page)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def namespace(self) -> str:
@@ -126,6 +138,7 @@ _CLUSTER: Final[Mapping[tuple[str, str], What]] = {
 }
 _NAMESPACED: Final[Mapping[tuple[str, str], What]] = {
     (VIEW_GROUP, "workloadviews"): What.WORKLOAD,
+    (VIEW_GROUP, "localqueueviews"): What.LOCAL_QUEUE,
     (KUEUE_GROUP, "localqueues/pendingworkloads"): What.LOCAL_QUEUE_SUMMARY,
 }
 
@@ -138,6 +151,8 @@ def parsed(raw_path: str, query: Mapping[str, str], documents: frozenset[str]) -
     if len(parts) < 4 or parts[0] != "apis" or (parts[1], parts[2]) not in _served():  # noqa: PLR2004 - apis/g/v/plural
         return None
     _, group, version, *rest = parts
+    if group == EXTERNAL_GROUP:
+        return _series(rest, query)
     namespace = ""
     if rest[0] == "namespaces":
         if len(rest) < 4 or not _is_name(rest[1]):  # noqa: PLR2004 - namespaces/NS/plural/NAME
@@ -153,6 +168,26 @@ def parsed(raw_path: str, query: Mapping[str, str], documents: frozenset[str]) -
     verb = "list" if what is What.QUEUES else "get"
     right = Attributes(verb, group, version, resource, subresource, namespace, name)
     return Asked(what, right, page=_page(query))
+
+
+def _series(rest: list[str], query: Mapping[str, str]) -> Asked | None:
+    """The question for ``namespaces/NAMESPACE/SERIES``."""
+    match rest:
+        case ["namespaces", namespace, series] if _is_name(namespace) and series in SERIES:
+            right = Attributes("list", EXTERNAL_GROUP, EXTERNAL_VERSION, series, namespace=namespace)
+            return Asked(What.EXTERNAL, right, labels=_labels(query.get("labelSelector", "")))
+    return None
+
+
+def _labels(selector: str) -> dict[str, str]:
+    """The labels of a selector of equalities. Raises BadRequestError."""
+    found: dict[str, str] = {}
+    for part in filter(None, selector.split(",")):
+        name, equal, value = part.partition("=")
+        if not equal or name.endswith("!") or not name.strip():
+            raise BadRequestError(f"labelSelector: found {part[:63]!r}, expected label=value")
+        found[name.strip()] = value.removeprefix("=").strip()
+    return found
 
 
 def created(raw_path: str) -> Asked | None:
@@ -173,7 +208,8 @@ def manifest_of(body: bytes) -> dict[str, Any]:
 
 
 def _served() -> frozenset[tuple[str, str]]:
-    return frozenset({(VIEW_GROUP, VIEW_VERSION), *((KUEUE_GROUP, version) for version in KUEUE_VERSIONS)})
+    ours = ((VIEW_GROUP, VIEW_VERSION), (EXTERNAL_GROUP, EXTERNAL_VERSION))
+    return frozenset({*ours, *((KUEUE_GROUP, version) for version in KUEUE_VERSIONS)})
 
 
 def _what(group: str, namespace: str, resource: str, name: str, subresource: str) -> What | None:

@@ -17,7 +17,7 @@ from controller.cluster.webhooks.keeper import OwnCertificates
 from controller.cluster.webhooks.rounds import Rounds
 from controller.cluster.webhooks.tls import Served
 from controller.people.visibility.identity import REPLICA, FrontProxy, FrontProxyError, User, as_headers, front_proxy
-from controller.people.visibility.routes import KUEUE_GROUP, KUEUE_VERSIONS
+from controller.people.visibility.routes import EXTERNAL_GROUP, EXTERNAL_VERSION, KUEUE_GROUP, KUEUE_VERSIONS
 from controller.people.visibility.server_shell import RefusedError, Trust, ViewServer
 from controller.people.visibility.tls import calling
 from failpoints import points
@@ -34,7 +34,11 @@ PERIOD_S: Final = 60.0
 API_SERVICES: Final = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService")
 CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True)
 AUTHENTICATION: Final = ("kube-system", "extension-apiserver-authentication")
-NAMES: Final = (f"{VIEW_VERSION}.{VIEW_GROUP}", *(f"{version}.{KUEUE_GROUP}" for version in KUEUE_VERSIONS))
+NAMES: Final = (
+    f"{VIEW_VERSION}.{VIEW_GROUP}",
+    *(f"{version}.{KUEUE_GROUP}" for version in KUEUE_VERSIONS),
+    f"{EXTERNAL_VERSION}.{EXTERNAL_GROUP}",
+)
 """Names of the APIServices that may lead here."""
 PORT_NAME: Final = "web"
 _ANSWER_S: Final = 15.0

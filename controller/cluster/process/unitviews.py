@@ -1,0 +1,113 @@
+"""Answers about units of LocalQueues: how many would be admitted now, and when the next would be."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from controller.cluster.process.term import Running
+from controller.insight.admissible import (
+    UnitCount,
+    annotated,
+    count_parts,
+    flavors_of,
+    shapes_of,
+    unit_workload,
+)
+from controller.insight.forecast.forecast import Forecaster
+from controller.insight.forecast.parts import Parts
+from controller.insight.forecast.promised import promised_parts
+from controller.insight.forecast.service_shell import BusyError, worked
+from controller.messages.spans import LATEST_S
+from controller.objects.queues import LocalQueue
+from controller.objects.queueunits import UnitsError, unit_shapes
+from controller.people.visibility.routes import ADMISSIBLE, Asked, What
+from controller.scheduler.engine import Engine
+from controller.scheduler.model.resources import LocalQueueKey
+
+Json = dict[str, Any]
+_Next = dict[tuple[str, str], float | None]
+_TIMED: Final = 32
+"""Units and flavors of one LocalQueue of which the next is foretold."""
+
+
+async def units_view(running: Running, asked: Asked, priority: int, now_s: float) -> Json | None:
+    """The body of a LocalQueueView, or the items of a series. None for a LocalQueue that does not exist."""
+    engine = running.core.engine
+    if asked.what is What.EXTERNAL:
+        items: list[Json] = []
+        for queue in annotated(engine):
+            if queue.metadata.namespace == asked.namespace:
+                counts = await worked(count_parts(engine, queue, priority, now_s))
+                items += _values(asked, queue, counts, now_s)
+        return {"items": items}
+    queue_of = engine.state.cluster.local_queues.get(LocalQueueKey(f"{asked.namespace}/{asked.name}"))
+    if queue_of is None:
+        return None
+    counts = await worked(count_parts(engine, queue_of, priority, now_s))
+    try:
+        coming = await running.forecasts.answered(lambda known: _next_parts(engine, known, queue_of, counts, now_s))
+    except (BusyError, TimeoutError):
+        coming = {}
+    return {
+        "clusterQueue": queue_of.spec.cluster_queue,
+        "units": [_row(each, coming.get((each.unit, each.flavor))) for each in counts],
+        "problem": _problem(queue_of),
+    }
+
+
+def _next_parts(
+    engine: Engine, known: Forecaster, queue: LocalQueue, counts: list[UnitCount], now_s: float
+) -> Parts[_Next]:
+    """When one unit more than now would be admitted, if everything that holds quota ends when it says."""
+    state, found = engine.queue_of(LocalQueueKey(queue.key)), _Next()
+    shapes = {each.name: each for each in shapes_of(queue)}
+    for each in counts[:_TIMED] if state is not None else ():
+        assert state is not None
+        shape = shapes[each.unit]
+        others = [name for name in flavors_of(state, shape) if name != each.flavor]
+        units = each.admissible + 1
+        made = unit_workload(queue, shape, units, only=each.flavor, others=others, priority=each.priority, now_s=now_s)
+        pending = engine.as_pending(made)
+        record = engine.tried(pending, now_s)
+        ends_at, lasts_s = known.ends_at(engine, now_s), known.lasts(engine)
+        start = yield from promised_parts(engine, pending, record, now_s, ends_at, lasts_s)
+        found[each.unit, each.flavor] = start.start_s
+    return found
+
+
+def _row(count: UnitCount, next_s: float | None) -> Json:
+    return {
+        "unit": count.unit,
+        "flavor": count.flavor,
+        "priority": count.priority,
+        "admissible": count.admissible,
+        "held": count.held,
+        "next": None if next_s is None else _time(next_s),
+    }
+
+
+def _problem(queue: LocalQueue) -> str | None:
+    try:
+        unit_shapes(queue.metadata.annotations)
+    except UnitsError as wrong:
+        return str(wrong)
+    return None
+
+
+def _values(asked: Asked, queue: LocalQueue, counts: list[UnitCount], now_s: float) -> Iterator[Json]:
+    series = asked.right.resource
+    for each in counts:
+        labels = {
+            "namespace": queue.metadata.namespace,
+            "local_queue": queue.metadata.name,
+            "flavor": each.flavor,
+            "unit": each.unit,
+        }
+        if asked.labels.items() <= labels.items():
+            value = each.admissible if series == ADMISSIBLE else each.admissible + each.held
+            at = _time(now_s)
+            yield {"metricName": series, "metricLabels": labels, "timestamp": at, "value": str(value)}
+
+
+def _time(at_s: float) -> str:
+    return f"{datetime.fromtimestamp(min(at_s, LATEST_S), UTC):%Y-%m-%dT%H:%M:%SZ}"

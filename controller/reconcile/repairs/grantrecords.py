@@ -14,7 +14,7 @@ MAX_RECORDED: Final = 1000
 _MAX_CHARACTERS: Final = 1 << 18
 
 GrantRecord = Mapping[str, Mapping[str, float]]
-"""By node and GPU: when the GPU was granted a step last, in seconds since 1970."""
+"""When a GPU was granted a step last, by node and GPU, in seconds since 1970."""
 
 
 def read_record(text: str | None) -> GrantRecord:

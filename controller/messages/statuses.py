@@ -41,6 +41,11 @@ def gang_preempted_by_scheduler() -> str:
 
 
 @_admitted
+def gang_halved(pods: int) -> str:
+    return f"The scheduler has no nodes any more for {plural(pods, 'pod')} of it, and the others run"
+
+
+@_admitted
 def gang_scheduled() -> str:
     return "The scheduler has started its pods"
 

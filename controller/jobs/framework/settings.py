@@ -105,7 +105,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     without this job; None unless the job is a child that starts by that. ``unread``: why it is not known what is above
     such a child. ``groups``: the PodGroups that the controller has made for starts by these Workloads; None if it makes
     none, or the API has none. ``controlled``: the PodGroups that the job itself controls, made by the Job controller.
-    ``named``: those that its pod templates name, None for one that is not there.
+    ``named``: those that its pod templates name, None for one that is not there. ``stranded``: the number of its pods
+    that kube-scheduler has no node for any more while others of its gang run, in a group of others.
     """
 
     kind: JobKind
@@ -114,6 +115,7 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     namespace_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     gated_pods: int = 0
     left_pods: Mapping[str, int] | None = None
+    stranded: int = 0
     charge: Charge | None = None
     unread: str = ""
     groups: tuple[NativeGroup, ...] | None = None

@@ -28,6 +28,7 @@ from controller.jobs.framework.steps import not_startable
 from controller.messages.jobs import no_group_made
 from controller.reconcile.jobs.dropped import dropped
 from controller.reconcile.jobs.startgroups_shell import StartGroups
+from controller.reconcile.jobs.theirgroups import without_node
 from controller.reconcile.jobshell.watched import resource_of
 from controller.reconcile.jobshell.workloadactions import WorkloadActions, written
 from failpoints.names import Failpoint
@@ -177,6 +178,9 @@ class JobActions:
         """
         pods = [pod for pod in _going(await self._pods(kind, job)) if not annotations(pod).get(ABOVE_MINIMUM_OF)]
         return dict(Counter(labels(pod).get(names.POD_SET, "") for pod in pods))
+
+    async def without_node(self, kind: JobKind, job: Json, since_s: float) -> dict[str, bool]:
+        return without_node(await self._pods(kind, job), since_s)
 
     async def _pods(self, kind: JobKind, job: Json) -> Sequence[Json]:
         chosen = Selection(namespace=job["metadata"]["namespace"], label_selector=kind.pod_selector(job))

@@ -6,9 +6,10 @@ A job whose actions fail is reconciled again after a back-off; each success chan
 back. Nothing here knows a kind of job: kinds come with the resources of their objects, from the table.
 """
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,7 +33,7 @@ from controller.reconcile.jobs.actions_shell import JobActions
 from controller.reconcile.jobs.ending import awaits_pods
 from controller.reconcile.jobs.reconcile import is_orphan, reconcile, unowned
 from controller.reconcile.jobs.startgroups_shell import StartGroups
-from controller.reconcile.jobs.theirgroups import groups_named
+from controller.reconcile.jobs.theirgroups import groups_named, may_be_halved
 from controller.reconcile.jobshell.charges_shell import ChargeReader
 from controller.reconcile.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
 from controller.reconcile.jobshell.owners_shell import Owners
@@ -46,12 +47,18 @@ from controller.reconcile.jobshell.watched import (
     serving_kinds,
 )
 from controller.reconcile.jobshell.workloadactions import WorkloadActions
+from controller.reconcile.lifecycle.schedulerverdict import admitted_s
 from controller.scheduler.model.resources import WorkloadKey
 from kube.client import Client
 from kube.errors import NotFoundError
 from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added, Change, Changed, Removed
 from kube.resources import Resource
+
+_LOOKS_EVERY_S: Final = 3.0
+"""The pause between two looks at the pods of a gang of others that is not wholly ready: half of one is to last for less
+than 30 seconds, of which the Job controller takes 20 until it makes a lost pod anew.
+"""
 
 
 class JobKey(NamedTuple):
@@ -125,6 +132,10 @@ class JobController:
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._named_in: dict[str, JobKey] = {}
         """Jobs whose templates name a PodGroup, by their uid; taken out when that changes."""
+        self._without_node: dict[str, tuple[float, frozenset[str]]] = {}
+        """The loop's time of the last look at a job's pods, and those that had no node, by its uid. ``_stranded`` alone
+        adds to it.
+        """
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
         self._prebuilt: dict[WorkloadKey, set[JobKey]] = {}
         """Jobs by the prebuilt Workload that they name."""
@@ -152,6 +163,7 @@ class JobController:
                 self._hear_job(JobKey(kind.framework, *key), entry.object)
             case Removed(key=key, old=entry) if kind is not None:
                 self._actions.gone(entry.uid)
+                self._without_node.pop(entry.uid, None)
                 self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
             case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 self._enqueue_all()
@@ -381,6 +393,8 @@ class JobController:
         left: dict[str, int] | None = None
         if awaits_pods(kind, job, workloads, self._settings):
             left = await self._actions.left_pods(kind, job)
+        controlled = self._groups.theirs(uid) if self._groups is not None else ()
+        named = await self._named(kind, job, uid)
         return Observed(
             kind=kind,
             job=job,
@@ -388,10 +402,33 @@ class JobController:
             namespace_labels=labels.object.metadata.labels if labels is not None else {},
             gated_pods=gated,
             left_pods=left,
+            stranded=await self._stranded(kind, job, workloads, (*controlled, *named.values())),
             groups=await self._groups_of(workloads),
-            controlled=self._groups.theirs(uid) if self._groups is not None else (),
-            named=await self._named(kind, job, uid),
+            controlled=controlled,
+            named=named,
         )
+
+    async def _stranded(
+        self, kind: JobKind, job: Json, workloads: Collection[SeenWorkload], groups: Iterable[NativeGroup | None]
+    ) -> int:
+        """The number of pods of a gang of others that were preempted, or have no node for the second look, while others
+        of it run.
+        """
+        meta = job["metadata"]
+        uid = meta.get("uid", "")
+        if not may_be_halved(kind, job, workloads, groups):
+            self._without_node.pop(uid, None)
+            return 0
+        loop = asyncio.get_running_loop()
+        at_s, before = self._without_node.get(uid, (float("-inf"), frozenset[str]()))
+        found = await self._actions.without_node(kind, job, max(map(admitted_s, workloads)))
+        again = loop.time() >= at_s + _LOOKS_EVERY_S
+        lost = [each for each, preempted in found.items() if preempted or (again and each in before)]
+        if again and not lost:
+            self._without_node[uid] = loop.time(), frozenset(found)
+            key = JobKey(kind.framework, meta.get("namespace", ""), meta.get("name", ""))
+            loop.call_later(_LOOKS_EVERY_S, self._queue.put, key)
+        return len(lost)
 
     async def _named(self, kind: JobKind, job: Json, uid: str) -> dict[str, NativeGroup | None]:
         """The PodGroups that the job's templates name."""

@@ -27,7 +27,7 @@ from controller.objects.meta import epoch_s, find_condition, is_true
 from controller.objects.nativegroups import NativeGroup
 from controller.objects.workload import admitted_pods
 from controller.reconcile.jobs.theirgroups import of_others
-from controller.reconcile.lifecycle.schedulerverdict import INITIALLY_SCHEDULED, verdict
+from controller.reconcile.lifecycle.schedulerverdict import INITIALLY_SCHEDULED, halved, verdict
 from controller.scheduler.decisions import reasons
 from inventory.api.names import START_OF
 
@@ -74,6 +74,8 @@ def followed(context: Context, workload: SeenWorkload) -> list[Action]:
     if context.kind.is_suspended(context.job) or workload.eviction is not None or not workload.is_admitted:
         return actions
     theirs = of_others(context)
+    if theirs is not None and context.seen.stranded:
+        return [*actions, *halved(workload, context.seen.stranded)]
     if theirs is not None:
         return [*actions, *verdict(workload, theirs)]
     return actions if group is None else [*actions, *_lowered(context, group), *verdict(workload, group)]

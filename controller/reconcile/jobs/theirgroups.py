@@ -5,16 +5,19 @@ each Job that has no controller, of the policy basic where the Job has no ``spec
 once the Job was suspended: if the group is gone then, its pods are in none. A user may name a group in the template.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from controller.jobs.framework.actions import Action, RemoveGroup
 from controller.jobs.framework.context import Context
 from controller.jobs.framework.kind import JobKind
-from controller.jobs.framework.raw import JobError, Json, mapping, shown, strings, text
+from controller.jobs.framework.podsets import SeenWorkload
+from controller.jobs.framework.raw import JobError, Json, condition, mapping, shown, strings, text
 from controller.jobs.framework.steps import event
 from controller.jobs.framework.topologyrequest import REQUIRED
 from controller.messages import jobs as words
+from controller.objects.meta import is_true
 from controller.objects.nativegroups import NATIVE, NativeGroup
+from controller.reconcile.lifecycle.schedulerverdict import INITIALLY_SCHEDULED, was_preempted
 
 _FIELD = "spec.schedulingGroup.podGroupName"
 
@@ -57,6 +60,37 @@ def unwanted(context: Context) -> list[Action]:
     gone = [each for each in found if each.deletion_timestamp is None]
     removed: list[Action] = [RemoveGroup(name=each.name, uid=each.uid) for each in gone]
     return [*removed, *(event("GroupRemoved", words.group_removed(each.name)) for each in found)]
+
+
+def may_be_halved(
+    kind: JobKind, job: Json, workloads: Iterable[SeenWorkload], groups: Iterable[NativeGroup | None]
+) -> bool:
+    """Whether pods of the job may have lost their nodes while others run: it runs in a gang of others that once had
+    nodes for all. kube-scheduler's verdict on that gang is final, so the pods have to be looked at.
+    """
+    gangs = [each for each in groups if each is not None and not _basic(each)]
+    if len(gangs) != 1 or not is_true(gangs[0].status.conditions, INITIALLY_SCHEDULED) or kind.is_suspended(job):
+        return False
+    runs = any(each.is_live and each.is_admitted and each.eviction is None for each in workloads)
+    return runs and kind.pods_left(job) is not None
+
+
+def without_node(pods: Iterable[Json], since_s: float) -> dict[str, bool]:
+    """The pods for which kube-scheduler finds no node, and those that it has preempted since then (True), by uid; empty
+    where none of the others has a node: then it is no half of a gang.
+    """
+    pods = list(pods)
+    there = [pod for pod in pods if text(pod, "status", "phase") not in ("Succeeded", "Failed")]
+    taken = {text(pod, "metadata", "uid"): True for pod in pods if was_preempted(pod, since_s)}
+    waits = {text(pod, "metadata", "uid"): False for pod in there if _is_unschedulable(pod)}
+    lost = taken | waits
+    stay = [pod for pod in there if text(pod, "metadata", "uid") not in lost and text(pod, "spec", "nodeName")]
+    return lost if stay else {}
+
+
+def _is_unschedulable(pod: Json) -> bool:
+    said = condition(pod, "PodScheduled")
+    return said.get("status") == "False" and said.get("reason") == "Unschedulable"
 
 
 def of_others(context: Context) -> NativeGroup | None:

@@ -84,15 +84,29 @@ def of_pods(
     return verdict(workload, group)
 
 
+def halved(workload: SeenWorkload, pods: int) -> list[WorkloadAction]:
+    """The verdict on a gang of which so many pods have no node any more while others run."""
+    return _told(workload, "False", reasons.PREEMPTED_BY_SCHEDULER, statuses.gang_halved(pods))
+
+
+def admitted_s(workload: SeenWorkload) -> float:
+    """The second since 1970 of the admission; 0 for a workload that is not admitted."""
+    admitted = find_condition(workload.typed.status.conditions, reasons.ADMITTED)
+    return 0.0 if admitted is None else epoch_s(admitted.last_transition_time)
+
+
+def was_preempted(pod: Json, since_s: float) -> bool:
+    """Whether kube-scheduler has taken the pod's node, at ``since_s`` or later."""
+    said = condition(pod, DISRUPTION_TARGET)
+    return said.get("status") == "True" and said.get("reason") == _BY_SCHEDULER and _at_s(said) >= since_s
+
+
 def _was_preempted(pod: SeenPod, workload: SeenWorkload) -> bool:
     """Whether kube-scheduler has taken the pod's node, and the pod is of the present admission: those of earlier ones
     were deleted by the queue.
     """
-    said = condition(pod.raw, DISRUPTION_TARGET)
-    taken = said.get("status") == "True" and said.get("reason") == _BY_SCHEDULER
-    admitted = find_condition(workload.typed.status.conditions, reasons.ADMITTED)
-    since_s = 0.0 if admitted is None else epoch_s(admitted.last_transition_time)
-    return taken and not pod.stays and not pod.is_deleted_by_queue and _at_s(said) >= since_s
+    taken = was_preempted(pod.raw, admitted_s(workload))
+    return taken and not pod.stays and not pod.is_deleted_by_queue
 
 
 def _at_s(said: Json) -> float:

@@ -212,12 +212,12 @@ async def test_a_job_in_the_job_controllers_group_starts_whole_again_after_a_pre
     cluster: Cluster, tmp_path: Path
 ) -> None:
     async with pod_lab(cluster) as scene:
-        configure(tmp_path, "recoveryTimeout: 5s, ")
+        configure(tmp_path)
         await scene.queue("again", 16)
         cluster.kubectl("create", "priorityclass", "rush", "--value=9")
         with scene.queues.controllers(tmp_path, "one", flags=ALONE):
             await start(scene, "train", "again", scheduling={"schedulingPolicy": {"gang": {"minCount": 4}}})
-            await scene.until(lambda: scene.queues.condition("train", "PodsReady").startswith("True"), "the gang runs")
+            await scene.until(lambda: running(scene, "train") == 4, "the gang runs")
             before = set(pods_of(scene, "train"))
             await scene.create(pod_body("rush", gpus=8, labels={"app": "rush"}, priorityClassName="rush"))
             await scene.until(lambda: scene.runs("rush"), "a pod that is not queued takes a node")

@@ -23,7 +23,7 @@ ALPHA = ",scheduling.k8s.io/v1alpha3=true"
 GROUPS = "podgroups.scheduling.k8s.io"
 HOLD = "example.com/hold"
 """A scheduling gate that nobody but the test lifts."""
-REQUEUED_SOON = "waitForPodsReady: {{timeout: 10m, {more}requeuingStrategy: {{backoffBaseSeconds: 1}}}}\n"
+REQUEUED_SOON = "waitForPodsReady: {timeout: 10m, requeuingStrategy: {backoffBaseSeconds: 1}}\n"
 
 
 @contextmanager
@@ -128,7 +128,5 @@ def lift(cluster: Cluster, scene: PodLab, job: str) -> None:
         cluster.kubectl("patch", "pod", name, "-n", TEAM, "--type=merge", "-p", '{"spec": {"schedulingGates": null}}')
 
 
-def configure(folder: Path, more: str = "") -> None:
-    """The controller's configuration. ``more``: keys of waitForPodsReady, each with a comma behind it."""
-    ready = REQUEUED_SOON.format(more=more)
-    (folder / "controller.yaml").write_text(f"{CONFIG}integrations: {{frameworks: [batch/job, pod]}}\n{ready}")
+def configure(folder: Path) -> None:
+    (folder / "controller.yaml").write_text(CONFIG + "integrations: {frameworks: [batch/job, pod]}\n" + REQUEUED_SOON)

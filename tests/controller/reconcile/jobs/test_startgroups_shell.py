@@ -9,10 +9,11 @@ import pytest
 
 from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.kinds import JOBS, WORKLOADS
+from controller.reconcile.jobs import reconcile_shell
 from controller.reconcile.jobs.startgroups_shell import MADE_KINDS
 from controller.reconcile.jobshell import followed_shell
 from inventory.api.names import GANG_SCHEDULED, POD_GROUP, START_OF
-from kube.resources import EVENTS, Resource
+from kube.resources import EVENTS, PODS, Resource
 from kube.testing import eventually
 from tests.controller.cluster.process.test_jobs import QUEUE, says, seen, workload_of
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
@@ -296,3 +297,31 @@ async def test_the_verdict_on_a_group_of_the_job_controllers_comes_back() -> Non
         said |= {"message": "0/2 nodes are available", "lastTransitionTime": stamp()}
         scene.server.merge(BETA, "theirs", {"status": {"conditions": [said]}}, namespace="team")
         await eventually(lambda: says(scene, "train", GANG_SCHEDULED) == "False/Unschedulable")
+
+
+def member(scene: Stage, name: str, *, node: str = "") -> None:
+    """A pod of the Job ``train``."""
+    uid = seen(scene, "train")["metadata"]["uid"]
+    waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": stamp()}
+    labels = {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": "train"}
+    status = {"phase": "Running"} if node else {"phase": "Pending", "conditions": [waits]}
+    spec = {"containers": [{"name": "main", "image": "none"}], **({"nodeName": node} if node else {})}
+    body = {"metadata": {"labels": {**labels, "job-name": "train"}}, "spec": spec, "status": status}
+    scene.server.create(PODS, name, body, namespace="team")
+
+
+async def test_half_of_a_gang_in_a_group_of_others_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile_shell, "_LOOKS_EVERY_S", 0.05)
+    async with scene_of(BETA) as scene:
+        made_by_others(scene, "mine", {"gang": {"minCount": 4}})
+        named(scene, "train", "mine")
+        await eventually(lambda: runs(scene, "train"))
+        said = {"type": "PodGroupInitiallyScheduled", "status": "True", "reason": "Scheduled", "message": ""}
+        scene.server.merge(
+            BETA, "mine", {"status": {"conditions": [{**said, "lastTransitionTime": stamp()}]}}, namespace="team"
+        )
+        for name, node in (("a", "n1"), ("b", "n1"), ("c", ""), ("d", "")):
+            member(scene, name, node=node)
+        scene.server.merge(JOBS, "train", {"status": {"active": 4, "ready": 2}}, namespace="team")
+        await eventually(lambda: says(scene, "train", "Evicted") == "True/PreemptedByScheduler")
+        assert "no nodes any more for 2 pods of it" in str(workload_of(scene, "train")["status"]["conditions"])

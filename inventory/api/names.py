@@ -247,6 +247,8 @@ GPU_READY: Final = "nvidia.com/GPUReady"
 GPUS_HEALTHY: Final = "tessera.dev/GPUsHealthy"
 """A condition of a Node, by its agent: all of its GPUs are handed out."""
 MAINTENANCE_PLANNED: Final = "MaintenancePlanned"
+REPAIR_PLANNED: Final = "GpuRepair"
+"""The reason of ``MAINTENANCE_PLANNED`` where the controller plans a reboot for a repair."""
 """A condition of a Node (KEP-5683), by the controller: a repair wants a reboot."""
 
 # -- annotations of the controller's own objects -----------------------------------------------------------------------

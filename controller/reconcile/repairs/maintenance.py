@@ -8,10 +8,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inventory.api.names import GPU_READY, GPUS_HEALTHY, MAINTENANCE_PLANNED, REPAIR_TAINT
+from inventory.api.names import GPU_READY, GPUS_HEALTHY, MAINTENANCE_PLANNED, REPAIR_PLANNED, REPAIR_TAINT
 
 Json = dict[str, Any]
-PLANNED: Final = "GpuRepair"
+PLANNED: Final = REPAIR_PLANNED
 OVER: Final = "GpuRepairOver"
 """The reasons of our condition MaintenancePlanned, by which it is known as ours."""
 AWAY: Final = "AgentAway"

@@ -36,6 +36,21 @@ def test_so_is_the_deletion_of_the_node_and_nothing_else() -> None:
     assert notice_of(node("site/leaves"), LEAVING | {"site/leaves"}) == "site/leaves"
 
 
+def maintained(reason: str = "KernelUpdate", status: str = "True", **annotations: str) -> Node:
+    condition = {"type": "MaintenancePlanned", "status": status, "reason": reason}
+    named = {key.replace("_", "-"): value for key, value in annotations.items()}
+    meta = {"name": "n", "annotations": {f"tessera.dev/{key}": value for key, value in named.items()}}
+    return decode({"metadata": meta, "status": {"conditions": [condition]}}, Node)
+
+
+def test_a_planned_maintenance_is_a_notice_unless_it_has_a_time_or_is_a_repair_of_ours() -> None:
+    assert notice_of(maintained(), LEAVING) == "MaintenancePlanned"
+    assert notice_of(maintained(drain_at="soon"), LEAVING) == "MaintenancePlanned", "that is no time"
+    assert notice_of(maintained(drain_at="2026-01-09T18:00:00Z"), LEAVING) == "", "whoever drains it does so then"
+    assert notice_of(maintained("GpuRepair"), LEAVING) == "", "its pods may finish"
+    assert notice_of(maintained(status="False"), LEAVING) == ""
+
+
 def test_a_node_is_told_of_once_for_each_sign() -> None:
     known = Interruptions(LEAVING)
     assert not known.set_node("n", node())
@@ -84,6 +99,16 @@ async def test_the_whole_gang_is_evicted_and_others_run_on() -> None:
         await eventually(
             lambda: any(one["reason"] == "EvictedDueToNodeInterrupted" for one in here.server.list_all(EVENTS))
         )
+        assert not here.condition("x", "Evicted").startswith("True")
+
+
+async def test_a_planned_maintenance_evicts_the_whole_gang_as_a_taint_does() -> None:
+    async with scene() as here:
+        condition = {"type": "MaintenancePlanned", "status": "True", "reason": "KernelUpdate"}
+        here.server.merge(NODES, "n2", {"status": {"conditions": [condition]}})
+        await eventually(lambda: here.condition("w", "Evicted") == "True/NodeInterrupted")
+        (said,) = [one["message"] for one in here.conditions("w") if one["type"] == "Evicted"]
+        assert said == "Node n2 is taken away (MaintenancePlanned): its whole gang leaves before"
         assert not here.condition("x", "Evicted").startswith("True")
 
 

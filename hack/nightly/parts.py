@@ -72,6 +72,12 @@ PARTS: Final = (
         "the fast tier is green three times in a row beside four busy loops",
     ),
     Part(
+        "storm",
+        (PYTHON, "-m", "hack.nightly.storm", "--nodes", "1000"),
+        "a storm of faults over 1,000 nodes of a real API server: the breaker trips, its budget acts, the next leader "
+        "counts the same, it heals; XIDs of applications fence nothing",
+    ),
+    Part(
         "fuzz",
         (PYTHON, "-m", "hack.fuzz", "--minutes", str(FUZZ_MINUTES), "--seed", "{day}", "{share}"),
         f"a fifth of the parsers of hostile bytes, {FUZZ_MINUTES} minutes each, another fifth each day",

@@ -116,6 +116,8 @@ class RepairBreaker:
         self._groups: dict[str, tuple[str, ...]] = {}
         self._totals: dict[str, int] | None = None
         self._due_s: float | None = None
+        self._uses: dict[str, int] = {}
+        """GPUs in action by group, as long as none is granted: a storm asks for each of its GPUs."""
         self._now_s = 0.0
         """The time of the decision under way."""
 
@@ -192,6 +194,7 @@ class RepairBreaker:
         self._now_s = now_s
         self._prune(now_s)
         in_action = self._in_action(now_s)
+        self._uses.clear()
         granted: list[tuple[str, Grant]] = []
         held: list[HeldBack] = []
         for ask in self._open_asks(now_s):
@@ -202,6 +205,7 @@ class RepairBreaker:
             grant = Grant(ask.gpu, ask.generation, ask.action, moment_s(now_s))
             self._ours.setdefault(ask.node, {})[ask.gpu] = grant
             in_action[ask.node, ask.gpu] = now_s
+            self._uses.clear()
             granted.append((ask.node, grant))
         lists = {node: self._due_list(node, now_s) for node in sorted(self._busy)}
         ends = [grant.granted_s + self._kept_s for grants in lists.values() for grant in grants]
@@ -384,7 +388,10 @@ class RepairBreaker:
                     yield HeldBack(ask=ask, why=Why.LEVEL, level=level, other=other)
 
     def _used(self, group: str, in_action: Mapping[tuple[str, str], float]) -> int:
-        return len(self._counted(group, in_action))
+        found = self._uses.get(group)
+        if found is None:
+            found = self._uses[group] = len(self._counted(group, in_action))
+        return found
 
     def _counted(self, group: str, in_action: Mapping[tuple[str, str], float]) -> list[float]:
         """The times from which on the GPUs of the group count that are in action."""

@@ -208,8 +208,8 @@ def below_minimum(workload: str) -> str:
 @_waiting
 def starts_together(group: str, room: int, pods: int) -> str:
     """``room``: for how many of its pods there is room without victims."""
-    why = "kube-scheduler starts none of them while one waits, so they get quota all at once"
-    ways = "Raise the quota, make fewer pods, or set tessera.dev/pods-above: delete on the PodGroup"
+    why = "kube-scheduler starts all or none"
+    ways = "Raise the quota, make fewer pods, or annotate it with tessera.dev/pods-above: delete"
     return f"{pods} pods of PodGroup {group} wait, and there is room for {room}: {why}. {ways}"
 
 

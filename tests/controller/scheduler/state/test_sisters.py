@@ -15,7 +15,7 @@ from inventory.api.names import STARTS_WITH
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 from tests.support.seeds import histories
 
-HINT = "Raise the quota, make fewer pods, or set tessera.dev/pods-above: delete on the PodGroup"
+HINT = "Raise the quota, make fewer pods, or annotate it with tessera.dev/pods-above: delete"
 
 
 def sister(name: str, group: str = "g", queue: str = "q", gpus: int = 1, **more: Any) -> Workload:
@@ -41,8 +41,7 @@ def test_pods_that_do_not_all_fit_hold_nothing_and_say_why() -> None:
     lab.settle()
     assert lab.running() == set()
     assert why(lab, "p0") == (
-        "4 pods of PodGroup g wait, and there is room for 3: kube-scheduler starts none of them while one waits, "
-        f"so they get quota all at once. {HINT}"
+        f"4 pods of PodGroup g wait, and there is room for 3: kube-scheduler starts all or none. {HINT}"
     )
 
 

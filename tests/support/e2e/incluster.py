@@ -73,6 +73,8 @@ class InCluster:
     """Whether users are answered, through the API server and at ``host``."""
     metrics_port: int = 0
     """Where its metrics are served, at 127.0.0.1; 0: nowhere."""
+    values: Json = field(default_factory=dict)
+    """More of the chart's values of ``controller``."""
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -99,6 +101,7 @@ class InCluster:
             "priorityClasses": {"create": True},
             "visibility": {"enabled": self.visible},
             "config": config,
+            **self.values,
         }
 
     def start(self) -> None:

@@ -1,0 +1,115 @@
+"""A Deployment that Kubernetes' own HorizontalPodAutoscaler scales by what its queue would admit, beside training.
+
+The example is applied as it stands. The API server hands the autoscaler's questions to the controller.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from hack.cluster.cluster import Cluster
+from hack.cluster.programs import binaries
+from hack.cluster.state import Spec
+from tests.support.e2e.incluster import InCluster
+from tests.support.e2e.lab import EXAMPLES, until
+
+pytestmark = pytest.mark.e2e
+
+GPU = "nvidia.com/gpu"
+GATE = "kueue.x-k8s.io/admission"
+PERIOD_S: Final = 5
+"""The autoscaler's own, in place of its 15 s."""
+LATE_S: Final = 6.0
+"""Seconds beside the period for the controllers and the API server: eviction, the answer, and the deletion of pods."""
+SERIES = "/apis/external.metrics.k8s.io/v1beta1/namespaces/team/tessera_local_queue_usable_units"
+VIEW = "/apis/view.tessera.dev/v1alpha1/namespaces/team/localqueueviews/chat"
+CONFIG = {"tessera": {"pendingCondition": {"after": "1s"}}}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    for program in ("kubernetes", "kwok", "helm"):
+        binaries.build(program)
+    args = (f"--horizontal-pod-autoscaler-sync-period={PERIOD_S}s",)
+    spec = Spec(nodes=(), kwok_nodes=1, kwok_capacity={GPU: "8"}, controller_manager_args=args)
+    with Cluster.up(f"scale-{os.getpid()}", spec) as cluster:
+        values = {"visibility": {"enabled": True, "externalMetrics": True}}
+        controller = InCluster(cluster, tmp_path_factory.mktemp("scale"), CONFIG, visible=True, values=values)
+        controller.install()
+        with controller.running():
+            cluster.kubectl("apply", "-f", str(EXAMPLES / "queues" / "team.yaml"))
+            patch = {"spec": {"preemption": {"withinClusterQueue": "LowerPriority"}}}
+            cluster.kubectl("patch", "clusterqueue", "research", "--type=merge", "-p", json.dumps(patch))
+            yield cluster
+
+
+class Pods:
+    """The pods of the model by what the API server says, and for how long one of them waited at most."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.longest_s = 0.0
+        self._since: dict[str, float] = {}
+
+    def look(self) -> tuple[int, int]:
+        """Those that run, and those that wait."""
+        text = self.cluster.kubectl("get", "pods", "-n", "team", "-l", "app=chat", "-o", "json")
+        pods: list[dict[str, Any]] = [
+            each for each in json.loads(text)["items"] if "deletionTimestamp" not in each["metadata"]
+        ]
+        waiting = {each["metadata"]["uid"] for each in pods if each["spec"].get("schedulingGates")}
+        now_s = time.monotonic()
+        self._since = {uid: self._since.get(uid, now_s) for uid in waiting}
+        self.longest_s = max([self.longest_s, *(now_s - since_s for since_s in self._since.values())])
+        return len(pods) - len(waiting), len(waiting)
+
+    def until(self, running: int, what: str) -> None:
+        until(lambda: self.look() == (running, 0), f"{what}: {self.look()}", timeout_s=90)
+
+
+def training(gpus: int) -> str:
+    container = {"name": "main", "image": "none", "resources": {"limits": {GPU: str(gpus)}}}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "training", "namespace": "team", "labels": {"kueue.x-k8s.io/queue-name": "research"}},
+        "spec": {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+    return json.dumps(body)
+
+
+def test_a_deployment_scaled_by_its_queue_keeps_no_pod_waiting_longer_than_one_period(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "-f", str(EXAMPLES / "serving-scale" / "hpa.yaml"))
+    pods = Pods(cluster)
+    pods.until(8, "it grows to all that its queue would admit")
+    first = json.loads(cluster.kubectl("get", "--raw", f"{SERIES}?labelSelector=local_queue%3Dchat"))
+    assert [(each["metricLabels"]["unit"], each["value"]) for each in first["items"]] == [("replica", "8")]
+    assert not json.loads(cluster.kubectl("get", "--raw", f"{SERIES}?labelSelector=local_queue%3Dother"))["items"]
+    (row,) = json.loads(cluster.kubectl("get", "--raw", VIEW))["status"]["units"]
+    assert (row["unit"], row["flavor"], row["admissible"], row["held"]) == ("replica", "gpus", 0, 8)
+    cluster.kubectl("create", "-f", "-", input=training(5))
+    pods.until(3, "it gives way to training, one by one")
+    cluster.kubectl("delete", "job", "training", "-n", "team", "--wait=false")
+    pods.until(8, "it grows again")
+    cluster.kubectl("create", "-f", "-", input=training(8))
+    time.sleep(PERIOD_S)
+    assert pods.look()[0] >= 1, "the minimum stays"
+    cluster.kubectl("delete", "job", "training", "-n", "team", "--wait=false")
+    pods.until(8, "all of it runs in the end")
+    assert pods.longest_s <= PERIOD_S + LATE_S, f"a pod waited for {pods.longest_s:.1f} s"
+    cluster.kubectl("delete", "-f", str(EXAMPLES / "serving-scale" / "hpa.yaml"), "--wait=false")
+
+
+def test_a_wrong_annotation_is_told_on_the_queue(cluster: Cluster) -> None:
+    cluster.kubectl("annotate", "localqueue", "research", "-n", "team", "tessera.dev/units={")
+    said = 'jsonpath={.status.conditions[?(@.type=="tessera.dev/Units")].message}'
+    told = ("get", "localqueue", "research", "-n", "team", "-o", said)
+    until(lambda: 'found "{", expected JSON such as' in cluster.kubectl(*told), "the condition says so", timeout_s=60)
+    view = VIEW.replace("chat", "research")
+    assert "expected JSON" in json.loads(cluster.kubectl("get", "--raw", view))["status"]["problem"]
+    cluster.kubectl("annotate", "localqueue", "research", "-n", "team", "tessera.dev/units-")
+    until(lambda: cluster.kubectl(*told) == "", "the condition is gone", timeout_s=60)

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from controller.insight.forecast.changes.changes import admits
 from controller.insight.forecast.changes.inline import in_line
 from controller.insight.forecast.parts import Parts
@@ -22,10 +24,10 @@ from controller.scheduler.model.resources import Amount, FlavorName, LocalQueueK
 from controller.scheduler.quota.queuestate import QueueState
 from inventory.api.names import FLAVORS_GIVEN_UP
 
-MOST_UNITS: Final = 4096
+MOST_UNITS: Final = 1024
 """Units of one shape and flavor that are counted: more are told as so many."""
-MOST_QUEUES: Final = 200
-"""LocalQueues whose units are counted for one page of metrics, the first by namespace and name."""
+MOST_ROWS: Final = 200
+"""Units and flavors that are counted for one page of metrics: those of the first LocalQueues by namespace and name."""
 _NAME: Final = "unit"
 
 
@@ -49,14 +51,14 @@ def annotated(engine: Engine) -> tuple[LocalQueue, ...]:
 
 def count_parts(engine: Engine, queue: LocalQueue, priority: int, now_s: float) -> Parts[list[UnitCount]]:
     """The counts of a LocalQueue, by unit and flavor; none for an annotation that is not right, and where the
-    ClusterQueue is not there. A pause follows each flavor.
+    ClusterQueue is not there. A pause follows each try.
     """
     found: list[UnitCount] = []
     state = engine.queue_of(LocalQueueKey(queue.key))
     for shape in shapes_of(queue) if state is not None else ():
         assert state is not None
         for flavor in flavors_of(state, shape):
-            units = most_of(engine, state, queue, shape, flavor, priority, now_s)
+            units = yield from most_parts(engine, state, queue, shape, flavor, priority, now_s)
             found.append(UnitCount(shape.name, flavor, priority, units, _held(state, queue, shape, flavor)))
             yield
     return found
@@ -95,20 +97,21 @@ def unit_workload(
     return decode(body, Workload)
 
 
-def most_of(
+def most_parts(
     engine: Engine, state: QueueState, queue: LocalQueue, shape: UnitShape, flavor: str, priority: int, now_s: float
-) -> int:
+) -> Parts[int]:
     """The largest number of units that would start now on this flavor without any eviction, ``MOST_UNITS`` at most. The
-    number of tries is twice its logarithm.
+    number of tries is twice its logarithm; a pause follows each.
     """
     others = [name for name in flavors_of(state, shape) if name != flavor]
+    one = unit_workload(queue, shape, 1, only=flavor, others=others, priority=priority, now_s=now_s)
+    if state.policies.strict_fifo and in_line(engine, engine.as_pending(one), state) != []:
+        return 0
+    replace = msgspec.structs.replace
 
     def fits(units: int) -> bool:
-        made = unit_workload(queue, shape, units, only=flavor, others=others, priority=priority, now_s=now_s)
-        pending = engine.as_pending(made)
-        if units == 1 and state.policies.strict_fifo and in_line(engine, pending, state) != []:
-            return False
-        record = engine.tried(pending, now_s)
+        sets = tuple(replace(each, count=units) for each in one.spec.pod_sets)
+        record = engine.tried(engine.as_pending(replace(one, spec=replace(one.spec, pod_sets=sets))), now_s)
         given = record.assignment.pod_sets if record is not None and record.assignment is not None else ()
         on = {choice.flavor for each in given for choice in each.choices.values()}
         return admits(record) and on == {flavor}
@@ -116,9 +119,11 @@ def most_of(
     low, high = 0, 1
     while high <= MOST_UNITS and fits(high):
         low, high = high, high * 2
+        yield
     while high - low > 1 and high <= MOST_UNITS:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
+        yield
     return low
 
 

@@ -32,9 +32,18 @@ OPERATORS: Final = {
     "batch.volcano.sh": "Volcano's CRDs",
     "scheduling.volcano.sh": "Volcano's CRDs",
     "scheduling.run.ai": "KAI's CRDs",
+    "keda.sh": "KEDA",
 }
 """Whose kinds they are."""
-THERE: Final = {"v1", "apps", "batch", "rbac.authorization.k8s.io", "resource.k8s.io", "scheduling.k8s.io"}
+THERE: Final = {
+    "v1",
+    "apps",
+    "autoscaling",
+    "batch",
+    "rbac.authorization.k8s.io",
+    "resource.k8s.io",
+    "scheduling.k8s.io",
+}
 """Groups of Kubernetes' own; the chart brings two more."""
 OURS: Final = {"tessera.dev", "kueue.x-k8s.io"}
 PUBLIC: Final = {

@@ -20,7 +20,7 @@ from controller.cluster.metrics.table import READ, ROLE
 from controller.cluster.metrics.workloadkinds import job_kind
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import GPU_NODES, NODES
-from controller.insight.admissible import MOST_QUEUES, annotated, count_parts
+from controller.insight.admissible import MOST_ROWS, annotated, count_parts
 from controller.insight.forecast.parts import Parts
 from controller.objects.meta import is_true
 from controller.objects.queues import LocalQueue
@@ -300,9 +300,11 @@ def _local_queues(found: Gauges, engine: Engine, config: ControllerConfig) -> Pa
 
 
 def _units_of_queues(found: Gauges, acting: Acting) -> Parts[None]:
-    """Counts units for autoscalers, of ``MOST_QUEUES`` LocalQueues at most."""
+    """Counts units for autoscalers, ``MOST_ROWS`` at most."""
     admissible, usable = found["tessera_local_queue_admissible_units"], found["tessera_local_queue_usable_units"]
-    for queue in annotated(acting.engine)[:MOST_QUEUES]:
+    for queue in annotated(acting.engine):
+        if len(admissible) >= MOST_ROWS:
+            break
         for each in (yield from count_parts(acting.engine, queue, acting.priority, acting.now_s)):
             labels = (queue.metadata.namespace, queue.metadata.name, each.flavor, each.unit)
             admissible[labels] = float(each.admissible)

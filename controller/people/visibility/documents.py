@@ -45,7 +45,7 @@ _RESOURCES: Final[Mapping[str, tuple[Json, ...]]] = {
         _resource("clusterqueues/pendingworkloads", "PendingWorkloadsSummary", "get"),
         _resource("localqueues/pendingworkloads", "PendingWorkloadsSummary", "get", namespaced=True),
     ),
-    EXTERNAL_GROUP: tuple(_resource(name, "ExternalMetricValueList", "get", namespaced=True) for name in SERIES),
+    EXTERNAL_GROUP: tuple(_resource(name, "ExternalMetricValueList", "list", namespaced=True) for name in SERIES),
 }
 
 

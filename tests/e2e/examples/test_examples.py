@@ -63,6 +63,7 @@ ELSEWHERE = (
     "metrics",
     "migrate",
     "page",
+    "serving-scale",
     "simulate",
     "volcano",
 )
@@ -74,7 +75,8 @@ def test_every_example_is_used() -> None:
     used |= {file for case in CASES for file in case.pods.values()}
     used |= {f"queues/{name}" for name in EXAMPLE_FILES} | {AUDIT, REPAIRS}
     # test_demo.py, tests/cli/simulate/test_command.py and test_capacity.py, tests/cli/playground/test_world.py,
-    # tests/cli/migrate/test_command.py, tests/cli/simulate/test_bargaining.py, tests/docs/test_checkpoint_example.py,
+    # tests/cli/migrate/test_command.py, tests/cli/simulate/test_bargaining.py, test_serving_scale.py,
+    # tests/docs/test_checkpoint_example.py, tests/e2e/metrics/test_serving_queries.py,
     # tests/controller/cluster/config/test_file.py, test_plain_pods.py, test_job_kinds.py,
     # test_kinds_come_and_go.py, test_layouts.py, test_metrics.py, test_claims.py, tests/e2e/chart/test_controller.py,
     # tests/e2e/kai/test_kai.py and

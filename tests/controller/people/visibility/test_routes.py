@@ -16,6 +16,7 @@ from controller.people.visibility.routes import (
 FORECASTS = "/apis/view.tessera.dev/v1alpha1/namespaces/team-a/forecasts"
 DOCUMENTS = frozenset(documents())
 VIEW = "/apis/view.tessera.dev/v1alpha1"
+SERIES = "/apis/external.metrics.k8s.io/v1beta1/namespaces/n"
 KUEUE = "/apis/visibility.kueue.x-k8s.io"
 
 
@@ -30,6 +31,16 @@ KUEUE = "/apis/visibility.kueue.x-k8s.io"
             f"{VIEW}/namespaces/n/workloadviews/w",
             What.WORKLOAD,
             "get workloadviews.view.tessera.dev in namespace n",
+        ),
+        (
+            f"{VIEW}/namespaces/n/localqueueviews/q",
+            What.LOCAL_QUEUE,
+            "get localqueueviews.view.tessera.dev in namespace n",
+        ),
+        (
+            f"{SERIES}/tessera_local_queue_usable_units",
+            What.EXTERNAL,
+            "list tessera_local_queue_usable_units.external.metrics.k8s.io in namespace n",
         ),
         *(
             (
@@ -137,10 +148,14 @@ def test_a_page_that_is_none_is_refused_in_one_sentence(query: dict[str, str], s
 def test_discovery_names_what_is_served() -> None:
     """Each resource that a document lists can be asked for."""
     found = documents()
-    assert [each["name"] for each in found["/apis"]["groups"]] == ["view.tessera.dev", "visibility.kueue.x-k8s.io"]
+    assert [each["name"] for each in found["/apis"]["groups"]] == [
+        "view.tessera.dev",
+        "visibility.kueue.x-k8s.io",
+        "external.metrics.k8s.io",
+    ]
     assert found["/apis/visibility.kueue.x-k8s.io"]["preferredVersion"]["version"] == "v1beta2"
     lists = [each for each in found.values() if each.get("kind") == "APIResourceList"]
-    assert len(lists) == 3
+    assert len(lists) == 4
     for each in lists:
         for resource in each["resources"]:
             where = "namespaces/n/" if resource["namespaced"] else ""
@@ -148,7 +163,7 @@ def test_discovery_names_what_is_served() -> None:
             if resource["verbs"] == ["create"]:
                 asked = created(path)
             else:
-                path += "" if "/" in resource["name"] else "/x"
+                path += "" if "/" in resource["name"] or resource["verbs"] == ["list"] else "/x"
                 asked = parsed(path, {}, DOCUMENTS)
             assert asked is not None, path
             assert asked.right.verb in resource["verbs"]
@@ -180,3 +195,14 @@ def test_a_body_that_is_no_forecast_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequestError):
         manifest_of(body)
     assert manifest_of(b'{"spec": {"manifest": {"kind": "Job"}}}') == {"kind": "Job"}
+
+
+def test_a_series_is_asked_for_by_equal_labels_alone() -> None:
+    path = f"{SERIES}/tessera_local_queue_admissible_units"
+    found = parsed(path, {"labelSelector": "local_queue=chat,unit==replica"}, DOCUMENTS)
+    assert found is not None
+    assert found.labels == {"local_queue": "chat", "unit": "replica"}
+    for wrong in ("unit!=a", "unit in (a)", "unit"):
+        with pytest.raises(BadRequestError, match="expected label=value"):
+            parsed(path, {"labelSelector": wrong}, DOCUMENTS)
+    assert parsed(f"{SERIES}/another_series", {}, DOCUMENTS) is None

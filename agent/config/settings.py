@@ -93,6 +93,15 @@ class DriverSettings(Struct, frozen=True, kw_only=True):
     cdi_disable_hooks: tuple[str, ...] = ()
 
 
+class MigManager(StrEnum):
+    """The program that follows the label nvidia.com/mig.config where no file is given. AUTO: NVIDIA's MIG manager where
+    the GPU Operator's label has it on the node.
+    """
+
+    AUTO = "auto"
+    AGENT = "agent"
+
+
 class MigSettings(Struct, frozen=True, kw_only=True):
     """Settings of MIG layouts. ``config_file`` is mig-parted's, of which the node's label chooses a configuration;
     None: the label chooses among those that the MIG manager makes from the hardware.
@@ -101,6 +110,7 @@ class MigSettings(Struct, frozen=True, kw_only=True):
     """
 
     config_file: Path | None = None
+    manager: MigManager = MigManager.AUTO
     when_busy: WhenBusy = WhenBusy.REFUSE
 
 

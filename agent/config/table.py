@@ -23,7 +23,7 @@ from agent.config.parsers import (
     xids,
 )
 from agent.config.remediationkeys import KEYS as REMEDIATION
-from agent.config.settings import FallbackStrategy, HostnameLabel, LogFormat, LogLevel, XidErrors
+from agent.config.settings import FallbackStrategy, HostnameLabel, LogFormat, LogLevel, MigManager, XidErrors
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
 from inventory.layout.entries import WhenBusy
 from inventory.layout.sharing import MigStrategy, ReplicaPolicy
@@ -555,6 +555,15 @@ OWN: tuple[Option, ...] = (
         "configurations made from the hardware",
         "mig-parted's configuration file: the node's label nvidia.com/mig.config chooses from it",
         flag="--mig-config-file",
+    ),
+    _key(
+        "mig.manager",
+        "mig.manager",
+        one_of(MigManager),
+        "auto",
+        "agent: without a file the agent follows that label also where the GPU Operator marks the node for NVIDIA's MIG"
+        " manager (auto: not there)",
+        flag="--mig-manager",
     ),
     _key(
         "mig.whenBusy",

@@ -10,7 +10,7 @@ names the GPU. The rest of the configuration is carried out.
 import logging
 from collections.abc import Mapping
 
-from agent.config.settings import MigSettings
+from agent.config.settings import MigManager, MigSettings
 from agent.mig import generated, parted
 from agent.mig.outcomes import MigState, MigStatus, Wish
 from agent.mig.parted import Configurations
@@ -39,7 +39,7 @@ class PartedChoice:
         self.settings = settings
         self.label: str | None = None
         self.other_manager = False
-        """Whether NVIDIA's MIG manager runs on this node."""
+        """Whether the GPU Operator marks this node for NVIDIA's MIG manager."""
         self._configurations: Configurations = {}
         self._seen: tuple[object, ...] = ()
         self._broken = ""
@@ -50,6 +50,12 @@ class PartedChoice:
     def problems(self) -> tuple[str, ...]:
         """Why the label cannot be followed, one line each; the outcomes of its wishes are not among them."""
         return self._problems
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the label is NVIDIA's MIG manager's to follow."""
+        auto = self.settings.manager is MigManager.AUTO
+        return self.other_manager and auto and self.settings.config_file is None
 
     @property
     def _asked(self) -> bool:
@@ -88,7 +94,7 @@ class PartedChoice:
         """The label's wishes for these GPUs, without those that a layout names."""
         self._problems, self._wishes = (), {}
         if self.settings.config_file is None:
-            self._configurations = {} if self.other_manager else generated.configurations(gpus)
+            self._configurations = {} if self.is_left else generated.configurations(gpus)
         if not self._asked or self.label is None:
             return {}
         entries = self._configurations.get(self.label)

@@ -216,10 +216,8 @@ class MigNode:
         label, other = labels.get(LABEL), labels.get(MANAGER) == "true"
         if (label, other) != (self.parted.label, self.parted.other_manager):
             self.parted.label, self.parted.other_manager = label, other
-            left = other and self.parted.settings.config_file is None
-            log.info(
-                "mig.config", extra={"label": label or "", "followed": "no: NVIDIA's MIG manager" if left else "yes"}
-            )
+            followed = "no: NVIDIA's MIG manager" if self.parted.is_left else "yes"
+            log.info("mig.config", extra={"label": label or "", "followed": followed})
             self.wishes_changed(again=True)
 
     def reconfigured(self, settings: MigSettings) -> None:

@@ -29,9 +29,9 @@ class Row(NamedTuple):
 
 
 PARTS: Final = {
+    "migManager": ("MIG manager", "mig-manager"),
     "devicePlugin": ("device plugin", "device-plugin"),
     "gfd": ("feature discovery", "gpu-feature-discovery"),
-    "migManager": ("MIG manager", "mig-manager"),
     "dcgmExporter": ("dcgm-exporter", "dcgm-exporter"),
 }
 """The operator's parts that the agent stands in for, in the order in which they go: their name for people, and the end

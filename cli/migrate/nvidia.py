@@ -23,10 +23,10 @@ from inventory.layout.sharing import Replication, SharingMode
 from yamlfile import ConfigError, parse_text
 
 _PROGRAMS: Final = {
+    "mig": "MIG manager",
     "plugin": "device plugin",
     "mps": "MPS control daemon",
     "discovery": "feature discovery",
-    "mig": "MIG manager",
     "exporter": "dcgm-exporter",
 }
 """NVIDIA's programs that the agent stands in for, by the system of their DaemonSets."""
@@ -40,6 +40,8 @@ _GENERATED: Final = re.compile(r"all-(disabled|enabled|balanced|\d+g\.\d+gb(\.[a
 PARTED_KEY: Final = "config.yaml"
 FIELDS_KEY: Final = "dcgm-metrics.csv"
 _ORDER: Final = tuple(_PROGRAMS)
+_FIRST: Final = ("mig", "plugin", "mps")
+"""Those that go before the agent comes: two of them would cut, or serve, the same GPUs."""
 
 
 def parse_plugin(text: str, file: str) -> tuple[Json, list[str]]:
@@ -184,7 +186,7 @@ def programs(inputs: Inputs) -> Part:
         metadata = document.data["metadata"]
         name, system = str(metadata["name"]), system_of(document) or ""
         step = held(say.stop_set(_PROGRAMS[system], name), metadata.get("namespace") or "default", name)
-        (part.before if system in ("plugin", "mps") else part.after)(step)
+        (part.before if system in _FIRST else part.after)(step)
     if plugin and not sets:
         part.before(held(say.stop_set(_PROGRAMS["plugin"], _DEFAULT_PLUGIN[1]), *_DEFAULT_PLUGIN))
     return part

@@ -8,13 +8,14 @@ which label has an operand on a node, as in its controllers/nodelabeling_control
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from agent.config.settings import MigManager
 from cli.migrate.claims import gates, gpus_of, layout, objects, serve
 from cli.migrate.fates import CLUSTER_ROWS, PARTS, ROWS, Fate, Row
 from cli.migrate.inputs import Inputs
 from cli.migrate.nvidia import field_files, parted_files, plugin_files, variables
-from cli.migrate.parts import Json, Part, Told
+from cli.migrate.parts import Json, Part, Step, Told
 from cli.migrate.shapes import SPEC
-from cli.migrate.steps import labelled, labelled_all, patched
+from cli.migrate.steps import handed_over, labelled, labelled_all, patched
 from cli.migrate.values import Taken, cluster_taken, taken
 from cli.words import migrating as say
 from controller.insight.simulation.documents import Document
@@ -23,6 +24,11 @@ GPU_OPERATOR: Final = "gpu-operator"
 """The namespace of the operator where the document does not tell it."""
 _HELM_NAMESPACE: Final = "meta.helm.sh/release-namespace"
 _POLICY_OF_CHART: Final = "cluster-policy"
+_PLUGIN_PODS: Final = "app in (nvidia-device-plugin-daemonset,nvidia-device-plugin-mps-control-daemon)"
+"""Labels that the operator gives to pods of its device plugin, and of the daemons that share GPUs by MPS for it."""
+_FIRST: Final = ("migManager", "devicePlugin")
+"""Parts that go before the agent comes: two of them would cut, or serve, the same GPUs."""
+_MIG_MANAGER: Final = "TESSERA_MIG_MANAGER"
 _PLUGIN_ON: Final = "nvidia.com/gpu.deploy.device-plugin"
 _CLAIMS_ON: Final = "nvidia.com/gpu.deploy.dra-driver"
 _EXPORTER_ON: Final = "nvidia.com/gpu.deploy.dcgm-exporter"
@@ -62,15 +68,19 @@ def cluster_policy(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -
     name, enabled = document.data["metadata"]["name"], {each: _of(spec, each).get("enabled") for each in PARTS}
     on = {each: words for each, words in PARTS.items() if enabled[each] is not False}
     for node in nodes:
-        part.after(
-            *(
-                labelled(say.leave_node(words, node), node, f"nvidia.com/gpu.deploy.{label}", "false", "true")
-                for words, label in on.values()
-            )
-        )
+        for each, (words, label) in on.items():
+            key, do = f"nvidia.com/gpu.deploy.{label}", say.leave_node(words, node)
+            if each == "devicePlugin":
+                part.after(handed_over(do, node, key, _PLUGIN_PODS, space))
+            else:
+                part.after(labelled(do, node, key, "false", "true"))
     for each, (words, _) in on.items() if not nodes else ():
-        step = _switched(words, "clusterpolicies.nvidia.com", name, each, enabled[each])
-        (part.before if each == "devicePlugin" else part.after)(step)
+        ends = (_PLUGIN_PODS, space) if each == "devicePlugin" else None
+        step = _switched(words, "clusterpolicies.nvidia.com", name, each, enabled[each], ends)
+        (part.before if each in _FIRST else part.after)(step)
+    if "migManager" in on and "mig" not in part.values and not nodes:
+        # The operator goes on marking nodes for its MIG manager, which is off.
+        part.runs_with([{"name": _MIG_MANAGER, "value": MigManager.AGENT.value}])
     return part
 
 
@@ -110,9 +120,11 @@ def gpu_cluster(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> P
     return part
 
 
-def _switched(words: str, resource: str, name: str, part: str, before: Any) -> Any:
+def _switched(
+    words: str, resource: str, name: str, part: str, before: Any, ends: tuple[str, str] | None = None
+) -> Step:
     there, back = ({"spec": {part: {"enabled": value}}} for value in (False, before))
-    return patched(say.switch_off(words), resource, name, there, back)
+    return patched(say.switch_off(words), resource, name, there, back, ends=ends)
 
 
 def _of(value: Json, *keys: str) -> Json:

@@ -18,6 +18,12 @@ NAMESPACE: Final = "tessera-system"
 CHART: Final = "charts/tessera"
 _CRDS: Final = ("gpunodes.tessera.dev", "gpulayouts.tessera.dev", "jobkinds.tessera.dev")
 _IN: Final = f"--namespace={NAMESPACE}"
+_AGENTS: Final = "app.kubernetes.io/component=agent"
+"""The label of the agents' pods."""
+_LEAVING: Final = "moving"
+"""The value of an operator's label while a node's old server of GPUs ends and the new one is not to come yet."""
+_ENDS: Final = "10m"
+"""The longest wait for pods that end: the command fails then, and can be run again."""
 _WEBHOOKS: Final = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 
 
@@ -72,20 +78,45 @@ def installed(values: dict[str, Any], do: str) -> Step:
     return Step(
         do,
         f"printf %s {_json(values)} | helm install tessera {CHART} --namespace {NAMESPACE} --skip-crds -f -",
-        f"helm uninstall tessera --namespace {NAMESPACE} --wait",
+        f"helm uninstall tessera --namespace {NAMESPACE} --wait && {_gone(_AGENTS, NAMESPACE)}",
     )
 
 
-def patched(do: str, resource: str, name: str, there: Any, before: Any) -> Step:
-    """A merge patch of an object without a namespace, and the one that takes it back."""
+def _gone(selector: str, space: str, node: str = "") -> str:
+    """The command that waits until no such pod is left: pods that end still serve. ``node``: on this node alone."""
+    there = f" {shlex.quote(f'--field-selector=spec.nodeName={node}')}" if node else ""
+    return (
+        f"kubectl wait pod --for=delete {shlex.quote(f'--selector={selector}')}{there}"
+        f" --namespace={shlex.quote(space)} --timeout={_ENDS}"
+    )
+
+
+def patched(do: str, resource: str, name: str, there: Any, before: Any, *, ends: tuple[str, str] | None = None) -> Step:
+    """A merge patch of an object without a namespace, and the one that takes it back. ``ends``: selector and namespace
+    of the pods that have to have ended before the next step.
+    """
     at = shlex.quote(f"{resource}/{name}")
     first, back = (f"kubectl patch {at} --type merge -p {_json(patch)}" for patch in (there, before))
-    return Step(do, first, back)
+    return Step(do, f"{first} && {_gone(*ends)}" if ends else first, back)
 
 
 def labelled(do: str, node: str, label: str, value: str, before: str) -> Step:
     command = f"kubectl label {shlex.quote(f'node/{node}')} --overwrite {label}"
     return Step(do, f"{command}={value}", f"{command}={before}")
+
+
+def handed_over(do: str, node: str, label: str, selector: str, space: str) -> Step:
+    """A node's GPUs go from the operator's pods with this selector to the agent by a label, and back. The new server
+    comes when the old one has ended: the kubelet drops a resource when the plugin ends that it heard of first, and
+    NVIDIA's plugin registers once.
+    """
+    command = f"kubectl label {shlex.quote(f'node/{node}')} --overwrite {label}"
+    first, back = _gone(selector, space, node), _gone(_AGENTS, NAMESPACE, node)
+    return Step(
+        do,
+        f"{command}={_LEAVING} && {first} && {command}=false",
+        f"{command}={_LEAVING} && {back} && {command}=true",
+    )
 
 
 def labelled_all(do: str, label: str, value: str, before: str) -> Step:
@@ -97,14 +128,18 @@ def labelled_all(do: str, label: str, value: str, before: str) -> Step:
 
 
 def held(do: str, space: str, name: str) -> Step:
-    """A DaemonSet without pods: it selects nodes by a label that none has."""
+    """A DaemonSet without pods: it selects nodes by a label that none has. Its status tells when the last has ended."""
     at = f"{shlex.quote(f'daemonset/{name}')} --namespace={shlex.quote(space)}"
 
     def line(value: str | None) -> str:
         patch = {"spec": {"template": {"spec": {"nodeSelector": {REPLACED: value}}}}}
         return f"kubectl patch {at} --type merge -p {_json(patch)}"
 
-    return Step(do, line("true"), line(None))
+    ended = " && ".join(
+        f"kubectl wait {at} --for=jsonpath={{.status.{count}}}=0 --timeout={_ENDS}"
+        for count in ("currentNumberScheduled", "numberMisscheduled")
+    )
+    return Step(do, f"{line('true')} && {ended}", line(None))
 
 
 def scaled(do: str, space: str, name: str, replicas: int | None) -> Step:

@@ -187,6 +187,12 @@ class NodeHost:
         if done.returncode != 0:
             raise ClusterError(f"importing {archive} into {self.name}: {done.stderr.decode(errors='replace').strip()}")
 
+    def tag_image(self, name: str, another: str) -> None:
+        """Give an image of this node another name besides."""
+        done = self._ctr("images", "tag", name, another)
+        if done.returncode != 0:
+            raise ClusterError(f"naming {name} {another}: {done.stderr.decode(errors='replace').strip()}")
+
     def write_kubelet_files(self, token: str) -> None:
         state = self.state()
         pki = Pki(self.cluster.pki)

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from agent.config.settings import MigSettings
+from agent.config.settings import MigManager, MigSettings
 from agent.mig.choice import PartedChoice
 from agent.mig.generated import configurations
 from agent.mig.outcomes import MigState, MigStatus
@@ -84,6 +84,13 @@ def test_the_label_is_answered_and_a_name_that_is_not_there_is_said() -> None:
     _, unknown = chosen("all-5g", board(0, 1, A100))
     assert unknown.answer({}) == "failed"
     assert "found all-5g, expected one of all-1g.10gb" in unknown.problems[0]
+
+
+def test_where_the_agent_is_the_manager_a_mark_for_nvidias_keeps_it_from_nothing() -> None:
+    _, choice = chosen("all-disabled")
+    choice.settings, choice.other_manager = MigSettings(manager=MigManager.AGENT), True
+    assert set(choice.wishes((board(0, 1, A100),), {})) == {uuid(0)}
+    assert not choice.is_left
 
 
 def test_a_node_without_mig_and_one_with_nvidias_own_manager_leave_the_label_alone() -> None:

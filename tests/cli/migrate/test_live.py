@@ -150,7 +150,7 @@ def test_parts_that_a_policy_has_on_are_left_where_nodes_have_their_label() -> N
     labelled = {"metadata": {"name": "n", "labels": {"nvidia.com/gpu.deploy.device-plugin": "true"}}}
     (left,) = checked(Cluster(policies=[policy], nodes=[labelled])).left
     assert left.what == "ClusterPolicy cluster-policy"
-    assert left.why.startswith("feature discovery, MIG manager, dcgm-exporter: on")
+    assert left.why.startswith("MIG manager, feature discovery, dcgm-exporter: on")
     assert checked(Cluster(policies=[policy], nodes=[node("n")])).left == []
     off = {"metadata": {"name": "p"}, "spec": {each: {"enabled": False} for each in ("devicePlugin", "gfd", "migManager", "dcgmExporter")}}  # noqa: E501  # fmt: skip
     assert checked(Cluster(policies=[off], nodes=[labelled])).left == []

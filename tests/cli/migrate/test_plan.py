@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from cli.migrate.fates import PARTS, ROWS, Fate, row_of
 from cli.migrate.inputs import Inputs
+from cli.migrate.parts import Step
 from cli.migrate.plan import MigrationPlan, planned
 from cli.migrate.shapes import SPEC, STATUS, Shape, Type, misfits
 from cli.migrate.values import TOLERATIONS
@@ -31,6 +32,9 @@ READ = (
     "NVIDIA_VISIBLE_DEVICES",
     "DCGM_EXPORTER_LISTEN",
 )
+FOLLOWS_MIG = {"name": "TESSERA_MIG_MANAGER", "value": "agent"}
+PLUGIN_PODS = "app in (nvidia-device-plugin-daemonset,nvidia-device-plugin-mps-control-daemon)"
+"""As the operator's manifests label them."""
 TEXTS = st.sampled_from(
     ["", "/", "/run/x", "run/x", "a'b $(reboot)", "a\nb", "1", "25%", "app", "x,y", "/" + "x" * 60, *READ]
 )
@@ -153,13 +157,14 @@ def test_an_empty_policy_means_what_the_operator_does_by_default() -> None:
         "cdi": {"nvidiaHookPath": "/usr/local/nvidia/toolkit/nvidia-cdi-hook"},
         "runtimeClassName": "nvidia",
         "nvidiaDriverRoot": "/run/nvidia/driver",
+        "env": [FOLLOWS_MIG],
         "controller": {"enabled": False},
     }
     assert (found.lost, found.kept) == ([], [])
 
 
 def test_without_cdi_and_with_drivers_on_the_hosts_nothing_is_set_for_them() -> None:
-    found = plan({"cdi": {"enabled": False}, "driver": {"enabled": False}})
+    found = plan({"cdi": {"enabled": False}, "driver": {"enabled": False}, "migManager": {"enabled": False}})
     assert found.values == {"runtimeClassName": "nvidia", "controller": {"enabled": False}}
 
 
@@ -198,7 +203,8 @@ def test_a_number_of_pods_is_a_number_and_a_part_of_them_a_text() -> None:
 def test_variables_that_the_agent_reads_are_taken_over_and_others_named() -> None:
     env = [{"name": name, "value": {"DEVICE_ID_STRATEGY": "uuid"}.get(name, "60s")} for name in READ]
     found = plan({"mig": {"strategy": "single"}, "devicePlugin": {"env": env}, "gfd": {"env": env[:1]}})
-    assert [each["name"] for each in found.values["env"]] == ["DEVICE_ID_STRATEGY", "GFD_SLEEP_INTERVAL"]
+    names = [each["name"] for each in found.values["env"]]
+    assert names == ["DEVICE_ID_STRATEGY", "GFD_SLEEP_INTERVAL", FOLLOWS_MIG["name"]]
     assert lost(found) == {
         f"spec.devicePlugin.env[{name}]" for name in ("NODE_NAME", "DCGM_EXPORTER_COLLECTORS", "DCGM_EXPORTER_LISTEN")
     }
@@ -208,9 +214,9 @@ def test_the_exporters_switches_are_the_agents_variables_and_its_monitor_the_cha
     monitor = {"enabled": True, "interval": "30s", "additionalLabels": {"release": "p"}, "scrapeTimeout": "10s"}
     more = {"enablePodLabels": True, "enablePodUID": True, "podLabelAllowlistRegex": ["^team$", "^app$"]}
     found = plan({"dcgmExporter": {"serviceMonitor": monitor, "hostPID": False} | more})
-    assert [
-        (each["name"].removeprefix("DCGM_EXPORTER_KUBERNETES_"), each["value"]) for each in found.values["env"]
-    ] == [
+    *switches, last = found.values["env"]
+    assert last == FOLLOWS_MIG
+    assert [(each["name"].removeprefix("DCGM_EXPORTER_KUBERNETES_"), each["value"]) for each in switches] == [
         ("ENABLE_POD_LABELS", "true"),
         ("ENABLE_POD_UID", "true"),
         ("POD_LABEL_ALLOWLIST_REGEX", "^team$,^app$"),
@@ -263,11 +269,59 @@ def test_a_part_that_is_off_loses_nothing_and_needs_no_step() -> None:
     assert not [each for each in found.steps if "clusterpolicies" in each.command]
 
 
-def test_the_plugin_goes_before_the_agent_comes_and_the_others_after() -> None:
-    commands = [each.command for each in plan({}).steps]
-    order = [next(i for i, each in enumerate(commands) if word in each)
-             for word in ('"devicePlugin"', "helm install", '"gfd"', '"migManager"', '"dcgmExporter"')]  # fmt: skip
-    assert order == sorted(order)
+def places(steps: list[Step], *words: str) -> list[int]:
+    return [next(i for i, each in enumerate(steps) if word in each.command) for word in words]
+
+
+def test_who_cuts_and_who_serves_gpus_goes_before_the_agent_comes_and_the_others_after() -> None:
+    found = places(plan({}).steps, '"migManager"', '"devicePlugin"', "helm install", '"gfd"', '"dcgmExporter"')
+    assert found == sorted(found)
+    ends = ("mig-manager=", "device-plugin=", "gpu-feature-discovery=", "dcgm-exporter=")
+    found = places(plan({}, nodes=("gpu-1",)).steps, "helm install", *ends)
+    assert found == sorted(found)
+
+
+def test_the_agent_comes_when_the_plugins_pods_have_ended_and_the_plugin_when_the_agents_have() -> None:
+    """The kubelet drops a resource with the plugin that ends, also where the other has registered by then."""
+    steps = planned(Inputs(policies=[document({}, {"namespace": "nvidia"})])).steps
+    (off,) = (each for each in steps if '"devicePlugin"' in each.command)
+    patch, _, wait = off.command.partition(" && ")
+    assert patch.startswith("kubectl patch clusterpolicies.nvidia.com/")
+    gone = shlex.split(wait)
+    assert gone[:4] == ["kubectl", "wait", "pod", "--for=delete"]
+    assert {"--namespace=nvidia", f"--selector={PLUGIN_PODS}"} <= set(gone)
+    (agent,) = (each for each in plan({}).steps if "helm install" in each.command)
+    assert [each.split()[:3] for each in agent.undo.split(" && ")] == [
+        ["helm", "uninstall", "tessera"],
+        ["kubectl", "wait", "pod"],
+    ]
+
+
+def test_on_a_single_node_neither_serves_between_the_two() -> None:
+    label = "nvidia.com/gpu.deploy.device-plugin"
+    (step,) = (each for each in plan({}, nodes=("gpu-1",)).steps if f"{label}=" in each.command)
+    for line, space, last in ((step.command, "gpu-operator", "false"), (step.undo, "tessera-system", "true")):
+        first, wait, then = (shlex.split(each) for each in line.split(" && "))
+        assert (first[-1], then[-1]) == (f"{label}=moving", f"{label}={last}")
+        assert wait[:4] == ["kubectl", "wait", "pod", "--for=delete"]
+        assert {"--field-selector=spec.nodeName=gpu-1", f"--namespace={space}"} <= set(wait)
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "followed"),
+    [
+        ({}, (), True),
+        ({}, ("gpu-1",), False),
+        ({"migManager": {"enabled": False}}, (), False),
+        ({"migManager": {"config": {"name": "own"}}}, (), False),
+    ],
+    ids=["off for all", "a node's label says it", "none was there", "a file of its own"],
+)
+def test_the_agent_is_told_to_follow_the_label_of_mig_where_the_operators_mark_stays(
+    spec: dict[str, Any], nodes: tuple[str, ...], followed: bool
+) -> None:
+    """The operator marks every node that can do MIG for its MIG manager, also where that is off."""
+    assert (FOLLOWS_MIG in plan(spec, nodes=nodes).values.get("env", [])) is followed
 
 
 @pytest.mark.parametrize(("before", "after"), [({}, "null"), ({"enabled": True}, "true")])
@@ -298,5 +352,5 @@ def test_a_status_is_judged_too() -> None:
 
 def test_a_variable_that_the_agent_would_refuse_is_lost() -> None:
     found = plan({"devicePlugin": {"env": [{"name": "DEVICE_ID_STRATEGY", "value": "serial"}]}})
-    assert "env" not in found.values
+    assert found.values["env"] == [FOLLOWS_MIG]
     assert lost(found) == {"spec.devicePlugin.env[DEVICE_ID_STRATEGY]"}

@@ -214,6 +214,12 @@ def starts_together(group: str, room: int, pods: int) -> str:
 
 
 @_waiting
+def gang_is_kept(group: str, pods: int) -> str:
+    ways = "Raise the quota, make fewer pods, or annotate it with tessera.dev/pods-above: delete"
+    return f"All {plural(pods, 'pod')} of PodGroup {group} get quota at once, as they are to be kept. {ways}"
+
+
+@_waiting
 def not_tried() -> str:
     return "It has not been tried yet"
 

@@ -83,7 +83,8 @@ class ForeignGroup:
     ``part``: the name of a subgroup, if this is one above the minimum of the whole; empty for the whole.
     ``system`` None: it is Kubernetes' own. ``workload_class``: the WorkloadPriorityClass that it is labelled with.
     ``priority``: the number that all its pods have to have, None if it does not say. ``claims``: claims that its pods
-    share. ``called``: its object's name, if its Workload has another one.
+    share. ``called``: its object's name, if its Workload has another one. ``kept``: its minimum is all of its pods,
+    which wait together.
     """
 
     system: System | None
@@ -94,6 +95,7 @@ class ForeignGroup:
     workload_class: str = ""
     priority: int | None = None
     called: str = ""
+    kept: bool = False
     preemptibility: str = ""
     groups: tuple[Subgroup, ...] = ()
     top_minimum: int = 0

@@ -65,7 +65,7 @@ def whole(group: ForeignGroup, pods: tuple[SeenPod, ...], given: Json | None) ->
         return group
     if not all(is_kept(pod, given) for pod in there):
         return group
-    return replace(group, minimum=max(group.minimum, len(there)))
+    return replace(group, minimum=max(group.minimum, len(there)), kept=len(there) > group.minimum)
 
 
 def _said(given: Json | None) -> str:

@@ -171,7 +171,7 @@ def metadata_patch(
     gang = {GANG: meta.annotations[GANG]} if GANG in meta.annotations else {}
     if not workload.is_reserved and (now := gang_annotation(group, counted, settings)) != gang:
         patch["annotations"] = {GANG: now.get(GANG)}
-    sisters = "" if group.name else begins_with(oldest)
+    sisters = _sisters(group, oldest)
     if not workload.is_reserved and meta.annotations.get(STARTS_WITH, "") != sisters:
         patch["annotations"] = {**patch.get("annotations", {}), STARTS_WITH: sisters or None}
     for part, values in wanted.items():
@@ -201,6 +201,13 @@ def owners_patch(group: Group, pods: Sequence[SeenPod], workload: SeenWorkload) 
 def _labels(group: Group, pods: Sequence[SeenPod], settings: JobSettings) -> dict[str, str]:
     copied = copied_labels(pods, settings.label_keys_to_copy)
     return copied if group.name else {**copied, names.JOB_UID: pods[0].uid}
+
+
+def _sisters(group: Group, oldest: SeenPod) -> str:
+    """The PodGroup whose pods get quota together; empty for none."""
+    if not group.name:
+        return begins_with(oldest)
+    return group.foreign.title if group.foreign is not None and group.foreign.kept else ""
 
 
 def _spare(oldest: SeenPod, cluster: ClusterObjects) -> dict[str, str]:
@@ -233,6 +240,6 @@ def _annotations(group: Group, oldest: SeenPod, settings: JobSettings) -> dict[s
         found[foreignmarks.KAI_PREEMPTIBILITY] = group.foreign.preemptibility
     if oldest.above_minimum_of:
         found[ABOVE_MINIMUM_OF] = oldest.above_minimum_of
-    if not group.name and (sisters := begins_with(oldest)):
+    if sisters := _sisters(group, oldest):
         found[STARTS_WITH] = sisters
     return found

@@ -306,7 +306,11 @@ class Cycle:
 
     def _with_whom(self, entry: Entry) -> str:
         """The sentence on the sisters of an entry that does not fit itself; empty where it has none."""
-        if entry.pending is None or (sisters := self._nominator.beside.sisters(entry, self._now_s)) is None:
+        if entry.pending is None:
+            return ""
+        if gang := self._nominator.beside.gang(entry):
+            return pending.gang_is_kept(gang, sum(each.count for each in entry.incoming.info.pod_sets))
+        if (sisters := self._nominator.beside.sisters(entry, self._now_s)) is None:
             return ""
         return pending.starts_together(sisters.group, 0, sisters.total)
 

@@ -31,6 +31,9 @@ class Beside(Protocol):
     def sisters(self, entry: Entry, now_s: float) -> Sisters | None:
         """The sisters that wait; None where the entry has none."""
 
+    def gang(self, entry: Entry) -> str:
+        """The PodGroup of whose pods the entry is the whole gang; empty where it is none."""
+
     def take(self, entry: Entry) -> None:
         """Take a sister out of its queue, to be decided on in the running cycle."""
 
@@ -43,6 +46,9 @@ class Nobody:
 
     def sisters(self, _entry: Entry, _now_s: float) -> Sisters | None:
         return None
+
+    def gang(self, _entry: Entry) -> str:
+        return ""
 
     def take(self, _entry: Entry) -> None:
         raise NotImplementedError("a workload without sisters")

@@ -5,6 +5,8 @@ scheduling gate. Each is a workload by itself, and they name the PodGroup (``STA
 needs none of the others; those that wait in one LocalQueue get it in one cycle, or none of them does.
 """
 
+from typing import Final
+
 from controller.objects.workload import Workload
 from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.kueue.sisters import Sisters
@@ -20,7 +22,8 @@ from controller.scheduler.state.enginestate import EngineState
 from controller.scheduler.state.intake import Shapes
 from inventory.api.names import STARTS_WITH
 
-_NO_LIMITS = LimitSummary()
+_NO_LIMITS: Final = LimitSummary()
+_TWO: Final = 2
 
 
 class BesideOthers:
@@ -73,6 +76,12 @@ class BesideOthers:
             claims=state.device_claims.beside(workload, paid),
         )
         return made.incoming(queue)
+
+    def gang(self, entry: Entry) -> str:
+        info = entry.incoming.info
+        if not self._state.workloads.together or sum(pod_set.count for pod_set in info.pod_sets) < _TWO:
+            return ""
+        return info.workload.metadata.annotations.get(STARTS_WITH, "")
 
     def take(self, entry: Entry) -> None:
         if entry.pending is not None:

@@ -347,6 +347,9 @@ async def test_a_gang_that_keeps_its_pods_asks_for_all_that_exist() -> None:
         says_of(scene, "keep", minimum=4)
         member(scene, "a", "b", "c", "d", "e", "f")
         await eventually(lambda: counts(scene) == {WORKLOAD: 6})
+        await eventually(
+            lambda: any("All 6 pods of PodGroup g get quota at once" in note for note in every_note(scene))
+        )
         assert there(scene) == set("abcdef")
         assert not any(free(scene, name) for name in "abcdef")
         more_quota(scene, 6)

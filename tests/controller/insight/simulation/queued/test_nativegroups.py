@@ -95,7 +95,9 @@ def test_pods_of_a_basic_group_start_all_at_once_or_one_by_one_as_it_says() -> N
 
 def test_a_gang_that_keeps_its_pods_starts_with_all_that_are_there() -> None:
     kept = saying(of(group(least=4)), "keep")
-    assert told(run(*flat(5), kept, *pods(6))) == ["0 Pending train"]
+    waits = run(*flat(5), kept, *pods(6))
+    assert told(waits) == ["0 Pending train"]
+    assert "All 6 pods of PodGroup train get quota at once, as they are to be kept" in str(plainly(waits))
     assert told(run(*flat(6), kept, *pods(6))) == ["0 Admitted train"]
     late = pods(6)
     late[5]["metadata"].setdefault("annotations", {})["tessera.dev/arrival"] = "60s"

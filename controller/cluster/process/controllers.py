@@ -17,7 +17,6 @@ from controller.cluster.watching.catchup import catch_up
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import (
-    CAPACITY_PODS,
     CAPACITY_REQUESTS,
     CLUSTER_QUEUES,
     COHORTS,
@@ -40,8 +39,7 @@ from controller.foreign.jobs.podgroup_shell import JobGroups
 from controller.foreign.jobs.queuecommands_shell import QueueCommandController
 from controller.foreign.jobs.reconcile_shell import ForeignJobController
 from controller.foreign.usage.queueusage_shell import QueueUsageQueries
-from controller.insight.bargaining.granted_shell import GrantedPods
-from controller.insight.bargaining.requests_shell import CapacityController
+from controller.insight.bargaining.requests_shell import CapacityController, capacity_controller
 from controller.insight.bargaining.wishes import Composer
 from controller.insight.forecast.service_shell import ForecastService
 from controller.jobs.framework import names
@@ -188,7 +186,7 @@ class TermControllers:
         if self._grouped and QUEUED_PODS in self._feeds:
             yield "serving", self._serving(jobs)
         if CAPACITY_REQUESTS in self._feeds:
-            yield "capacity-requests", self._bargaining()
+            yield "capacity-requests", self._after_loading(self._bargaining().run)
         yield from self._node_tasks()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         yield "gpu-repairs", self._repairs()
@@ -540,34 +538,24 @@ class TermControllers:
         self._of_others.append(controller.hear)
         return controller
 
-    def _bargaining(self) -> Coroutine[Any, Any, None]:
-        """Runs the controller of CapacityRequests. None is decided on before all pods inside of grants are known."""
+    def _bargaining(self) -> CapacityController:
         settings = job_settings(self._config, self._own_namespace)
-        cluster = cluster_objects(self._feeds, self._job_kinds, has_no_workload)
-        actions = PodActions(self._writer, self._workloads, self._events.publish, self._clock)
-        controller = CapacityController(
-            self._core.engine,
-            self._core.ledger,
+        controller = capacity_controller(
+            self._core,
+            self._client,
+            self._writer,
+            self._workloads,
             self._raws,
             self._feeds,
-            self._writer.put,
-            workloads=self._workloads,
-            pods=GrantedPods(self._core.engine, self._feeds, actions, cluster, self._events.publish),
-            composer=Composer(settings, cluster),
-            forecasts=self._forecasts,
-            longest_hold_s=self._config.bargaining.longest_hold_s,
+            self._forecasts,
+            composer=Composer(settings, cluster_objects(self._feeds, {}, has_no_workload)),
+            rules=self._config.bargaining,
             clock=self._clock,
+            tell=self._events.publish,
         )
         self._of_workloads.append(controller.workload)
         self._of_others.append(controller.hear)
-
-        async def run() -> None:
-            await self._core.loaded.wait()
-            seen = Selection(label_selector=CAPACITY_PODS.selector)
-            await catch_up(self._client, self._feeds[CAPACITY_PODS], self._clock, PODS, seen)
-            await controller.run()
-
-        return run()
+        return controller
 
     def _serving(self, jobs: JobController | None) -> Coroutine[Any, Any, None]:
         """Runs the controller of objects with groups of pods. None is reconciled before all of their pods are known."""

@@ -14,19 +14,22 @@ from typing import Any, Final
 
 import msgspec
 
+from controller.cluster.config.settings import BargainingRules
+from controller.cluster.watching.catchup import catch_up
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import CAPACITY_PODS, CAPACITY_REQUESTS, RawWorkloads
+from controller.cluster.watching.kinds import CAPACITY_PODS, CAPACITY_REQUESTS, PODS, RawWorkloads
 from controller.cluster.watching.ledger import Ledger, WrittenVersions
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
 from controller.cluster.writing.workloadwrites import Stamped, stamped_write
+from controller.core import Core
 from controller.insight.bargaining import file as files
 from controller.insight.bargaining import life
 from controller.insight.bargaining.asking import time_of
 from controller.insight.bargaining.desk import Answer, Makes, answer_parts, most_free
 from controller.insight.bargaining.desk import Clock as Answering
 from controller.insight.bargaining.file import File, Own
-from controller.insight.bargaining.granted_shell import GrantedPods
+from controller.insight.bargaining.granted_shell import GrantedPods, Tell
 from controller.insight.bargaining.kept import Json, KeptRequest, status_of
 from controller.insight.bargaining.life import Phase, Rules, Seen, State, Step, Want
 from controller.insight.bargaining.wishes import POD_SET, Composer, notes, workload_name
@@ -44,14 +47,17 @@ from controller.objects.meta import is_true
 from controller.objects.workload import Workload
 from controller.reconcile.jobshell.watched import note, seen_workload
 from controller.reconcile.jobshell.workloadactions import WorkloadActions
+from controller.reconcile.pods.actions_shell import PodActions
 from controller.scheduler.decisions import status
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
 from inventory.api.names import CAPACITY_REQUEST, RUNTIME
+from kube.client import Client, Selection
 from kube.clock import Clock
 from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added, Changed, Removed
+from kube.writing.writer import Writer
 from kube.writing.writes import Missing, Outcome, Verb, Write, Written
 
 _TRIED: Final = "tried"
@@ -77,6 +83,7 @@ class CapacityController:
         feeds: Feeds,
         put: Callable[[Write[Any]], "asyncio.Future[Outcome[Any]]"],
         *,
+        client: Client,
         workloads: WorkloadActions,
         pods: GrantedPods,
         composer: Composer,
@@ -89,6 +96,7 @@ class CapacityController:
         self._raws = raws
         self._feeds = feeds
         self._put = put
+        self._client = client
         self._workloads = workloads
         self._granted = pods
         self._composer = composer
@@ -134,6 +142,9 @@ class CapacityController:
     # -- work ----------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """None is decided on before all pods inside of grants are known: a former leader may have started some."""
+        seen = Selection(label_selector=CAPACITY_PODS.selector)
+        await catch_up(self._client, self._feeds[CAPACITY_PODS], self._clock, PODS, seen)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._queue.run(), name="capacity-requests")
             group.create_task(self._keep_time(), name="capacity-requests-due")
@@ -415,3 +426,35 @@ class CapacityController:
             found.kept = msgspec.structs.replace(found.kept, request=request)
         elif not isinstance(outcome, Missing):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
+
+
+def capacity_controller(  # noqa: PLR0913
+    core: Core,
+    client: Client,
+    writer: Writer,
+    workloads: WorkloadActions,
+    raws: RawWorkloads,
+    feeds: Feeds,
+    forecasts: ForecastService,
+    *,
+    composer: Composer,
+    rules: BargainingRules,
+    clock: Clock,
+    tell: Tell,
+) -> CapacityController:
+    """The controller of a term. ``tell`` records an Event: about what, type, reason, note."""
+    actions = PodActions(writer, workloads, tell, clock)
+    return CapacityController(
+        core.engine,
+        core.ledger,
+        raws,
+        feeds,
+        writer.put,
+        client=client,
+        workloads=workloads,
+        pods=GrantedPods(core.engine, feeds, actions, composer.cluster, tell),
+        composer=composer,
+        forecasts=forecasts,
+        longest_hold_s=rules.longest_hold_s,
+        clock=clock,
+    )

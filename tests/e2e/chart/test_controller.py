@@ -148,6 +148,18 @@ def test_without_the_controller_there_is_nothing_of_it() -> None:
     assert not [key for key in objects(rendered("controller.enabled=false")) if "controller" in key[1]]
 
 
+def test_bargaining_and_external_metrics_are_there_by_their_values_alone() -> None:
+    usual = objects(rendered())
+    assert ("ValidatingAdmissionPolicy", "t-tessera-capacity-off") in usual
+    assert ("APIService", "v1beta1.external.metrics.k8s.io") not in usual
+    on = objects(rendered("controller.bargaining.enabled=true", "controller.visibility.externalMetrics=true"))
+    assert ("ValidatingAdmissionPolicy", "t-tessera-capacity-off") not in on
+    assert ("ValidatingAdmissionPolicy", f"{NAME}-capacity-pods") in on
+    assert ("APIService", "v1beta1.external.metrics.k8s.io") in on
+    assert parse(on["ConfigMap", NAME]["data"]["controller.yaml"]).bargaining.on
+    assert not parse(usual["ConfigMap", NAME]["data"]["controller.yaml"]).bargaining.on
+
+
 def test_an_uninstall_takes_the_finalizers_off_with_rights_of_its_own() -> None:
     found = objects(rendered())
     hooks = {key: one for key, one in found.items() if key[1] == f"{NAME}-uninstall"}
@@ -196,7 +208,8 @@ def test_a_real_api_server_takes_all_of_it(cluster: Cluster) -> None:
     cluster.kubectl("create", "namespace", "tessera-system")
     cluster.kubectl("apply", "--server-side", "-f", str(CHART / "crds"))
     # A dry run makes no account, and a pod of one that is not there is refused.
-    text = rendered("controller.priorityClasses.create=true", file=OIDC)
+    more = ("controller.bargaining.enabled=true", "controller.visibility.externalMetrics=true")
+    text = rendered("controller.priorityClasses.create=true", *more, file=OIDC)
     text = "---\n".join(yaml.safe_dump(one) for one in objects(text).values() if one["kind"] != "Pod")
     for dry in ("--dry-run=server", "--dry-run=none"):
         cluster.kubectl("apply", "--server-side", dry, "-f", "-", input=text)

@@ -2,12 +2,17 @@
 answered, uses and gives back. Nodes and pods are played by kwok.
 """
 
+import asyncio
+import importlib.util
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,6 +24,7 @@ from hack.cluster.state import Spec
 from hack.cluster.waiting import until as wait_until
 from tests.support.e2e.charttext import rendered
 from tests.support.e2e.kubernetes import POLICIES
+from tests.support.e2e.lab import EXAMPLES
 from tests.support.e2e.podlab import (
     GATE,
     GPU,
@@ -214,7 +220,7 @@ async def test_a_grant_starts_its_pods_at_once_and_gives_back_what_is_left(barga
             await scene.until(lambda: scene.runs(*last), "a pod that has ended leaves its unit", 60)
             burst.delete()
             await scene.until(lambda: scene.runs("queued"), "what was held goes to the queue", 60)
-            assert not scene.pod("first"), "what ran inside is gone"
+            await scene.until(lambda: not scene.pod("first"), "what ran inside is gone", 60)
             await scene.clean()
 
 
@@ -339,4 +345,70 @@ async def test_a_bidder_learns_nothing_of_another_namespace(bargaining: Cluster,
             assert "secret" not in json.dumps(found)
             assert TEAM not in json.dumps(found)
             cluster.kubectl("delete", "namespace", "rivals", "--wait=false")
+            await scene.clean()
+
+
+def _client() -> ModuleType:
+    path = EXAMPLES / "bargaining" / "client.py"
+    assert len(path.read_text().splitlines()) <= 100
+    spec = importlib.util.spec_from_file_location("client", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _call(cluster: Cluster, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    """What the client would send as a pod's account, by kubectl."""
+    name = path.rsplit("/", 1)[1]
+    match method:
+        case "GET":
+            answer = cluster.kubectl("get", "--raw", path)
+        case "POST":
+            answer = cluster.kubectl("create", "--raw", path, "-f", "-", input=json.dumps(body))
+        case "PATCH":
+            change = ("--type=merge", "-o", "json", "-p", json.dumps(body))
+            answer = cluster.kubectl("patch", "capacityrequest", name, "-n", TEAM, *change)
+        case _:
+            answer = cluster.kubectl("delete", "--raw", path)
+    found: dict[str, Any] = json.loads(answer)
+    return found
+
+
+async def test_two_agents_that_bargain_by_the_example_client_share_the_gpus_of_a_night(
+    bargaining: Cluster, tmp_path: Path
+) -> None:
+    client, call = _client(), partial(_call, bargaining)
+    async with pod_lab(bargaining) as scene:
+        scene.watcher.at_most = 4
+        await scene.queue("agents", 4)
+        with controller(scene, tmp_path):
+
+            def ask(name: str) -> Any:
+                spec = {"queueName": "agents", "unit": {GPU: 1}, "min": 3, "max": 4, "duration": "1h"}
+                return client.Bargain(call, TEAM, name, spec, time.sleep)
+
+            first = await asyncio.to_thread(ask, "agent-a")
+            granted = await asyncio.to_thread(first.settle, client.held_or_first)
+            assert (granted["state"], granted["units"]) == ("Granted", 4)
+            await scene.create(pod_body("a-works", gpus=4, labels=first.label))
+            await scene.until(lambda: scene.runs("a-works"), "the first agent's pod runs")
+            until_before = granted["until"]
+
+            def is_renewed() -> bool:
+                first.renew()
+                return bool(first.status()["until"] > until_before)
+
+            await scene.until(is_renewed, "a renewal moves the end", 30)
+            second = await asyncio.to_thread(ask, "agent-b")
+            settled = asyncio.create_task(asyncio.to_thread(second.settle, client.held_or_first))
+            await scene.until(lambda: bool(second.status().get("accepted")), "the second accepts what comes later", 60)
+            assert second.status()["state"] == "Offered"
+            await asyncio.to_thread(first.give_back)
+            granted = await asyncio.wait_for(settled, 60)
+            assert granted["state"] == "Granted"
+            assert granted["units"] >= 3
+            await scene.until(lambda: not scene.pod("a-works"), "the first agent's pod is gone", 60)
+            await asyncio.to_thread(second.give_back)
             await scene.clean()

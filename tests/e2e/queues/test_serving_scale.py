@@ -96,7 +96,8 @@ def test_a_deployment_scaled_by_its_queue_keeps_no_pod_waiting_longer_than_one_p
     cluster.kubectl("delete", "job", "training", "-n", "team", "--wait=false")
     pods.until(8, "it grows again")
     cluster.kubectl("create", "-f", "-", input=training(8))
-    time.sleep(PERIOD_S)
+    waits = 'jsonpath={.items[*].status.conditions[?(@.reason=="WaitingForQuota")].message}'
+    until(lambda: GPU in cluster.kubectl("get", "workloads", "-n", "team", "-o", waits), "training waits")
     assert pods.look()[0] >= 1, "the minimum stays"
     cluster.kubectl("delete", "job", "training", "-n", "team", "--wait=false")
     pods.until(8, "all of it runs in the end")

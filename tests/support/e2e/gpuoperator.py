@@ -58,7 +58,7 @@ class GpuOperator:
         for _, _, image in PARTS.values():
             self._lab.host.tag_image(f"{agentimage.REPOSITORY}:{PRESENT}", image)
         kubectl("apply", "--server-side", "-f", str(crd))
-        kubectl("wait", "--for=condition=Established", "crd", "clusterpolicies.nvidia.com", "--timeout=60s")
+        until(lambda: self._lab.get("/apis/nvidia.com/v1").get("resources") is not None, "ClusterPolicies are served")
         kubectl("create", "namespace", SPACE)
         runtime = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}}
         kubectl("create", "-f", "-", input=json.dumps({**runtime, "handler": "runc"}))

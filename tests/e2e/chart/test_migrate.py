@@ -190,6 +190,7 @@ SCENES = (
     "dra-driver-values.yaml",
     "volcano-scheduler.conf.yaml",
     "kueue.yaml",
+    "../kai/queues.yaml",
 )
 
 
@@ -201,17 +202,18 @@ def test_the_values_of_each_example_fit_the_chart_as_they_are(name: str) -> None
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     kinds = {each["kind"] for each in yaml.safe_load_all(done.stdout) if each}
-    assert ("Deployment" in kinds) is (name in ("kueue.yaml", "volcano-scheduler.conf.yaml"))
+    assert ("Deployment" in kinds) is (name not in ("gpucluster.yaml", "device-plugin.yaml", "dra-driver-values.yaml"))
 
 
 def stood_in(site: Site, name: str) -> None:
     """Has what the example is about in the cluster: objects with the names that its programs have."""
     kubectl = site.cluster.kubectl
-    folder = {"gpucluster.yaml": "nvidia/gpuclusters.yaml", "kueue.yaml": "kueue"}.get(name)
+    folders = {"gpucluster.yaml": "nvidia/gpuclusters.yaml", "kueue.yaml": "kueue", "../kai/queues.yaml": "kai"}
+    folder = folders.get(name)
     if folder:
         kubectl("apply", "--server-side", "-f", str(SHARED / folder))
         kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    spaces = {"nvidia-device-plugin", "nvidia-dra-driver-gpu", "kueue-system", "volcano-system"}
+    spaces = {"nvidia-device-plugin", "nvidia-dra-driver-gpu", "kueue-system", "volcano-system", "kai-scheduler"}
     there = {each["metadata"]["name"] for each in json.loads(kubectl("get", "ns", "-o", "json"))["items"]}
     for space in sorted(spaces - there):
         kubectl("create", "namespace", space)
@@ -225,6 +227,10 @@ def stood_in(site: Site, name: str) -> None:
     if name == "kueue.yaml":
         kubectl("apply", "-f", "-", input=json.dumps(webhook("kueue-validating-webhook-configuration")))
         kubectl("apply", "-f", "-", input=json.dumps(APISERVICE))
+    if name == "../kai/queues.yaml":
+        kubectl("apply", "-f", "-", input=json.dumps(webhook("validating-kai-admission")))
+        for each, replicas in (("kai-operator", 1), ("kai-scheduler-default", 2)):
+            kubectl("apply", "-f", "-", input=json.dumps(workload("Deployment", each, "kai-scheduler", replicas)))
     if name == "volcano-scheduler.conf.yaml":
         kubectl("apply", "-f", "-", input=json.dumps(webhook("volcano-admission-service-jobs-validate")))
         for each, replicas in (("volcano-scheduler", 2), ("volcano-admission", 1)):

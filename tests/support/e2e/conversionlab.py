@@ -47,7 +47,8 @@ def nvidia(lab: Lab) -> None:
     }
     lab.cluster.kubectl("create", "namespace", OPERATOR)
     for name, container in containers.items():
-        lab.cluster.kubectl("create", "-f", "-", input=json.dumps(_daemon_set(f"nvidia-{name}", name, container)))
+        full = f"nvidia-{name}-daemonset" if name == "device-plugin" else f"nvidia-{name}"
+        lab.cluster.kubectl("create", "-f", "-", input=json.dumps(_daemon_set(full, name, container)))
         labels[f"nvidia.com/gpu.deploy.{name}"] = "true"
     lab.cluster.kubectl("label", "node", lab.host.name, *(f"{key}={value}" for key, value in labels.items()))
     lab.await_amounts({GPU: len(devices)})

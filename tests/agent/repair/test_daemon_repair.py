@@ -6,13 +6,14 @@ import msgspec
 import pynvml
 import pytest
 
+from agent.hardware.monitor import GpuMonitor
 from agent.health.repairstate import Repair, RepairState
 from agent.health.states import HealthState
 from agent.persistence.statefiles import read_boot_id
 from agent.process.log import Limiter
 from agent.repair import tool_shell
 from agent.repair.journal_shell import FILE, VERSION
-from inventory.devices import MigInstance
+from inventory.devices import GpuUuid, MigInstance
 from simulator.nvml import links
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 from tests.support.hang import HANG_S
@@ -173,6 +174,31 @@ async def test_an_opener_is_waited_for_and_named_and_stewards_are_told_apart(lab
     assert found is not None
     assert "watches GPUs" in found.note
     assert resets(lab, 0) == 0
+    (descriptors / "5").unlink()
+    await returned(lab, 0)
+
+
+@pytest.mark.parametrize(("name", "says"), [("python", "python (79)"), ("nv-hostengine", "watches GPUs")])
+async def test_who_opens_the_gpu_between_the_look_and_the_reset_is_waited_for(
+    name: str, says: str, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    descriptors = lab.folder / "pids" / "79" / "fd"
+    descriptors.mkdir(parents=True)
+    (descriptors.parent / "comm").write_text(f"{name}\n")
+    lab.flags["--pid-root"] = str(lab.folder / "pids")
+    await lab.serve(fleet(2, H100), ON)
+    set_aside, late = GpuMonitor.set_aside, [descriptors / "5"]
+
+    async def then_opened(self: GpuMonitor, gpus: frozenset[GpuUuid], within_s: float) -> None:
+        await set_aside(self, gpus, within_s)
+        if gpus and late:
+            late.pop().symlink_to("/dev/nvidia0")
+
+    monkeypatch.setattr(GpuMonitor, "set_aside", then_opened)
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: says in (getattr(repair(lab, 0), "note", "")))
+    assert late == [], "nobody had it at the first look"
+    assert (resets(lab, 0), state(lab, 0), lab.down()) == (0, RepairState.DRAINING, {lab.uuid(0)})
     (descriptors / "5").unlink()
     await returned(lab, 0)
 
@@ -365,7 +391,7 @@ async def test_a_gpu_that_failed_its_verification_is_verified_after_a_reboot(whi
     await returned(lab, 0)
 
 
-@pytest.mark.parametrize("rebooted", [True, False], ids=["after a reboot", "after a restart of the agent alone"])
+@pytest.mark.parametrize("rebooted", [True, False], ids=["after a reboot", "after a restart and a reset by a person"])
 async def test_what_a_gpu_was_before_its_first_reset_is_compared_at_each_verification(
     rebooted: bool, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,9 +409,12 @@ async def test_what_a_gpu_was_before_its_first_reset_is_compared_at_each_verific
     async def again() -> None:
         await lab.stop()
         lab.nvml_ends()
-        lab.sim(**({"reboot": True} if rebooted else {"gpu": 0, "reset": True}))
+        if rebooted:
+            lab.sim(reboot=True)
         await lab.start(ON)
         await lab.listed()
+        if not rebooted:
+            lab.sim(gpu=0, reset=True)  # by a person, while the agent runs: it is sure to be seen
 
     await again()
     await lab.until(lambda: count(lab, "verify", "failed") == 1, "it is verified")

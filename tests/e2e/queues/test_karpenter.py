@@ -61,6 +61,10 @@ class Fleet:
         found = self._api.ask("GET", f"/api/v1/nodes?labelSelector={POOL}=gpu-nodepool").body["items"]
         return {each["metadata"]["name"]: each for each in found if "deletionTimestamp" not in each["metadata"]}
 
+    def there(self, name: str) -> bool:
+        """Whether the API server has the node, which may be being deleted."""
+        return self._api.ask("GET", f"/api/v1/nodes/{name}").accepted
+
     def placeholders(self) -> list[Json]:
         selector = "labelSelector=tessera.dev/placeholder-of"
         found: list[Json] = self._api.ask("GET", f"/api/v1/namespaces/{NAMESPACE}/pods?{selector}").body["items"]
@@ -101,3 +105,85 @@ def test_karpenter_brings_nodes_for_placeholders_and_the_gang_lands_on_exactly_t
     scene.finish("ml/finetune")
     until(lambda: fleet.nodes() == {}, "empty nodes go", 240)
     scene.delete_job("ml/finetune")
+
+
+def gang(name: str, gpus: int, *, pods: int = 1, **notes: str) -> Json:
+    """A job that runs until it is finished by hand; ``notes``: annotations of its pods, under tessera.dev/."""
+    job = example_job()
+    job["metadata"]["name"] = name
+    job["spec"] |= {"parallelism": pods, "completions": pods}
+    template = job["spec"]["template"]
+    template["spec"]["containers"][0]["resources"] = {"limits": {GPU: gpus}}
+    template["spec"]["terminationGracePeriodSeconds"] = 0
+    template["metadata"] = {"annotations": {f"tessera.dev/{key}": value for key, value in notes.items()}}
+    return job
+
+
+def beside_a_large_one(scene: Scene, name: str, **notes: str) -> str:
+    """A gang of two pods of one GPU beside a job that needs the large machine, and then alone on it. The machine."""
+    scene.create(gang("large", 6))
+    until(lambda: len(running(scene, "ml/large")) == 1, "the large job runs", 240)
+    scene.create(gang(name, 1, pods=2, **notes))
+    until(lambda: len(running(scene, f"ml/{name}")) == 2, "the gang runs", 240)
+    node = str(running(scene, f"ml/{name}")[0]["spec"]["nodeName"])
+    assert node == running(scene, "ml/large")[0]["spec"]["nodeName"], "the gang takes what is free"
+    scene.finish("ml/large")
+    until(lambda: running(scene, "ml/large") == [], "the gang is alone on a machine of 8 GPUs")
+    return node
+
+
+def blocked(scene: Scene, node: str) -> list[str]:
+    """What Karpenter says of why it leaves the node alone."""
+    listed = json.loads(scene.kubectl("get", "events", "-A", "-o", "json"))["items"]
+    return [
+        str(each["message"])
+        for each in listed
+        if each["reason"] in ("DisruptionBlocked", "Unconsolidatable") and each["involvedObject"]["name"] == node
+    ]
+
+
+def uids(scene: Scene, name: str) -> set[str]:
+    return {each["metadata"]["uid"] for each in running(scene, name)}
+
+
+def test_consolidation_leaves_the_node_of_a_running_gang_alone(scene: Scene, fleet: Fleet) -> None:
+    node = beside_a_large_one(scene, "stays")
+    pods = uids(scene, "ml/stays")
+    until(lambda: any("do-not-disrupt" in each for each in blocked(scene, node)), "Karpenter would take the node", 240)
+    assert uids(scene, "ml/stays") == pods
+    assert set(fleet.nodes()) == {node}
+    scene.finish("ml/stays")
+    until(lambda: fleet.nodes() == {}, "with the gang it goes", 240)
+    for name in ("stays", "large"):
+        scene.delete_job(f"ml/{name}")
+
+
+def test_a_gang_that_yields_is_evicted_whole_before_its_node_goes_and_runs_on_a_smaller_one(
+    scene: Scene, fleet: Fleet
+) -> None:
+    """By choice Karpenter takes no node whose pods it cannot place elsewhere; a person deletes its NodeClaim."""
+    node = beside_a_large_one(scene, "yields", **{"yield": "when-checkpointed"})
+    before = uids(scene, "ml/yields")
+    until(
+        lambda: any("kubernetes.io/hostname In" in each for each in blocked(scene, node)), "its pods name the node", 240
+    )
+    seen: list[tuple[bool, bool]] = []
+    scene.kubectl("delete", "nodeclaims.karpenter.sh", "--all", "--wait=false")
+
+    def gone() -> bool:
+        """Whether the gang has been evicted by us, and whether the node is there no more."""
+        told = f"Node {node} is taken away (being deleted)" in scene.message("ml/yields", "Evicted")
+        seen.append((told, not fleet.there(node)))
+        return seen[-1] == (True, True)
+
+    until(gone, "the node goes", 240)
+    assert next(evicted for evicted, deleted in seen if deleted), "the gang has left before"
+    until(lambda: len(uids(scene, "ml/yields") - before) == 2, "the whole gang runs again", 240)
+    (there,) = {each["spec"]["nodeName"] for each in running(scene, "ml/yields")}
+    assert there != node
+    assert fleet.nodes()[there]["status"]["allocatable"][GPU] == "4"
+    assert not before & uids(scene, "ml/yields"), "no pod stayed behind"
+    scene.finish("ml/yields")
+    until(lambda: fleet.nodes() == {}, "no node is left", 240)
+    for name in ("yields", "large"):
+        scene.delete_job(f"ml/{name}")

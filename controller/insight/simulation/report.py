@@ -25,8 +25,15 @@ from controller.reconcile.lifecycle.pendingcause import why
 from controller.scheduler.decisions.decisions import Admitted
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.podrequests import amounts
-from controller.scheduler.model.resources import CPU, Amount, FlavorName, FlavorResource, ResourceName, WorkloadKey
-from controller.scheduler.preemption.index import is_gpu
+from controller.scheduler.model.resources import (
+    CPU,
+    Amount,
+    FlavorName,
+    FlavorResource,
+    ResourceName,
+    WorkloadKey,
+    is_gpu,
+)
 from controller.scheduler.quota.queuestate import Holder, QueueState
 from controller.scheduler.quota.queueusage import quantity_of
 from controller.scheduler.quota.shares import share

@@ -23,9 +23,9 @@ from controller.scheduler.cluster.incoming import Move, Price
 from controller.scheduler.consolidation.planner import elastic
 from controller.scheduler.flavors.assigner import FlavorAssigner
 from controller.scheduler.flavors.assignment import Assignment, Mode
-from controller.scheduler.model.resources import FlavorName, WorkloadKey
+from controller.scheduler.model.resources import FlavorName, WorkloadKey, is_gpu
 from controller.scheduler.model.workload import TopologyUsage
-from controller.scheduler.preemption.index import is_gpu, started_at_s
+from controller.scheduler.preemption.index import started_at_s
 from controller.scheduler.preemption.moves import gpus_of, is_kept_in_place, price_of
 from controller.scheduler.preemption.trialstarts import as_incoming, charge_assignment, moved_to
 from controller.scheduler.quota.queuestate import Holder

@@ -21,8 +21,7 @@ from controller.objects.core import is_spot
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.incoming import Incoming
-from controller.scheduler.model.resources import Amount, FlavorName, FlavorResource, LocalQueueKey
-from controller.scheduler.preemption.index import is_gpu
+from controller.scheduler.model.resources import Amount, FlavorName, FlavorResource, LocalQueueKey, is_gpu
 from controller.scheduler.quota.queuestate import QueueState
 from inventory.api.names import ON_DEMAND_FLOOR, SPOT
 

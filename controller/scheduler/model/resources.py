@@ -37,6 +37,14 @@ PODS: Final = ResourceName("pods")
 """The number of pods as a resource; no container requests it."""
 
 
+def is_gpu(resource: str) -> bool:
+    """Whether the resource is a GPU: ``nvidia.com/gpu``, ``amd.com/gpu``, ``nvidia.com/gpu.shared``, MIG instances; not
+    memory or cores of one.
+    """
+    name = resource.rpartition("/")[2]
+    return name == "gpu" or name.startswith(("gpu.", "mig-"))
+
+
 class FlavorResource(NamedTuple):
     """The unit of a quota: one resource of one flavor."""
 

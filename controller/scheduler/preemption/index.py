@@ -22,6 +22,7 @@ from controller.scheduler.model.resources import (
     FlavorResource,
     LocalQueueKey,
     WorkloadKey,
+    is_gpu,
 )
 from controller.scheduler.preemption.chunks import Chunks
 from controller.scheduler.preemption.price import Checkpoints, checkpoints_of
@@ -349,14 +350,6 @@ def lost_weight(holder: Holder) -> tuple[Amount, Amount]:
     if gpus:
         return gpus, 0
     return 0, sum(amount for fr, amount in holder.usage.items() if fr.resource == CPU)
-
-
-def is_gpu(resource: str) -> bool:
-    """Whether the resource is a GPU: ``nvidia.com/gpu``, ``amd.com/gpu``, ``nvidia.com/gpu.shared``, MIG instances; not
-    memory or cores of one.
-    """
-    name = resource.rpartition("/")[2]
-    return name == "gpu" or name.startswith(("gpu.", "mig-"))
 
 
 def _order(holder: Holder) -> tuple[bool, int]:

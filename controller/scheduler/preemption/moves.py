@@ -13,9 +13,9 @@ from typing import Final
 
 from controller.scheduler.cluster.incoming import Move, Price
 from controller.scheduler.model.config import Consolidation
-from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.model.resources import WorkloadKey, is_gpu
 from controller.scheduler.model.workload import TopologyUsage, WorkloadInfo
-from controller.scheduler.preemption.index import is_gpu, started_at_s
+from controller.scheduler.preemption.index import started_at_s
 from controller.scheduler.preemption.price import checkpoints_of, lost_s, restart_s
 from controller.scheduler.quota.queuestate import Holder
 from inventory.api.names import GPU_PERCENT, MARKED

@@ -45,8 +45,7 @@ from controller.scheduler.flavors.spot import floor_of
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.gates import DEFAULTS, FeatureGates
 from controller.scheduler.model.podrequests import amounts, one_pod
-from controller.scheduler.model.resources import Amount, ResourceName, WorkloadKey
-from controller.scheduler.preemption.index import is_gpu
+from controller.scheduler.model.resources import Amount, ResourceName, WorkloadKey, is_gpu
 from inventory.api.names import IMPLIED_TOPOLOGY, PREFIX, SPOT
 
 _PHASE: Final = f"{PREFIX}simulated-phase"

@@ -25,8 +25,7 @@ from controller.scheduler.decisions import reasons, status
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.podrequests import one_pod
-from controller.scheduler.model.resources import ResourceName, WorkloadKey
-from controller.scheduler.preemption.index import is_gpu
+from controller.scheduler.model.resources import ResourceName, WorkloadKey, is_gpu
 from inventory.api.names import ABOVE_MINIMUM_OF, GPU_PERCENT
 
 NODES_CHECK: Final = "nodes.tessera.dev"

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
-from controller.scheduler.model.resources import CPU, FlavorName, FlavorResource, ResourceName
-from controller.scheduler.preemption.index import is_gpu, lost_weight
+from controller.scheduler.model.resources import CPU, FlavorName, FlavorResource, ResourceName, is_gpu
+from controller.scheduler.preemption.index import lost_weight
 from tests.support.engine.preemptionlab import GPU, NOW_S, Lab, reasons
 
 LOWER: dict[str, Any] = {"withinClusterQueue": "LowerPriority"}

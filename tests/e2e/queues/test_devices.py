@@ -17,6 +17,7 @@ from controller.cluster.watching.kinds import JOBS
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
+from tests.support.e2e.charttext import rendered
 from tests.support.e2e.devicescene import LONG, ON_FAILURE, SAY, TEAM, DeviceScene, device_scene
 from tests.support.e2e.hands import Hands
 from tests.support.e2e.lab import FAST, GPU, Agent, Lab, fleet
@@ -207,3 +208,39 @@ async def test_a_gpu_that_fails_under_a_running_pod(
         agent.sim(gpu=stage.index(device), reset=True)
         await stage.delete(name)
         agent.until(lambda report: all(one.state == "Healthy" for one in report.health), "all GPUs are well again")
+
+
+SAVES_S = 4
+SAVING = f"trap 'sleep {SAVES_S}; echo saved > /saved/$HOSTNAME; exit 0' TERM; while :; do sleep 0.1; done"
+"""It writes its checkpoint after SIGTERM, for longer than the second that its pods have of themselves."""
+NOTICE = "aws-node-termination-handler/spot-itn"
+
+
+async def test_an_interruption_evicts_the_gang_and_its_containers_write_their_checkpoints_in_time(
+    cluster: Cluster, agent: Agent, tmp_path: Path
+) -> None:
+    marks = rendered("pod-marks-policy", values=("controller.jobs.suspendBy=policy",))
+    cluster.kubectl("apply", "--server-side", "-f", "-", input=marks)
+    saved = cluster.paths.home / "saved"
+    saved.mkdir()
+    async with scene(cluster, agent, tmp_path) as stage:
+        body = stage.body("spot", 2, 2, script=SAVING, **{"tessera.dev/checkpoint-grace": "60s"})
+        spec = body["spec"]["template"]["spec"]
+        spec["volumes"] = [{"name": "saved", "hostPath": {"path": str(saved)}}]
+        spec["containers"][0]["volumeMounts"] = [{"name": "saved", "mountPath": "/saved"}]
+        await stage.queues.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
+        await until(lambda: len(stage.running("spot")) == 2, "the gang runs")
+        gang = {pod["metadata"]["name"]: pod for pod in stage.running("spot")}
+        assert {pod["spec"]["terminationGracePeriodSeconds"] for pod in gang.values()} == {60}
+        assert list(saved.iterdir()) == []
+        cluster.kubectl("taint", "node", "node-1", f"{NOTICE}=event-1:NoSchedule")
+        try:
+            await until(lambda: stage.queues.condition("spot", "Evicted") == "True/NodeInterrupted", "it is evicted")
+            await until(lambda: {file.name for file in saved.iterdir()} == gang.keys(), "both have saved their work")
+            assert {file.read_text() for file in saved.iterdir()} == {"saved\n"}
+            await until(lambda: stage.of("spot") == [], "both have ended")
+        finally:
+            cluster.kubectl("taint", "node", "node-1", f"{NOTICE}-")
+        await until(lambda: len(stage.running("spot")) == 2, "with the notice gone the whole gang runs again")
+        assert gang.keys().isdisjoint(pod["metadata"]["name"] for pod in stage.running("spot"))
+        await stage.delete("spot")

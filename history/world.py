@@ -160,8 +160,8 @@ class World:
         found: list[Handle] = [("uid", api.uid(pod))]
         if api.label(pod, api.CAPACITY):
             found.append(("name", space, api.note(pod, api.WORKLOAD)))
-        if api.label(pod, api.GROUP):
-            found.append(("name", space, api.label(pod, api.GROUP)))
+        if group := api.label(pod, api.GROUP) or api.note(pod, api.GROUP):
+            found.append(("name", space, group))
         for body in (pod, *self.chain(pod)):
             if api.label(body, api.PREBUILT):
                 found.append(("name", space, api.label(body, api.PREBUILT)))

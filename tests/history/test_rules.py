@@ -567,3 +567,16 @@ def test_more_pods_than_a_grant_has_units_are_counted_against_the_quota() -> Non
     told = queues()
     told.put(grant(4), *(of_grant(f"p{number}") for number in range(5)))
     assert [rule for rule, _ in end(told, 6)] == ["over-quota"]
+
+
+def test_groups_of_one_object_that_pods_name_in_an_annotation_are_charged_each_for_its_own() -> None:
+    """A LeaderWorkerSet has a Workload for each group: all of them are the set's, and each pod is of one."""
+    told = queues()
+    made = {"kind": "LeaderWorkerSet", "metadata": meta("set"), "spec": {"template": {"spec": spec_of(2)}}}
+    for number in range(2):
+        held = admitted(workload(made))
+        name = f"group-{number}"
+        held["metadata"] = {**held["metadata"], "name": name, "uid": f"uid-{name}"}
+        notes = {"kueue.x-k8s.io/pod-group-name": name}
+        told.put(held, pod(f"p{number}", made, annotations=notes))
+    assert end(told, 6) == []

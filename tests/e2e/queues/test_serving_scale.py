@@ -3,19 +3,30 @@
 The example is applied as it stands. The API server hands the autoscaler's questions to the controller.
 """
 
+import asyncio
 import json
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.support.e2e.incluster import InCluster
-from tests.support.e2e.lab import EXAMPLES, until
+from tests.support.e2e.lab import EXAMPLES, ROOT, until
+from tests.support.e2e.podlab import TEAM
+from tests.support.e2e.servingsets import (
+    LEADER_WORKER_SETS,
+    NAME,
+    install_leader_worker_sets,
+    leader_worker_set,
+    played,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -50,14 +61,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 class Pods:
     """The pods of the model by what the API server says, and for how long one of them waited at most."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, labelled: str = "app=chat") -> None:
         self.cluster = cluster
+        self.labelled = labelled
         self.longest_s = 0.0
         self._since: dict[str, float] = {}
 
     def look(self) -> tuple[int, int]:
         """Those that run, and those that wait."""
-        text = self.cluster.kubectl("get", "pods", "-n", "team", "-l", "app=chat", "-o", "json")
+        text = self.cluster.kubectl("get", "pods", "-n", "team", "-l", self.labelled, "-o", "json")
         pods: list[dict[str, Any]] = [
             each for each in json.loads(text)["items"] if "deletionTimestamp" not in each["metadata"]
         ]
@@ -103,6 +115,43 @@ def test_a_deployment_scaled_by_its_queue_keeps_no_pod_waiting_longer_than_one_p
     pods.until(8, "all of it runs in the end")
     assert pods.longest_s <= PERIOD_S + LATE_S, f"a pod waited for {pods.longest_s:.1f} s"
     cluster.kubectl("delete", "-f", str(EXAMPLES / "serving-scale" / "hpa.yaml"), "--wait=false")
+
+
+async def test_groups_of_a_leader_worker_set_scaled_by_their_queue_wait_no_longer_either(cluster: Cluster) -> None:
+    """Groups of two pods; the controller of LeaderWorkerSets is played, the autoscaler and StatefulSets are real."""
+    shared = Path(os.environ.get("TESSERA_SHARED") or ROOT.parent / "shared")
+    await asyncio.to_thread(install_leader_worker_sets, cluster, shared / "crds")
+    autoscaler = list(yaml.safe_load_all((EXAMPLES / "serving-scale" / "hpa.yaml").read_text()))[-1]
+    autoscaler["metadata"]["name"] = "groups"
+    target = {"apiVersion": LEADER_WORKER_SETS.api_version, "kind": LEADER_WORKER_SETS.kind, "name": "groups"}
+    autoscaler["spec"] |= {"scaleTargetRef": target}
+    wanted = autoscaler["spec"]["metrics"][0]["external"]["metric"]["selector"]
+    wanted["matchLabels"] = {"local_queue": "groups", "unit": "group"}
+    queue = {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "LocalQueue",
+        "metadata": {
+            "name": "groups",
+            "namespace": TEAM,
+            "annotations": {"tessera.dev/units": json.dumps({"group": {GPU: 2}})},
+        },
+        "spec": {"clusterQueue": "research"},
+    }
+    made = leader_worker_set("groups", 1, 2, "groups")
+    made["metadata"]["annotations"] = {"tessera.dev/min-replicas": "1"}
+    pods = Pods(cluster, f"{NAME}=groups")
+    async with played(cluster):
+        for body in (queue, made, autoscaler):
+            await asyncio.to_thread(cluster.kubectl, "create", "-f", "-", input=json.dumps(body))
+        await asyncio.to_thread(pods.until, 8, "four groups of two have all GPUs")
+        await asyncio.to_thread(cluster.kubectl, "create", "-f", "-", input=training(5))
+        await asyncio.to_thread(pods.until, 2, "one group is left beside training")
+        await asyncio.to_thread(cluster.kubectl, "delete", "job", "training", "-n", TEAM, "--wait=false")
+        await asyncio.to_thread(pods.until, 8, "they grow again")
+        assert pods.longest_s <= PERIOD_S + LATE_S, f"a pod waited for {pods.longest_s:.1f} s"
+        for kind in ("hpa", "leaderworkerset", "localqueue"):
+            await asyncio.to_thread(cluster.kubectl, "delete", kind, "groups", "-n", TEAM, "--wait=false")
+        await asyncio.to_thread(pods.until, 0, "they are gone")
 
 
 def test_a_wrong_annotation_is_told_on_the_queue(cluster: Cluster) -> None:

@@ -27,6 +27,8 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/agent/test_soak.py": 136,
     "e2e/volcano/test_containers.py": 128,
     "e2e/page/test_live_page.py": 125,
+    "e2e/queues/test_capacity_requests.py": 125,
+    "e2e/queues/test_serving_scale.py": 120,
     "e2e/sharing/test_mixed_node.py": 118,
     "e2e/claims/test_bursts.py": 113,
     "e2e/claims/test_claims.py": 108,

@@ -211,7 +211,8 @@ class LeaderWorkerSets:
         status = {} if leaders is None else leaders.get("status", {})
         keys = ("replicas", "readyReplicas", "updatedReplicas")
         wanted = {key: status.get(key, 0) for key in keys}
-        if {key: owner.get("status", {}).get(key) for key in keys} != wanted:
+        wanted["hpaPodSelector"] = f"{NAME}={owner['metadata']['name']},{WORKER_INDEX}=0"
+        if {key: owner.get("status", {}).get(key) for key in wanted} != wanted:
             with suppress(KubeError):
                 await self._client.merge_patch(
                     LEADER_WORKER_SETS,

@@ -22,10 +22,10 @@ from agent.config.parsers import (
     sifted_xids,
     xids,
 )
+from agent.config.partkeys import KEYS as PARTS
 from agent.config.remediationkeys import KEYS as REMEDIATION
-from agent.config.settings import FallbackStrategy, HostnameLabel, LogFormat, LogLevel, MigManager, XidErrors
+from agent.config.settings import FallbackStrategy, HostnameLabel, LogFormat, LogLevel, XidErrors
 from deviceplugin.strategy import DeviceIdStrategy, DeviceListStrategy
-from inventory.layout.entries import WhenBusy
 from inventory.layout.sharing import MigStrategy, ReplicaPolicy
 from yamlfile.parsers import BOOL, PATH, TEXT, WORDS, Parser, integer, one_of, seconds, some_of
 
@@ -534,44 +534,7 @@ OWN: tuple[Option, ...] = (
         "the pod's labels that may be such: regular expressions, one of which is found in the label's name",
         before="DCGM_EXPORTER_",
     ),
-    _key(
-        "mps.controlProgram",
-        "mps.control_program",
-        PATH,
-        "nvidia-cuda-mps-control",
-        "the MPS control program, or its path",
-    ),
-    _key("mps.multiUser", "mps.multi_user", BOOL, "false", "one MPS server for the clients of all users, as root"),
-    _key("mps.canary", "mps.canary", BOOL, "true", "false: an MPS daemon is ready without a CUDA client's trial"),
-    _key("mps.privateShm", "mps.private_shm", BOOL, "true", "false: MPS clients get the agent's own /dev/shm folder"),
-    _key(
-        "mps.shmSizeMib", "mps.shm_size_mib", integer(16, 1 << 22), "half the memory", "size of an MPS device's tmpfs"
-    ),
-    _key("mps.probeIntervalSeconds", "mps.probe_interval_s", seconds(0.1, 3600), "10", "how often a daemon is asked"),
-    _key(
-        "mig.configFile",
-        "mig.config_file",
-        PATH,
-        "configurations made from the hardware",
-        "mig-parted's configuration file: the node's label nvidia.com/mig.config chooses from it",
-        flag="--mig-config-file",
-    ),
-    _key(
-        "mig.manager",
-        "mig.manager",
-        one_of(MigManager),
-        "auto",
-        "agent: without a file the agent follows that label also where the GPU Operator marks the node for NVIDIA's MIG"
-        " manager (auto: not there)",
-        flag="--mig-manager",
-    ),
-    _key(
-        "mig.whenBusy",
-        "mig.when_busy",
-        one_of(WhenBusy),
-        "refuse",
-        "what that label's change does where pods hold what has to go",
-    ),
+    *(_key(*row) for row in PARTS),
     Option(
         flag="--log-format",
         target="logging.format",

@@ -6,8 +6,8 @@ import pytest
 
 from agent.health.repairstate import RepairState
 from deviceplugin.view import ResourceView
-from tests.agent.repair.test_daemon_repair import H100, MIG, ON, count, resets, state
 from tests.support.agent.node import Lab, fleet
+from tests.support.agent.repairs import H100, MIG, ON, count, resets, state
 
 FOUR = ON + "layout:\n- {gpus: [0], mode: mig, profiles: [3g.40gb, 2g.20gb, 1g.10gb, 1g.10gb], whenBusy: wait}\n"
 

@@ -275,6 +275,29 @@ async def test_more_than_there_ever_is_is_refused_and_unused_units_are_released(
             await scene.clean()
 
 
+async def test_a_smaller_max_gives_units_back_and_a_grant_ends_at_its_time_with_what_runs_inside(
+    bargaining: Cluster, tmp_path: Path
+) -> None:
+    async with pod_lab(bargaining) as scene:
+        scene.watcher.at_most = 4
+        await scene.queue("timed", 4)
+        with controller(scene, tmp_path):
+            short = Bidder(scene, "short")
+            await short.ask("timed", min=1, max=4, duration="20s")
+            assert (await short.becomes("Granted"))["units"] == 4
+            await scene.create(short.pod("inside"), pod_body("beside", queue="timed", gpus=2))
+            await scene.until(lambda: scene.runs("inside"), "it runs inside")
+            await short.change(max=2)
+            await scene.until(lambda: scene.runs("beside"), "what was given back is the queue's", 15)
+            assert short.status()["units"] == 2
+            released = await short.becomes("Released")
+            assert released["message"].startswith("Its time was over at ")
+            await scene.until(lambda: not scene.pod("inside"), "what ran inside has ended", 30)
+            assert scene.runs("beside")
+            short.delete()
+            await scene.clean()
+
+
 async def test_a_grant_is_preempted_by_a_higher_class_and_its_pods_end_first(
     bargaining: Cluster, tmp_path: Path
 ) -> None:

@@ -41,8 +41,8 @@ KEYS: tuple[tuple[str, str, Parser, str, str, str], ...] = (
         one_of(MigManager),
         "auto",
         (
-            "agent: without a file the agent follows that label also where the GPU Operator marks the node for NVIDIA's MIG"
-            " manager (auto: not there)"
+            "agent: without a file the agent follows that label also where the GPU Operator marks the node for NVIDIA's"
+            " MIG manager (auto: not there)"
         ),
         "--mig-manager",
     ),

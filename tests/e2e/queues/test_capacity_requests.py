@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from controller.cluster.watching.kinds import CAPACITY_REQUESTS, LOCAL_QUEUES
+from controller.cluster.watching.kinds import CAPACITY_REQUESTS, CLUSTER_QUEUES, FLAVORS, LOCAL_QUEUES
 from hack.cluster.cluster import Cluster
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
@@ -100,6 +100,7 @@ class Bidder:
 
     async def ask(self, queue: str, **spec: Any) -> None:
         body = request_body(self.name, queue, **spec)
+        body["spec"] = {key: value for key, value in body["spec"].items() if value is not None}
         await self.scene.client.create(CAPACITY_REQUESTS, body, dict[str, Any], namespace=TEAM)
 
     async def change(self, **spec: Any) -> None:
@@ -249,6 +250,34 @@ async def test_offers_are_held_accepted_and_expire(bargaining: Cluster, tmp_path
             await scene.until(lambda: scene.runs("worker"), "it runs on what was offered")
             first.delete()
             second.delete()
+            await scene.clean()
+
+
+async def test_units_of_another_flavor_are_offered_and_granted_without_the_templates_selector(
+    bargaining: Cluster, tmp_path: Path
+) -> None:
+    async with pod_lab(bargaining) as scene:
+        for side in ("left", "right"):
+            await scene.queues.share(FLAVORS, side, spec={"nodeLabels": {"side": side}})
+        quotas = [{"name": side, "resources": [{"name": GPU, "nominalQuota": "2"}]} for side in ("left", "right")]
+        group = {"coveredResources": [GPU], "flavors": quotas}
+        await scene.queues.make(CLUSTER_QUEUES, "sides", spec={"namespaceSelector": {}, "resourceGroups": [group]})
+        await scene.queues.make(LOCAL_QUEUES, "sides", namespace=TEAM, spec={"clusterQueue": "sides"})
+        template = {"spec": {**pod_body("any")["spec"], "nodeSelector": {"side": "left"}}}
+        with controller(scene, tmp_path):
+            bidders = [Bidder(scene, name) for name in ("holder", "mover")]
+            for each in bidders:
+                await each.ask("sides", unit=None, template=template, min=2, duration="1h", answerWithin="60s")
+                if each.name == "holder":
+                    assert (await each.becomes("Granted"))["flavor"] == "left"
+            mover = bidders[1]
+            offers = (await mover.becomes("Offered"))["offers"]
+            other = next(each for each in offers if each.get("elsewhere"))
+            assert (other["flavor"], other["held"], other["units"]) == ("right", True, 2)
+            await mover.change(accept=other["id"])
+            assert (await mover.becomes("Granted"))["flavor"] == "right"
+            for each in bidders:
+                each.delete()
             await scene.clean()
 
 

@@ -2,6 +2,8 @@
 theirs.
 """
 
+from collections.abc import Mapping
+
 from inventory.api.names import ABOVE_MIN_REPLICAS
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
@@ -9,7 +11,7 @@ RECLAIMS = {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"}
 BORROWS = {**RECLAIMS, "borrowWithinCohort": {"policy": "LowerPriority"}}
 
 
-def serving(*, preemption: dict[str, object]) -> World:
+def serving(*, preemption: Mapping[str, object]) -> World:
     """A floor of two replicas on a nominal quota of two, and four above it that are borrowed."""
     made = World()
     made.put(flavor(), local_queue("serve"), local_queue("train"))

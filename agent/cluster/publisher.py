@@ -43,7 +43,9 @@ RESYNC_S = (600.0, 1200.0)
 another client may have undone them.
 """
 CONTESTED_S = 300.0
-"""The shortest time in seconds between two writes of labels that another client undid: two clients must not race."""
+"""The shortest time in seconds between two writes of labels that another client undid, but for the first: two clients
+must not race, and a client that leaves takes labels away once.
+"""
 
 EventType = Literal["Normal", "Warning"]
 
@@ -69,7 +71,7 @@ class KubePublisher:
         self._wanted: GpuNode | None = None
         self._wanted_labels: Mapping[str, str] | None = None
         self._applied: GpuNode | None = None
-        self._labels = _LabelWriter(self._client, node_name, self.event, self._seen)
+        self._labels = _LabelWriter(self._client, node_name, clock, self.event, self._seen)
         self._label_loop: LatestWriter[Mapping[str, str]] = LatestWriter(
             "node labels",
             self._labels.write,
@@ -146,7 +148,7 @@ class KubePublisher:
         self._seen(uid)
         wanted = self._wanted_labels
         if wanted is not None and not (labels.items() >= wanted.items() and not _stale(labels, wanted)):
-            self._label_loop.look_again(CONTESTED_S)
+            self._label_loop.look_again(CONTESTED_S if self._labels.is_contested() else LABELS_INTERVAL_S)
 
     def _seen(self, uid: str) -> None:
         """Take the Node's uid. If it differs from the one before, the old Node's GpuNode went with it and is written
@@ -215,9 +217,18 @@ class _NodeLabels(Struct, rename="camel"):
 class _LabelWriter:
     """Brings the Node's labels to what is wanted, touching only those that ``is_published``."""
 
-    def __init__(self, client: Client, node_name: str, event: Callable[..., None], seen: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        node_name: str,
+        clock: Clock,
+        event: Callable[..., None],
+        seen: Callable[[str], None],
+    ) -> None:
         self._client = client
         self._name = node_name
+        self._clock = clock
+        self._undone_at_s: float | None = None
         self._event = event
         self._seen = seen
         self._applied: Mapping[str, str] = {}
@@ -226,6 +237,10 @@ class _LabelWriter:
         manager.
         """
         self._told: set[str] = set()
+
+    def is_contested(self) -> bool:
+        """Whether another client undid labels within the last ``CONTESTED_S``, as a look at the Node found."""
+        return self._undone_at_s is not None and self._clock.monotonic() - self._undone_at_s < CONTESTED_S
 
     async def write(self, wanted: Mapping[str, str]) -> None:
         """One pass: read, apply where something differs, remove what is left. Raises KubeError to be called again."""
@@ -270,6 +285,7 @@ class _LabelWriter:
 
     def _tell(self, key: str, meta: ObjectMeta, say: Callable[[str, str], str]) -> None:
         """Record one Event for each contested label, once in the life of this process."""
+        self._undone_at_s = self._clock.monotonic()
         if key in self._told:
             return
         self._told.add(key)

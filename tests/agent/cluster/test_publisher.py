@@ -339,6 +339,25 @@ async def test_a_label_that_the_watch_sees_undone_is_set_again_after_five_minute
     await eventually(lambda: labels(server)[COUNT] == "8")
 
 
+async def test_labels_that_a_client_takes_with_it_when_it_leaves_are_there_again_at_once(
+    server: FakeApiServer, clock: VirtualClock, publisher: KubePublisher
+) -> None:
+    """As node feature discovery does with those of NVIDIA's feature discovery, seconds after the agent came."""
+    publisher.publish_labels({COUNT: "8", PRODUCT: "T4"})
+    await eventually(lambda: publisher.settled)
+    clock.advance(2)
+    server.merge(NODES, "node-1", {"metadata": {"labels": {COUNT: None, PRODUCT: None}}})
+    publisher.heard("uid-0001", labels(server))
+    await eventually(lambda: labels(server).get(COUNT) == "8" and publisher.settled)
+    server.merge(NODES, "node-1", by({COUNT: "4"}))
+    publisher.heard("uid-0001", labels(server))
+    clock.advance(290)
+    await idle()
+    assert labels(server)[COUNT] == "4", "two clients do not race"
+    clock.advance(11)
+    await eventually(lambda: labels(server)[COUNT] == "8")
+
+
 async def test_a_gpunode_is_compared_by_reading_and_written_where_another_client_has_changed_it(
     server: FakeApiServer, clock: VirtualClock, publisher: KubePublisher
 ) -> None:

@@ -189,8 +189,8 @@ SCENES = (
     "device-plugin.yaml",
     "dra-driver-values.yaml",
     "volcano-scheduler.conf.yaml",
-    "kueue.yaml",
     "../kai/queues.yaml",
+    "kueue.yaml",
 )
 
 

@@ -151,8 +151,8 @@ def labelled(scene: Scene) -> None:
     scene.server.create(NODES, "node-1", {"metadata": {"labels": {"nvidia.com/gpu.product": "an-older-one"}}})
 
 
-async def labels(_: Scene, client: Client) -> None:
-    writer = _LabelWriter(client, "node-1", lambda **_: None, lambda _: None)
+async def labels(scene: Scene, client: Client) -> None:
+    writer = _LabelWriter(client, "node-1", scene.clock, lambda **_: None, lambda _: None)
     await writer.write({"nvidia.com/gpu.count": "2"})
 
 

@@ -108,7 +108,7 @@ def budget_not_counted(budget: str, pods: str) -> str:
 def budgets_more_than_one(budget: str, pods: str) -> str:
     return (
         f"PodDisruptionBudget {budget} is not the only one of {pods}, and Kubernetes evicts no pod that two of them "
-        "select. Leave one"
+        "select. Remove all but one"
     )
 
 

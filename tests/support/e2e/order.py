@@ -15,6 +15,7 @@ SECONDS: Final[Mapping[str, int]] = {
     "e2e/queues/test_native_gangs_waiting.py": 240,
     "e2e/chart/test_life.py": 224,
     "e2e/queues/test_karpenter.py": 214,
+    "e2e/chart/test_rehearsal.py": 190,
     "e2e/queues/test_controller_jobs.py": 183,
     "e2e/volcano/test_jobs.py": 167,
     "e2e/admission/test_queue_api.py": 166,

@@ -195,6 +195,7 @@ class Agent:
             serve=self._serve,
             tell=reporter,
             listener=self.metrics,
+            recorded=self._recorder.transitions,
         )
         self.endpoints = Endpoints(
             Answers(

@@ -85,6 +85,16 @@ class ResetObserved(Struct, frozen=True):
     gpu: GpuUuid
 
 
+class Verified(Struct, frozen=True):
+    """The GPU passed its verification after a reset at ``since_s``: its probation begins then, whatever it was before.
+
+    Telling it once more changes nothing.
+    """
+
+    gpu: GpuUuid
+    since_s: float
+
+
 class BootChanged(Struct, frozen=True):
     """The node has another boot id than the faults were seen under."""
 
@@ -115,6 +125,7 @@ Event = (
     | NvLinkSample
     | RecoveryAction
     | ResetObserved
+    | Verified
     | BootChanged
     | Removed
     | Unreadable

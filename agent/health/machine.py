@@ -27,6 +27,7 @@ from agent.health.events import (
     ResetObserved,
     Tick,
     Unreadable,
+    Verified,
     XidSeen,
 )
 from agent.health.intake import (
@@ -66,12 +67,14 @@ class HealthCore:
     """The health of all GPUs of one node. Not thread-safe; its owner calls it from one place.
 
     ``_records`` holds a record for each GPU that was discovered or that an XID named, until another board is in its
-    place. After each event the states of its GPU are again those that faults, probes and the clock give.
+    place. After each event the states of its GPU are again those that faults, probes and the clock give. No GPU in
+    ``_held`` passes its probation: its repair has not got so far.
     """
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
         self.settings = settings or HealthSettings()
         self._records: dict[GpuUuid, GpuRecord] = {}
+        self._held: frozenset[GpuUuid] = frozenset()
 
     # -- the GPUs that exist ---------------------------------------------------------------------------------------
 
@@ -121,9 +124,11 @@ class HealthCore:
             case Tick():
                 return self._settle_all(now_s, _NOTHING)
             case BootChanged():
-                self._rebooted()
+                self._rebooted(now_s)
                 return self._settle_all(now_s, _Why("Rebooted", words.rebooted()))
         record = self._records.get(event.gpu)
+        if record is not None and isinstance(event, Verified):
+            return self._verified(record, event.since_s, now_s)
         if record is None:
             if not isinstance(event, XidSeen):
                 return ()
@@ -131,10 +136,10 @@ class HealthCore:
             record = self._records[event.gpu] = GpuRecord(uuid=event.gpu, units=[DeviceRecord(since_s=now_s)])
         return self._settle(record, now_s, self._take(record, event, now_s))
 
-    def _rebooted(self) -> None:
+    def _rebooted(self, now_s: float) -> None:
         for record in self._records.values():
             self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reboot()])
-            _start_over(record)
+            _start_over(record, now_s)
 
     def _take(self, record: GpuRecord, event: Event, now_s: float) -> _Why:
         """Open and clear faults as ``event`` says."""
@@ -162,7 +167,7 @@ class HealthCore:
                 return _Why("RecoveryActionNone", words.no_recovery_asked())
             case ResetObserved():
                 self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])
-                _start_over(record)
+                _start_over(record, now_s)
                 return _Why("ResetObserved", words.reset())
             case Removed() | Unreadable():
                 self._open(record, removed() if isinstance(event, Removed) else unreadable(event.detail), now_s)
@@ -247,7 +252,7 @@ class HealthCore:
 
     def _step(self, record: GpuRecord, unit: DeviceRecord, now_s: float, why: _Why) -> Transition | None:
         faults = record.hitting(unit)
-        old, new = unit.state, self._state(unit, faults, now_s)
+        old, new = unit.state, self._state(record, unit, faults, now_s)
         if new is old:
             return None
         passed = old is HealthState.PROBATION and new is not HealthState.UNHEALTHY
@@ -263,10 +268,29 @@ class HealthCore:
         else:
             unit.probation_since_s = None
             unit.clean_probes = 0
+        return self._enter(record, unit, new, why, now_s)
+
+    def _verified(self, record: GpuRecord, since_s: float, now_s: float) -> tuple[Transition, ...]:
+        """Begin the whole probation of each unit that no fault keeps out, unless it has begun since ``since_s``."""
+        changes: list[Transition] = []
+        for unit in record.units:
+            if unit.state.advertised_healthy and now_s - since_s < self.settings.probation_s:
+                why = _Why("Verified", words.verified())
+                changes.append(self._enter(record, unit, HealthState.PROBATION, why, now_s))
+                unit.restart_probation(since_s)
+            elif unit.state is HealthState.PROBATION and (unit.probation_since_s or 0.0) < since_s:
+                unit.restart_probation(since_s)
+        return tuple(changes)
+
+    def hold(self, gpus: Iterable[GpuUuid]) -> None:
+        """Let these GPUs, and no others, stay on probation however long it has lasted."""
+        self._held = frozenset(gpus)
+
+    def _enter(self, record: GpuRecord, unit: DeviceRecord, new: HealthState, why: _Why, now_s: float) -> Transition:
         change = Transition(
             gpu=record.uuid,
             mig=unit.mig,
-            old=old,
+            old=unit.state,
             new=new,
             reason=why.reason,
             cause=why.cause,
@@ -278,12 +302,13 @@ class HealthCore:
         record.remember(change)
         return change
 
-    def _state(self, unit: DeviceRecord, faults: list[Fault], now_s: float) -> HealthState:
+    def _state(self, record: GpuRecord, unit: DeviceRecord, faults: list[Fault], now_s: float) -> HealthState:
         if any(fault.blocks for fault in faults):
             return HealthState.UNHEALTHY
         if unit.state is HealthState.UNHEALTHY:
             return HealthState.PROBATION
-        if unit.state is HealthState.PROBATION and not self._passed(unit, now_s):
+        held = record.uuid in self._held
+        if unit.state is HealthState.PROBATION and (held or not self._passed(unit, now_s)):
             return HealthState.PROBATION
         return HealthState.SUSPECT if faults else HealthState.HEALTHY
 
@@ -299,6 +324,7 @@ class HealthCore:
         ends = [
             unit.probation_since_s + self.settings.probation_s
             for record in self._records.values()
+            if record.uuid not in self._held
             for unit in record.units
             if unit.probation_since_s is not None and unit.clean_probes >= self.settings.clean_probes
         ]
@@ -369,11 +395,13 @@ class HealthCore:
             validate(record)
 
 
-def _start_over(record: GpuRecord) -> None:
-    """Restart, after a reset or reboot, the counters that restart with the GPU."""
+def _start_over(record: GpuRecord, now_s: float) -> None:
+    """Restart, after a reset or reboot, the counters that restart with the GPU, and a probation."""
     record.ecc_seen = False
     for unit in record.units:
         unit.failed_probes = 0
+        if unit.state is HealthState.PROBATION:
+            unit.restart_probation(now_s)
 
 
 def _explain(faults: list[Fault], state: HealthState) -> _Why:

@@ -78,6 +78,11 @@ class Repair(Struct, frozen=True, kw_only=True):
         """Whether it is to be reset once nobody has it."""
         return self.state is RepairState.DRAINING and not self.doubted
 
+    @property
+    def holds_probation(self) -> bool:
+        """Whether the verdict's probation, which a reset has begun, does not pass: the reset is not verified yet."""
+        return self.attempt > 0 and self.state not in (RepairState.PROBATION, RepairState.RETIRED)
+
 
 class Answered(Struct, frozen=True, kw_only=True):
     """The answer to the last order of one GPU. ``gpu`` is its UUID as the person wrote it; ``at_s`` is in seconds since

@@ -80,8 +80,8 @@ class RepairServices(Protocol):
     async def unwritten(self, gpu: GpuUuid, why: str) -> None:
         """Hear that the journal cannot be written: a reset that was begun in it alone is not."""
 
-    async def end(self, change: Callable[[RepairCore, float], RepairChange]) -> None:
-        """Hear that a step of the reset has ended."""
+    async def end(self, change: Callable[[RepairCore, float], RepairChange], also: Iterable[GpuUuid] = ()) -> None:
+        """Hear that a step of the reset has ended; ``also``: GPUs that go on probation where the repair does."""
 
     def before(self, gpu: GpuUuid) -> Before | None:
         """The GPU as it was before its reset; None where nobody has written that down."""
@@ -272,7 +272,7 @@ async def verified(node: RepairServices, gpu: GpuUuid, unit: ResetUnit) -> bool:
         wrong = await Verification(node, gpu, unit).run()
     except VerifierError as failed:
         return node.unverified(gpu, str(failed))
-    await node.end(lambda core, now_s: core.verified(gpu, wrong, now_s))
+    await node.end(lambda core, now_s: core.verified(gpu, wrong, now_s), unit.uuids)
     return True
 
 

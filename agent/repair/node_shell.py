@@ -13,16 +13,16 @@ import contextlib
 import logging
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from agent.config.settings import Settings
 from agent.hardware.monitor import GpuMonitor
-from agent.health.culprits import Culprit, FaultCount
-from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved, XidSeen
+from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved, Verified, XidSeen
 from agent.health.grants import Grant
 from agent.health.remediation import Action, ResetMode, Want, unrepaired, wanted
 from agent.health.repairs import BREAKER_GPUS, BREAKER_WINDOW_S, RepairCore
 from agent.health.repairstate import Answered, Repair, RepairChange, RepairState, ResetResult
+from agent.health.states import Transition
 from agent.mig.node import MigNode
 from agent.mps.node import REPAIR, MpsNode
 from agent.nodestate import NodeState, ShownRepair
@@ -30,9 +30,9 @@ from agent.process.tasks import Alarm
 from agent.repair.attempt_shell import Attempt, verified
 from agent.repair.befores import Before, Befores
 from agent.repair.journal_shell import JournalEntry, RepairJournal
+from agent.repair.telling_shell import RepairListener, RepairReporter, RepairTeller
 from agent.repair.tool_shell import ResetTool
 from agent.repair.units import ResetUnit, reset_unit, takes_along
-from agent.words import health as health_words
 from agent.words import repairs as words
 from inventory.devices import GpuUuid
 from kube.loglines import LIMIT
@@ -43,35 +43,13 @@ POLL_S = 5.0
 """The seconds after which a GPU that waits is looked at again: no signal tells that a process has closed it."""
 LONGEST_REST_S = 300.0
 MOST_ANSWERS: Final = 64
-_TOLD = {
-    RepairState.REBOOT_WANTED: ("GpuRebootWanted", "Reboot", words.reboot_wanted),
-    RepairState.RETIRED: ("GpuRetired", "Replace", words.retired),
-}
-
-
-class RepairListener(Protocol):
-    """The receivers of what is done: metrics, and the node's Events."""
-
-    def repaired(self, change: RepairChange) -> None: ...
-
-    def retired(self, number: int) -> None: ...
-
-    def reboots_wanted(self, number: int) -> None: ...
-
-
-class RepairReporter(Protocol):
-    """The receiver of what people are told, each with an Event's reason and action."""
-
-    def warning(self, reason: str, action: str, text: str) -> None: ...
-
-    def note(self, reason: str, action: str, text: str) -> None: ...
 
 
 class RepairNode:
     """The repairs of one node, and the ``attempt_shell.RepairServices`` of its attempts.
 
     ``refused`` says why settings that a GpuLayout has do not hold. ``serve`` shows the kubelet the present node state,
-    ``tell`` is the reporter.
+    ``tell`` is the reporter, ``recorded`` hears of transitions of health that follow from repairs.
 
     Used on the event loop alone. ``_acting`` are the GPUs of the unit in action, from before NVML lets go of them until
     they are verified: they are withheld, whatever the core says. ``_told`` says of each GPU whether its NVML tells a
@@ -93,6 +71,7 @@ class RepairNode:
         serve: Callable[[], None],
         tell: RepairReporter,
         listener: RepairListener,
+        recorded: Callable[[tuple[Transition, ...]], None],
     ) -> None:
         self.monitor = monitor
         self.mig = mig
@@ -105,8 +84,8 @@ class RepairNode:
         self._boot_id = boot_id
         self._now = now
         self._serve = serve
-        self._reporter = tell
-        self._listener = listener
+        self._teller = RepairTeller(node_state, tell, listener)
+        self._recorded = recorded
         self._journal = RepairJournal(settings.state_dir)
         self._core = self._fresh_core()
         self._grants: tuple[Grant, ...] | None = None
@@ -147,6 +126,7 @@ class RepairNode:
             self._core = self._fresh_core()
         else:
             self._answers = found.answers
+            self._on_probation(())
             self._changed(interrupted)
             if self.settings.remediation.reset is ResetMode.NEVER:
                 self._changed(self._core.reconfigured(self.settings.remediation, self._now()))
@@ -163,7 +143,10 @@ class RepairNode:
         elif isinstance(event, ResetObserved):
             self._core.reset_seen(event.gpu)
         elif isinstance(event, XidSeen) and (count := self._node_state.count_fault(event, self._now())) is not None:
-            self._tell_culprit(count)
+            # Counts that are no news wait for the next change of the node: a storm of them must not become one of
+            # writes.
+            self._teller.culprit(count)
+            self._serve()
         gpu = getattr(event, "gpu", None)
         if gpu is None:
             self._judge_all()
@@ -365,8 +348,7 @@ class RepairNode:
     def unverified(self, gpu: GpuUuid, why: str) -> bool:
         self.rest(gpu)
         if self._core.unverified(gpu, why):
-            log.warning("repair waits", extra={"gpu": gpu, "why": why})
-            self._reporter.warning("GpuResetWaits", "Verify", words.not_verified(self._name(gpu), why))
+            self._teller.unverified(gpu, why)
             self._unsaved = True
             self._show()
         return False
@@ -405,9 +387,18 @@ class RepairNode:
         if repair is not None and repair.state is RepairState.RESETTING:
             await self.end(lambda core, now_s: core.reset_ended(gpu, ResetResult.BUSY, why, now_s))
 
-    async def end(self, change: Callable[[RepairCore, float], RepairChange]) -> None:
-        self._changed((change(self._core, self._now()),))
+    async def end(self, change: Callable[[RepairCore, float], RepairChange], also: Iterable[GpuUuid] = ()) -> None:
+        done = change(self._core, self._now())
+        if done.new is RepairState.PROBATION:
+            self._on_probation(also)
+        self._changed((done,))
         await self._save()
+
+    def _on_probation(self, also: Iterable[GpuUuid]) -> None:
+        """Have the verdict's probation begin with the repair's, also of boards that were reset together with it."""
+        begun = {repair.gpu: repair.since_s for repair in self._core.repairs() if repair.state is RepairState.PROBATION}
+        for gpu, since_s in (dict.fromkeys(also, self._now()) | begun).items():
+            self._recorded(self._node_state.apply(Verified(gpu, since_s), self._now()))
 
     def before(self, gpu: GpuUuid) -> Before | None:
         return self._befores.before(gpu)
@@ -481,21 +472,13 @@ class RepairNode:
         news = self._core.held_by(gpu, who, self._now(), by_pods=by_pods)
         self._show()
         if news:
-            text = words.not_begun(self._name(gpu), who)
-            log.warning("repair waits", extra={"gpu": gpu, "why": who})
-            self._reporter.warning("GpuResetWaits", "Reset", text)
+            self._teller.waits(gpu, who)
 
     def _changed(self, changes: Iterable[RepairChange]) -> None:
         changed = False
         for change in changes:
             changed = True
-            new = "over" if change.new is None else change.new.value
-            level = logging.INFO if change.new in (None, RepairState.PROBATION) else logging.WARNING
-            # Each step is told, also the same one again: the log is the only record of attempts that a node has.
-            extra = {"gpu": change.gpu, "state": new, "step": change.step, "result": change.result, LIMIT: None}
-            log.log(level, "repair", extra={**extra, "why": change.note})
-            self._listener.repaired(change)
-            self._tell(change)
+            self._teller.changed(change)
             if change.new not in (RepairState.DRAINING, RepairState.RESETTING):
                 self._refused.pop(change.gpu, None)
         if changed:
@@ -504,35 +487,9 @@ class RepairNode:
             self._poked.set()
             self._show()
 
-    def _tell_culprit(self, count: FaultCount) -> None:
-        """Tell people whose fault an application's XIDs are: nothing is done about either. Counts that are no news wait
-        for the next change of the node: a storm of them must not become one of writes.
-        """
-        if count.culprit is Culprit.GPU:
-            programs = ", ".join(count.programs)
-            text = health_words.gpu_suspect(self._name(count.gpu), count.xid, programs)
-            self._reporter.warning("GpuSuspect", "Diagnose", text)
-        else:
-            gpus = self._node_state.culprits.elsewhere(count)
-            text = health_words.program_at_fault(count.xid, gpus, next(reversed(count.programs)))
-            self._reporter.warning("ProgramAtFault", "Debug", text)
-        log.warning("application faults", extra={"gpu": count.gpu, "xid": count.xid, "culprit": count.culprit.value})
-        self._serve()
-
-    def _tell(self, change: RepairChange) -> None:
-        name = self._name(change.gpu)
-        if change.new in _TOLD:
-            reason, action, say = _TOLD[change.new]
-            self._reporter.warning(reason, action, say(name, change.note))
-        elif change.repair_s is not None:
-            self._reporter.note("GpuReturned", "Return", words.over(name, f"{change.repair_s:.0f}"))
-        elif change.new is None:
-            self._reporter.warning("GpuRepairEnded", "Repair", words.ended(name, change.note))
-        else:
-            self._reporter.warning("GpuRepair", "Repair", words.moved(name, change.new.value, change.note))
-
     def _show(self) -> None:
         """Withhold the GPUs in repair; the kubelet is served where that changes anything."""
+        self._node_state.health.hold(repair.gpu for repair in self._core.repairs() if repair.holds_probation)
         reasons = {str(gpu): why for gpu, why in self._core.withheld().items()}
         for gpu in self._acting:
             reasons.setdefault(str(gpu), words.withheld(RepairState.RESETTING.value))
@@ -545,12 +502,10 @@ class RepairNode:
             # Pods that come to the others while pods leave for the reset would hold it up for ever.
             if self.settings.remediation.reset is ResetMode.DRAIN and ask is not None and ask.drains:
                 for gpu in others:
-                    reasons.setdefault(str(gpu), words.withheld_with(self._name(drained.gpu)))
+                    reasons.setdefault(str(gpu), words.withheld_with(self._teller.name(drained.gpu)))
         self._node_state.order_answers = self._answers
         self._node_state.reset_mode = self.settings.remediation.reset.value
-        states = [repair.state for repair in self._core.repairs()]
-        self._listener.retired(states.count(RepairState.RETIRED))
-        self._listener.reboots_wanted(states.count(RepairState.REBOOT_WANTED))
+        self._teller.counted([repair.state for repair in self._core.repairs()])
         shown = self._node_state.repairs, self._answers, self._node_state.reset_mode
         differs = shown != self._shown
         self._shown = shown
@@ -594,7 +549,3 @@ class RepairNode:
             except OSError:
                 self._unsaved = True
                 raise
-
-    def _name(self, uuid: GpuUuid) -> str:
-        gpu = self._node_state.node.gpu(uuid)
-        return uuid if gpu is None else f"GPU {gpu.index} ({uuid})"

@@ -145,6 +145,11 @@ def reset() -> str:
 
 
 @_part
+def verified() -> str:
+    return "it was reset, and passed its verification"
+
+
+@_part
 def answers() -> str:
     return "it answers again"
 

@@ -19,6 +19,7 @@ from agent.health.events import (
     ResetObserved,
     Tick,
     Unreadable,
+    Verified,
     XidSeen,
 )
 from agent.health.machine import HealthCore
@@ -133,6 +134,41 @@ def test_what_is_advertised_follows_from_the_transitions(sequence: list[tuple[Ev
             assert health.state is seen[gpu, mig], "a state changed without a transition"
             blocked = any(fault.blocks for fault in health.faults)
             assert not (blocked and health.advertised_healthy)
+
+
+repaired: st.SearchStrategy[Event] = st.one_of(
+    events,
+    st.builds(ResetObserved, st.just(GPUS[0])),
+    st.builds(Verified, st.just(GPUS[0]), st.just(0.0)),
+    st.builds(ProbeOk, st.just(GPUS[0]), st.sampled_from([None, *MIGS])),
+)
+
+
+@given(st.lists(st.tuples(repaired, st.sampled_from([0.0, 0.5, 4.0, 10.0]), st.booleans()), max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_the_whole_probation_lies_between_the_last_reset_or_verification_and_the_return(
+    sequence: list[tuple[Event, float, bool]],
+) -> None:
+    core, now_s = HealthCore(), 0.0
+    core.discovered(node(), now_s)
+    last_s = dict.fromkeys(GPUS, -1000.0)
+    held: set[GpuUuid] = set()
+    for event, after_s, holds in sequence:
+        now_s += after_s
+        if holds != (GPUS[0] in held):
+            held ^= {GPUS[0]}
+            core.hold(held)
+        told = Verified(event.gpu, now_s) if isinstance(event, Verified) else event
+        changes = core.apply(told, now_s)
+        core.validate()
+        if isinstance(event, ResetObserved | Verified):
+            last_s[event.gpu] = now_s
+        if isinstance(event, Verified):
+            assert all(not core.state(event.gpu, mig).advertised_healthy for mig in (None, *MIGS))
+        for change in changes:
+            if change.old is HealthState.PROBATION and change.new.advertised_healthy:
+                assert now_s - last_s[change.gpu] >= core.settings.probation_s, f"{event} gave {change.gpu} back"
+                assert change.gpu not in held, "its repair has not got so far"
 
 
 @given(steps, steps)

@@ -237,6 +237,44 @@ async def test_the_administrators_program_has_a_say(code: int, ends: str, lab: L
         assert "three rows are bad" in found.note
 
 
+async def test_the_whole_probation_follows_the_verification_of_a_second_attempt(lab: Lab) -> None:
+    """Neither the first reset nor a program that takes longer than the probation eats it."""
+    program, seen = lab.folder / "verify", lab.folder / "seen"
+    program.write_text(f"#!/bin/sh\nsleep 0.8\necho x >> {seen}\ntest $(wc -l < {seen}) -gt 1\n")
+    program.chmod(0o755)
+    slow = ON.replace("probationSeconds: 0.1", "probationSeconds: 0.6")
+    await lab.serve(fleet(1, H100), slow.replace("when-free", f"when-free, verify: {{command: [{program}]}}"))
+    lab.sim(gpu=0, xid=119)
+    await lab.until(lambda: state(lab, 0) is RepairState.PROBATION)
+    found = repair(lab, 0)
+    assert found is not None
+    assert (found.attempt, resets(lab, 0)) == (2, 2)
+    await returned(lab, 0)
+    assert lab.reporter.transitions[-1].at_s - found.since_s >= 0.6
+    assert [change.new for change in lab.reporter.transitions] == ["Unhealthy", "Probation", "Healthy"]
+
+
+async def test_an_agent_killed_after_a_verification_has_the_probation_begin_then(lab: Lab) -> None:
+    """The journal was written, and the checkpoint was not."""
+    slow = ON.replace("probationSeconds: 0.1", "probationSeconds: 1")
+    await lab.serve(fleet(1, H100), slow)
+    await lab.stop()
+    now_s = lab.agent._clock()
+    entry = {"gpu": lab.uuid(0), "state": "Probation", "attempt": 1, "since_s": now_s, "fault_s": 1.0, "reason": "Xid1"}
+    snapshot = {"repairs": [entry], "resets": {lab.uuid(0): now_s}}
+    boot = read_boot_id(lab.settings(ON).proc_root)
+    entries = {"version": VERSION, "boot_id": boot, "snapshot": snapshot}
+    (lab.state_dir / FILE).write_bytes(msgspec.json.encode(entries))
+    await lab.start(slow)
+    await lab.listed()
+    await returned(lab, 0)
+    assert [(change.old, change.new) for change in lab.reporter.transitions] == [
+        ("Healthy", "Probation"),
+        ("Probation", "Healthy"),
+    ]
+    assert lab.reporter.transitions[-1].at_s - now_s >= 1
+
+
 @pytest.mark.parametrize("while_it_runs", [False, True], ids=["no agent runs", "an agent runs"])
 async def test_a_gpu_that_failed_its_verification_is_verified_after_a_reboot(while_it_runs: bool, lab: Lab) -> None:
     program, seen = lab.folder / "verify", lab.folder / "seen"

@@ -267,6 +267,11 @@ async def test_a_person_has_a_gpu_reset_that_has_no_fault(here: GrantedNode) -> 
     here.grant(0)
     await back(here, 0)
     assert [resets(here, index) for index in range(2)] == [1, 0]
+    steps = [(change.gpu, change.old, change.new) for change in here.lab.reporter.transitions]
+    assert steps == [
+        (here.lab.uuid(0), "Healthy", "Probation"),
+        (here.lab.uuid(0), "Probation", "Healthy"),
+    ], "what was reset is on probation, whatever it was before"
 
 
 async def test_a_person_stops_a_repair(here: GrantedNode) -> None:

@@ -29,6 +29,8 @@ STEWARDS: Final = (
     "dcgmi",
 )
 """Programs that have GPUs open without computing on them, unless the configuration names others."""
+OFF_THE_BUS: Final = 79
+"""The XID of a GPU that has fallen off the bus: it says more than that NVML calls the GPU lost."""
 _SILENT = frozenset({FaultKind.PROBE, FaultKind.UNREADABLE})
 _ABSENT = frozenset({FaultKind.REMOVED})
 _BY_RECOVERY_ACTION = {1: "reset", 2: "reboot", 4: "reset", 6: "reboot", 7: "reboot"}
@@ -95,28 +97,29 @@ class Want(Struct, frozen=True, kw_only=True):
     absent: bool = False
 
 
-def wanted(faults: Sequence[Fault], *, told: bool | None, now_s: float) -> Want:
+def wanted(faults: Sequence[Fault], *, told: bool | None, now_s: float, there: bool = True) -> Want:
     """The repair of a GPU with these open faults. ``told``: whether its NVML tells a recovery action; None while that
-    is not known yet.
+    is not known yet. ``there``: whether a lost GPU is known to be listed still, as one is not that was taken out.
 
-    A lost GPU wants a reboot at once, a silent one after ``UNANSWERED_S``. A board that is to be replaced, or is gone,
-    wants nothing that could be done here.
+    A lost GPU that is there wants a reboot at once, a silent one after ``UNANSWERED_S``. A board that is to be
+    replaced, or is gone, wants nothing that could be done here.
     """
     blocking = [fault for fault in faults if fault.blocks]
     if any(fault.kind in _ABSENT for fault in blocking):
         return Want(absent=True)
     if not blocking or any(fault.fault_class is FaultClass.REPLACE for fault in blocking):
         return Want()
-    worst = _telling(blocking)
     since_s = min(fault.since_s for fault in blocking)
     lost = next((fault for fault in blocking if fault.kind is FaultKind.LOST), None)
-    if lost is not None:
-        return Want(action=Action.REBOOT, reason=worst.reason, cause=worst.cause, since_s=since_s)
-    silent = min((fault.since_s for fault in blocking if fault.kind in _SILENT), default=None)
-    if silent is not None:
-        if now_s - silent < UNANSWERED_S:
-            return Want(due_s=silent + UNANSWERED_S)
-        return Want(action=Action.REBOOT, reason=worst.reason, cause=worst.cause, since_s=since_s)
+    silent = min((f for f in blocking if f.kind in _SILENT), key=lambda fault: (fault.since_s, fault.key), default=None)
+    if lost is not None and there:
+        off = next((fault for fault in blocking if fault.kind is FaultKind.XID and fault.code == OFF_THE_BUS), lost)
+        return Want(action=Action.REBOOT, reason=off.reason, cause=off.cause, since_s=since_s)
+    if (quiet := lost or silent) is not None:
+        if now_s - quiet.since_s < UNANSWERED_S:
+            return Want(due_s=quiet.since_s + UNANSWERED_S)
+        return Want(action=Action.REBOOT, reason=quiet.reason, cause=quiet.cause, since_s=since_s)
+    worst = _telling(blocking)
     return Want(action=_action(blocking, told=told), reason=worst.reason, cause=worst.cause, since_s=since_s)
 
 

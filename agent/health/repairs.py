@@ -111,6 +111,7 @@ class RepairCore:
             over = well and not repair.wrong
             return (self._over(repair, "reboot", "over", words.cleared(), now_s),) if over else ()
         if want.action is Action.REBOOT:
+            repair = replace(repair, reason=want.reason, cause=want.cause)
             return (self._moved(repair, RepairState.REBOOT_WANTED, "reboot", "wanted", want.cause, now_s),)
         if repair.state is RepairState.PROBATION:
             return self._on_probation(repair, want, state, now_s)

@@ -17,8 +17,18 @@ from typing import Final
 
 from agent.config.settings import Settings
 from agent.hardware.monitor import GpuMonitor
-from agent.health.events import Event, ProbeOk, RecoveryAction, ResetObserved, Verified, XidSeen
+from agent.health.events import (
+    Event,
+    ProbeFailed,
+    ProbeOk,
+    ProbeReason,
+    RecoveryAction,
+    ResetObserved,
+    Verified,
+    XidSeen,
+)
 from agent.health.grants import Grant
+from agent.health.losses import Losses
 from agent.health.remediation import Action, ResetMode, Want, unrepaired, wanted
 from agent.health.repairs import BREAKER_GPUS, BREAKER_WINDOW_S, RepairCore
 from agent.health.repairstate import Answered, Repair, RepairChange, RepairState, ResetResult
@@ -94,6 +104,7 @@ class RepairNode:
         self._told: dict[GpuUuid, bool] = {}
         self._acting: frozenset[GpuUuid] = frozenset()
         self._befores = Befores()
+        self._losses = Losses()
         self._rests_until_s: dict[GpuUuid, float] = {}
         self._refused: dict[GpuUuid, int] = {}
         self._unmet = refused
@@ -147,6 +158,7 @@ class RepairNode:
             # writes.
             self._teller.culprit(count)
             self._serve()
+        self._hear_loss(event)
         gpu = getattr(event, "gpu", None)
         if gpu is None:
             self._judge_all()
@@ -154,8 +166,18 @@ class RepairNode:
             self._judge((gpu,))
         self._news.set()
 
+    def _hear_loss(self, event: Event) -> None:
+        """Have the node discovered anew where a GPU is lost: it may have been taken out."""
+        if isinstance(event, ResetObserved | ProbeOk):
+            self._losses.over(event.gpu)
+        elif not (isinstance(event, ProbeFailed) and event.reason is ProbeReason.LOST and self.wanted):
+            return
+        elif self._losses.heard(event.gpu, self.monitor.discoveries):
+            self.monitor.rescan()
+
     def discovered(self) -> None:
         """Take in that the node state is of a new discovery: boards that were swapped are forgotten."""
+        self._losses.discovered(self._node_state.node.gpus, self.monitor.discoveries)
         here = self._node_state.health.gpus()
         self._core.keep(here)
         kept = {gpu: why for gpu, why in self._node_state.unrepaired.items() if gpu in here}
@@ -267,6 +289,7 @@ class RepairNode:
     async def _turn(self) -> bool:
         """Try the GPUs that may be acted on, in their order. True where one was acted on."""
         self._core.validate()
+        self._losses.validate()
         self.turns += 1
         if not any(repair.interrupted or repair.state is RepairState.VERIFYING for repair in self._core.repairs()):
             await self.as_before()  # what an agent kept that died before its reset began
@@ -426,7 +449,7 @@ class RepairNode:
     def want(self, gpu: GpuUuid) -> Want:
         """The repair that the GPU's open faults call for."""
         faults = self._node_state.health.faults(gpu)
-        return wanted(faults, told=self._told.get(gpu), now_s=self._now())
+        return wanted(faults, told=self._told.get(gpu), now_s=self._now(), there=self._losses.there(gpu))
 
     async def _verify(self, gpu: GpuUuid, unit: ResetUnit) -> bool:
         """Verify a reset that an agent before this one began, or that could not be verified before."""

@@ -1,8 +1,10 @@
 """Which repair faults call for: NVML's recovery action decides and whether the GPU answers, not the XID."""
 
 import pytest
+from msgspec import structs
 
 from agent.health.events import ProbeFailed, ProbeOk, ProbeReason, RecoveryAction, RemapSample, XidSeen
+from agent.health.losses import Losses
 from agent.health.machine import HealthCore
 from agent.health.remediation import UNANSWERED_S, Action, Want, unrepaired, wanted
 from agent.words import repairs as words
@@ -93,6 +95,49 @@ def test_a_lost_gpu_is_never_reset(told: bool | None) -> None:
     health.apply(ProbeFailed(GPU, reason=ProbeReason.LOST), 1.0)
     found = want(health, told=told)
     assert (found.action, found.reason) == (Action.REBOOT, "Xid79")
+
+
+def test_a_lost_gpu_that_may_have_been_taken_out_wants_nothing_for_a_minute() -> None:
+    health = core()
+    health.apply(ProbeFailed(GPU, reason=ProbeReason.LOST), 2.0)
+
+    def at(now_s: float) -> Want:
+        return wanted(health.faults(GPU), told=True, now_s=now_s, there=False)
+
+    assert (at(3.0).action, at(3.0).due_s) == (Action.NONE, 2.0 + UNANSWERED_S)
+    assert at(2.0 + UNANSWERED_S).action is Action.REBOOT
+    health.discovered([], 4.0)
+    assert at(1000.0) == Want(absent=True)
+
+
+@pytest.mark.parametrize(("xids", "reason"), [((95, 79), "Xid79"), ((95,), "GpuLost")])
+def test_a_reboot_for_a_loss_names_the_loss_and_no_fault_before_it(xids: tuple[int, ...], reason: str) -> None:
+    health = core()
+    for xid in xids:
+        health.apply(XidSeen(GPU, xid), 1.0)
+    health.apply(ProbeFailed(GPU, reason=ProbeReason.LOST), 2.0)
+    found = want(health)
+    assert (found.action, found.reason) == (Action.REBOOT, reason)
+    assert "95" not in found.cause
+
+
+def test_a_lost_gpu_is_there_once_a_later_discovery_has_listed_it_unread() -> None:
+    losses = Losses()
+    board = Gpu(uuid=GPU, index=0, minor=0, product="x", pci_bus_id="0000:01:00.0", memory_mib=1)
+    unread = structs.replace(board, readable=False)
+    assert losses.heard(GPU, 3), "the node is looked at again"
+    assert not losses.heard(GPU, 3)
+    losses.discovered([unread], 3)
+    assert not losses.there(GPU), "that discovery had begun before"
+    losses.discovered([unread], 4)
+    assert losses.there(GPU)
+    losses.validate()
+    for found in ([], [board]):
+        losses.over(GPU)
+        losses.heard(GPU, 4)
+        losses.discovered(found, 5)
+        assert not losses.there(GPU)
+        assert losses.heard(GPU, 5), "it is lost anew"
 
 
 def test_a_silent_gpu_is_waited_for_and_never_reset() -> None:

@@ -69,6 +69,39 @@ async def test_a_lost_gpu_is_never_reset_and_a_reboot_is_wanted(lab: Lab) -> Non
     assert b"tessera_gpu_reboot_wanted 0.0" in lab.agent.metrics.exposition()
 
 
+async def test_a_loss_after_another_fault_is_what_the_reboot_is_for(lab: Lab) -> None:
+    await lab.serve(fleet(1, H100), ON)
+    await lab.kubelet.allocate(GPU, 1, pod="train")
+    await lab.shown()
+    lab.sim(gpu=0, xid=95)
+    await lab.until(lambda: state(lab, 0) is RepairState.DRAINING)
+    lab.sim(gpu=0, xid=79)
+    await lab.until(lambda: state(lab, 0) is RepairState.REBOOT_WANTED)
+    found = repair(lab, 0)
+    assert found is not None
+    assert found.reason == "Xid79"
+    assert "XID 79" in found.note
+    assert "XID 95" not in f"{found.note} {found.cause}"
+
+
+async def test_a_board_that_is_taken_out_and_put_back_wants_no_reboot(lab: Lab) -> None:
+    await lab.serve(fleet(4, H100), ON)
+    for turn in range(20):
+        lab.sim(gpu=3, remove=True)
+        if turn % 2:
+            await lab.until(lambda: lab.uuid(3) not in lab.endpoint().healthy)
+        else:
+            await lab.look_again()
+        lab.sim(gpu=3, add=True)
+        if turn % 3:
+            await lab.until(lambda: lab.uuid(3) in lab.endpoint().healthy)
+    await lab.until(lambda: len(lab.endpoint().healthy) == 4)
+    assert count(lab, "reboot", "wanted") == 0
+    assert [text for reason, _, text in lab.reporter.warnings if reason == "GpuRebootWanted"] == []
+    lab.sim(gpu=2, xid=79)
+    await lab.until(lambda: state(lab, 2) is RepairState.REBOOT_WANTED, "one that is there, and is lost")
+
+
 async def test_a_lost_gpu_that_is_reset_while_no_agent_runs_comes_back(lab: Lab) -> None:
     await lab.serve(fleet(2, H100), ON)
     # Its counter of energy does not show the reset: a young board has used as much again by the next look.

@@ -443,11 +443,27 @@ class RepairCore:
 
     def withheld(self) -> Mapping[GpuUuid, str]:
         """The GPUs that no new container gets for their repair, each with one line why."""
+        waiting = self._in_service()
         return {
             repair.gpu: words.withheld(repair.state.value)
             for repair in self._repairs.values()
-            if repair.state in _WITHHELD
+            if repair.state in _WITHHELD and repair.gpu not in waiting
         }
+
+    def _in_service(self) -> frozenset[GpuUuid]:
+        """The GPUs without a fault that are ordered to be reset and stay in service: those that the controller has not
+        granted, but for the first of them, which is kept free so that its turn comes.
+        """
+        if not self.by_grant:
+            return frozenset()
+        ordered = [repair for repair in self._repairs.values() if repair.awaits_reset and repair.ordered]
+        waiting = [repair for repair in ordered if repair.attempt == 0 and not self._is_granted(repair.gpu)]
+        waiting.sort(key=lambda repair: (repair.since_s, repair.gpu))
+        return frozenset(repair.gpu for repair in waiting[1:])
+
+    def _is_granted(self, gpu: GpuUuid) -> bool:
+        ask = self._asks.get(gpu)
+        return ask is not None and ask.until_s is not None
 
     def validate(self) -> None:
         """Recompute the invariants."""

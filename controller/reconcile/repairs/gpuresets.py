@@ -19,6 +19,7 @@ from inventory.api.gpunode import RESETS_NEVER, GpuNodeStatus, OrderAnswer, Repa
 
 Json = dict[str, Any]
 START: Final = "start"
+STOP: Final = "stop"
 TIMEOUT_S: Final = 1500.0
 """The janitor's own: 25 minutes."""
 PENDING: Final = ""
@@ -28,7 +29,10 @@ FAILED: Final = "Failed"
 TESSERA: Final = "Tessera"
 """The reason of our conditions: an object whose status others have begun is theirs."""
 _BEGUN: Final = "ResetJobCreated"
+_ORDERED: Final = "Ordered"
+"""The reason of a repair that began by an order, of a GPU without a fault."""
 _STUCK: Final = ("RebootWanted", "Retired")
+_WELL: Final = ("Healthy", "Suspect")
 _MOST_GPUS: Final = 64
 _LONG_BUS: Final = re.compile(r"0000([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])")
 
@@ -167,6 +171,20 @@ def _obeyed(order: ResetOrder, gpu: str, gpus: GpuNodeStatus) -> bool:
     """Whether the agent has begun: a repair may be over before anybody has seen it."""
     answer = _answer(order, gpu, gpus)
     return answer is not None and not answer.refused
+
+
+def withdrawn(order: ResetOrder, gpus: GpuNodeStatus) -> tuple[str, ...]:
+    """The GPUs whose repair this object alone has begun, and whose reset has not: nobody wants it any more once the
+    object has gone. What a fault has to do with stays.
+    """
+    wanted = meant(order, gpus)
+    well = {device.uuid for device in gpus.devices if device.health_state in _WELL}
+    unbegun = {
+        repair.gpu
+        for repair in gpus.repairs
+        if (repair.state, repair.reason, repair.attempt) == ("Draining", _ORDERED, 0) and repair.gpu in well
+    }
+    return () if isinstance(wanted, str) else tuple(g for g in wanted if g in unbegun and _obeyed(order, g, gpus))
 
 
 def _is_back(gpu: str, repair: RepairEntry | None, begun: frozenset[str]) -> bool:

@@ -13,12 +13,23 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES, NODES
 from controller.cluster.writing.workloadwrites import Stamped
 from controller.objects.decode import GpuNode
-from controller.reconcile.repairs.gpuresets import PENDING, START, ResetOrder, meant, reset_order, status_of, step
+from controller.reconcile.repairs.gpuresets import (
+    PENDING,
+    START,
+    STOP,
+    ResetOrder,
+    meant,
+    reset_order,
+    status_of,
+    step,
+    withdrawn,
+)
 from controller.reconcile.repairs.grants import rfc3339
 from failpoints.names import Failpoint
 from inventory.api.names import NVSENTINEL_MANAGED, REMEDIATION_ORDER
@@ -91,22 +102,31 @@ class GpuResetController:
             order = reset_order(given, _started_s(given))
             if order is not None and not order.is_over and order.node not in self._unmanaged:
                 going_on.add(order.uid)
-                self._followed[order.uid] = order
+                self._followed[order.uid] = order if order.started_s else self._begun_now(order)
                 await self._follow(order, given)
         for uid in self._followed.keys() - going_on:
             if await self._taken_back(self._followed[uid]):
                 del self._followed[uid]
         return True
 
+    def _begun_now(self, order: ResetOrder) -> ResetOrder:
+        """The object with the time at which this leader saw it first: its status does not say one yet."""
+        before = self._followed.get(order.uid)
+        return structs.replace(order, started_s=self._clock.wall() if before is None else before.started_s)
+
     async def _taken_back(self, order: ResetOrder) -> bool:
-        """Takes the orders off that no agent has answered, of a GPUReset that is over or gone: nobody wants them. A
-        person's order of the same GPU stays: who wrote it stands in the object's managed fields. Whether that is done.
+        """Takes the orders off that no agent has answered, of a GPUReset that is over or gone, and has the repairs end
+        that were begun for it and have reset nothing: nobody wants them. A person's order of the same GPU stays: who
+        wrote it stands in the object's managed fields. Whether that is done.
         """
         node = self._gpu_nodes.get(order.node)
         gpus = meant(order, node.status) if node is not None else ()
         if node is None or isinstance(gpus, str):
             return True
         left = [gpu for gpu in gpus if node.metadata.annotations.get(f"{REMEDIATION_ORDER}{gpu}") == START]
+        stopped = tuple(gpu for gpu in withdrawn(order, node.status) if gpu not in left)
+        if stopped and not await self._stop(node, stopped):
+            return False
         if not left:
             return True
         by_name = Selection(field_selector=f"metadata.name={order.node}")
@@ -115,6 +135,13 @@ class GpuResetController:
             ours = tuple(gpu for gpu in left if OWNER in annotation_managers(meta, f"{REMEDIATION_ORDER}{gpu}"))
             return not ours or await self._order((meta.name, meta.uid, meta.resource_version), ours, None)
         return True
+
+    async def _stop(self, node: GpuNode, gpus: tuple[str, ...]) -> bool:
+        """Orders the end of these repairs, once no other order of theirs waits. Whether that is done."""
+        of_node = node.metadata
+        if any(f"{REMEDIATION_ORDER}{gpu}" in of_node.annotations for gpu in gpus):
+            return False
+        return await self._order((of_node.name, of_node.uid, of_node.resource_version), gpus, STOP)
 
     async def _follow(self, order: ResetOrder, given: dict[str, Any]) -> None:
         node, now_s = self._gpu_nodes.get(order.node), self._clock.wall()

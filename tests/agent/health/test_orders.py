@@ -184,3 +184,33 @@ def test_a_gpu_that_was_found_wrong_stays_so_through_a_reset_that_fails_or_is_re
         repairs.reset_ended(A, result, "why", 6.0)
         assert repairs.judged(A, NOTHING, WELL, 7.0) == (), "no fault says so, and it is wrong all the same"
         assert A in repairs.withheld()
+
+
+def test_of_all_gpus_of_a_node_that_are_ordered_one_leaves_service_before_the_grants() -> None:
+    """The breaker may hold them for long; the first one is kept free, so that its turn comes."""
+    gpus = [GpuUuid(f"GPU-{n}") for n in range(8)]
+    repairs = RepairCore(FREE, by_grant=True)
+    for at_s, gpu in enumerate(gpus):
+        repairs.ordered(gpu, "start", float(at_s))
+    assert set(repairs.withheld()) == {gpus[0]}
+    for gpu in gpus:
+        repairs.free(gpu, 10.0)
+    assert set(repairs.withheld()) == {gpus[0]}, "they ask, and are in service meanwhile"
+    ask = repairs.ask(gpus[5])
+    assert ask is not None
+    repairs.granted([Grant(gpu=gpus[5], generation=ask.generation, action="reset", granted_s=11.0)], 11.0)
+    assert set(repairs.withheld()) == {gpus[0], gpus[5]}
+    repairs.begun(gpus[5], 12.0)
+    repairs.judged(gpus[7], RESET, OUT, 13.0)
+    assert gpus[5] in repairs.withheld()
+    repairs.ordered(gpus[0], "stop", 14.0)
+    assert set(repairs.withheld()) == {gpus[1], gpus[5]}
+    repairs.validate()
+
+
+def test_a_gpu_with_a_fault_leaves_service_whatever_is_ordered_before_it() -> None:
+    repairs = RepairCore(FREE, by_grant=True)
+    repairs.ordered(A, "start", 1.0)
+    other = GpuUuid("GPU-b")
+    repairs.judged(other, RESET, OUT, 2.0)
+    assert set(repairs.withheld()) == {A, other}

@@ -202,8 +202,12 @@ class AnyOrder(RuleBasedStateMachine):
         )
         assert self.bad <= self.core.withheld().keys(), "a GPU that was found wrong is given out"
         for repair in self.core.repairs():
-            if repair.state is not RepairState.PROBATION:
+            ask = self.core.ask(repair.gpu)
+            granted = not self.core.by_grant or (ask is not None and ask.until_s is not None)
+            if repair.state is not RepairState.PROBATION and (granted or not repair.ordered or repair.attempt > 0):
                 assert repair.gpu in self.core.withheld()
+        ordered = {one.gpu for one in self.core.repairs() if one.ordered and one.awaits_reset}
+        assert not ordered or not ordered.isdisjoint(self.core.withheld()), "the turn of one comes"
 
 
 AnyOrder.TestCase.settings = hypothesis_settings(max_examples=120, stateful_step_count=30, deadline=None)

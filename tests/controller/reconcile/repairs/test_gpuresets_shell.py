@@ -79,6 +79,32 @@ async def test_an_order_that_nobody_answered_goes_with_its_gpureset(monkeypatch:
         await eventually(lambda: orders(scene) == {})
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, {ORDER: "stop"}),
+        ({"reason": "Xid119"}, {}),
+        ({"attempt": 1}, {}),
+        ({"state": "Resetting", "attempt": 1}, {}),
+    ],
+    ids=["not begun", "a fault's", "a reset was begun", "being reset"],
+)
+async def test_a_repair_that_has_not_begun_ends_with_its_gpureset(
+    more: dict[str, Any], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(monkeypatch) as scene:
+        make(scene, uuids=["GPU-n1-0"])
+        await eventually(lambda: orders(scene) == {ORDER: "start"} and phase(scene) == "InProgress")
+        scene.server.merge(GPU_NODES, "n1", {"metadata": {"annotations": {ORDER: None}}})
+        answer = {"gpu": "GPU-n1-0", "order": "start", "answer": "It is reset", "at": "2999-01-01T00:00:00Z"}
+        obeyed = {"repairs": [repair("GPU-n1-0", **{"reason": "Ordered", **more})], "orderAnswers": [answer]}
+        scene.server.merge(GPU_NODES, "n1", {"status": obeyed})
+        await eventually(lambda: "GPU-n1-0" in str(scene.server.get(RESETS, "r")["status"]["conditions"]))
+        scene.server.delete(RESETS, "r")
+        make(scene, "gone", "n9")
+        await eventually(lambda: phase(scene, "gone") == "Failed" and orders(scene) == expected)
+
+
 async def test_a_persons_own_start_is_not_taken_off_with_a_gpureset(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(monkeypatch) as scene:
         scene.server.merge(GPU_NODES, "n1", {"metadata": {"annotations": {ORDER: "start"}}}, manager="kubectl")

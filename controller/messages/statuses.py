@@ -36,6 +36,16 @@ def gang_not_scheduled(why: str) -> str:
 
 
 @_unadmitted
+def gang_has_no_group(why: str) -> str:
+    return f"Its PodGroup could not be made{because(why)}"
+
+
+@_unadmitted
+def gang_has_group() -> str:
+    return "Its PodGroup is made"
+
+
+@_unadmitted
 def gang_preempted_by_scheduler() -> str:
     return "The scheduler has taken its nodes for pods of a higher priority"
 
@@ -199,8 +209,8 @@ def pods_not_ready_in_time(what: str, limit: str) -> str:
 
 
 @_evicted
-def gang_given_up(span: str, why: str) -> str:
-    return f"{why}: its places are taken back after {span}"
+def gang_given_up(lost: str, span: str, why: str) -> str:
+    return f"{why}: its {lost} {'is' if lost == 'quota' else 'are'} taken back after {span}"
 
 
 @_evicted

@@ -86,7 +86,7 @@ class SetGangScheduled(Struct, frozen=True, kw_only=True):
 
     name: str
     uid: str
-    status: Literal["True", "False"]
+    status: Literal["True", "False", "Unknown"]
     reason: str
     message: str
 
@@ -128,9 +128,14 @@ class StartJob(Struct, frozen=True, kw_only=True):
 class MakeGroup(Struct, frozen=True, kw_only=True):
     """Create the PodGroup of a start, before the job starts; ``body`` has no apiVersion, which is the one that is
     served. A PodGroup of this name that exists already is the same one.
+
+    ``refused``: the action for a Workload whose group the API server refuses, without its message. ``told``: the
+    message of the last refusal, empty for none.
     """
 
     body: Json
+    refused: SetGangScheduled
+    told: str
 
 
 class LowerGroup(Struct, frozen=True, kw_only=True):

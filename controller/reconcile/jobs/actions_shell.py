@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from controller.cluster.watching.kinds import PODS
 from controller.cluster.watching.ledger import WrittenVersions
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError
@@ -26,11 +28,13 @@ from controller.jobs.framework.kind import JobKind, Patch, api_version
 from controller.jobs.framework.raw import Json, annotations, labels, sequence, text
 from controller.jobs.framework.steps import not_startable
 from controller.messages.jobs import no_group_made
+from controller.messages.statuses import gang_has_no_group
 from controller.reconcile.jobs.dropped import dropped
-from controller.reconcile.jobs.startgroups_shell import StartGroups
+from controller.reconcile.jobs.startgroups_shell import GroupRefusedError, StartGroups
 from controller.reconcile.jobs.theirgroups import without_node
 from controller.reconcile.jobshell.watched import resource_of
 from controller.reconcile.jobshell.workloadactions import WorkloadActions, written
+from controller.scheduler.decisions.status import MESSAGE_LIMIT
 from failpoints.names import Failpoint
 from inventory.api.names import ABOVE_MINIMUM_OF
 from inventory.words.catalog import plural
@@ -126,7 +130,14 @@ class JobActions:
         except ActionFailedError as error:
             if isinstance(action, MakeGroup):
                 self._tell(_reference(kind, job), "Warning", "PodGroupNotMade", no_group_made(str(error)))
+                await self._refused(kind, job, action, error)
             raise
+
+    async def _refused(self, kind: JobKind, job: Json, action: MakeGroup, error: ActionFailedError) -> None:
+        """Tells a refusal on the Workload, once: the time after which its quota is taken back counts from then."""
+        message = gang_has_no_group(str(error))[:MESSAGE_LIMIT]
+        if isinstance(error, GroupRefusedError) and message != action.told:
+            await self.carry_out(kind, job, msgspec.structs.replace(action.refused, message=message))
 
     async def _start(self, kind: JobKind, job: Json, start: StartJob) -> None:
         """Starts the job. The answer shows what was stored: a job that is not told where to run must neither run nor

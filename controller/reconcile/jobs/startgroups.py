@@ -18,6 +18,7 @@ from controller.jobs.framework.actions import (
     LowerGroup,
     MakeGroup,
     RemoveGroup,
+    SetGangScheduled,
 )
 from controller.jobs.framework.context import Context
 from controller.jobs.framework.podsets import SeenWorkload
@@ -29,6 +30,7 @@ from controller.objects.workload import admitted_pods
 from controller.reconcile.jobs.theirgroups import of_others
 from controller.reconcile.lifecycle.schedulerverdict import INITIALLY_SCHEDULED, halved, verdict
 from controller.scheduler.decisions import reasons
+from controller.scheduler.decisions.gangverdict import gang_verdict
 from inventory.api.names import START_OF
 
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
@@ -59,7 +61,16 @@ def made(context: Context, workload: SeenWorkload, name: str) -> list[Action]:
         "labels": {START_OF: workload.uid},
         "ownerReferences": [owner],
     }
-    return [MakeGroup(body={"kind": "PodGroup", "metadata": metadata, "spec": spec})]
+    told = gang_verdict(workload.typed)
+    return [
+        MakeGroup(
+            body={"kind": "PodGroup", "metadata": metadata, "spec": spec},
+            refused=SetGangScheduled(
+                name=workload.name, uid=workload.uid, status="False", reason=reasons.POD_GROUP_NOT_MADE, message=""
+            ),
+            told=told.message if told is not None and told.reason == reasons.POD_GROUP_NOT_MADE else "",
+        )
+    ]
 
 
 def followed(context: Context, workload: SeenWorkload) -> list[Action]:

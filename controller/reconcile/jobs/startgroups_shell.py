@@ -7,6 +7,8 @@ names. Nothing is followed before the first job whose pods could be a group.
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+import msgspec
+
 from controller.cluster.watching.workqueue import ActionFailedError
 from controller.jobs.framework.actions import GroupAction, LowerGroup, MakeGroup, RemoveGroup
 from controller.jobs.framework.raw import Json
@@ -23,12 +25,16 @@ from kube.clock import Clock
 from kube.reading.entries import ObjectKey
 from kube.resources import Resource
 from kube.writing.writer import Writer
-from kube.writing.writes import Conflicted, Missing, Outcome, Verb, Write, Written
+from kube.writing.writes import Conflicted, Missing, Outcome, Refused, Verb, Write, Written
 
 MADE_KINDS: Final = GROUP_KINDS[:2]
 """The versions in which groups are made: those of Kubernetes 1.37."""
 _SETTLES_WITHIN_S: Final = 10.0
 """The longest time for which starts wait until it is known whether the API is there."""
+
+
+class GroupRefusedError(ActionFailedError):
+    """The API server refuses the group: the message is what it says."""
 
 
 def _nobody(_workload: WorkloadKey) -> None:
@@ -90,11 +96,17 @@ class StartGroups:
         return {name: self._known.get(key) for name, key in keys.items()}
 
     async def carry_out(self, action: GroupAction, namespace: str) -> None:
-        """Raises ActionFailedError."""
+        """Raises ActionFailedError, GroupRefusedError for what the API server refuses unchanged."""
         served = self._followed.served
         if served is None:
             raise ActionFailedError("PodGroups of scheduling.k8s.io are not there any more")
         outcome = await self._writer.put(_write(action, served, namespace))
+        if isinstance(action, MakeGroup) and _wants_never(outcome):
+            body = {**action.body, "spec": {**action.body["spec"], "preemptionPolicy": "Never"}}
+            again = msgspec.structs.replace(action, body=body)
+            outcome = await self._writer.put(_write(again, served, namespace))
+        if isinstance(outcome, Refused):
+            raise GroupRefusedError(str(outcome.error))
         if not _is_done(action, outcome):
             raise ActionFailedError(str(getattr(outcome, "error", outcome)))
 
@@ -143,6 +155,16 @@ def _write(action: GroupAction, served: Resource, namespace: str) -> Write[dict[
         kind=dict[str, Any],
         failpoint=failpoint,
     )
+
+
+def _wants_never(outcome: Outcome[Any]) -> bool:
+    """Whether the API server asks for the ``preemptionPolicy`` of the group's class.
+
+    It defaults the field before it compares the group with its class (admission plugin Priority of Kubernetes 1.37), so
+    a class that says Never wants it written. Where its gate PodGroupPreemptionPolicy is off, the field is not served.
+    """
+    said = str(outcome.error) if isinstance(outcome, Refused) else ""
+    return "PreemptionPolicy" in said and "computed Never" in said
 
 
 def _is_done(action: GroupAction, outcome: Outcome[Any]) -> bool:

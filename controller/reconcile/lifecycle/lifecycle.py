@@ -361,7 +361,8 @@ def _gang_not_scheduled(workload: Workload, _: QueuePolicies, config: EngineConf
         return _mark(workload, REQUEUING_LIMIT_EXCEEDED, message, None, now_s)
     reason, message = reasons.PREEMPTED_BY_SCHEDULER, told.message
     if told.reason != reasons.PREEMPTED_BY_SCHEDULER:
-        reason, message = reasons.GANG_NOT_SCHEDULED, statuses.gang_given_up(exact(PATIENCE_S), told.message)
+        lost = "quota" if told.reason == reasons.POD_GROUP_NOT_MADE else "places"
+        reason, message = reasons.GANG_NOT_SCHEDULED, statuses.gang_given_up(lost, exact(PATIENCE_S), told.message)
     wait_s = backoff_s(WorkloadKey(workload.key), count, rules)
     return _evict(workload, reason, message, now_s, delay_s=wait_s, count=count)
 

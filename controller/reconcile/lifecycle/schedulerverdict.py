@@ -19,20 +19,23 @@ INITIALLY_SCHEDULED: Final = "PodGroupInitiallyScheduled"
 TREE_INITIALLY_SCHEDULED: Final = "CompositePodGroupInitiallyScheduled"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 _BY_SCHEDULER: Final = "PreemptionByScheduler"
+_MADE: Final = "PodGroupMade"
 _SCHEDULED: Final = "Scheduled"
 _UNSCHEDULABLE: Final = "Unschedulable"
 _SCHEDULER_ERROR: Final = "SchedulerError"
+_Status = Literal["True", "False", "Unknown"]
 
 
 def verdict(workload: SeenWorkload, group: NativeGroup) -> list[WorkloadAction]:
-    """The action that tells what kube-scheduler says of the group; a good verdict only after a bad one. A group that
+    """The action that tells what kube-scheduler says of the group; a good verdict only after a bad one, and that the
+    group is there after the API server refused it. A group that
     was there before the admission may have been preempted before it.
     """
     told = gang_verdict(workload.typed)
     said = find_condition(group.status.conditions, INITIALLY_SCHEDULED) or find_condition(
         group.status.conditions, TREE_INITIALLY_SCHEDULED
     )
-    status: Literal["True", "False"] = "False"
+    status: _Status = "False"
     taken, admitted = (
         find_condition(group.status.conditions, DISRUPTION_TARGET),
         find_condition(workload.typed.status.conditions, reasons.ADMITTED),
@@ -45,12 +48,14 @@ def verdict(workload: SeenWorkload, group: NativeGroup) -> list[WorkloadAction]:
         message = statuses.gang_not_scheduled(" ".join(said.message.split()))
     elif said is not None and said.status == "True" and told is not None:
         status, reason, message = "True", _SCHEDULED, statuses.gang_scheduled()
+    elif told is not None and told.reason == reasons.POD_GROUP_NOT_MADE:
+        status, reason, message = "Unknown", _MADE, statuses.gang_has_group()
     else:
         return []
     return _told(workload, status, reason, message)
 
 
-def _told(workload: SeenWorkload, status: Literal["True", "False"], reason: str, message: str) -> list[WorkloadAction]:
+def _told(workload: SeenWorkload, status: _Status, reason: str, message: str) -> list[WorkloadAction]:
     told = gang_verdict(workload.typed)
     if told is not None and (told.status, told.reason) == (status, reason):
         return []  # kube-scheduler counts nodes anew with each try: only the first count is told

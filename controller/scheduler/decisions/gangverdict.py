@@ -45,7 +45,8 @@ def with_gang_verdict(workload: Workload, status: str, reason: str, message: str
 def verdict_deadlines(workload: Workload) -> Iterator[float]:
     """The time at which the workload is evicted for the verdict, in seconds since 1970.
 
-    At once if kube-scheduler has preempted its pods. A gang whose nodes were not chosen here may wait for nodes that an
+    At once if kube-scheduler has preempted its pods. One whose PodGroup is refused starts nothing, and no node
+    helps. A gang whose nodes were not chosen here may wait for nodes that an
     autoscaler adds: it has no such time.
     """
     told = gang_verdict(workload)
@@ -55,5 +56,5 @@ def verdict_deadlines(workload: Workload) -> Iterator[float]:
     placed = admission is not None and any(each.topology_assignment for each in admission.pod_set_assignments)
     if told.reason == reasons.PREEMPTED_BY_SCHEDULER:
         yield epoch_s(told.last_transition_time)
-    elif placed:
+    elif placed or told.reason == reasons.POD_GROUP_NOT_MADE:
         yield epoch_s(told.last_transition_time) + PATIENCE_S

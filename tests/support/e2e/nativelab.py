@@ -84,11 +84,22 @@ def member(name: str, of: str, queue: str) -> dict[str, Any]:
     return pod_body(name, queue=queue, schedulingGroup={"podGroupName": of})
 
 
-async def start(scene: PodLab, name: str, queue: str, *, gpus: int = 4, held: bool = False, **more: Any) -> None:
-    """A Job of four pods. ``held``: they wait behind a gate of the test's; ``more``: fields of its spec."""
+async def start(
+    scene: PodLab, name: str, queue: str, *, gpus: int = 4, held: bool = False, of_class: str = "", **more: Any
+) -> None:
+    """A Job of four pods. ``held``: they wait behind a gate of the test's; ``of_class``: their PriorityClass; ``more``:
+    fields of its spec.
+    """
     container = {"name": "main", "image": "none", "resources": {"limits": {GPU: str(gpus)}}}
     gates = {"schedulingGates": [{"name": HOLD}]} if held else {}
-    spec = {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0, **gates}
+    priority = {"priorityClassName": of_class} if of_class else {}
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "terminationGracePeriodSeconds": 0,
+        **gates,
+        **priority,
+    }
     body = {
         "apiVersion": "batch/v1",
         "kind": "Job",

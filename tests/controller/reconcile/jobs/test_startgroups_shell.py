@@ -12,7 +12,9 @@ from controller.cluster.watching.kinds import JOBS, WORKLOADS
 from controller.reconcile.jobs import reconcile_shell
 from controller.reconcile.jobs.startgroups_shell import MADE_KINDS
 from controller.reconcile.jobshell import followed_shell
+from controller.scheduler.decisions import gangverdict
 from inventory.api.names import GANG_SCHEDULED, POD_GROUP, START_OF
+from kube.errors import KubeError
 from kube.resources import EVENTS, PODS, Resource
 from kube.testing import eventually
 from tests.controller.cluster.process.test_jobs import QUEUE, says, seen, workload_of
@@ -179,6 +181,55 @@ async def test_a_group_that_is_refused_holds_the_start_and_says_why() -> None:
         scene.server.refuse = lambda _method, _path: None
         await eventually(lambda: runs(scene, "a"))
         assert list(groups(scene)) == [note(scene, "a")]
+
+
+async def test_a_class_that_never_preempts_is_written_out_where_the_api_server_asks_for_it() -> None:
+    async with scene_of(BETA) as scene:
+        said = (
+            "podgroups.scheduling.k8s.io is forbidden: the string value of PreemptionPolicy (PreemptLowerPriority) "
+            "must not be provided in PodGroup spec; priority admission controller computed Never from its class"
+        )
+        answers = [KubeError(said, status=403, reason="Forbidden")]
+        scene.server.refuse = lambda method, path: (
+            answers.pop() if answers and method == "POST" and "podgroups" in path else None
+        )
+        gang(scene, "a")
+        await eventually(lambda: runs(scene, "a"))
+        (made,) = groups(scene).values()
+        assert made["spec"]["preemptionPolicy"] == "Never"
+        assert "could not be made" not in notes_of(scene)
+        gang(scene, "b")
+        await eventually(lambda: runs(scene, "b"))
+        assert "preemptionPolicy" not in groups(scene)[note(scene, "b")]["spec"]
+
+
+async def test_quota_of_a_gang_whose_group_is_refused_for_long_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gangverdict, "PATIENCE_S", 0.2)
+    async with scene_of(BETA) as scene:
+        answer = KubeError("exceeded quota: podgroups", status=403, reason="Forbidden")
+        scene.server.refuse = lambda method, path: answer if method == "POST" and "podgroups" in path else None
+        gang(scene, "a", 8)
+        await eventually(lambda: says(scene, "a", "Evicted") == "True/GangNotScheduled")
+        told = "Its PodGroup could not be made: "
+        (verdict_told,) = (
+            one["message"]
+            for one in workload_of(scene, "a")["status"]["conditions"]
+            if (one["type"], one["status"], one["reason"]) == (GANG_SCHEDULED, "False", "PodGroupNotMade")
+        )
+        assert verdict_told.startswith(told)
+        assert "exceeded quota: podgroups" in verdict_told
+        await eventually(lambda: says(scene, "a", "QuotaReserved").startswith("False"))
+        scene.server.refuse = lambda _method, _path: None
+
+
+async def test_a_group_that_is_made_after_a_refusal_ends_the_verdict() -> None:
+    async with scene_of(BETA) as scene:
+        scene.server.refuse = lambda method, path: 403 if method == "POST" and "podgroups" in path else None
+        gang(scene, "a")
+        await eventually(lambda: says(scene, "a", GANG_SCHEDULED) == "False/PodGroupNotMade")
+        scene.server.refuse = lambda _method, _path: None
+        await eventually(lambda: says(scene, "a", GANG_SCHEDULED) == "Unknown/PodGroupMade")
+        assert runs(scene, "a")
 
 
 async def test_a_label_that_a_person_wrote_makes_no_group_ours() -> None:

@@ -286,6 +286,7 @@ class Agent:
         if self.watch.labels is not None:
             self._renamed(self.watch.labels.get(CONFIG_LABEL))
             self.mig.labelled(self.watch.labels)
+            self.repair.labelled(self.watch.labels)
         chosen = self.watch.chosen
         if chosen is None:
             return

@@ -270,10 +270,20 @@ class Client:
         return _decode(await self._request("GET", path), kind)
 
     async def create(
-        self, resource: Resource, body: Any, kind: type[T], *, namespace: str | None = None, dry_run: bool = False
+        self,
+        resource: Resource,
+        body: Any,
+        kind: type[T],
+        *,
+        name: str | None = None,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        dry_run: bool = False,
     ) -> T:
-        """POST. An object of that name is a ConflictError with reason AlreadyExists. ``dry_run``: nothing is kept."""
-        path, params = resource.path(namespace=namespace), _dry(dry_run)
+        """POST, with ``name`` and ``subresource`` to a part of an object, such as its eviction. An object of that name
+        is a ConflictError with reason AlreadyExists. ``dry_run``: nothing is kept.
+        """
+        path, params = resource.path(name, namespace=namespace, subresource=subresource), _dry(dry_run)
         return _decode(await self._request("POST", path, params=params, body=body), kind)
 
     async def update(

@@ -40,7 +40,7 @@ def _entry(repair: Repair, ask: Ask | None, takes_along: tuple[GpuUuid, ...]) ->
         cause=repair.cause[:MAX_TEXT],
         attempt=min(repair.attempt, _ATTEMPTS),
         note=repair.note[:MAX_TEXT],
-        next=next_step(repair.state, asks),
+        next=next_step(repair.state, asks, held_back=repair.held_back),
         takes_along=takes_along,
     )
 

@@ -24,10 +24,12 @@ _ASKED: Final = {
 }
 
 
-def next_step(state: RepairState, asks: str = "") -> str:
+def next_step(state: RepairState, asks: str = "", *, held_back: bool = False) -> str:
     """What comes after this state of a repair, or what a person has to do.
 
     ``asks`` is what the agent asks the controller for, a value of ``AskFor``; empty for nothing. Raises ValueError for
-    another.
+    another. ``held_back``: the breaker of the node does not let it be reset yet.
     """
+    if held_back and not asks:
+        return words.next_let()
     return _ASKED[AskFor(asks)] if asks else _NEXT[state]

@@ -270,9 +270,9 @@ class RepairCore:
             doubted = repair.doubted or repair.wrong or failed
             self._repairs[gpu] = replace(repair, wrong=False, ordered=False, doubted=doubted)
 
-    def held_by(self, gpu: GpuUuid, who: str, now_s: float, *, by_pods: bool = False) -> bool:
+    def held_by(self, gpu: GpuUuid, who: str, now_s: float, *, by_pods: bool = False, held_back: bool = False) -> bool:
         """A GPU in Draining waits, for what ``who`` says in one line. True where that is news. ``by_pods``: pods have
-        it, and with ``drain`` the controller is asked to let them leave.
+        it, and with ``drain`` the controller is asked to let them leave. ``held_back``: so does the node's breaker.
         """
         repair = self._repairs.get(gpu)
         if repair is None or repair.state is not RepairState.DRAINING:
@@ -281,15 +281,17 @@ class RepairCore:
             self._asks.ask(gpu, AskFor.DRAIN, now_s)
         else:
             self._asks.withdraw(gpu)
-        return self._noted(repair, who)
+        return self._noted(replace(repair, held_back=held_back), who)
 
-    def free(self, gpu: GpuUuid, now_s: float) -> bool:
-        """Take that nobody has a GPU in Draining: the controller is asked for its reset. True where that is news."""
+    def free(self, gpu: GpuUuid, now_s: float, note: str = "") -> bool:
+        """Take that nobody has a GPU in Draining: the controller is asked for its reset. True where that is news.
+        ``note``: why it will not grant it; empty where it may.
+        """
         repair = self._repairs.get(gpu)
         if repair is None or repair.state is not RepairState.DRAINING or not self.by_grant:
             return False
         news = self._asks.ask(gpu, AskFor.RESET, now_s)
-        return self._noted(repair, words.reset_asked()) or news
+        return self._noted(repair, note or words.reset_asked()) or news
 
     def _noted(self, repair: Repair, note: str) -> bool:
         self._repairs[repair.gpu] = replace(repair, note=note)
@@ -532,7 +534,7 @@ class RepairCore:
             self._asks.used(gpu)
 
     def _moved(self, repair: Repair, new: RepairState, step: str, result: str, note: str, now_s: float) -> RepairChange:
-        self._repairs[repair.gpu] = replace(repair, state=new, since_s=now_s, note=note)
+        self._repairs[repair.gpu] = replace(repair, state=new, since_s=now_s, note=note, held_back=False)
         self._asks.used(repair.gpu)
         if new is RepairState.REBOOT_WANTED:
             self._ask_for_reboot(repair.gpu, now_s)

@@ -56,7 +56,8 @@ class Repair(Struct, frozen=True, kw_only=True):
     ``interrupted``: the agent died in Resetting, or in Verifying where ``was_reset``. ``wrong``: it was reset and found
     wrong, so that a verdict without faults does not end the repair; a reset that is done ends that. ``doubted``: its
     resets had failed, or it was found wrong, and then somebody reset it or the node was rebooted: it is verified before
-    it returns. ``ordered``: a person wants the reset, whatever the faults say, until one is done.
+    it returns. ``ordered``: a person wants the reset, whatever the faults say, until one is done. ``held_back``: the
+    breaker of this node does not let it be reset yet.
     """
 
     gpu: GpuUuid
@@ -72,6 +73,7 @@ class Repair(Struct, frozen=True, kw_only=True):
     wrong: bool = False
     doubted: bool = False
     ordered: bool = False
+    held_back: bool = False
 
     @property
     def awaits_reset(self) -> bool:

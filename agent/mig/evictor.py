@@ -17,7 +17,7 @@ from failpoints.names import Failpoint
 from kube.client import Client
 from kube.clock import Clock, SystemClock
 from kube.errors import KubeError, NotFoundError
-from kube.resources import Resource
+from kube.resources import PODS
 
 log = logging.getLogger(__name__)
 
@@ -63,10 +63,9 @@ class Evictor:
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
         }
-        target = Resource("", "v1", f"pods/{name}/eviction", "Eviction", namespaced=True)
         try:
             points.before(Failpoint.POD_EVICTED)
-            await client.create(target, body, msgspec.Raw, namespace=namespace)
+            await client.create(PODS, body, msgspec.Raw, name=name, namespace=namespace, subresource="eviction")
             points.after(Failpoint.POD_EVICTED)
         except NotFoundError:
             pass

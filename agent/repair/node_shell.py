@@ -44,6 +44,7 @@ from agent.repair.telling_shell import RepairListener, RepairReporter, RepairTel
 from agent.repair.tool_shell import ResetTool
 from agent.repair.units import ResetUnit, reset_unit, takes_along
 from agent.words import repairs as words
+from inventory.api.names import NVSENTINEL_MANAGED
 from inventory.devices import GpuUuid
 from kube.loglines import LIMIT
 
@@ -105,6 +106,7 @@ class RepairNode:
         self._acting: frozenset[GpuUuid] = frozenset()
         self._befores = Befores()
         self._losses = Losses()
+        self._unmanaged = False
         self._rests_until_s: dict[GpuUuid, float] = {}
         self._refused: dict[GpuUuid, int] = {}
         self._unmet = refused
@@ -202,6 +204,12 @@ class RepairNode:
             self._node_state.unrepaired = {}
             self._serve()
         self._show()
+
+    def labelled(self, labels: Mapping[str, str]) -> None:
+        """Hear the Node's labels, by which a site says that nobody repairs it."""
+        before, self._unmanaged = self._unmanaged, labels.get(NVSENTINEL_MANAGED) == "false"
+        if before != self._unmanaged:
+            self._poked.set()
 
     def poke(self) -> None:
         """Hear that holders may have changed."""
@@ -312,11 +320,12 @@ class RepairNode:
         """Tell why a GPU waits that this node's breaker holds back, and who has it."""
         breaker, unit = words.breaker(BREAKER_GPUS, round(BREAKER_WINDOW_S / 60)), self._unit(uuid)
         if unit is None:
-            self._waits(uuid, breaker)
+            self._waits(uuid, breaker, held_back=True)
             return
         attempt = Attempt(self, uuid, unit)
         who = await attempt.in_the_way()
-        self.waits(uuid, words.breaker_held(breaker, who) if who else breaker, by_pods=attempt.by_pods)
+        why = words.breaker_held(breaker, who) if who else breaker
+        self.waits(uuid, why, by_pods=attempt.by_pods, held_back=True)
 
     def _unit(self, uuid: GpuUuid) -> ResetUnit | None:
         """The unit of a GPU that is known well enough to act on it."""
@@ -349,7 +358,8 @@ class RepairNode:
             return self.waits(uuid, who, by_pods=attempt.by_pods)
         if self._grants is None:
             return self.waits(uuid, words.not_heard())
-        if self._wants_reset(uuid) and self._core.free(uuid, self._now()):
+        why = words.granted_by_nobody(NVSENTINEL_MANAGED) if self._unmanaged else ""
+        if self._wants_reset(uuid) and self._core.free(uuid, self._now(), why):
             log.info("reset asked for", extra={"gpu": uuid})
             self._unsaved = True
             self._show()
@@ -357,10 +367,10 @@ class RepairNode:
 
     # -- what an attempt uses: see attempt_shell.RepairServices
 
-    def waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False) -> bool:
+    def waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False, held_back: bool = False) -> bool:
         if by_pods and self.settings.remediation.reset is ResetMode.WHEN_FREE:
             who = words.held_for_good(who)
-        self._waits(gpu, who, by_pods=by_pods and self._grants is not None)
+        self._waits(gpu, who, by_pods=by_pods and self._grants is not None, held_back=held_back)
         return False
 
     def unable(self, gpu: GpuUuid, why: str) -> bool:
@@ -491,8 +501,8 @@ class RepairNode:
             self._node_state.unrepaired = {**others, gpu: why} if why else others
             self._serve()
 
-    def _waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False) -> None:
-        news = self._core.held_by(gpu, who, self._now(), by_pods=by_pods)
+    def _waits(self, gpu: GpuUuid, who: str, *, by_pods: bool = False, held_back: bool = False) -> None:
+        news = self._core.held_by(gpu, who, self._now(), by_pods=by_pods, held_back=held_back)
         self._show()
         if news:
             self._teller.waits(gpu, who)

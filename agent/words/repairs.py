@@ -44,6 +44,11 @@ def next_reset() -> str:
 
 
 @_part
+def next_let() -> str:
+    return "it is reset once the breaker of this node lets it, and nobody has it"
+
+
+@_part
 def next_verified() -> str:
     return "it is verified after the reset"
 
@@ -156,6 +161,11 @@ def switched_off() -> str:
 @_part
 def reset_asked() -> str:
     return "nobody has it: the controller is asked for its reset"
+
+
+@_part
+def granted_by_nobody(label: str) -> str:
+    return f"nobody has it, and by the node's label {label}=false the controller grants no reset"
 
 
 @_part

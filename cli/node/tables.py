@@ -197,7 +197,7 @@ def repairs(report: NodeReport) -> Table | None:
             ago(report.now_s - repair.since_s),
             str(repair.attempt),
             repair.note,
-            next_step(repair.state, report.asks.get(repair.gpu, "")),
+            next_step(repair.state, report.asks.get(repair.gpu, ""), held_back=repair.held_back),
         )
     for unit in unrepaired:
         table.add_row(str(unit.gpu_index), "-", ago(report.now_s - unit.since_s), "-", unit.unrepaired, "-")

@@ -77,8 +77,9 @@ def list_(where: Where, nodes: tuple[str, ...], output: str) -> None:
         async with opened(where) as client:
             breakers = await _breakers(client, notes)
             guards = await read_guards(client, found, notes)
+            hindrances = await _hindrances(client, notes) if any(node.status.repairs for node in found) else None
         now = datetime.now(UTC)
-        repairs = [row for node in found for row in rows(node, now, guards)]
+        repairs = [row for node in found for row in rows(node, now, guards, hindrances)]
         if output in FOR_PEOPLE:
             tables.show_repairs(repairs, now, wide=output == "wide")
             tables.show_breakers(breakers)

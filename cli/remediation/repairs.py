@@ -123,8 +123,11 @@ def _refused(node: GpuNode, device: Device | None, repair: RepairEntry | None, g
     return guards.refusals(holders(node, device), drained=repair.asks == _DRAIN)
 
 
-def rows(node: GpuNode, now: datetime, guards: Guards = NO_GUARDS) -> Iterator[RepairRow]:
-    """The repairs of one node, by index."""
+def rows(
+    node: GpuNode, now: datetime, guards: Guards = NO_GUARDS, hindrances: "Hindrances | None" = None
+) -> Iterator[RepairRow]:
+    """The repairs of one node, by index. What the agent says of the next step does not know of ``hindrances``."""
+    unmanaged = hindrances is not None and node.metadata.name in hindrances.unmanaged
     devices = {each.uuid: each for each in node.status.devices}
     indexes = {each.uuid: each.index for each in node.status.devices}
     for repair in sorted(node.status.repairs, key=lambda each: (indexes.get(each.gpu, len(indexes)), each.gpu)):
@@ -142,7 +145,7 @@ def rows(node: GpuNode, now: datetime, guards: Guards = NO_GUARDS) -> Iterator[R
             asks=repair.asks,
             granted=held.granted if held is not None else None,
             note=repair.note,
-            next=repair.next,
+            next=say.nobody_repairs(NVSENTINEL_MANAGED) if unmanaged and repair.asks and held is None else repair.next,
             refused_by=_refused(node, devices.get(repair.gpu), repair, guards),
         )
 

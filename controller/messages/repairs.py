@@ -75,6 +75,11 @@ def reboot_planned(gpu: str, cause: str) -> str:
     return f"GPU {gpu} is repaired by a reboot of its node alone{because(cause)}"
 
 
+@_note
+def reboot_over() -> str:
+    return "No GPU of the node wants a reboot any more"
+
+
 @_waiting
 def node_unreachable() -> str:
     return "The node is unreachable: its agent's last word may be old"

@@ -29,7 +29,7 @@ from kube.client import Client
 from kube.clock import Clock, sleep
 from kube.fencing import fenced
 from kube.objects import ObjectReference
-from kube.resources import Resource
+from kube.resources import PODS
 
 log = logging.getLogger(__name__)
 
@@ -135,10 +135,9 @@ async def evict(client: Client, pod: str, uid: str, failpoint: Failpoint, *, may
         "metadata": {"name": name, "namespace": namespace},
         "deleteOptions": {"preconditions": {"uid": uid}},
     }
-    target = Resource("", "v1", f"pods/{name}/eviction", "Eviction", namespaced=True)
     with fenced(may_write):
         points.before(failpoint)
-        await client.create(target, body, msgspec.Raw, namespace=namespace)
+        await client.create(PODS, body, msgspec.Raw, name=name, namespace=namespace, subresource="eviction")
         points.after(failpoint)
 
 

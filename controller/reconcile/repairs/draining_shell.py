@@ -93,6 +93,8 @@ class DrainController:
         self._tell = tell
         self._turns = Turns(clock, together_s=_TOGETHER_S)
         self._foretelling = foretelling
+        self._refused: dict[str, str] = {}
+        """Why evictions were refused last, as it was logged, by pod."""
 
     def hear(self, observed: ObjectChange) -> None:
         if observed.resource != GPU_NODES:
@@ -167,14 +169,18 @@ class DrainController:
                 self._foretelling.begin(action.workload, action.drain.cause, GPU_DRAINED)
 
     def _not_evicted(self, action: DrainAction, error: KubeError) -> None:
-        log.info("pod %s: its eviction is refused, trying on: %s", action.pods[0][0], error)
+        pod, why = action.pods[0][0], str(error)
+        if self._refused.get(pod) != why:
+            log.info("pod %s: its eviction is refused, trying on: %s", pod, why)
+            self._refused = {each: said for each, said in self._refused.items() if self.draining.nodes_of(each)}
+            self._refused[pod] = why
         if error.status != TOO_MANY:
             self.draining.failed(action)
             self._turns.again(_AGAIN_S)
             return
         if self.draining.refused(action, self._clock.wall()):
             self._count("refused")
-            since, why = exact(REFUSED_S), str(error)
+            since = exact(REFUSED_S)
             self._say(action, "Warning", words.drain_refused(action.drain.cause, since, why))
             # People who look after the node do not look at each pod.
             held_up = words.drain_held_up(action.drain.cause, action.pods[0][0], since, why)

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from controller.messages import repairs as words
 from inventory.api.names import GPU_READY, GPUS_HEALTHY, MAINTENANCE_PLANNED, REPAIR_PLANNED, REPAIR_TAINT
 
 Json = dict[str, Any]
@@ -40,7 +41,7 @@ def conditions_due(conditions: Sequence[Json], *, planned: str, away: str, now: 
     if planned and not _is_true_by_others(ours):
         changed |= _changed(ours, MAINTENANCE_PLANNED, "True", PLANNED, planned, now)
     elif not planned and ours is not None and (ours.get("status"), ours.get("reason")) == ("True", PLANNED):
-        changed |= _changed(ours, MAINTENANCE_PLANNED, "False", OVER, "", now)
+        changed |= _changed(ours, MAINTENANCE_PLANNED, "False", OVER, words.reboot_over(), now)
     for type_ in _OF_THE_AGENT if away else ():
         if type_ in found:
             changed |= _changed(found[type_], type_, "Unknown", AWAY, away, now)

@@ -6,6 +6,7 @@ import msgspec
 import pynvml
 import pytest
 
+from agent.health.nextsteps import next_step
 from agent.health.repairstate import RepairState
 from agent.health.states import HealthState
 from agent.persistence.statefiles import read_boot_id
@@ -439,6 +440,9 @@ async def test_two_gpus_are_reset_one_after_the_other_and_a_third_waits(lab: Lab
     await lab.until(lambda: len(lab.down()) == 1, "the kubelet has not heard of the second one's return")
     assert sum(resets(lab, index) for index in range(3)) == 2
     assert len(lab.down()) == 1
+    (waits,) = lab.report().repairs
+    assert waits.held_back
+    assert "breaker" in next_step(waits.state, held_back=waits.held_back)
 
 
 async def test_a_held_gpu_that_the_breaker_holds_back_names_its_holder_as_well(lab: Lab) -> None:

@@ -9,8 +9,9 @@ from agent.cluster.gpulayouts import GPU_LAYOUTS
 from agent.cluster.gpunode import GPU_NODES
 from agent.health.repairstate import RepairState
 from inventory.api.gpunode import GRANT_LASTS_S
+from kube.resources import NODES
 from kube.testing import FakeApiServer
-from tests.support.agent.granting import GrantedNode
+from tests.support.agent.granting import NODE, GrantedNode
 from tests.support.agent.node import EAGER, GPU, Lab, fleet
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -272,6 +273,16 @@ async def test_a_person_has_a_gpu_reset_that_has_no_fault(here: GrantedNode) -> 
         (here.lab.uuid(0), "Healthy", "Probation"),
         (here.lab.uuid(0), "Probation", "Healthy"),
     ], "what was reset is on probation, whatever it was before"
+
+
+async def test_on_a_node_that_nobody_repairs_no_grant_is_promised(here: GrantedNode) -> None:
+    label = "k8saas.nvidia.com/ManagedByNVSentinel"
+    here.server.merge(NODES, NODE, {"metadata": {"labels": {label: "false"}}})
+    await here.serve(fleet(1, H100), ON)
+    here.lab.sim(gpu=0, xid=119)
+    await here.lab.until(lambda: f"{label}=false" in str(here.repair(0).get("note")))
+    here.server.merge(NODES, NODE, {"metadata": {"labels": {label: None}}})
+    await here.lab.until(lambda: "the controller is asked" in str(here.repair(0).get("note")))
 
 
 async def test_a_person_stops_a_repair(here: GrantedNode) -> None:

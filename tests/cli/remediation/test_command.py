@@ -132,6 +132,8 @@ async def test_a_plan_names_the_breaker_of_the_nodes_flavor_and_the_label_by_whi
     (row,) = (await shell.json("remediation", "plan"))["gpus"]
     assert (row["action"], row["isDue"]) == ("nothing", False)
     assert f"{NVSENTINEL_MANAGED}=false" in row["says"]
+    (row,) = (await shell.json("remediation", "list"))["repairs"]
+    assert f"{NVSENTINEL_MANAGED}=false" in row["next"]
 
 
 async def test_a_disruption_budget_that_refuses_a_drain_now_is_named_with_what_it_allows(

@@ -1,5 +1,6 @@
 """GPUs that are drained for their repair, live: pods leave by their policy or after a time, and people are told."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from controller.cluster.watching.kinds import GPU_NODES, NODES, PODS
 from controller.objects.decode import GpuNode, read_gpu_node
 from controller.reconcile.repairs import draining as draining_module
+from controller.reconcile.repairs import draining_shell
 from controller.reconcile.repairs.draining import REFUSED_S, Drain
 from controller.reconcile.repairs.draining_shell import NOTICE_S, drains
 from inventory.api.gpunode import GRANT_LASTS_S
@@ -103,6 +105,28 @@ async def test_a_refusal_that_lasts_is_told_of_the_pod_and_of_the_node(monkeypat
         await eventually(lambda: any("; its eviction is refused for 30s (" in note for note in notes(scene)))
         told = "; the eviction of pod team/p is refused for 30s ("
         await eventually(lambda: any(told in note for note in notes(scene)))
+        assert any("/namespaces/team/pods/p/eviction: 429 " in note for note in notes(scene)), (
+            "a path that one can read"
+        )
+
+
+async def test_a_refusal_is_logged_once_until_it_changes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(draining_shell, "_REFUSED_AGAIN_S", 0.01)
+
+    def logged() -> list[str]:
+        return [each.getMessage() for each in caplog.records if "its eviction is refused" in each.getMessage()]
+
+    async with running(given=rules("0s"), bare=True) as scene:
+        refusing(scene, UnavailableError("The budget one.", status=429))
+        asks(scene, "n1", draining(3601))
+        await eventually(lambda: len(scene.server.seen("POST", "/eviction")) > 3)
+        assert len(logged()) == 1
+        refusing(scene, UnavailableError("The budget two.", status=429))
+        await eventually(lambda: len(logged()) == 2)
+        assert "budget two" in logged()[1]
 
 
 async def test_nothing_is_drained_before_it_is_granted() -> None:

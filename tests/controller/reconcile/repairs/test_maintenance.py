@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.messages import repairs as words
 from controller.reconcile.repairs.maintenance import conditions_due, reboot_name, taints_due
 
 NOW = "2026-01-02T00:00:00Z"
@@ -24,6 +25,12 @@ def due(*conditions: dict[str, Any], planned: str = "", away: str = "") -> dict[
     if found is None:
         return None
     return {each["type"]: (each["status"], each.get("reason", ""), each["lastTransitionTime"]) for each in found}
+
+
+def test_a_plan_that_is_over_says_so() -> None:
+    conditions = said("MaintenancePlanned", "True", "GpuRepair", "GPU g")
+    (over,) = conditions_due([conditions], planned="", away="", now=NOW) or []
+    assert over["message"] == words.reboot_over()
 
 
 def test_the_taint_is_set_and_removed_beside_those_of_others() -> None:

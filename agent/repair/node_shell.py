@@ -169,7 +169,7 @@ class RepairNode:
         self._news.set()
 
     def _hear_loss(self, event: Event) -> None:
-        """Have the node discovered anew where a GPU is lost: it may have been taken out."""
+        """Ask for another discovery where a GPU is lost: it may have been taken out."""
         if isinstance(event, ResetObserved | ProbeOk):
             self._losses.over(event.gpu)
         elif not (isinstance(event, ProbeFailed) and event.reason is ProbeReason.LOST and self.wanted):
@@ -428,7 +428,7 @@ class RepairNode:
         await self._save()
 
     def _on_probation(self, also: Iterable[GpuUuid]) -> None:
-        """Have the verdict's probation begin with the repair's, also of boards that were reset together with it."""
+        """Begin the verdict's probation with the repair's, also of boards that were reset together with it."""
         begun = {repair.gpu: repair.since_s for repair in self._core.repairs() if repair.state is RepairState.PROBATION}
         for gpu, since_s in (dict.fromkeys(also, self._now()) | begun).items():
             self._recorded(self._node_state.apply(Verified(gpu, since_s), self._now()))

@@ -29,6 +29,16 @@ def asks_for_less(most: str) -> str:
 
 
 @_part
+def sisters_ask_for_less(group: str, most: str) -> str:
+    return f"unless the pods of PodGroup {group} ask for at most {most} altogether, or the quota is raised"
+
+
+@_part
+def minimum_starts(minimum: str) -> str:
+    return f"unless {minimum} starts, the minimum of its gang"
+
+
+@_part
 def has_quota(resources: str) -> str:
     return f"unless the queue gets quota of {resources}"
 

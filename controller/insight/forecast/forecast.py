@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from controller.insight.forecast.calibration import Calibration, Range
+from controller.insight.forecast.changes.beside import Beside, beside_parts
 from controller.insight.forecast.changes.changes import EndsAt
 from controller.insight.forecast.closed import opens_when
 from controller.insight.forecast.decided import Asked, Decided, decided_parts, with_coming
@@ -24,7 +25,7 @@ from controller.insight.forecast.parts import Parts, finished
 from controller.insight.forecast.repairtimes import RepairTimes
 from controller.insight.forecast.returning import SOONEST_S, assumed
 from controller.insight.forecast.runtimes import Experience, RuntimeHistory
-from controller.messages.forecasts import waits_for_repair
+from controller.messages.forecasts import minimum_starts, waits_for_repair
 from controller.objects.meta import epoch_s, find_condition
 from controller.objects.workload import Workload
 from controller.scheduler.decisions import reasons
@@ -127,7 +128,8 @@ class Forecaster:
         gates = yield from gate_parts(engine, left, self.ends_at(engine, now_s), decided)
         for tree in left.trees:
             found |= yield from self._of_tree(left, tree, gates, effort)
-        return (yield from _as_decided(model, decided, found))
+        found = yield from _as_decided(model, decided, found)
+        return _beside(found, (yield from beside_parts(engine, model)))
 
     def of(self, engine: Engine, asked: PendingWorkload, now_s: float) -> Forecast | None:
         """``of_parts``, run to its end without a pause."""
@@ -259,6 +261,58 @@ def _not_before(known: Forecast, back_s: float, ahead: int, assumes: tuple[str, 
     return msgspec.structs.replace(
         known, ahead=ahead, from_s=from_s, likely_s=None, to_s=None, never=None, assumes=assumes
     )
+
+
+def _beside(found: Forecasts, beside: Beside) -> Forecasts:
+    """The forecasts of which none is before that of a workload that has to hold quota beside it."""
+    for keys, never in beside.sisters:
+        known = [found.get(key) for key in keys]
+        for key in keys:
+            if (own := found.get(key)) is not None:
+                found[key] = _never(own, never) if never else _last(own, known)
+    for key in beside.minimums:
+        if (own := found.get(key)) is not None:
+            chain = _above(key, beside.minimums)
+            found[key] = _last(own, [found[each] for each in chain if each in found], minimum=chain[0])
+    return found
+
+
+def _above(key: WorkloadKey, minimums: Mapping[WorkloadKey, WorkloadKey]) -> list[WorkloadKey]:
+    """The minimum of the workload's gang, then that minimum's own, up to the first that has none."""
+    chain: list[WorkloadKey] = []
+    while (minimum := minimums.get(key)) is not None and minimum not in chain:
+        chain.append(minimum)
+        key = minimum
+    return chain
+
+
+def _last(own: Forecast, others: Sequence[Forecast | None], minimum: WorkloadKey | None = None) -> Forecast:
+    """The forecast of a workload that starts with the last of others, or after them: unknown where that of one is."""
+    replace, known = msgspec.structs.replace, [each for each in others if each is not None]
+    never = next((each.never for each in (own, *known) if each.never is not None), None)
+    if never is not None:
+        told = minimum_starts(minimum) if minimum is not None and own.never is None else never
+        return _never(own, told)
+    if own.from_s is None:
+        return own
+    unknown = next((each for each in known if each.from_s is None), None)
+    if unknown is not None or len(known) < len(others):
+        assumes = unknown.assumes if unknown is not None else (_NEVER,)
+        before = unknown.not_before if unknown is not None else None
+        return replace(own, from_s=None, likely_s=None, to_s=None, assumes=assumes, not_before=before)
+    ranges = [own, *known]
+    likely = [each.likely_s for each in ranges]
+    ends = [each.to_s for each in ranges]
+    return replace(
+        own,
+        from_s=max(each.from_s or 0.0 for each in ranges),
+        likely_s=None if None in likely else max(each or 0.0 for each in likely),
+        to_s=None if None in ends else max(each or 0.0 for each in ends),
+    )
+
+
+def _never(own: Forecast, clause: str) -> Forecast:
+    return msgspec.structs.replace(own, from_s=None, likely_s=None, to_s=None, never=clause, assumes=())
 
 
 def _soon(now_s: float, ahead: int) -> Forecast:

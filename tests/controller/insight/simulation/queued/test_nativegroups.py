@@ -93,6 +93,54 @@ def test_pods_of_a_basic_group_start_all_at_once_or_one_by_one_as_it_says() -> N
     assert by_one == ["0 Admitted train-0", "0 Admitted train-1", "0 Pending train-2"]
 
 
+def starts(result: Any) -> dict[str, tuple[str, float | None]]:
+    """By waiting workload whether it is told to start, never or at an unknown time, and the earliest second."""
+    found: dict[str, tuple[str, float | None]] = {}
+    for each in plainly(result)["final"]["pending"]:
+        name, forecast = each["workload"].rpartition("/")[2], each["forecast"]
+        word = "never" if forecast["never"] else "unknown" if forecast["fromSeconds"] is None else "starts"
+        found[name] = word, forecast["fromSeconds"]
+    return found
+
+
+def test_pods_that_start_together_have_the_forecast_of_the_last() -> None:
+    never = run(*flat(3), of(group()), *pods(4))
+    assert starts(never) == {f"train-{at}": ("never", None) for at in range(4)}
+    assert "unless the pods of PodGroup train ask for at most 3 nvidia.com/gpu altogether" in str(plainly(never))
+    endless = plain("other")
+    assert starts(run(*flat(4), endless, of(group()), *pods(4))) == {
+        f"train-{at}": ("unknown", None) for at in range(4)
+    }
+
+
+def test_pods_above_a_minimum_do_not_start_before_it() -> None:
+    never = run(*flat(3), of(group(least=4)), *pods(5))
+    assert starts(never) == {"train": ("never", None), "train-4": ("never", None)}
+    assert "unless ns/train starts, the minimum of its gang" in str(plainly(never))
+
+
+def test_slices_above_the_number_that_is_needed_do_not_start_before_the_gang() -> None:
+    slices = [of(group(f"s{at}", 2, parent="top")) for at in range(3)]
+    members = [each for at in range(3) for each in pods(2, f"s{at}")]
+    found = starts(run(*flat(3), of(composite("top", 2)), *slices, *members))
+    assert len(found) == 2
+    assert set(found.values()) == {("never", None)}
+
+
+def test_a_basic_group_may_be_disrupted_as_a_whole() -> None:
+    given_group = of(group(disruptionMode={"all": {}}))
+    assert told(run(*flat(3), given_group, *pods(3))) == [f"0 Admitted train-{at}" for at in range(3)]
+
+
+def test_groups_below_each_other_are_four_levels_deep_at_most() -> None:
+    def chain(composites: int) -> list[Json]:
+        above = [of(composite(f"c{at}", 1, parent=f"c{at - 1}" if at else "")) for at in range(composites)]
+        return [*flat(1), *above, of(group("leaf", 1, parent=f"c{composites - 1}")), *pods(1, "leaf")]
+
+    assert told(run(*chain(3))) == ["0 Admitted c0"]
+    assert "PodGroup leaf: expected a tree of 4 levels at most, found more" in refused(*chain(4))
+
+
 def test_a_gang_that_keeps_its_pods_starts_with_all_that_are_there() -> None:
     kept = saying(of(group(least=4)), "keep")
     waits = run(*flat(5), kept, *pods(6))

@@ -16,7 +16,7 @@ NATIVE_VERSIONS: Final = ("v1beta1", "v1alpha3", "v1alpha2")
 COMPOSITE_VERSION: Final = "v1alpha3"
 """The one version of CompositePodGroup."""
 DEEPEST_NATIVE: Final = 4
-"""The most levels of groups in one tree."""
+"""The most levels of groups in one tree, PodGroups among them."""
 
 _MOST_TEMPLATES: Final = 8
 _MOST_CLAIMS: Final = 4
@@ -170,11 +170,12 @@ class NativeWorkload(KubernetesObject, frozen=True, kw_only=True):
     spec: NativeWorkloadSpec = NativeWorkloadSpec()
 
 
-def problems(spec: GroupSpec, *, composite: bool = False, counted: bool = True) -> Iterator[str]:
+def problems(spec: GroupSpec, *, composite: bool = False, of_job: bool = False) -> Iterator[str]:
     """The reasons why the API server refuses the spec of a group: one sentence each with field, value found and value
     expected.
 
-    ``counted``: a gang says its number.
+    ``of_job``: it is ``spec.scheduling`` of a Job, whose gang may leave its number out, and which alone may not combine
+    the policy basic with the disruption mode all.
     """
     policy = spec.scheduling_policy
     if (policy.basic is None) == (policy.gang is None):
@@ -183,7 +184,7 @@ def problems(spec: GroupSpec, *, composite: bool = False, counted: bool = True) 
     if policy.gang is not None:
         key = "minGroupCount" if composite else "minCount"
         least = policy.gang.min_group_count if composite else policy.gang.min_count
-        if least is None and counted:
+        if least is None and not of_job:
             yield f"schedulingPolicy.gang.{key}: expected at least 1, found none"
         elif least is not None and least < 1:
             yield f"schedulingPolicy.gang.{key}: expected at least 1, found {least}"
@@ -194,6 +195,8 @@ def problems(spec: GroupSpec, *, composite: bool = False, counted: bool = True) 
         yield "schedulingConstraints.topology[0].key: expected a label of nodes, found an empty one"
     yield from _of_claims(spec.resource_claims)
     yield from _of_disruption(spec)
+    if of_job and spec.mode == "all" and policy.basic is not None:
+        yield "disruptionMode: expected single beside schedulingPolicy.basic, found all"
     if spec.priority is not None and spec.priority > _HIGHEST:
         yield f"priority: expected {_HIGHEST} at most, found {spec.priority}"
     if spec.preemption_policy not in _PREEMPTION:
@@ -228,7 +231,7 @@ def _of_templates(where: str, templates: tuple[GroupTemplate, ...], names: set[s
         yield f"{where}: expected {_MOST_TEMPLATES} templates at most, found {len(templates)}"
         return
     composite = where.endswith("compositePodGroupTemplates")
-    if templates and composite and depth > DEEPEST_NATIVE:
+    if templates and depth > DEEPEST_NATIVE:
         yield f"{where}: expected {DEEPEST_NATIVE} levels at most, found more"
         return
     for at, each in enumerate(templates):
@@ -264,5 +267,3 @@ def _of_disruption(spec: GroupSpec) -> Iterator[str]:
     elif said is not None and (said.single is None) == (said.all is None):
         found = "neither" if said.all is None else "both"
         yield f"disruptionMode: expected one of single and all, found {found}"
-    if spec.mode == "all" and spec.scheduling_policy.basic is not None:
-        yield "disruptionMode: expected single beside schedulingPolicy.basic, found all"

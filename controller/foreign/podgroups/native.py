@@ -54,7 +54,7 @@ def marks_of(pod: SeenPod, find: Find) -> dict[str, str]:
         if parent in seen:
             circle = ", ".join([*seen[seen.index(parent) :], parent])
             raise JobError(f"PodGroup {name}: expected a tree, found CompositePodGroups above each other: {circle}")
-        if len(seen) == DEEPEST_NATIVE:
+        if len(seen) == DEEPEST_NATIVE - 1:
             raise JobError(f"PodGroup {name}: expected a tree of {DEEPEST_NATIVE} levels at most, found more")
         seen.append(parent)
         found = find(parent, True)

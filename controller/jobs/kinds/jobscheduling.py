@@ -29,7 +29,7 @@ def scheduling_of(job: Json) -> GroupSpec | None:
         spec = decode({**_BASIC, **mapping(job, "spec", "scheduling")}, GroupSpec)
     except DecodeError as error:
         raise JobError(f"{_WHERE}: {error}") from None
-    for problem in problems(spec, counted=False):
+    for problem in problems(spec, of_job=True):
         raise JobError(f"{_WHERE}.{problem}")
     if spec.level and not is_label_key(spec.level):
         where = f"{_WHERE}.schedulingConstraints.topology[0].key"

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from controller.objects.decode import DecodeError, decode
 from controller.objects.nativegroups import (
-    DEEPEST_NATIVE,
     NativeGroup,
     NativeWorkload,
     group_problems,
+    problems,
     workload_problems,
 )
 
@@ -88,10 +88,6 @@ def test_a_pod_group_says_its_minimum_level_mode_and_template_in_both_spellings(
             {"schedulingConstraints": {"topology": [{}]}},
             "spec.schedulingConstraints.topology[0].key: expected a label of nodes, found an empty one",
         ),
-        (
-            {"disruptionMode": {"all": {}}, "schedulingPolicy": {"basic": {}}},
-            "spec.disruptionMode: expected single beside schedulingPolicy.basic, found all",
-        ),
         ({"disruptionMode": {}}, "spec.disruptionMode: expected one of single and all, found neither"),
         ({"disruptionMode": "Rack"}, "spec.disruptionMode: expected Pod or PodGroup, found 'Rack'"),
         ({"priority": 1_000_000_001}, "spec.priority: expected 1000000000 at most, found 1000000001"),
@@ -136,8 +132,16 @@ def test_a_workload_has_one_tree_of_templates_with_names_of_their_own() -> None:
     assert many == ["spec.podGroupTemplates: expected 8 templates at most, found 9"]
 
 
-def test_a_tree_of_templates_is_four_composites_deep_at_most() -> None:
-    for depth, sentences in ((DEEPEST_NATIVE, 0), (DEEPEST_NATIVE + 1, 1)):
+def test_all_pods_of_a_basic_group_may_be_disrupted_together_but_not_of_a_job() -> None:
+    spec = group(disruptionMode={"all": {}}, schedulingPolicy={"basic": {}}).spec
+    assert list(problems(spec)) == []
+    assert list(problems(spec, of_job=True)) == [
+        "disruptionMode: expected single beside schedulingPolicy.basic, found all"
+    ]
+
+
+def test_a_tree_of_templates_is_three_composites_and_a_group_deep_at_most() -> None:
+    for depth, sentences in ((3, 0), (4, 1), (5, 1)):
         tree = template("leaf")
         for level in range(depth):
             tree = template(f"level-{level}", tree)

@@ -38,7 +38,7 @@ DEATHS = tuple(Point(step, moment) for step in STEPS for moment in Moment)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with native_cluster("nativegangs", GATES) as cluster:
+    with native_cluster("nativegangs", f"{GATES},PodGroupPreemptionPolicy=true") as cluster:
         yield cluster
 
 
@@ -95,6 +95,24 @@ async def test_a_job_starts_with_a_group_of_its_own_and_is_preempted_whole(clust
             assert running(scene, "gang") == 0
             await scene.delete("vip")
             await groups_gone(cluster, scene)
+            await scene.clean()
+
+
+async def test_a_gang_of_a_class_that_never_preempts_starts_in_a_group_that_says_so(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("never", 16)
+        cluster.kubectl("create", "priorityclass", "never", "--value=5", "--preemption-policy=Never")
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            await start(scene, "calm", "never", of_class="never")
+            await scene.until(lambda: running(scene, "calm") == 4, "the gang runs")
+            named = ("get", GROUPS, group_of(scene, "calm"), "-n", TEAM, "-o", "jsonpath={.spec.preemptionPolicy}")
+            assert cluster.kubectl(*named) == "Never"
+            await scene.finish(pods_of(scene, "calm"))
+            await scene.until(lambda: scene.queues.complete("calm"), "it has run")
+            cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
             await scene.clean()
 
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with native_cluster("nativewaiting", f"{GATES},WorkloadWithJob=true,PodGroupPreemptionPolicy=true") as cluster:
+    with native_cluster("nativewaiting", f"{GATES},WorkloadWithJob=true") as cluster:
         yield cluster
 
 
@@ -186,24 +186,6 @@ async def test_places_of_a_users_group_that_somebody_took_are_given_back(cluster
             await scene.until(lambda: said_of(scene, "Evicted") == "True/GangNotScheduled", "places are taken back")
             await scene.delete("thief")
             await tidy(cluster, scene, "some-", evicted=True)
-
-
-async def test_a_gang_of_a_class_that_never_preempts_starts_in_a_group_that_says_so(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    async with pod_lab(cluster) as scene:
-        configure(tmp_path)
-        await scene.queue("never", 16)
-        cluster.kubectl("create", "priorityclass", "never", "--value=5", "--preemption-policy=Never")
-        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
-            await start(scene, "calm", "never", of_class="never")
-            await scene.until(lambda: running(scene, "calm") == 4, "the gang runs")
-            named = ("get", GROUPS, group_of(scene, "calm"), "-n", TEAM, "-o", "jsonpath={.spec.preemptionPolicy}")
-            assert cluster.kubectl(*named) == "Never"
-            await scene.finish(pods_of(scene, "calm"))
-            await scene.until(lambda: scene.queues.complete("calm"), "it has run")
-            cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
-            await scene.clean()
 
 
 async def test_no_half_of_a_users_gang_is_left_by_a_pod_without_a_queue(cluster: Cluster, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ NATIVE_KINDS: Final = (
 """``apiVersion`` and ``kind`` of all that is read here."""
 _JOB: Final = ("batch/v1", "Job")
 _KINDS: Final[Mapping[tuple[str, str], JobKind]] = {(api_version(kind), kind.kind): kind for kind in JOB_KINDS}
-_FROM_TEMPLATE: Final = ("schedulingPolicy", "schedulingConstraints", "disruptionMode", "resourceClaims")
+_FROM_TEMPLATE: Final = ("schedulingPolicy", "schedulingConstraints", "resourceClaims")
 
 
 class NativeGroups:
@@ -237,6 +237,7 @@ class NativeGroups:
         ]
         if len(found) != 1 or len(found[0]) != 1:
             return job
+        # The disruption mode has no meaning for quota, and a Job alone may not have each mode beside each policy.
         taken = {key: found[0][0][key] for key in _FROM_TEMPLATE if key in found[0][0]}
         return job.having({**job.data, "spec": {**spec, "scheduling": taken}})
 

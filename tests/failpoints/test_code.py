@@ -60,7 +60,7 @@ UNNAMED = {
     ("controller/people/visibility/reviews_shell.py", "Reviews._access"): REVIEW,
     (
         "controller/people/visibility/service_shell.py",
-        "ViewService.ask_leader",
+        "ViewService.ask",
     ): "a question to the leader, which reads",
     ("controller/people/visibility/service_shell.py", "ViewService.relay"): "a question to the leader, which reads",
     ("controller/people/whatif/child_shell.py", "main"): "of its own process",

@@ -274,7 +274,12 @@ class Process:
             namespace=self._own,
             clock=self._clock,
             acting=Acting(
-                lambda: self._running, lambda: self.leader, self._submissions(), self._spaces, lambda: self._engine
+                lambda: self._running,
+                lambda: self.leader,
+                self._submissions(),
+                self._spaces,
+                lambda: self._engine,
+                self._me,
             ),
             figures=self._figures,
         )

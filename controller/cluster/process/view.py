@@ -44,7 +44,7 @@ from controller.people.visibility.identity import User
 from controller.people.visibility.reviews_shell import Reviews
 from controller.people.visibility.routes import Asked, What
 from controller.people.visibility.server_shell import RECORDED, Leader, RefusedError, ViewServer
-from controller.people.visibility.service_shell import ViewService
+from controller.people.visibility.service_shell import ViewService, holder
 from controller.people.whatif.child_shell import Given
 from controller.people.whatif.parent_shell import WhatIf
 from controller.people.whatif.question import Asked as Change
@@ -55,6 +55,7 @@ from controller.scheduler.model.resources import WorkloadKey
 from kube.client import Client
 from kube.clock import Backoff, Clock
 from kube.config import ClusterConfig
+from kube.errors import KubeError
 from kube.reading.entries import ObjectKey
 
 _ANSWER_S = 5.0
@@ -252,6 +253,7 @@ def _with_sign_in(page: PageServer, settings: OidcProvider, seal: Callable[[str]
 class Acting:
     """The leadership. ``running``: the term while this replica leads; ``leader``: the holder, in words, while it does
     not. ``engine``: what this replica knows of queues, whether it leads or follows; None before it has read all.
+    ``identity``: of this replica, as the lease would name it.
     """
 
     running: Callable[[], Running | None]
@@ -259,6 +261,7 @@ class Acting:
     submissions: Submissions
     spaces: SeenNamespaces
     engine: Callable[[], Engine | None] = lambda: None
+    identity: str = ""
 
 
 @asynccontextmanager
@@ -290,13 +293,19 @@ async def view_service(
             return await service.relay(request, path, user, acting.leader(), server.port)
 
         async def peer(before: int) -> bytes | None:
-            """Rows of the replica that leads; None where this one does, or there is none."""
-            if acting.leader() is None:
-                return None
-            path = f"{RECORDED}?before={before}"
-            with suppress(RefusedError):
-                status, body = await service.ask_leader(path, None, acting.leader(), server.port, limit_s=_RECORD_S)
-                return body if status == _OK else None
+            """Rows of the replica that leads, or of one beside this one where this one leads; no rows where it is
+            alone, None where nobody tells.
+            """
+            leader, path = acting.leader(), f"{RECORDED}?before={before}"
+            with suppress(KubeError):
+                pods = (holder(leader),) if leader is not None else await service.beside(acting.identity)
+                if not pods:
+                    return b"[]"
+                for pod in pods:
+                    with suppress(RefusedError):
+                        status, body = await service.ask(pod, path, None, server.port, limit_s=_RECORD_S)
+                        if status == _OK:
+                            return body
             return None
 
         def sample() -> Sample | None:

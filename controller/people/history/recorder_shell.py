@@ -62,7 +62,7 @@ _FILL: Final = "INSERT OR IGNORE INTO hours VALUES (?, ?, ?, ?, ?, ?, ?)"
 _ALL: Final = "SELECT hour, what, name, series, resource, total, count FROM hours"
 
 Peer = Callable[[int], Awaitable[bytes | None]]
-"""Rows of the replica that leads before an hour, as ``Record.before`` writes them; None where there is none to ask."""
+"""Rows of another replica before an hour, as ``Record.before`` writes them; None where none could be asked."""
 
 
 class Record:
@@ -261,7 +261,7 @@ class Recorder:
         return True
 
     async def _fill(self, now_hour: int) -> None:
-        """Takes the hours that this replica missed from the one that leads, a quarter of a day at a time."""
+        """Takes the hours that this replica missed from another, a quarter of a day at a time."""
         count, before = 0, now_hour
         for page in range(_MOST_PAGES):
             found = await self._peer(before)

@@ -23,7 +23,7 @@ from controller.people.visibility.tls import calling
 from failpoints import points
 from failpoints.names import Failpoint
 from inventory.api.names import VIEW_GROUP, VIEW_VERSION
-from kube.client import Client, describe
+from kube.client import Client, Selection, describe
 from kube.clock import Backoff, Clock
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import PODS, Resource
@@ -41,6 +41,8 @@ NAMES: Final = (
 )
 """Names of the APIServices that may lead here."""
 PORT_NAME: Final = "web"
+_SHARED: Final = tuple(f"app.kubernetes.io/{name}" for name in ("name", "instance", "component"))
+"""The labels by which the chart selects the replicas' pods."""
 _ANSWER_S: Final = 15.0
 _STREAM_S: Final = 60.0
 """The longest pause between two pieces of a stream."""
@@ -151,9 +153,24 @@ class ViewService:
         """The leader's answer for the user, or for this replica itself. ``leader``: its holder, in words; ``body``:
         what was sent. Raises RefusedError.
         """
-        if leader is None or self._calls is None:
+        if leader is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
-        url, name = await self._url(leader, own_port, path)
+        return await self.ask(holder(leader), path, user, own_port, body, limit_s=limit_s)
+
+    async def ask(
+        self,
+        pod: str,
+        path: str,
+        user: User | None,
+        own_port: int,
+        body: bytes | None = None,
+        *,
+        limit_s: float = _ANSWER_S,
+    ) -> tuple[int, bytes]:
+        """The answer of the replica in this pod, for the user or for this replica itself. Raises RefusedError."""
+        if self._calls is None:
+            raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
+        url, name = await self._url(pod, own_port, path)
         connector, timeout = aiohttp.TCPConnector(ssl=self._calls), aiohttp.ClientTimeout(total=limit_s)
         try:
             jar = aiohttp.DummyCookieJar()
@@ -173,6 +190,22 @@ class ViewService:
             log.warning("the replica that leads cannot be asked: %s", describe(failed))
             raise RefusedError(503, "the replica that leads cannot be asked: try again", after_s=2.0) from None
 
+    async def beside(self, identity: str) -> tuple[str, ...]:
+        """The pods of the other replicas, by the labels that they share with the pod of this ``identity``; none where
+        it is no pod, or has not these labels. Raises KubeError.
+        """
+        own = identity.rsplit("_", 1)[0]
+        try:
+            found = await self._client.get(PODS, own, dict, namespace=self._service[0])
+        except NotFoundError:
+            return ()
+        labels = found["metadata"].get("labels", {})
+        if not all(name in labels for name in _SHARED):
+            return ()
+        selector = ",".join(f"{name}={labels[name]}" for name in _SHARED)
+        listed = await self._client.list_all(PODS, dict[str, Any], Selection(self._service[0], selector))
+        return tuple(sorted({pod["metadata"]["name"] for pod in listed.items} - {own}))
+
     async def relay(
         self, request: web.Request, path: str, user: User, leader: str | None, own_port: int
     ) -> web.StreamResponse:
@@ -182,7 +215,7 @@ class ViewService:
         """
         if leader is None or self._calls is None:
             raise RefusedError(503, "no replica leads now: try again", after_s=2.0)
-        url, name = await self._url(leader, own_port, path)
+        url, name = await self._url(holder(leader), own_port, path)
         kept = [(key, value) for key in _HANDED_ON if (value := request.headers.get(key)) is not None]
         connector, timeout = aiohttp.TCPConnector(ssl=self._calls), aiohttp.ClientTimeout(sock_read=_STREAM_S)
         jar, response = aiohttp.DummyCookieJar(), None
@@ -216,9 +249,9 @@ class ViewService:
                 request.transport.abort()
             return response
 
-    async def _url(self, leader: str, own_port: int, path: str) -> tuple[str, str]:
-        """The URL of the path at the leader, and the name in the leader's certificate."""
-        host, port = await self._where(holder(leader), own_port)
+    async def _url(self, pod: str, own_port: int, path: str) -> tuple[str, str]:
+        """The URL of the path at the replica in this pod, and the name in its certificate."""
+        host, port = await self._where(pod, own_port)
         url = f"https://[{host}]:{port}{path}" if ":" in host else f"https://{host}:{port}{path}"
         return url, f"{self._service[1]}.{self._service[0]}.svc"
 

@@ -1,12 +1,17 @@
 """Every replica records the past by itself, whether it leads or follows; where Prometheus has it, none does."""
 
+import time
 from pathlib import Path
 
 from controller.people.history.asked import Asked
+from controller.people.history.record import HourRow, Of, hour_of
 from controller.people.history.recorder_shell import FILE, Record
+from kube.resources import PODS
 from kube.testing import eventually
 from tests.support.controller.stage import CONFIG, config, stage
+from tests.support.controller.viewworld import until_served
 
+LABELS = {f"app.kubernetes.io/{name}": "t" for name in ("name", "instance", "component")}
 PAGE = "  page:\n    history: {{folder: {folder}}}\n"
 PROMETHEUS = "    prometheus: {url: http://127.0.0.1:1}\n"
 
@@ -45,3 +50,26 @@ async def test_where_prometheus_has_the_past_nothing_is_recorded(tmp_path: Path)
         async with scene.controller(given, core_only=False) as process:
             await scene.until_loaded(process)
             assert not (tmp_path / FILE).exists()
+
+
+async def test_one_that_leads_takes_the_hours_it_missed_from_one_beside_it(tmp_path: Path) -> None:
+    """The follower's record is older than this hour; the leader begins with none."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    record, then = Record(old), hour_of(time.time()) - 5
+    record.add([HourRow(then, Of("queue", "cq", "used", "cpu"), 7.0, 1)])
+    record.close()
+    async with stage() as scene:
+        scene.queue(cpus=2)
+        with_old, with_new = (config(CONFIG + PAGE.format(folder=folder)) for folder in (old, new))
+        async with (
+            scene.controller(with_new, core_only=False, elect=True, name="new") as leader,
+            scene.controller(with_old, core_only=False, elect=True, name="old") as follower,
+        ):
+            await eventually(lambda: leader.core is not None, what="the new one leads")
+            for name, process in (("new", leader), ("old", follower)):
+                web = {"name": "web", "containerPort": await until_served(process)}
+                spec = {"containers": [{"name": "main", "ports": [web]}]}
+                pod = {"metadata": {"labels": LABELS}, "spec": spec, "status": {"podIP": "127.0.0.1"}}
+                scene.server.create(PODS, name, pod, namespace="tessera-system")
+            await eventually(lambda: 7.0 in used(new), what="taken from the follower")
+            assert follower.core is None

@@ -154,7 +154,10 @@ class Evicting:
     def __init__(self) -> None:
         self.evicted: list[str] = []
 
-    async def create(self, _resource: Any, body: Any, _type: Any, *, namespace: str) -> None:
+    async def create(
+        self, _resource: Any, body: Any, _type: Any, *, name: str, namespace: str, subresource: str
+    ) -> None:
+        assert (name, subresource) == (body["metadata"]["name"], "eviction")
         assert body["deleteOptions"]["preconditions"] == {"uid": f"{namespace}/{body['metadata']['name']}"}
         self.evicted.append(body["metadata"]["name"])
 

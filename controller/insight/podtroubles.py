@@ -16,6 +16,7 @@ from controller.messages.spans import exact
 from controller.objects.decode import GpuNode
 from controller.objects.meta import find_condition
 from controller.objects.workload import Workload
+from controller.scheduler.decisions.gangverdict import verdict_deadlines
 from inventory.api.gpunode import Device, Health
 from inventory.api.names import ON_GPU_FAILURE
 from inventory.words.catalog import plural
@@ -82,7 +83,8 @@ def pods_shown(
     workload: Workload, pods: Sequence[Json], nodes: Iterable[GpuNode], policy: FailurePolicy, now: datetime
 ) -> Json | None:
     """The number of pods that are ``running`` and ``succeeded``, ``of`` all, and the troubles of the others. None if
-    the Workload holds no quota. ``pods``: its own.
+    the Workload holds no quota. ``pods``: its own. A gang that kube-scheduler starts none of keeps its quota for a
+    time alone.
     """
     admission = workload.status.admission
     if admission is None:
@@ -95,7 +97,14 @@ def pods_shown(
     pods = _of_the_workload(pods, expected)
     counts = {phase.lower(): in_phase(pods, phase) for phase in ("Running", "Succeeded")}
     found = troubles(pods, expected, nodes, policy, settled=settled)
-    return {**counts, "of": max(expected, len(pods)), "troubles": [_shown(each, now) for each in found]}
+    ends_s = min(verdict_deadlines(workload), default=None)
+    shown = [_shown(each, now) for each in found]
+    if ends_s is not None:
+        left = exact(max(0, round(ends_s - now.timestamp())))
+        shown = [
+            {**each, "next": each["next"].replace(_KEEPS, f"; its quota is taken back in {left}")} for each in shown
+        ]
+    return {**counts, "of": max(expected, len(pods)), "troubles": shown}
 
 
 def _of_the_workload(pods: Sequence[Json], expected: int) -> Sequence[Json]:

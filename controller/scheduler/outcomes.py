@@ -31,7 +31,7 @@ from controller.scheduler.flavors.assignment import PodSetChoice
 from controller.scheduler.flavors.spot import SpotWords
 from controller.scheduler.kueue.secondpass import Awaits, awaited, placed_holder, with_places
 from controller.scheduler.model.resources import Usage, WorkloadKey
-from controller.scheduler.model.workload import PodSetRequests, WorkloadInfo, usage_of
+from controller.scheduler.model.workload import LOWEST_PRIORITY, PodSetRequests, WorkloadInfo, usage_of
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import RequeueReason
 from controller.scheduler.quota.queuestate import Holder
@@ -454,7 +454,8 @@ def _message(entry: Entry, target: Target) -> str:
     if entry.rule is Rule.MIGRATES:
         return statuses.migrated(preemptor)
     ours, theirs = entry.incoming.priority, target.holder.priority
-    rank = f"priority {ours} over {theirs}" if ours > theirs else f"equal priority {ours}, queued earlier"
+    below = theirs if theirs > LOWEST_PRIORITY else "the lowest, which all above a minimum have"
+    rank = f"priority {ours} over {below}" if ours > theirs else f"equal priority {ours}, queued earlier"
     of_others = entry.mirrored and target.reason is PreemptionReason.IN_COHORT_RECLAMATION
     why = (_TAKES if of_others else _WHY[target.reason]).format(queue=entry.incoming.queue.name, rank=rank)
     where = f" {moves(target.move)}" if target.move is not None else ""

@@ -28,6 +28,8 @@ from kube.writing.writes import Conflicted, Missing, Refused, Verb, Written
 _AT_ONCE: Final = 8
 """Patches in flight at a time. More would keep the engine from deciding: a gang of thousands must not delay
 admissions."""
+_Told = tuple[ObjectReference, str, str, str]
+"""An Event: about what, type, reason and note."""
 
 
 class PodActions:
@@ -50,7 +52,7 @@ class PodActions:
         self._clock = clock
         self._patching = asyncio.Semaphore(_AT_ONCE)
         self.written = WrittenVersions()
-        self._told: dict[str, tuple[tuple[str, str, str], ...]] = {}
+        self._told: dict[str, tuple[_Told, ...]] = {}
         """Events of the last reconciliation by the uid of their object: they are not repeated."""
 
     async def carry_out(
@@ -69,7 +71,7 @@ class PodActions:
         ceases to hold are dropped. ``made_for``: the objects of that kind that a new Workload is for; None: the pods.
         """
         objects = pods.values() if made_for is None else made_for
-        events: list[tuple[str, str, str]] = []
+        events: list[_Told] = []
         told = self._told.get(about.uid, ())
         for kind, run in groupby(actions, type):
             together = list(run)
@@ -82,18 +84,18 @@ class PodActions:
                     case DeletePod():
                         await self._delete(pods[action.name], action)
                     case EmitEvent(type=type_, reason=reason, message=note):
-                        events.append((type_, reason, note))
+                        events.append((about, type_, reason, note))
                     case AwaitOwner(message=note):
-                        events.append(("Normal", "AwaitsOwner", note))
+                        events.append((about, "Normal", "AwaitsOwner", note))
                     case Refuse(reason=reason, sentence=note):
-                        events.append(("Warning", reason, note))
+                        events += [(each, "Warning", reason, note) for each in _refused(about, pods.values())]
                     case PatchPod():
                         raise AssertionError("sent above")
                     case _:
                         await self._workloads.carry_out(action, about.namespace, about.kind, objects)
         for event in events:
             if event not in told:
-                self._tell(about, *event)
+                self._tell(*event)
         self._told[about.uid] = tuple(events)
         if waiting := next((action.message for action in actions if isinstance(action, AwaitOwner)), ""):
             raise NotYetError(waiting)
@@ -182,3 +184,14 @@ async def _all(patches: Iterable[Coroutine[Any, Any, None]]) -> None:
     for result in results:
         if isinstance(result, BaseException):
             raise result
+
+
+def _refused(about: ObjectReference, pods: Iterable[Json]) -> list[ObjectReference]:
+    """The objects that are told of a refusal: each of the pods, as people look at any of them."""
+    if about.kind != PODS.kind:
+        return [about]
+    metas = [pod["metadata"] for pod in pods]
+    return [
+        ObjectReference(PODS.api_version, PODS.kind, each["name"], each.get("uid", ""), about.namespace)
+        for each in metas
+    ]

@@ -1,6 +1,6 @@
 """Why the pods of an admitted Workload do not run, and what happens next."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 from controller.insight.podtroubles import FailurePolicy, pods_shown, troubles, with_sizes
 from controller.objects.decode import decode
 from controller.objects.workload import Workload
-from inventory.api.names import ON_GPU_FAILURE
+from inventory.api.names import GANG_SCHEDULED, ON_GPU_FAILURE
 from tests.support.controller.gpunodes import observed
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -121,6 +121,20 @@ def test_gated_pods_beyond_those_that_were_admitted_are_not_counted() -> None:
     assert shown is not None
     (held,) = shown["troubles"]
     assert held["pods"] == ("b",)
+
+
+def test_a_gang_that_the_scheduler_refuses_is_told_when_its_quota_is_taken_back() -> None:
+    def said(type_: str, status: str, reason: str, ago_s: int) -> dict[str, Any]:
+        at = (AT - timedelta(seconds=ago_s)).isoformat()
+        return {"type": type_, "status": status, "reason": reason, "message": "", "lastTransitionTime": at}
+
+    placed = {"levels": ["kubernetes.io/hostname"], "slices": []}
+    admission = {"podSetAssignments": [{"name": "main", "count": 1, "topologyAssignment": placed}]}
+    conditions = [said("Admitted", "True", "Admitted", 30), said(GANG_SCHEDULED, "False", "Unschedulable", 20)]
+    admitted = decode({"status": {"admission": admission, "conditions": conditions}}, Workload)
+    shown = pods_shown(admitted, [pod("a", conditions=unscheduled())], NODES, FailurePolicy(), AT)
+    assert shown is not None
+    assert shown["troubles"][0]["next"].endswith("; its quota is taken back in 40s")
 
 
 def test_a_pod_that_is_larger_than_every_node_does_not_wait_for_room() -> None:

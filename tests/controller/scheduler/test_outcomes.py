@@ -6,6 +6,7 @@ import pytest
 
 from controller.scheduler.model.config import EngineConfig, FairSharing
 from controller.scheduler.model.resources import WorkloadKey
+from inventory.api.names import ABOVE_MIN_REPLICAS
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
 WITHIN = {"withinClusterQueue": "LowerOrNewerEqualPriority"}
@@ -25,6 +26,11 @@ def eviction(world: World, name: str) -> str:
     [
         ({"priority": 0}, {"priority": 1}, "of the same ClusterQueue (priority 1 over 0)"),
         ({"created_s": 9}, {"created_s": 1}, "of the same ClusterQueue (equal priority 0, queued earlier)"),
+        (
+            {"annotations": {ABOVE_MIN_REPLICAS: "true"}},
+            {"priority": 1},
+            "of the same ClusterQueue (priority 1 over the lowest, which all above a minimum have)",
+        ),
     ],
 )
 def test_a_victim_of_its_own_queue_reads_which_priority_counted(

@@ -100,10 +100,16 @@ def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: Ends
 
 
 def _fewer_pods(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:
-    most = yield from _most(pod_set.count - 1, partial(with_count, workload, number), tried)
+    """Changes to fewer pods; of a set that starts with its minimum, to a lower minimum."""
+    least = pod_set.min_count or pod_set.count
+    most = yield from _most(least - 1, partial(with_count, workload, number), tried)
     if not most:
         return []
-    return [Change(kind="fewerPods", sentence=f"With {most} of the {pod_set.count} pods of {pod_set.name}")]
+    of = f"pods of {pod_set.name}"
+    said = (
+        f"With {most} of the {least} {of}" if least == pod_set.count else f"With a minimum of {most}, not {least}, {of}"
+    )
+    return [Change(kind="fewerPods", sentence=said)]
 
 
 def _fewer_devices(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> Parts[list[Change]]:

@@ -92,6 +92,11 @@ def told(scene: Stage, reason: str) -> list[str]:
     return [one["note"] for one in scene.server.list_all(EVENTS) if one["reason"] == reason]
 
 
+def told_of(scene: Stage, reason: str) -> set[str]:
+    """The names of the objects that have an Event of the reason."""
+    return {one["regarding"]["name"] for one in scene.server.list_all(EVENTS) if one["reason"] == reason}
+
+
 def test_what_is_kept_of_a_pod_is_what_decisions_are_made_by() -> None:
     given = marked("p")
     given["metadata"] |= {"managedFields": [{"manager": "kubectl"}], "uid": "u"}
@@ -298,7 +303,9 @@ async def test_a_volcano_group_needs_its_pod_group_and_as_many_as_that_says() ->
         async with scene.controller(WITH_PODS, core_only=False):
             for name in ("v0", "v1", "v2"):
                 pod(scene, name, notes={"scheduling.k8s.io/group-name": "v"})
-            await eventually(lambda: bool(told(scene, "ErrWorkloadCompose")))
+            await eventually(
+                lambda: told_of(scene, "ErrWorkloadCompose") == {"v0", "v1", "v2"}, what="each pod is told"
+            )
             assert "no PodGroup 'v'" in told(scene, "ErrWorkloadCompose")[0]
             body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {}}
             spec = {"minMember": 2, "queue": "somebody-elses"}

@@ -56,6 +56,16 @@ def test_fewer_pods_would_do() -> None:
     assert "fewerDevices" not in given, "six pods with one each do not fit either"
 
 
+def test_a_lower_minimum_would_do_for_a_workload_that_starts_with_its_minimum() -> None:
+    made = gpu_queue(8, "one")
+    made.put(asks("a", 5))
+    made.settle()
+    replace, asked = msgspec.structs.replace, asks("w", 1, count=6)
+    pod_sets = tuple(replace(each, min_count=4) for each in asked.spec.pod_sets)
+    given = found(made, replace(asked, spec=replace(asked.spec, pod_sets=pod_sets)))
+    assert given["fewerPods"].sentence == "With a minimum of 3, not 4, pods of main"
+
+
 def on_nodes(resource: str, *racks: int) -> World:
     """A node in each rack, with so much of the resource."""
     made = World()

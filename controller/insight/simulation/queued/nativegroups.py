@@ -14,7 +14,7 @@ from controller.insight.simulation.documents import Document, InputError, group_
 from controller.insight.simulation.owners import Name
 from controller.insight.simulation.problems import expected_one, meant, shown
 from controller.jobs.framework.kind import JobKind, api_version
-from controller.jobs.framework.names import PRIORITY_CLASS, QUEUE_NAME
+from controller.jobs.framework.names import PRIORITY_CLASS, QUEUE_NAME, is_label_key
 from controller.jobs.framework.podview import GroupName, SeenPod
 from controller.jobs.framework.raw import JobError, Json, annotations, at, labels, mapping
 from controller.jobs.kinds.table import JOB_KINDS
@@ -44,6 +44,7 @@ NATIVE_KINDS: Final = (
 """``apiVersion`` and ``kind`` of all that is read here."""
 _JOB: Final = ("batch/v1", "Job")
 _KINDS: Final[Mapping[tuple[str, str], JobKind]] = {(api_version(kind), kind.kind): kind for kind in JOB_KINDS}
+_KEY: Final = "spec.schedulingConstraints.topology[0].key"
 _FROM_TEMPLATE: Final = ("schedulingPolicy", "schedulingConstraints", "resourceClaims")
 
 
@@ -269,6 +270,8 @@ def _problems(document: Document) -> Iterator[str]:
     else:
         group = decode(document.data, NativeGroup)
         yield from group_problems(group, composite=document.kind == COMPOSITE)
+        if group.spec.level and not is_label_key(group.spec.level):
+            yield f"{_KEY}: found {shown(group.spec.level)}, expected a label of nodes"
 
 
 def _is_for(workload: Json) -> tuple[str, str, str] | None:

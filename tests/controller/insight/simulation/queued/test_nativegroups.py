@@ -127,6 +127,13 @@ def test_slices_above_the_number_that_is_needed_do_not_start_before_the_gang() -
     assert set(found.values()) == {("never", None)}
 
 
+def test_a_key_that_no_node_can_have_is_told_once_where_it_stands() -> None:
+    told_once = refused(*flat(3), of(group(least=2, level="a b")), *pods(3))
+    assert told_once.endswith('spec.schedulingConstraints.topology[0].key: found "a b", expected a label of nodes')
+    assert "PodGroup train" in told_once
+    assert "Pod train" not in told_once
+
+
 def test_a_basic_group_may_be_disrupted_as_a_whole() -> None:
     given_group = of(group(disruptionMode={"all": {}}))
     assert told(run(*flat(3), given_group, *pods(3))) == [f"0 Admitted train-{at}" for at in range(3)]

@@ -245,6 +245,24 @@ def test_the_claim_follows_into_the_queue_of_the_next() -> None:
     assert (used(lab), used(lab, "p")) == (0, 3)
 
 
+def test_the_claim_of_a_group_is_charged_while_a_workload_names_it_and_not_for_its_group() -> None:
+    lab = queues(4)
+    owner = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "name": "g", "uid": "g", "controller": True}
+    notes = {"resource.kubernetes.io/pod-claim-name": "shared"}
+    lab.put(claim("g-shared", asks(count=3), given=["r0"] * 3, annotations=notes, ownerReferences=[owner]))
+    for name in ("a", "b"):
+        lab.put(claiming(name, claims=["g-shared"]))
+    lab.settle()
+    assert (lab.running(), used(lab)) == ({"a", "b"}, 3)
+    lab.finish("a")
+    assert used(lab) == 3, "once, for the one that is left"
+    lab.finish("b")
+    assert used(lab) == 0, "the claim has its devices still: quota is of workloads"
+    lab.put(claiming("next", claims=["g-shared"]))
+    lab.settle()
+    assert used(lab) == 3
+
+
 def test_a_queue_without_quota_on_it_is_not_charged() -> None:
     lab = queues(4)
     lab.put(flavor("cpu"))

@@ -187,12 +187,16 @@ class Nominator:
         if not may_reduce(incoming.info, self._cluster.config.gates):
             return full
 
+        least = full[0]
+
         def fewer(counts: Mapping[str, int]) -> tuple[Assignment, tuple[Target, ...]] | None:
+            nonlocal least
             made = self._assigner.assign(incoming, bookmark=bookmark, counts=counts, allowed=flavors, cycle=self.cycle)
             found = self._aimed(incoming, made, now_s)
+            least = found[0]  # where none fits, the least counts are the last ones tried
             return found if found[0].mode is Mode.FIT or found[1] else None
 
-        return reduce_counts(incoming.info, fewer) or full
+        return reduce_counts(incoming.info, fewer) or (_told_of(full[0], least), ())
 
     def _answered(self, made: Assignment) -> bool:
         """Whether the oracle was asked exactly what a search for victims would ask, and found no candidates.
@@ -213,6 +217,17 @@ class Nominator:
                     return False
                 contested = fr
         return contested is not None and (self._cluster.config.fair_sharing is None or len(made.usage) == 1)
+
+
+def _told_of(full: Assignment, least: Assignment) -> Assignment:
+    """The assignment of all pods, which tells what the fewest of them lack: with these the workload would start."""
+    if len(full.pod_sets) != len(least.pod_sets):
+        return full
+    replace = msgspec.structs.replace
+    sets = tuple(
+        replace(each, attempts=other.attempts) for each, other in zip(full.pod_sets, least.pod_sets, strict=True)
+    )
+    return replace(full, pod_sets=sets, no_fit_reason=least.no_fit_reason)
 
 
 def nominate_beside_reservations(

@@ -220,14 +220,16 @@ class Nominator:
 
 
 def _told_of(full: Assignment, least: Assignment) -> Assignment:
-    """The assignment of all pods, which tells what the fewest of them lack: with these the workload would start."""
-    if len(full.pod_sets) != len(least.pod_sets):
+    """The assignment of all pods, which tells what the fewest of them lack: with these the workload would start. Where
+    these wait for another reason it is as it was, since Kueue gives the reason of all pods.
+    """
+    if len(full.pod_sets) != len(least.pod_sets) or full.no_fit_reason is not least.no_fit_reason:
         return full
     replace = msgspec.structs.replace
     sets = tuple(
         replace(each, attempts=other.attempts) for each, other in zip(full.pod_sets, least.pod_sets, strict=True)
     )
-    return replace(full, pod_sets=sets, no_fit_reason=least.no_fit_reason)
+    return replace(full, pod_sets=sets)
 
 
 def nominate_beside_reservations(

@@ -207,7 +207,7 @@ def test_a_job_that_says_its_minimum_starts_with_as_many_as_have_room() -> None:
 def test_a_job_lacks_what_its_minimum_lacks() -> None:
     asked = job("j", pods=6, scheduling={"schedulingPolicy": {"gang": {"minCount": 4}}})
     assert "Asks for 4 nvidia.com/gpu" in str(plainly(run(*flat(3), asked)))
-    waits = run(*flat(5), plain("other"), plain("another"), asked)
+    waits = run(*flat(6), plain("other", 3), asked)
     assert "Needs 4 nvidia.com/gpu of flavor a100: 3 free, 1 more needed" in str(plainly(waits))
 
 

@@ -51,7 +51,6 @@ _REQUEUED_AT_ONCE: Final = (
 )
 _STEPS: Final = 32
 """Steps of one workload at one moment: more would mean that two rules contradict each other."""
-
 _SAMPLES: Final = 400
 """Samples of past use within its window, at most."""
 
@@ -110,7 +109,7 @@ class Run:
         self._bargains = Bargains(
             scenario,
             self,
-            runs=lambda key: self._given[key].runtime_s if key in self._given else None,
+            runs=self._left_s,
             ends_at=lambda: self._forecaster.ends_at(self.engine, self.now_s),
         )
         for loaded in scenario.objects:
@@ -385,16 +384,22 @@ class Run:
         if self._bargains.owns(key):
             self._ready(key)
             return
-        given = self._given[key]
-        gpus = gpus_of(self.engine.state.cluster.holders[key])
-        more_s = self._work.begin(key, given.checkpoints, gpus, self.now_s)
-        self._set(self._ends, key, None if given.runtime_s is None else self.now_s + more_s + given.runtime_s)
+        self._begin_work(key, gpus_of(self.engine.state.cluster.holders[key]))
         self._record(
             workload, TimelineEvent.ADMITTED, "Admitted", report.admitted(self.engine, key, decision, self.now_s)
         )
         if (too_large := report.too_large(self.engine, workload)) is not None:
             self._too_large.setdefault(key, too_large)
         self._ready(key)
+
+    def _begin_work(self, key: WorkloadKey, gpus: float) -> None:
+        left_s = self._left_s(key)
+        self._work.begin(key, self._given[key].checkpoints, gpus, self.now_s)
+        self._set(self._ends, key, None if left_s is None else self.now_s + left_s)
+
+    def _left_s(self, key: WorkloadKey) -> float | None:
+        given = self._given.get(key)
+        return None if given is None else self._work.left_s(key, given.checkpoints, given.runtime_s)
 
     def _ready(self, key: WorkloadKey) -> None:
         """The pods of an admitted workload are ready."""
@@ -430,15 +435,12 @@ class Run:
         workload = status.unreserved(
             self.workloads[key], PendingReason.PENDING_EVALUATION, message, now_s=self.now_s, gates=gates
         )
+        workload = self._work.goes_on(workload, self._left_s(key))
         if reason in _REQUEUED_AT_ONCE:
             workload = status.requeued(workload, reason, message, self.now_s)
         self.put(workload)
-        stopped = Condition(
-            type=reasons.PODS_READY,
-            status="False",
-            reason="WaitForStart",
-            last_transition_time=status.moment(self.now_s),
-        )
+        at = status.moment(self.now_s)
+        stopped = Condition(type=reasons.PODS_READY, status="False", reason="WaitForStart", last_transition_time=at)
         self._conditions(key, stopped)
         self._said.pop(key, None)
         self._waiting[key] = None
@@ -533,9 +535,7 @@ class Run:
         self.workloads[key] = workload
         self._waiting.pop(key, None)
         self._said.pop(key, None)
-        given = self._given[key]
-        more_s = self._work.begin(key, given.checkpoints, report.gpus(workload), self.now_s)
-        self._set(self._ends, key, None if given.runtime_s is None else self.now_s + more_s + given.runtime_s)
+        self._begin_work(key, report.gpus(workload))
         self._record(workload, TimelineEvent.ADMITTED, "Admitted", message)
 
     def end_inside(self, key: WorkloadKey, reason: str, message: str) -> None:

@@ -13,7 +13,7 @@ from controller.objects.meta import Condition, KubernetesObject, epoch_s
 from controller.objects.queues import AdmissionCheck, AdmissionCheckStatus, LocalQueue
 from controller.scheduler.decisions.status import moment
 from controller.scheduler.model.toldtimes import duration_s, rfc3339_s, written_moment
-from inventory.api.names import CHECKPOINT_WAIT, DRAIN_AT
+from inventory.api.names import CHECKPOINT_WAIT, DRAIN_AT, LAST_CHECKPOINT
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time if no object carries a time: 2000-01-01T00:00:00Z."""
@@ -51,6 +51,15 @@ def drain_problem(annotations: Mapping[str, str]) -> str:
         return ""
     found = f"metadata.annotations[{DRAIN_AT}]: found {shown(text)}"
     return f"{found}, expected a time such as 2026-01-05T18:00:00Z, or a duration from the start such as 2h. Correct it"
+
+
+def saved_problem(annotations: Mapping[str, str]) -> str:
+    """The problem of a job's annotation ``LAST_CHECKPOINT``; empty if it has none."""
+    text = annotations.get(LAST_CHECKPOINT)
+    if text is None or rfc3339_s(text) is not None:
+        return ""
+    found = f"metadata.annotations[{LAST_CHECKPOINT}]: found {shown(text)}"
+    return f"{found}, expected a time with its zone such as 2026-01-05T18:00:00Z. Correct it"
 
 
 def _usage_time(given: KubernetesObject) -> datetime | None:

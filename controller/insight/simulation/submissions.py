@@ -23,6 +23,7 @@ from controller.insight.simulation.groups import KINDS_OF_GROUPS
 from controller.insight.simulation.groups import workload_body as serving_workload
 from controller.insight.simulation.pools.specs import spot_problem
 from controller.insight.simulation.problems import shown
+from controller.insight.simulation.start import saved_problem
 from controller.jobs.framework import compose, names
 from controller.jobs.framework.kind import JobKind, ObjectKind, api_version, completed
 from controller.jobs.framework.marks import is_managed, priority_class, queue_name
@@ -38,13 +39,15 @@ from controller.objects.workload import Workload
 from controller.reconcile.pods import compose as podcompose
 from controller.reconcile.pods import group as podgroup
 from controller.scheduler.decisions.reasons import REQUEUED, PendingReason
-from controller.scheduler.preemption.price import Checkpoints
+from controller.scheduler.model.toldtimes import rfc3339_s
+from controller.scheduler.preemption.price import Checkpoints, checkpoints_of
 from inventory.api.names import (
     ABOVE_MINIMUM_OF,
     ABOVE_MINIMUM_SUBGROUP,
     ARRIVAL,
     CHECKPOINT_GRACE,
     CHECKPOINT_INTERVAL,
+    LAST_CHECKPOINT,
     OF_SIMULATED_JOBS,
     RESTART_COST,
     RUNTIME,
@@ -218,6 +221,7 @@ _ON_HOLD: Final = {
     "message": words.on_hold(),
 }
 """The condition of a job whose owner lets it wait without quota."""
+_KEEPING: Final = (CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST)
 _UID: Final = "00000000"
 """The uid of an object that is checked before it has its place in the order."""
 _TIEBREAK_MAX: Final = 999_999
@@ -284,13 +288,12 @@ class Composer:
                 told += refused_by_rules(kind, job, self.settings.gates, self.cluster.look)
             except JobError as error:
                 told.append(str(error))
-        for key in (ARRIVAL, RUNTIME, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST):
+        for key in (ARRIVAL, RUNTIME, *_KEEPING):
             try:
                 _duration(document.data, key)
             except JobError as error:
                 told.append(str(error))
-        if problem := spot_problem(annotations(document.data)):
-            told.append(problem)
+        told += filter(None, (spot_problem(annotations(document.data)), saved_problem(annotations(document.data))))
         if told:
             what = f"{document.kind} {document.data['metadata']['name']}"
             raise InputError.of(str(document.error(f"{what}: {each}")) for each in dict.fromkeys(told))
@@ -321,7 +324,9 @@ class Composer:
             if body is None:
                 return None
             arrival_s = max(_duration(each.data, ARRIVAL) or 0.0 for each in documents)
-            workload = decode(self._dated(body, order, arrival_s), Workload)
+            dated = self._dated(body, order, arrival_s)
+            dated["metadata"]["annotations"] = {**annotations(dated), **_checkpoints(each.data for each in documents)}
+            workload = decode(dated, Workload)
             runtimes = [_duration(each.data, RUNTIME) for each in documents]
         except (JobError, DecodeError) as error:
             name = document.data["metadata"]["name"]
@@ -333,7 +338,7 @@ class Composer:
             arrival_s=arrival_s,
             runtime_s=runtime_s,
             workload=workload,
-            checkpoints=_checkpoints([each.data for each in documents]),
+            checkpoints=checkpoints_of(workload.metadata.annotations) or Checkpoints(),
             spot=next(filter(None, (annotations(each.data).get(SPOT, "") for each in documents)), ""),
             grant=next(filter(None, (named_by(each.data) for each in documents)), named_by_workload(workload)),
         )
@@ -413,15 +418,13 @@ def _duration(given: Json, key: str) -> float | None:
     return found
 
 
-def _checkpoints(jobs: Iterable[Json]) -> Checkpoints:
-    """How a job, or the pods of a group, keep their work: of several values the greatest. Raises JobError."""
-    given = list(jobs)
-
-    def greatest(key: str) -> float | None:
-        return max((found for each in given if (found := _duration(each, key)) is not None), default=None)
-
-    return Checkpoints(
-        interval_s=greatest(CHECKPOINT_INTERVAL),
-        grace_s=greatest(CHECKPOINT_GRACE),
-        restart_cost_s=greatest(RESTART_COST) or 0.0,
-    )
+def _checkpoints(jobs: Iterable[Json]) -> dict[str, str]:
+    """The annotations that say how a job, or the pods of a group, keep their work: of several durations the greatest,
+    and the last checkpoint that all have written. Raises JobError.
+    """
+    given = [annotations(job) for job in jobs]
+    said = {key: [each[key] for each in given if key in each] for key in (*_KEEPING, LAST_CHECKPOINT)}
+    found = {key: max(said[key], key=_seconds) for key in _KEEPING if said[key]}
+    if given and len(said[LAST_CHECKPOINT]) == len(given):
+        found[LAST_CHECKPOINT] = min(said[LAST_CHECKPOINT], key=lambda text: rfc3339_s(text) or 0.0)
+    return found

@@ -61,14 +61,17 @@ def kept_s(given: Checkpoints, done_s: float, notice_s: float = inf) -> float:
     return min(done_s, (done_s + _ROUNDING_S) // given.interval_s * given.interval_s)
 
 
-def lost_s(given: Checkpoints | None, since_s: float, now_s: float) -> float:
-    """The seconds of work that are lost if a workload that runs since ``since_s`` is stopped now."""
+def lost_s(given: Checkpoints | None, since_s: float, now_s: float, notice_s: float = inf) -> float:
+    """The seconds of work that are lost if a workload that runs since ``since_s`` is stopped now, and killed
+    ``notice_s`` after SIGTERM.
+    """
     done_s = max(0.0, now_s - since_s)
     if given is None:
         return done_s
-    if given.grace_s is None and given.last_s is not None and since_s <= given.last_s <= now_s:
+    is_granted = given.grace_s is not None and notice_s >= given.grace_s
+    if not is_granted and given.last_s is not None and since_s <= given.last_s <= now_s:
         return now_s - given.last_s
-    return done_s - kept_s(given, done_s)
+    return done_s - kept_s(given, done_s, notice_s)
 
 
 def restart_s(given: Checkpoints | None) -> float:

@@ -1,0 +1,124 @@
+"""A stopped job goes on from what it saved: its next run is shorter, for placement, backfill and forecasts too."""
+
+import re
+from typing import Any
+
+import pytest
+
+from controller.insight.simulation.documents import InputError
+from controller.insight.simulation.timeline import SimulationResult
+from tests.support.controller.manifests import (
+    GPU,
+    Json,
+    cluster_queue,
+    flavor,
+    job,
+    kueue,
+    local_queue,
+    priority_class,
+    run,
+    told,
+)
+from tests.support.controller.nodepools import node
+
+LOWER = {"withinClusterQueue": "LowerPriority"}
+START_S = 1_767_636_000.0
+"""2026-01-05T18:00:00Z."""
+
+
+def saves(given: Json, **annotations: str) -> Json:
+    more = {f"tessera.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return {**given, "metadata": {**given["metadata"], "annotations": {**given["metadata"]["annotations"], **more}}}
+
+
+def queues(gpus: int = 8, **spec: Any) -> list[Json]:
+    return [cluster_queue(gpus=gpus, preemption=LOWER, **spec), local_queue(), priority_class("urgent", 10)]
+
+
+def urgent(arrival: str, gpus: int = 8) -> Json:
+    return job("urgent", gpus, priority="urgent", arrival=arrival, runtime="5m")
+
+
+def told_losses(result: SimulationResult) -> float:
+    found = (re.search(r"It loses (\d+) GPU-seconds of work", entry.message) for entry in result.timeline)
+    return sum(float(match[1]) for match in found if match is not None)
+
+
+def test_a_job_that_needs_less_than_the_time_to_the_drain_goes_on_there() -> None:
+    """Of its 100 minutes 50 are saved at 59, and loading takes 5: it goes on at 64, and ends at 119."""
+    levels = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
+    placed = kueue("ResourceFlavor", "a100", spec={"topologyName": "dc"})
+    only = node("a")
+    only["metadata"]["annotations"] = {"tessera.dev/drain-at": "8400s"}
+    long = saves(job("long", 8, runtime="100m"), checkpoint_interval="10m", restart_cost="5m")
+    world = (placed, kueue("Topology", "dc", spec=levels), only, *queues(), urgent("59m"))
+    assert told(run(*world, long))[-2:] == ["3840 Admitted long", "7140 Finished long"]
+    forgets = run(*world, saves(long, checkpoint_interval="100m"))
+    assert [waits.workload for waits in forgets.final.pending] == ["ns/long"], "from zero it would overrun the drain"
+
+
+def test_the_head_behind_a_job_that_goes_on_is_told_the_time_that_is_left() -> None:
+    """Of ten hours half an hour is left at 9h35m: a job of eight hours may not pass the head until then."""
+    long = saves(job("long", 8, runtime="10h"), checkpoint_interval="10m")
+    head, passes = job("head", 16, arrival="9h36m", runtime="5m"), job("passes", 8, arrival="9h37m", runtime="8h")
+    world = (flavor(), *queues(16, queueingStrategy="StrictFIFO"), long, urgent("9h30m", 16), head, passes)
+    result = run(*world)
+    (kept_back,) = (entry for entry in result.timeline if entry.workload == "ns/passes" and entry.event == "Pending")
+    assert kept_back.message == "Fits, but would delay workload ns/head, which is to start by 10h5m"
+    assert [entry.t for entry in result.timeline if entry.workload == "ns/head"][1:] == [36300.0, 36600.0]
+
+
+def test_the_forecast_of_who_waits_for_a_job_that_goes_on_counts_what_is_left() -> None:
+    long = saves(job("long", 8, runtime="10h"), checkpoint_interval="10m")
+    result = run(flavor(), *queues(), long, urgent("9h"), job("waits", 8, arrival="9h6m"), until_s=9.2 * 3600)
+    (waits,) = result.final.pending
+    assert waits.forecast is not None
+    likely_s = waits.forecast["likelySeconds"]
+    assert isinstance(likely_s, float)
+    assert likely_s < 2 * 3600, "an hour of its ten is left"
+
+
+def test_what_a_last_checkpoint_saves_is_kept_and_the_sum_is_what_victims_were_told() -> None:
+    long = saves(job("long", 8, runtime="2h"), last_checkpoint="2026-01-05T18:30:00Z")
+    result = run(flavor(), *queues(), long, urgent("65m"), start_s=START_S)
+    assert result.final.lost_gpu_seconds == told_losses(result) == 8 * 35 * 60
+    assert told(result)[-1] == f"{(70 + 90) * 60} Finished long"
+
+
+@pytest.mark.parametrize("arrivals", [("65m", "100m"), ("33m", "71m"), ("33m", "40m")])
+def test_the_sum_of_several_stops_is_what_the_victim_was_told(arrivals: tuple[str, str]) -> None:
+    long = saves(job("long", 8, runtime="3h"), checkpoint_interval="10m", restart_cost="4m")
+    comes = [{**urgent(at), "metadata": {**urgent(at)["metadata"], "name": f"urgent-{at}"}} for at in arrivals]
+    result = run(flavor(), *queues(), long, *comes)
+    assert sum(entry.event == "Preempted" for entry in result.timeline) == 2
+    assert result.final.lost_gpu_seconds == told_losses(result) > 0
+
+
+def test_pods_of_a_group_are_told_what_they_save() -> None:
+    spec = {"containers": [{"name": "c", "image": "i", "resources": {"limits": {GPU: 4}}}]}
+    labels = {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/pod-group-name": "g"}
+    count = {"kueue.x-k8s.io/pod-group-total-count": "2", "tessera.dev/runtime": "2h"}
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"g{number}",
+                "namespace": "ns",
+                "labels": labels,
+                "annotations": {**count, "tessera.dev/checkpoint-interval": interval},
+            },
+            "spec": spec,
+        }
+        for number, interval in enumerate(("10m", "15m"))
+    ]
+    result = run(flavor(), *queues(), *pods, urgent("65m"))
+    assert result.final.lost_gpu_seconds == told_losses(result) == 8 * 5 * 60, "of two intervals the longer counts"
+
+
+@pytest.mark.parametrize("text", ["yesterday", "2026-01-05T18:30:00", "5m", ""])
+def test_a_last_checkpoint_that_is_no_time_is_refused(text: str) -> None:
+    expected = "expected a time with its zone such as 2026-01-05T18:00:00Z"
+    found = re.escape(f'metadata.annotations[tessera.dev/last-checkpoint]: found "{text}", {expected}')
+    with pytest.raises(InputError, match=found):
+        run(flavor(), *queues(), saves(job("long", 8), last_checkpoint=text))

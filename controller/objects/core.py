@@ -146,6 +146,7 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     restart_policy: str = ""
     scheduler_name: str = ""
     active_deadline_seconds: Int64 | None = None
+    termination_grace_period_seconds: Int64 | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()
     scheduling_group: PodSchedulingGroup | None = None
 

@@ -338,7 +338,7 @@ class Composer:
             arrival_s=arrival_s,
             runtime_s=runtime_s,
             workload=workload,
-            checkpoints=checkpoints_of(workload.metadata.annotations) or Checkpoints(),
+            checkpoints=checkpoints_of(workload.metadata.annotations, workload.spec.pod_sets) or Checkpoints(),
             spot=next(filter(None, (annotations(each.data).get(SPOT, "") for each in documents)), ""),
             grant=next(filter(None, (named_by(each.data) for each in documents)), named_by_workload(workload)),
         )

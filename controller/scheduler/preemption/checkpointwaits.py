@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.incoming import Target
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
-from controller.scheduler.preemption.index import started_at_s
-from controller.scheduler.preemption.price import checkpoints_of, lost_s
+from controller.scheduler.preemption.index import checkpoints_held, started_at_s
+from controller.scheduler.preemption.price import lost_s
 from controller.scheduler.quota.queuestate import Holder
 
 _STALE_S: Final = 60.0
@@ -90,7 +90,7 @@ class CheckpointWaits:
         until_s = since_s + wait_s
         if not wait_s or until_s <= now_s or holder.evicted:
             return None
-        started_s, given = started_at_s(holder), checkpoints_of(holder.info.workload.metadata.annotations)
+        started_s, given = started_at_s(holder), checkpoints_held(holder)
         if given is None or started_s is None or not given.interval_s or given.grace_s is not None:
             return None
         tells = given.last_s is not None and started_s <= given.last_s <= now_s

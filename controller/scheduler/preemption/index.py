@@ -327,7 +327,7 @@ class HolderIndex:
             reference = holder.info.workload.spec.priority_class_ref
             runs_as = "" if reference is None else reference.name
         usage = tuple(sorted(holder.usage.items())) if self._by_usage else ()
-        told = checkpoints_of(holder.info.workload.metadata.annotations) if gpus or milli_cpus else None
+        told = checkpoints_held(holder) if gpus or milli_cpus else None
         return HolderKind(gpus, milli_cpus, runs_as, usage, told, None if told is None else holder.key)
 
     def _list_of(self, holder: Holder) -> LocalQueueKey:
@@ -342,6 +342,12 @@ def started_at_s(holder: Holder) -> float | None:
     if condition is None or condition.status != "True" or condition.last_transition_time is None:
         return holder.reserved_at_s
     return max(holder.reserved_at_s, epoch_s(condition.last_transition_time))
+
+
+def checkpoints_held(holder: Holder) -> Checkpoints | None:
+    """What a holder says of its checkpoints; None where it says nothing."""
+    workload = holder.info.workload
+    return checkpoints_of(workload.metadata.annotations, workload.spec.pod_sets)
 
 
 def lost_weight(holder: Holder) -> tuple[Amount, Amount]:

@@ -15,8 +15,8 @@ from controller.scheduler.cluster.incoming import Move, Price
 from controller.scheduler.model.config import Consolidation
 from controller.scheduler.model.resources import WorkloadKey, is_gpu
 from controller.scheduler.model.workload import TopologyUsage, WorkloadInfo
-from controller.scheduler.preemption.index import started_at_s
-from controller.scheduler.preemption.price import checkpoints_of, lost_s, restart_s
+from controller.scheduler.preemption.index import checkpoints_held, started_at_s
+from controller.scheduler.preemption.price import lost_s, restart_s
 from controller.scheduler.quota.queuestate import Holder
 from inventory.api.names import GPU_PERCENT, MARKED
 
@@ -51,7 +51,7 @@ def price_of(holder: Holder, now_s: float) -> Price:
     started_s = started_at_s(holder)
     if started_s is None:
         return Price(0.0, 0.0)
-    told, gpus = checkpoints_of(holder.info.workload.metadata.annotations), gpus_of(holder)
+    told, gpus = checkpoints_held(holder), gpus_of(holder)
     return Price(gpus * lost_s(told, started_s, now_s), gpus * restart_s(told))
 
 

@@ -6,20 +6,27 @@ start; without either all work since the start is lost. A workload that writes o
 work.
 
 The rule is our own. What a program says of itself is a claim: a time before its start or in the future counts as not
-told, and so does whatever cannot be read; of a restart at most ``MOST_RESTART_S`` counts. Whoever claims to have saved
-more than it has is evicted sooner, not later.
+told, and so does whatever cannot be read; of a restart at most ``MOST_RESTART_S`` counts, and a grace that is longer
+than pods are given is none. Whoever claims to have saved more than it has is evicted sooner, not later.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
 import msgspec
 
+from controller.objects.workload import PodSet
 from controller.scheduler.model.toldtimes import duration_s, rfc3339_s
 from inventory.api.names import CHECKPOINT_GRACE, CHECKPOINT_INTERVAL, LAST_CHECKPOINT, RESTART_COST
 
 MOST_RESTART_S: Final = 3600.0
+MOST_RAISED_S: Final = 600.0
+"""The chart's policy raises the ``terminationGracePeriodSeconds`` of pods to their job's grace, by default up to this:
+templates of jobs do not show it.
+"""
+_DEFAULT_GRACE_S: Final = 30
+"""Kubernetes' own, where a template says none."""
 _KEYS: Final = frozenset((LAST_CHECKPOINT, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST))
 _ROUNDING_S: Final = 1e-6
 """Work that is short of a multiple by no more than this is taken to have reached it."""
@@ -36,16 +43,26 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
     last_s: float | None = None
 
 
-def checkpoints_of(annotations: Mapping[str, str]) -> Checkpoints | None:
-    """What the annotations of a workload say of its checkpoints; None where they say nothing."""
+def checkpoints_of(annotations: Mapping[str, str], pod_sets: Sequence[PodSet] = ()) -> Checkpoints | None:
+    """What the annotations of a workload say of its checkpoints; None where they say nothing. A grace that the pods of
+    one of its sets are not given in full counts as not told.
+    """
     if _KEYS.isdisjoint(annotations):
         return None
+    grace_s = duration_s(annotations.get(CHECKPOINT_GRACE))
     return Checkpoints(
         interval_s=duration_s(annotations.get(CHECKPOINT_INTERVAL)),
-        grace_s=duration_s(annotations.get(CHECKPOINT_GRACE)),
+        grace_s=None if grace_s is None or grace_s > _given_s(pod_sets) else grace_s,
         restart_cost_s=duration_s(annotations.get(RESTART_COST)) or 0.0,
         last_s=rfc3339_s(annotations.get(LAST_CHECKPOINT)),
     )
+
+
+def _given_s(pod_sets: Sequence[PodSet]) -> float:
+    """The seconds between SIGTERM and SIGKILL that all pods of the sets may be given."""
+    said = (pod_set.template.spec.termination_grace_period_seconds for pod_set in pod_sets)
+    least_s = min((_DEFAULT_GRACE_S if told_s is None else told_s for told_s in said), default=_DEFAULT_GRACE_S)
+    return max(MOST_RAISED_S, float(least_s))
 
 
 def kept_s(given: Checkpoints, done_s: float, notice_s: float = inf) -> float:

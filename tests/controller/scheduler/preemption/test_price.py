@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.objects.core import PodSpec, PodTemplateSpec
+from controller.objects.workload import PodSet
 from controller.scheduler.preemption.moves import price_of
 from controller.scheduler.preemption.price import (
     MOST_RESTART_S,
@@ -133,3 +135,26 @@ def test_whatever_the_annotations_say_there_is_a_price(annotations: dict[str, st
     terms = checkpoints_of(annotations)
     assert (terms is None) == (not annotations)
     assert isfinite(lost_s(terms, START_S, NOW) + restart_s(terms))
+
+
+@pytest.mark.parametrize(
+    ("grace", "periods", "lost"),
+    [
+        ("90s", (None,), 0),
+        ("10m", (30,), 0),
+        ("601s", (None,), 600),
+        ("99h", (30,), 600),
+        ("20m", (1200, 1300), 0),
+        ("20m", (1199, 1300), 600),
+        ("20m", (1200, None), 600),
+    ],
+)
+def test_a_grace_that_pods_are_not_given_saves_nothing(
+    grace: str, periods: tuple[int | None, ...], lost: float
+) -> None:
+    pod_sets = [
+        PodSet(name=f"p{at}", template=PodTemplateSpec(spec=PodSpec(termination_grace_period_seconds=period_s)))
+        for at, period_s in enumerate(periods)
+    ]
+    terms = checkpoints_of({CHECKPOINT_GRACE: grace, CHECKPOINT_INTERVAL: "25m"}, pod_sets)
+    assert lost_s(terms, START_S, START_S + 3600.0) == lost

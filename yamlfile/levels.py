@@ -64,6 +64,29 @@ def strangers_value(text: str, kind: type[T], expected: str, *, longest: int, mo
     return found
 
 
+def repeated_keys(text: str) -> dict[int, str]:
+    """The first key that stands twice in a map of an item of a list, by the item's index from 0; readers keep the last
+    value. ``text`` is one that ``strangers_value`` has read.
+    """
+    root = yaml.compose(text, LOADER)
+    items = root.value if isinstance(root, yaml.SequenceNode) else []
+    return {at: key for at, item in enumerate(items) if (key := _repeated(item)) is not None}
+
+
+def _repeated(node: yaml.Node) -> str | None:
+    if isinstance(node, yaml.MappingNode):
+        seen = set[str]()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                return str(key.value)
+            seen.add(str(key.value))
+            if (found := _repeated(value)) is not None:
+                return found
+    elif isinstance(node, yaml.SequenceNode):
+        return next((found for each in node.value if (found := _repeated(each)) is not None), None)
+    return None
+
+
 def _first(text: str, most: int, *, aliases: bool) -> Misshapen | None:
     """``aliases``: they are allowed."""
     level = 0

@@ -7,7 +7,7 @@ line (UTC without one). ``nominal``, ``borrowing`` and ``lending`` stand in plac
 quota the entry later in the list counts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -16,10 +16,10 @@ import msgspec
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from controller.objects.queues import ClusterQueue, Cohort, ResourceQuota
 from controller.scheduler.model.cron import Cron, CronError, cron
-from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName
+from controller.scheduler.model.resources import CPU, FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.quotaspec import QuotaOwner, requoted
-from inventory.api.names import QUOTA_CALENDAR
-from yamlfile.levels import UnreadError, strangers_value
+from inventory.api.names import QUOTA_CALENDAR, QUOTA_SHARES
+from yamlfile.levels import UnreadError, repeated_keys, strangers_value
 from yamlfile.parsers import Unfit, go_duration
 
 _LONGEST: Final = 16_384
@@ -27,6 +27,7 @@ _MOST_ENTRIES: Final = 100
 _MOST_LEVELS: Final = 16
 """An entry that is right has four with the list."""
 _SHOWN: Final = 120
+_WHOLE: Final = 10**9
 _LEAST_S: Final = 60.0
 _MOST_S: Final = 366 * 86_400.0
 _CRON: Final = 'a cron line of five fields that fires, such as "0 20 * * *"'
@@ -83,9 +84,10 @@ def _read(text: str, owner: ClusterQueue | Cohort) -> Calendar:
     if isinstance(found, str):
         return Calendar(problems=(f"{QUOTA_CALENDAR}: {found}",))
     entries, problems = list[CalendarEntry](), list[str]()
+    again = repeated_keys(text)
     for number, given in enumerate(found, 1):
         try:
-            entries.append(_entry(number, given, owner))
+            entries.append(_entry(number, given, owner, again.get(number - 1)))
         except _EntryError as wrong:
             problems.append(f"{QUOTA_CALENDAR}: entry {number}, {_quoted(given)}: {wrong}")
     return Calendar(tuple(entries), tuple(problems))
@@ -101,7 +103,10 @@ def _list(text: str) -> Sequence[Any] | str:
     return found if len(found) <= _MOST_ENTRIES else f"expected at most {_MOST_ENTRIES} entries, found {len(found)}"
 
 
-def _entry(number: int, given: Any, owner: ClusterQueue | Cohort) -> CalendarEntry:
+def _entry(number: int, given: Any, owner: ClusterQueue | Cohort, again: str | None) -> CalendarEntry:
+    """The entry. ``again``: a key that stands twice in it; None where none does."""
+    if again is not None:
+        raise _EntryError(f"found the field {_quoted(again)} a second time, expected it once")
     if not isinstance(given, dict):
         raise _EntryError("expected {from, for, nominal}")
     for key in given:
@@ -113,7 +118,21 @@ def _entry(number: int, given: Any, owner: ClusterQueue | Cohort) -> CalendarEnt
     parent = owner.spec.cohort_name if isinstance(owner, ClusterQueue) else owner.spec.parent_name
     if not parent and any(limits[1:]):
         raise _EntryError("found borrowing or lending, expected neither without a cohort")
+    if isinstance(owner, ClusterQueue):
+        _lends_its_own(owner, limits[0], limits[2])
     return CalendarEntry(number, _cron(given.get("from")), _zone(given.get("zone")), _for_s(given.get("for")), *limits)
+
+
+def _lends_its_own(owner: ClusterQueue, nominal: Limits, lending: Limits) -> None:
+    """A lending limit is at most the nominal quota beside it, as in a spec. Where the spec's own is a share of the
+    fleet that is not known.
+    """
+    own = {} if QUOTA_SHARES in owner.metadata.annotations else _nominal(owner)
+    for fr, lent in lending.items():
+        most = nominal.get(fr, own.get(fr))
+        if most is not None and lent.nanos > most.nanos:
+            where = f"lending: {fr.flavor}/{fr.resource}"
+            raise _EntryError(f"{where}: found {_quoted(str(lent))}, expected at most its nominal quota, {most}")
 
 
 def _cron(given: Any) -> Cron:
@@ -144,32 +163,36 @@ def _limits(given: Mapping[str, Any], key: str, owner: ClusterQueue | Cohort) ->
     flavors = given.get(key, {})
     if not isinstance(flavors, dict) or not all(isinstance(each, dict) for each in flavors.values()):
         raise _EntryError(f"{key}: found {_quoted(flavors)}, expected {{FLAVOR: {{RESOURCE: quantity}}}}")
-    known = set(_quotas(owner))
+    known = set(_nominal(owner))
     found: dict[FlavorResource, Quantity] = {}
     for flavor, resources in flavors.items():
         for resource, amount in resources.items():
             fr = FlavorResource(FlavorName(str(flavor)), ResourceName(str(resource)))
             if fr not in known:
                 raise _EntryError(f"{key}: found {_quoted(f'{flavor}/{resource}')}, expected {_one_of(known)}")
-            found[fr] = _quantity(amount, f"{key}: {flavor}/{resource}")
+            found[fr] = _quantity(amount, fr.resource, f"{key}: {flavor}/{resource}")
     return found
 
 
-def _quantity(given: Any, where: str) -> Quantity:
+def _quantity(given: Any, resource: ResourceName, where: str) -> Quantity:
     try:
         amount = parse_quantity(given)
     except QuantityError:
         amount = None
     if amount is None or isinstance(given, bool) or amount.nanos < 0:
         raise _EntryError(f"{where}: found {_quoted(given)}, expected a quantity from 0")
+    if resource != CPU and amount.nanos % _WHOLE:
+        raise _EntryError(f"{where}: found {_quoted(given)}, expected a whole number")
     return amount
 
 
-def _quotas(owner: ClusterQueue | Cohort) -> Iterator[FlavorResource]:
-    for group in owner.spec.resource_groups:
-        for flavor in group.flavors:
-            for resource in flavor.resources:
-                yield FlavorResource(FlavorName(flavor.name), ResourceName(resource.name))
+def _nominal(owner: ClusterQueue | Cohort) -> dict[FlavorResource, Quantity]:
+    return {
+        FlavorResource(FlavorName(flavor.name), ResourceName(resource.name)): resource.nominal_quota
+        for group in owner.spec.resource_groups
+        for flavor in group.flavors
+        for resource in flavor.resources
+    }
 
 
 def _one_of(known: set[FlavorResource]) -> str:

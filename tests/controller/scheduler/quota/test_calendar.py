@@ -104,6 +104,15 @@ GOOD = {"from": '"0 20 * * *"', "for": "10h", "nominal": "{a100: {nvidia.com/gpu
         ({"nominal": "{}"}, "expected nominal, borrowing or lending"),
         ({"until": "5"}, 'found the field "until", expected from, for'),
         ({"lending": "{a100: {nvidia.com/gpu: 1}}"}, "expected neither without a cohort"),
+        (
+            {"nominal": "{a100: {nvidia.com/gpu: 0.5}}"},
+            "nominal: a100/nvidia.com/gpu: found 0.5, expected a whole number",
+        ),
+        ({"zone": 'UTC, from: "0 21 * * *"'}, 'found the field "from" a second time, expected it once'),
+        (
+            {"nominal": "{a100: {nvidia.com/gpu: 1, nvidia.com/gpu: 8}}"},
+            'found the field "nvidia.com/gpu" a second time',
+        ),
     ],
 )
 def test_a_wrong_entry_is_quoted_and_the_others_hold(changed: dict[str, str], said: str) -> None:
@@ -179,3 +188,43 @@ def test_a_text_that_stands_for_more_than_it_says_is_refused_before_it_is_read(t
     assert found.entries == ()
     (problem,) = found.problems
     assert f"found {said} in line" in problem
+
+
+@pytest.mark.parametrize(
+    ("limits", "problem"),
+    [
+        ("lending: {a100: {nvidia.com/gpu: 2}}", ""),
+        ("lending: {a100: {nvidia.com/gpu: 8}}", 'found "8", expected at most its nominal quota, 2'),
+        ("lending: {a100: {nvidia.com/gpu: 8}}, nominal: {a100: {nvidia.com/gpu: 8}}", ""),
+        ("lending: {a100: {nvidia.com/gpu: 2}}, nominal: {a100: {nvidia.com/gpu: 1}}", 'found "2", expected at most'),
+    ],
+)
+def test_a_window_lends_at_most_its_nominal_quota_as_a_spec_does(limits: str, problem: str) -> None:
+    found = calendar_of(queue(f'[{{from: "0 20 * * *", for: 10h, {limits}}}]', cohort="all"))
+    assert len(found.entries) == (not problem)
+    assert all(problem in said for said in found.problems)
+
+
+def test_a_part_of_a_cpu_is_a_quota_and_a_share_of_the_fleet_is_not_compared() -> None:
+    parts = decode(
+        {
+            "metadata": {
+                "name": "cq",
+                "annotations": {
+                    "tessera.dev/quota-calendar": '[{from: "0 20 * * *", for: 10h, lending: {a100: {cpu: 500m}}}]',
+                    "tessera.dev/quota-shares": "{a100: {cpu: 50%}}",
+                },
+            },
+            "spec": {
+                "cohortName": "all",
+                "resourceGroups": [
+                    {
+                        "coveredResources": ["cpu"],
+                        "flavors": [{"name": "a100", "resources": [{"name": "cpu", "nominalQuota": "0"}]}],
+                    }
+                ],
+            },
+        },
+        ClusterQueue,
+    )
+    assert not calendar_of(parts).problems

@@ -14,7 +14,8 @@ LATEST_S: Final = 253_402_300_740
 _SHORT: Final = 10
 """The number of hours below which minutes are shown too, rounded to as many."""
 _MOMENT: Final = "%Y-%m-%d %H:%M UTC"
-_SAID: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC")
+_SECOND: Final = "%Y-%m-%d %H:%M:%S UTC"
+_SAID: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)? UTC")
 
 
 def starts(forecast: Mapping[str, Any] | None) -> str:
@@ -65,10 +66,17 @@ def moment(at_s: float) -> str:
     return datetime.fromtimestamp(min(math.ceil(at_s / _MINUTE_S) * _MINUTE_S, LATEST_S), UTC).strftime(_MOMENT)
 
 
+def second(at_s: float) -> str:
+    """``moment``, with the second where it is not a whole minute: for waits of a few minutes."""
+    at_s = min(math.ceil(at_s), LATEST_S)
+    return moment(at_s) if at_s % _MINUTE_S == 0 else datetime.fromtimestamp(at_s, UTC).strftime(_SECOND)
+
+
 def with_moments(text: str, told: Callable[[float], str]) -> str:
-    """The message with what ``told`` makes of the seconds since 1970 in place of each ``moment``."""
+    """The message with what ``told`` makes of the seconds since 1970 in place of each ``moment`` and ``second``."""
 
     def replaced(found: re.Match[str]) -> str:
-        return told(datetime.strptime(found[0], _MOMENT).replace(tzinfo=UTC).timestamp())
+        written = _SECOND if found[1] else _MOMENT
+        return told(datetime.strptime(found[0], written).replace(tzinfo=UTC).timestamp())
 
     return _SAID.sub(replaced, text)

@@ -16,6 +16,7 @@ from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import FlavorName, FlavorResource, WorkloadKey
+from controller.scheduler.preemption.checkpointwaits import CheckpointWait
 from controller.scheduler.queues.found import last_found
 from controller.scheduler.queues.pending import PendingWorkload
 from controller.scheduler.state.podsizes import PodSizeNoFit
@@ -42,7 +43,7 @@ class Decided(NamedTuple):
     """``by_shape``: the decision on the first workload of each shape. ``coming``: workloads that others are preempted
     for. ``growing``: shapes that lack quota only until GPUs are back from repair. ``back_s``: when the first GPU is
     likely back that a shape may wait for, of those that wait for devices out of service. ``fits_s``: when a node is
-    likely large enough for the pods of a workload.
+    likely large enough for the pods of a workload. ``saving``: preemptors that wait for checkpoints of their victims.
     """
 
     by_shape: Mapping[int, DecisionRecord]
@@ -51,6 +52,7 @@ class Decided(NamedTuple):
     growing: Collection[int] = frozenset()
     back_s: Mapping[int, float] = {}
     fits_s: Mapping[WorkloadKey, float] = {}
+    saving: Mapping[WorkloadKey, CheckpointWait] = {}
 
 
 def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> Parts[Decided]:
@@ -106,8 +108,9 @@ def decided_parts(engine: Engine, model: Model, asked: Asked | None = None) -> P
     }
     fits_s = {key: fits_again_s(engine, missing, model.comebacks) for key, missing in too_large.items()}
     clauses = {key: missing.clause for key, missing in too_large.items() if fits_s[key] is None}
+    saving = engine.state.preemption.checkpoint_waits(model.now_s)
     fitting = {key: at_s for key, at_s in fits_s.items() if at_s is not None}
-    return Decided(by_shape, coming, never._replace(oversized=clauses), growing, back_s, fitting)
+    return Decided(by_shape, coming, never._replace(oversized=clauses), growing, back_s, fitting, saving)
 
 
 def _growing(model: Model, by_shape: Mapping[int, DecisionRecord]) -> frozenset[int]:

@@ -33,6 +33,7 @@ from controller.scheduler.decisions.records import DecisionRecord
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ClusterQueueName, WorkloadKey
 from controller.scheduler.model.toldtimes import runtime_s
+from controller.scheduler.preemption.checkpointwaits import CheckpointWait
 from controller.scheduler.queues.pending import PendingWorkload
 from inventory.words.catalog import plural
 
@@ -60,6 +61,7 @@ _BEHIND: Final = "It is too far behind in its queue to be looked at"
 _NEVER: Final = "What it waits for has no known end"
 _OUT_OF_SERVICE: Final = "It waits for nodes that take no pods now, or for devices that are out of service"
 _STOPPING: Final = "It starts once what is preempted for it has stopped: that may take as long as its pods are given"
+_SAVING: Final = "It waits for a checkpoint of what is to be preempted for it, and starts once that has stopped"
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -223,7 +225,7 @@ def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forec
     """
     never, repaired, oversized = decided.never
     back = (waits_for_repair(), assumed(model.comebacks))
-    if not (never or repaired or oversized or decided.coming or decided.fits_s):
+    if not (never or repaired or oversized or decided.coming or decided.fits_s or decided.saving):
         return found
     for line in (line for tree in model.trees for line in tree.lines):
         yield
@@ -232,6 +234,8 @@ def _as_decided(model: Model, decided: Decided, found: Forecasts) -> Parts[Forec
                 found[waiting.key] = Forecast(at_s=model.now_s, ahead=ahead, never=oversized[waiting.key])
             elif waiting.key in decided.coming:
                 found[waiting.key] = _soon(model.now_s, ahead)
+            elif waiting.key in decided.saving:
+                found[waiting.key] = _saved(decided.saving[waiting.key], model.now_s, ahead)
             elif (known := found.get(waiting.key)) is not None:
                 found[waiting.key] = _as_known(known, decided, waiting, ahead, back)
             if ahead % _TOLD == 0:
@@ -317,6 +321,22 @@ def _never(own: Forecast, clause: str) -> Forecast:
 
 def _soon(now_s: float, ahead: int) -> Forecast:
     return Forecast(at_s=now_s, from_s=0.0, likely_s=STOPPING_S / 2, to_s=STOPPING_S, ahead=ahead, assumes=(_STOPPING,))
+
+
+def _saved(wait: CheckpointWait, now_s: float, ahead: int) -> Forecast:
+    """The forecast of a preemptor that waits for checkpoints: its victims stop after the first at the earliest, and
+    once the wait is over at the latest.
+    """
+    from_s, likely_s = (max(0.0, at_s - now_s) for at_s in (wait.first_s, wait.last_s))
+    to_s = max(likely_s, wait.until_s - now_s) + STOPPING_S
+    return Forecast(
+        at_s=now_s,
+        from_s=round(from_s, 1),
+        likely_s=round(likely_s + STOPPING_S / 2, 1),
+        to_s=round(to_s, 1),
+        ahead=ahead,
+        assumes=(_SAVING,),
+    )
 
 
 def _cut(ordered: Sequence[float], effort: Effort) -> Range | None:

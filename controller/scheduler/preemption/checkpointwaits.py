@@ -27,12 +27,14 @@ _MOST: Final = 1024
 
 class CheckpointWait(NamedTuple):
     """A preemptor waits since ``since_s``; ``until_s`` is the longest wait of its victims' queues. ``victims``: how
-    many of them write a checkpoint soon.
+    many of them write a checkpoint soon, the first of them at ``first_s``, the last at ``last_s``.
     """
 
     since_s: float
     until_s: float
     victims: int
+    first_s: float
+    last_s: float
 
 
 class CheckpointWaits:
@@ -53,6 +55,10 @@ class CheckpointWaits:
         known = self._waits.get(key)
         return known if known is not None and now_s < known.until_s else None
 
+    def all(self, now_s: float) -> dict[WorkloadKey, CheckpointWait]:
+        """The waits of all preemptors that wait now."""
+        return {key: wait for key, wait in self._waits.items() if now_s < wait.until_s}
+
     def hold(self, key: WorkloadKey, queue: ClusterQueueName, targets: Sequence[Target], now_s: float) -> float | None:
         """When the preemptor of ``queue`` is to be tried again, if it waits for one of the victims; None where they are
         evicted now.
@@ -69,9 +75,10 @@ class CheckpointWaits:
             while len(self._waits) >= _MOST:
                 del self._waits[next(iter(self._waits))]
         longest_s = max(until_s for _, until_s, _ in due)
-        self._waits[key] = CheckpointWait(since_s, longest_s, len(due))
+        first_s, last_s = min(again_s for again_s, _, _ in due), max(again_s for again_s, _, _ in due)
+        self._waits[key] = CheckpointWait(since_s, longest_s, len(due), first_s, last_s)
         self._awaited |= {holder.key: queue for _, _, holder in due if holder is not None}
-        return min(again_s for again_s, _, _ in due)
+        return first_s
 
     def told(self, known: Holder, holder: Holder) -> ClusterQueueName | None:
         """A victim has changed. Returns the ClusterQueue whose preemptor waited for its word; None for none."""

@@ -13,15 +13,15 @@ from typing import Final
 import msgspec
 
 from controller.messages import pending
-from controller.messages.spans import moment
+from controller.messages.spans import moment, second
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.incoming import Incoming, Target
 from controller.scheduler.flavors.assignment import Assignment, Possibility
 from controller.scheduler.model.config import EngineConfig, VictimOrder
-from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey
+from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
 from controller.scheduler.preemption.candidates import VictimSearch, limits_reclaim, limits_within
 from controller.scheduler.preemption.cheapest import Loss, TargetRank, loss_of
-from controller.scheduler.preemption.checkpointwaits import CheckpointWaits
+from controller.scheduler.preemption.checkpointwaits import CheckpointWait, CheckpointWaits
 from controller.scheduler.preemption.classical import Classical
 from controller.scheduler.preemption.fair import Fair
 from controller.scheduler.preemption.history import EvictionHistory
@@ -32,6 +32,8 @@ from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.quota.quotanode import borrowers_below
 
 _AT_ONCE_S: Final = 1.0
+_FEW_MINUTES_S: Final = 600.0
+"""A wait of at most so long is said to the second."""
 """A time that has passed; 0 would be none."""
 
 
@@ -119,7 +121,14 @@ class Preemption:
         reason.
         """
         found = self._waits.of(incoming.key, now_s) if self._waits else None
-        return "" if found is None else pending.checkpoint_due(found.victims, moment(found.until_s))
+        if found is None:
+            return ""
+        told = second if found.until_s - found.since_s <= _FEW_MINUTES_S else moment
+        return pending.checkpoint_due(found.victims, told(found.until_s))
+
+    def checkpoint_waits(self, now_s: float) -> dict[WorkloadKey, CheckpointWait]:
+        """The preemptors that wait for checkpoints of their victims now, and how long each does."""
+        return self._waits.all(now_s)
 
     def added(self, holder: Holder) -> None:
         """Does nothing: a holder that has just come is waited for by nobody."""

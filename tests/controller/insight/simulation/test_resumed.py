@@ -122,3 +122,20 @@ def test_a_last_checkpoint_that_is_no_time_is_refused(text: str) -> None:
     found = re.escape(f'metadata.annotations[tessera.dev/last-checkpoint]: found "{text}", {expected}')
     with pytest.raises(InputError, match=found):
         run(flavor(), *queues(), saves(job("long", 8), last_checkpoint=text))
+
+
+def test_the_forecast_of_a_preemptor_that_waits_for_a_checkpoint_follows_the_wait() -> None:
+    """The victim saves each ten minutes; the preemptor that comes at 65m waits until 70m."""
+    queue = cluster_queue(gpus=8, preemption=LOWER)
+    queue["metadata"]["annotations"] = {"tessera.dev/checkpoint-wait": "5m"}
+    long = saves(job("long", 8, runtime="20h"), checkpoint_interval="10m")
+    world = (flavor(), queue, local_queue(), priority_class("urgent", 10), long, urgent("65m"))
+    (waits,) = run(*world, until_s=66 * 60.0).final.pending
+    assert waits.message.endswith("until 1h10m it waits for checkpoints of 1 workload that it would preempt")
+    assert waits.forecast is not None
+    low, high = waits.forecast["fromSeconds"], waits.forecast["toSeconds"]
+    started_s = next(e.t for e in run(*world).timeline if e.workload == "ns/urgent" and e.event == "Admitted")
+    assert started_s == 4200
+    assert low == started_s - 66 * 60
+    assert isinstance(high, float)
+    assert started_s - 66 * 60 <= high < 600

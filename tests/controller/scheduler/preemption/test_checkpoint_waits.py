@@ -79,6 +79,18 @@ def test_a_preemption_waits_for_a_checkpoint_that_is_due_and_says_so() -> None:
     assert after(lab, 10) == {"victim"}
 
 
+def test_a_wait_of_seconds_is_said_to_the_second() -> None:
+    lab = waiting("20s")
+    begun(lab, saves("victim"))
+    assert after(lab, 9.75) == set()
+    begun(lab, urgent())
+    pending = lab.engine.state.queues.get(WorkloadKey("ns/urgent"))
+    assert pending is not None
+    record = last_found(lab.engine.stories, pending)
+    assert record is not None
+    assert "until 2025-01-01 00:10:05 UTC it waits for checkpoints" in sentence(record)
+
+
 @pytest.mark.parametrize(
     ("wait", "arrives", "more"),
     [

@@ -23,7 +23,7 @@ from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.decisions.sentences import sentence
 from controller.scheduler.engine import Engine
-from controller.scheduler.model.resources import LocalQueueKey, WorkloadKey
+from controller.scheduler.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
 from controller.scheduler.quota.queueusage import quantity_of
 
 _NAMED: Final = 3
@@ -156,6 +156,26 @@ def _start(engine: Engine, workload: Workload, record: DecisionRecord | None, cl
 
 def _tried(engine: Engine, workload: Workload, now_s: float) -> DecisionRecord | None:
     return engine.tried(engine.as_pending(workload), now_s)
+
+
+def is_preempting(engine: Engine, key: WorkloadKey, now_s: float) -> bool:
+    """Whether a pending workload waits for victims that still hold quota, or for checkpoints of them."""
+    pending = engine.state.queues.get(key)
+    queue = None if pending is None else engine.queue_of(pending.local_queue)
+    if pending is None or queue is None:
+        return False
+    if engine.state.preemption.waits(pending.incoming(queue), now_s):
+        return True
+    record = engine.stories.last(key)
+    if record is None or record.reason is not PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS:
+        return False
+    cluster, leaving = engine.state.cluster, engine.state.unwritten.evictions
+    if record.targets:
+        held = [cluster.holders.get(target.holder.key) for target in record.targets]
+    else:
+        names = queue.node.root().queue_names()
+        held = [each for name in names for each in cluster.queues[ClusterQueueName(name)].holders.values()]
+    return any(each is not None and (each.evicted or each.key in leaving) for each in held)
 
 
 def flavor_of(engine: Engine, workload: Workload, now_s: float) -> str:

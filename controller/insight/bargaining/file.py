@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from controller.insight.bargaining.desk import is_preempting
 from controller.insight.bargaining.kept import Json, KeptRequest, state_of, status_of
 from controller.insight.bargaining.life import Phase, Seen, State, Step, Want
 from controller.insight.bargaining.wishes import Wish, order_problem, problems, wish_of
@@ -42,10 +43,14 @@ class File:
         """Whether nothing of what ``want`` says is free, so that no Workload was made for it."""
         self.lost = False
         """Whether somebody deleted the Workload that ``want`` says."""
+        self.withdrawn: set[str] = set()
+        """The uids of Workloads that the controller deletes."""
         self.most: int | None = None
         """The most units that are asked for: fewer than wanted after more were asked for in vain."""
         self.tries = 0
         """How often fewer units were asked for."""
+        self.preempting_s = 0.0
+        """When victims of its Workload were last seen to hold quota; seconds since 1970."""
         self.used = 0
         """Units that pods run on."""
         self.due_s: float | None = None
@@ -75,6 +80,15 @@ class File:
         if self.want is None or self.want.offer != want.offer:
             self.forget()
         self.want = want
+
+    def gone(self, uid: str, offer: str) -> None:
+        """Notes that one of its Workloads is gone: it is lost unless the controller has deleted it, or another one is
+        wanted by now.
+        """
+        if uid in self.withdrawn:
+            self.withdrawn.discard(uid)
+        elif self.want is not None and self.want.offer == offer:
+            self.lost = True
 
     def forget(self) -> None:
         self.want, self.most, self.tries, self.waits, self.lost = None, None, 0, False, False
@@ -124,18 +138,24 @@ def seen_of(file: File, own: Own | None, engine: Engine, now_s: float) -> Seen |
         return replace(seen, phase=Phase.LOST)
     if own.seen.is_admitted:
         return replace(seen, phase=Phase.HOLDS, flavor=own.flavor, used=file.used)
-    return replace(seen, phase=Phase.WAITS) if is_decided(own.typed, engine, now_s) else seen
+    decided = is_decided(own.typed, engine, now_s, file.preempting_s)
+    return replace(seen, phase=Phase.WAITS) if decided else seen
 
 
-def is_decided(workload: Workload, engine: Engine, now_s: float) -> bool:
-    """Whether a Workload without quota stays without it for now. One whose victims are on their way out does not."""
+def is_decided(workload: Workload, engine: Engine, now_s: float, waited_since_s: float = 0.0) -> bool:
+    """Whether a Workload without quota stays without it for now: one whose victims are on their way out does not,
+    before it has been tried without them. ``waited_since_s``: when they were last seen to hold quota.
+    """
     if workload.status.admission is not None:
         return False
-    pending = engine.state.queues.get(WorkloadKey(workload.key))
+    key = WorkloadKey(workload.key)
+    pending = engine.state.queues.get(key)
     if pending is None or pending.at is None:
         return pending is not None
+    if is_preempting(engine, key, now_s):
+        return False
     found = pending.at.found_for(pending)
     if found is not None:
         return found.reason is not PendingReason.WAITING_FOR_PREEMPTED_WORKLOADS
-    waited_s = now_s - epoch_s(workload.metadata.creation_timestamp)
+    waited_s = now_s - max(waited_since_s, epoch_s(workload.metadata.creation_timestamp))
     return engine.settled(now_s) or waited_s > _PATIENCE_S

@@ -26,7 +26,7 @@ from controller.core import Core
 from controller.insight.bargaining import file as files
 from controller.insight.bargaining import life
 from controller.insight.bargaining.asking import time_of
-from controller.insight.bargaining.desk import Answer, Makes, answer_parts, most_free
+from controller.insight.bargaining.desk import Answer, Makes, answer_parts, is_preempting, most_free
 from controller.insight.bargaining.desk import Clock as Answering
 from controller.insight.bargaining.file import File, Own
 from controller.insight.bargaining.granted_shell import GrantedPods, Tell
@@ -52,7 +52,7 @@ from controller.scheduler.decisions import status
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
-from inventory.api.names import CAPACITY_REQUEST, RUNTIME
+from inventory.api.names import CAPACITY_OFFER, CAPACITY_REQUEST, RUNTIME
 from kube.client import Client, Selection
 from kube.clock import Clock
 from kube.reading.entries import ObjectKey
@@ -135,8 +135,8 @@ class CapacityController:
                 key, request = WorkloadKey(workload.key), ObjectKey(workload.metadata.namespace, owner.name)
                 note(self._owns, owner.uid, key, gone=gone)
                 found = self._files.get(request)
-                if gone and found is not None and found.uid == owner.uid and found.want is not None:
-                    found.lost = True
+                if gone and found is not None and found.uid == owner.uid:
+                    found.gone(workload.metadata.uid, workload.metadata.annotations.get(CAPACITY_OFFER, ""))
                 self._queue.put(request)
 
     # -- work ----------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class CapacityController:
         """Ends what runs inside of a grant whose request is gone, and lets its Workloads go."""
         uids = [known.uid] if known is not None else list(self._owns)
         for own in [own for uid in uids for own in self._of(uid) if known is not None or self._names(own, key)]:
-            await self._withdraw(own, pods, words.request_is_gone())
+            await self._withdraw(known, own, pods, words.request_is_gone())
         await self._granted.refuse(key, pods, words.no_such_request(key.name))
         self._files.pop(key, None)
         self._written.forget(key)
@@ -220,9 +220,11 @@ class CapacityController:
             own = files.current(owns)
             for each in owns:
                 if own is not None and each.seen.uid != own.seen.uid:
-                    await self._withdraw(each, pods, words.request_is_gone())
+                    await self._withdraw(found, each, pods, words.request_is_gone())
             if found.asking is None:
                 found.used = 0 if own is None else self._granted.used(own.seen, pods)
+                if own is not None and is_preempting(self._engine, WorkloadKey(own.typed.key), now_s):
+                    found.preempting_s = now_s
                 seen = files.seen_of(found, own, self._engine, now_s)
                 if await self._asks_for_fewer(found, own, seen, pods):
                     return
@@ -232,7 +234,7 @@ class CapacityController:
             if found.asking is not None:
                 if own is not None:
                     found.forget()
-                    await self._withdraw(own, pods, "")
+                    await self._withdraw(found, own, pods, "")
                     return
                 taken = await self._answered(found, found.asking, now_s)
                 found.asking = None
@@ -252,7 +254,7 @@ class CapacityController:
         else:
             found.most = want.least
         found.tries += 1
-        await self._withdraw(own, pods, "")
+        await self._withdraw(found, own, pods, "")
         return True
 
     async def _take(self, found: File, taken: Step, own: Own | None, pods: list[SeenPod], now_s: float) -> bool:
@@ -277,7 +279,7 @@ class CapacityController:
         if taken.told:
             await self._tell(found, taken.state, "")
         if own is not None:
-            await self._withdraw(own, pods, taken.state.message)
+            await self._withdraw(found, own, pods, taken.state.message)
             return True
         if taken.told:
             meta = found.request.metadata
@@ -290,7 +292,7 @@ class CapacityController:
         """Makes a step after which a Workload is to be there that does not hold units of a grant."""
         if own is not None and (own.offer != want.offer or own.seen.is_terminating or own.seen.eviction is not None):
             found.wants_anew(want)
-            await self._withdraw(own, pods, taken.state.message)
+            await self._withdraw(found, own, pods, taken.state.message)
             return True
         if found.lost:
             found.forget()
@@ -368,7 +370,7 @@ class CapacityController:
 
     # -- its Workload --------------------------------------------------------------------------------------------------
 
-    async def _withdraw(self, own: Own, pods: list[SeenPod], why: str) -> None:
+    async def _withdraw(self, found: File | None, own: Own, pods: list[SeenPod], why: str) -> None:
         """Ends the pods inside of a Workload, then deletes it."""
         meta = own.typed.metadata
         if await self._granted.stop(own.seen, pods, why):
@@ -376,6 +378,8 @@ class CapacityController:
         steps: list[WorkloadAction] = [*remove_finalizers([own.seen])]
         if not own.seen.is_terminating:
             steps.append(delete(own.seen))
+            if found is not None:
+                found.withdrawn.add(own.seen.uid)
         for each in steps:
             await self._workloads.carry_out(each, meta.namespace, KIND, ())
 

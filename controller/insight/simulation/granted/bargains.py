@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from controller.insight.bargaining import life
-from controller.insight.bargaining.desk import Answer, Clock, Makes, answer_parts, elsewhere, most_free
+from controller.insight.bargaining.desk import Answer, Clock, Makes, answer_parts, elsewhere, is_preempting, most_free
 from controller.insight.bargaining.inside import Needs, Room, needs_of, places_of
 from controller.insight.bargaining.life import Phase, Rules, Seen, State, Step, Want
 from controller.insight.bargaining.wishes import Wish
@@ -283,7 +283,8 @@ class Bargains:
             flavor = ", ".join(sorted({on for each in admission.pod_set_assignments for on in each.flavors.values()}))
             begins_s = self._host.awaits_s(key)
             return replace(seen, phase=Phase.HOLDS, flavor=flavor, begins_s=begins_s, used=used)
-        if not found.waits and not self._host.engine.settled(self._host.now_s):
+        engine, now_s = self._host.engine, self._host.now_s
+        if not found.waits and (not engine.settled(now_s) or is_preempting(engine, key, now_s)):
             return seen
         fewer = 0 if found.waits else self._most(found, want, found.units - 1)
         if fewer or (not found.waits and not want.free_only and found.units > want.least):

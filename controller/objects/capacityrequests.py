@@ -67,6 +67,7 @@ class CapacityOffer(Struct, frozen=True, kw_only=True):
 class CapacityRequestStatus(Struct, frozen=True, kw_only=True):
     """The answer. ``workload``: the Workload that holds the units, or waits for them. ``accepted``: the offer that
     was taken and is waited for. ``used``: units of a grant that pods run on; ``used_at``: when that last changed.
+    ``holds_until``: when the last of its offers may be held.
     """
 
     state: str = ""
@@ -80,6 +81,7 @@ class CapacityRequestStatus(Struct, frozen=True, kw_only=True):
     workload: str = ""
     used: Count = 0
     used_at: Time | None = None
+    holds_until: Time | None = None
 
 
 class CapacityRequest(KubernetesObject, frozen=True, kw_only=True):

@@ -74,6 +74,7 @@ _SHAPES: Final[Shapes] = {
             "from": DATE_TIME,
             "until": DATE_TIME,
             "usedAt": DATE_TIME,
+            "holdsUntil": DATE_TIME,
             "offers": {"maxItems": 8},
         },
     ),

@@ -54,6 +54,7 @@ def state_of(status: CapacityRequestStatus) -> State:
         message=status.message,
         used=status.used,
         used_s=_seconds(status.used_at),
+        holds_until_s=_seconds(status.holds_until),
     )
 
 
@@ -73,6 +74,7 @@ def status_of(state: State, workload: str) -> Json:
         "workload": workload or None,
         "used": state.used,
         "usedAt": _time(state.used_s),
+        "holdsUntil": _time(state.holds_until_s),
     }
 
 

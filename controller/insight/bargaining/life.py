@@ -41,7 +41,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
     """A request's state; ``state`` is empty until it has its first answer. ``rounds``: the offers it has had in all,
-    so that no two have one name.
+    so that no two have one name. ``holds_until_s``: when the last of its offers may be held; None before the first was.
     """
 
     state: str = ""
@@ -54,6 +54,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     used: int = 0
     used_s: float | None = None
+    holds_until_s: float | None = None
 
     def offer(self, name: str) -> Offer | None:
         return next((each for each in self.offers if each.id == name), None)
@@ -154,7 +155,7 @@ def answered(wish: Wish, state: State, offers: Sequence[Offer], now_s: float, ru
         )
         for number, each in enumerate(offers, 1)
     )
-    made = _with_offers(State(state=OFFERED), named, now_s, rules)
+    made = _with_offers(State(state=OFFERED, holds_until_s=state.holds_until_s), named, now_s, rules)
     if made.offer(wish.accepts) is not None:
         return Step(state=made)  # the offers are told, then the answer to them counts
     return step(wish, made, None, now_s, rules)
@@ -186,8 +187,9 @@ def _offered(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
     if taken is not None and (state.accepted or now_s < taken.stands_until_s):
         return _taken(wish, state, taken, seen, now_s, rules)
     kept = next((each for each in state.offers if each.now and now_s < each.stands_until_s), None)
-    if kept is not None and rules.longest_hold_s > 0.0:
-        hold_s = min(wish.answer_within_s, rules.longest_hold_s)
+    most_s = now_s + rules.longest_hold_s if state.holds_until_s is None else state.holds_until_s
+    hold_s = min(wish.answer_within_s, most_s - now_s)
+    if kept is not None and (kept.held or hold_s > 0.0):
         mine = seen if seen is not None and seen.offer == kept.id else None
         if not kept.held and (mine is None or mine.phase is Phase.QUEUED):
             least = wish.least if kept.elsewhere else 1
@@ -211,6 +213,7 @@ def _offered(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
                 "until_s": None if wish.duration_s is None else from_s + wish.duration_s,
             }
             state = _with_offers(state, _replaced(state, kept.id, **changes), now_s, rules)
+            state = msgspec.structs.replace(state, holds_until_s=most_s)
         elif mine is None or mine.phase is not Phase.HOLDS:
             left = tuple(each for each in state.offers if each.id != kept.id)
             if not left:
@@ -235,6 +238,7 @@ def _taken(wish: Wish, state: State, taken: Offer, seen: Seen | None, now_s: flo
     mine = seen if seen is not None and seen.offer == taken.id else None
     if mine is not None and mine.phase is Phase.HOLDS:
         return _grant(wish, mine, now_s, rules)
+    state = replace(state, offers=tuple(replace(each, held=False) for each in state.offers))
     if wish.not_after_s is not None and now_s >= wish.not_after_s:
         return _expired(state, words.accepted_in_vain(taken.id, rules.say(wish.not_after_s)))
     if now_s < wish.not_before_s:

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -253,6 +254,34 @@ async def test_offers_are_held_accepted_and_expire(bargaining: Cluster, tmp_path
             await scene.clean()
 
 
+async def test_an_accepted_offer_of_later_waits_and_ends_what_was_held(bargaining: Cluster, tmp_path: Path) -> None:
+    async with pod_lab(bargaining) as scene:
+        await scene.queue("eight", 8)
+        with controller(scene, tmp_path):
+            await scene.create(pod_body("six", queue="eight", gpus=6, notes={"tessera.dev/runtime": "2h"}))
+            await scene.until(lambda: scene.runs("six"), "six of eight are used")
+            patient = Bidder(scene, "patient")
+            await patient.ask("eight", min=4, duration="1h", answerWithin="60s")
+            offers = (await patient.becomes("Offered"))["offers"]
+            assert [(each["id"], each["units"], each.get("held", False)) for each in offers] == [
+                ("offer-1", 2, True),
+                ("offer-2", 4, False),
+            ]
+            await patient.change(accept="offer-2")
+            await scene.until(lambda: patient.status().get("accepted") == "offer-2", "it is accepted", 60)
+            waits = patient.status()
+            assert waits["message"].startswith("Offer offer-2 is accepted: 4 units wait in LocalQueue eight"), waits
+            await scene.until(lambda: bool(scene.workload(waits["workload"])), "its Workload is seen")
+            assert scene.workload(waits["workload"])["spec"]["podSets"][0]["count"] == 4
+            assert [each["id"] for each in waits["offers"] if not each.get("held")] == ["offer-1", "offer-2"]
+            await scene.create(pod_body("short", queue="eight", gpus=2, notes={"tessera.dev/runtime": "1m"}))
+            await scene.until(lambda: scene.runs("short"), "what was held is free")
+            await scene.finish(["six", "short"])
+            assert (await patient.becomes("Granted"))["units"] == 4
+            patient.delete()
+            await scene.clean()
+
+
 async def test_units_of_another_flavor_are_offered_and_granted_without_the_templates_selector(
     bargaining: Cluster, tmp_path: Path
 ) -> None:
@@ -353,6 +382,57 @@ async def test_a_grant_is_preempted_by_a_higher_class_and_its_pods_end_first(
             assert released["message"].startswith("Its units were taken: Preempted"), released
             await scene.until(lambda: scene.runs("first-aid"), "the urgent one has its GPUs")
             low.delete()
+            await scene.clean()
+
+
+@contextmanager
+def still(cluster: Cluster) -> Iterator[None]:
+    """kwok does nothing: no pod begins, ends or goes."""
+    kwok = cluster.state.processes["kwok"].pid
+    os.kill(kwok, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(kwok, signal.SIGCONT)
+
+
+def _is_leaving(pod: dict[str, Any]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+async def test_a_request_that_preempts_is_answered_once_its_victims_are_gone(
+    bargaining: Cluster, tmp_path: Path
+) -> None:
+    async with pod_lab(bargaining) as scene:
+        scene.watcher.at_most = 8
+        await scene.queue("ladder", 8, preemption={"withinClusterQueue": "LowerPriority"})
+        upper = {
+            "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "kind": "WorkloadPriorityClass",
+            "metadata": {"name": "upper"},
+            "value": 5,
+        }
+        bargaining.kubectl("apply", "-f", "-", input=json.dumps(upper))
+        with controller(scene, tmp_path):
+            slow = pod_body("slow-to-go", queue="ladder", gpus=6)
+            slow["spec"]["terminationGracePeriodSeconds"] = 600
+            await scene.create(slow)
+            await scene.until(lambda: scene.runs("slow-to-go"), "the victim runs")
+            taker = Bidder(scene, "taker")
+            with still(bargaining):
+                await taker.ask("ladder", min=5, duration="1h", priorityClassName="upper")
+                await scene.until(lambda: _is_leaving(scene.pod("slow-to-go")), "the victim is told to go", 60)
+                for name in ("next", "next-but-one"):
+                    marker = Bidder(scene, name)
+                    await marker.ask("ladder", min=9)
+                    await marker.becomes("Refused")
+                    marker.delete()
+                assert not taker.status().get("state"), "its victim is still there"
+            granted = await taker.becomes("Granted")
+            assert (granted["units"], granted.get("offers")) == (5, None)
+            await scene.create(taker.pod("taken", gpus=5))
+            await scene.until(lambda: scene.runs("taken"), "it runs on what was taken")
+            taker.delete()
             await scene.clean()
 
 

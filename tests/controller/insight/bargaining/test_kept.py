@@ -36,6 +36,7 @@ KEPT = st.builds(
     message=st.sampled_from(["", "Granted"]),
     used=st.integers(0, 9),
     used_s=MAYBE,
+    holds_until_s=MAYBE,
 )
 
 

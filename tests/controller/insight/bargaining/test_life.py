@@ -123,6 +123,31 @@ def test_an_offer_of_now_is_held_before_it_is_told() -> None:
     assert step(WISH, second.state, held, 30.0, RULES).state.state == "Expired"
 
 
+def test_offers_of_one_request_are_held_no_longer_than_the_site_allows_in_all() -> None:
+    held, patient = seen(units=1, offer="offer-1"), wish(answer_within_s=100.0)
+    first = step(patient, offered(NOW, LATER, of=patient).state, held, 0.0, RULES).state
+    assert [(each.held, each.stands_until_s) for each in first.offers] == [(True, 60.0), (False, 100.0)]
+    again = answered(patient, first, (NOW, LATER), 50.0, RULES)
+    assert again.want is not None
+    assert (again.want.offer, again.want.lasts_s) == ("offer-3", 10.0)
+    second = step(patient, again.state, seen(units=1, offer="offer-3"), 50.0, RULES).state
+    assert [(each.held, each.stands_until_s) for each in second.offers] == [(True, 60.0), (False, 150.0)]
+    third = answered(patient, second, (NOW, LATER), 60.0, RULES)
+    assert (third.told, third.want) == (True, None)
+    assert [each.held for each in third.state.offers] == [False, False]
+
+
+def test_accepting_what_comes_later_ends_what_is_held() -> None:
+    held = seen(units=1, offer="offer-1")
+    state = step(WISH, offered(NOW, LATER).state, held, 0.0, RULES).state
+    taken = step(wish(accepts="offer-2"), state, held, 1.0, RULES)
+    assert taken.want == Want(least=2, most=2, offer="offer-2", lasts_s=100.0)
+    assert not any(each.held for each in taken.state.offers)
+    validate(wish(accepts="offer-2"), taken.state, held)
+    waits = seen(phase=Phase.WAITS, units=2, offer="offer-2")
+    assert step(wish(accepts="offer-2"), taken.state, waits, 2.0, RULES).told
+
+
 def test_an_offer_of_now_that_cannot_be_held_is_not_made() -> None:
     first = offered(NOW, LATER)
     found = step(WISH, first.state, seen(phase=Phase.WAITS, offer="offer-1"), 0.0, RULES)

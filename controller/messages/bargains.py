@@ -24,6 +24,12 @@ def offered(offers: str) -> str:
     return f"Offers {offers}"
 
 
+@_note
+def no_such_offer(offers: str, found: str, expected: str) -> str:
+    """``offers``: the sentence that says what is offered. ``found``: what the request accepts."""
+    return f"{offers}; spec.accept: found {found}, expected one of {expected}"
+
+
 @_waiting
 def accepted(offer: str, units: object, queue: str) -> str:
     wait = plural(units, "unit waits", "units wait")
@@ -150,6 +156,18 @@ def without_selector() -> str:
 @_part
 def ends_then(amount: str, whose: str, moment: str) -> str:
     return f"{amount} of {whose} end by {moment}"
+
+
+@_part
+def usually_ends(amount: str, whose: str, moment: str) -> str:
+    """Like ``ends_then``, for a workload that says nothing of its run time."""
+    return f"{amount} of {whose} usually end by {moment}"
+
+
+@_part
+def would_delay(units: object, first: str) -> str:
+    """``first``: the waiting workload, and when it is to start."""
+    return f"{plural(units, 'unit')} would delay {first}"
 
 
 @_part

@@ -24,6 +24,7 @@ from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.decisions.sentences import sentence
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import ClusterQueueName, LocalQueueKey, WorkloadKey
+from controller.scheduler.model.toldtimes import runtime_s
 from controller.scheduler.quota.queueusage import quantity_of
 
 _NAMED: Final = 3
@@ -94,16 +95,15 @@ def answer_parts(engine: Engine, wish: Wish, makes: Makes, clock: Clock, *, now_
     other = (yield from _elsewhere(engine, wish, makes, clock)) if now_too else None
     if start.never is not None and other is None:
         return Answer(refusal=words.more_than_there_is(wish.least, start.never))
-    free = _free(record)
+    free = _free(record, wish.least)
     offers: list[Offer] = []
     if now_too and now_s >= wish.not_before_s and wish.least > 1 and start.never is None:
         units = most_free(engine, makes.whole, 1, wish.least - 1, now_s)
         if units:
-            offers.append(
-                Offer(
-                    units=units, from_s=now_s, now=True, why=free, flavor=flavor_of(engine, makes.whole(units), now_s)
-                )
-            )
+            more = _free(_tried(engine, makes.whole(units + 1), now_s), units + 1)
+            why = free if more == free else f"{free}; {more}"
+            flavor = flavor_of(engine, makes.whole(units), now_s)
+            offers.append(Offer(units=units, from_s=now_s, now=True, why=why, flavor=flavor))
     yield
     offers += [other] if other is not None else []
     if start.start_s is not None:
@@ -129,7 +129,7 @@ def _later(engine: Engine, wish: Wish, makes: Makes, clock: Clock, least: Promis
         from_s = max(start.start_s, wish.not_before_s)
         if found and found[-1].from_s >= from_s:
             found.pop()
-        why = "; ".join([free, *_ends(wish, start, clock)])
+        why = "; ".join([free, *_ends(engine, wish, start, clock)])
         if not found or found[-1].units != units:
             found.append(Offer(units=units, from_s=from_s, now=from_s <= clock.now_s, why=why))
     return found
@@ -185,8 +185,12 @@ def flavor_of(engine: Engine, workload: Workload, now_s: float) -> str:
     return ", ".join(sorted({choice.flavor for each in chosen for choice in each.choices.values()}))
 
 
-def _free(record: DecisionRecord | None) -> str:
-    """The clause that says what is free of what there can be, on the flavor that lacks least."""
+def _free(record: DecisionRecord | None, units: int) -> str:
+    """The clause that says why so many units do not start now: what is free of what there can be, on the flavor that
+    lacks least; or which waiting workload they would delay.
+    """
+    if record is not None and record.rule is Rule.HELD_BACK:
+        return words.would_delay(units, record.detail)
     missing = record.missing() if record is not None and record.rule is not Rule.FITS else None
     if record is None or missing is None:
         return words.no_more_fits()
@@ -202,7 +206,7 @@ def _free(record: DecisionRecord | None) -> str:
     return ", ".join(told) or words.no_more_fits()
 
 
-def _ends(wish: Wish, start: Promised, clock: Clock) -> Iterator[str]:
+def _ends(engine: Engine, wish: Wish, start: Promised, clock: Clock) -> Iterator[str]:
     """The holders whose ends the start waits for, with what each gives back of the unit's resources."""
     told = 0
     for held, at_s in start.ended:
@@ -213,7 +217,15 @@ def _ends(wish: Wish, start: Promised, clock: Clock) -> Iterator[str]:
         amount = ", ".join(f"{quantity_of(resource, amount)} {resource}" for resource, amount in back)
         mine = held.key.partition("/")[0] == wish.namespace
         whose = held.key if mine else words.workload_of(held.queue)
-        yield words.ends_then(amount, whose, clock.say(at_s))
+        ends = words.ends_then if _says_its_runtime(engine, held.key) else words.usually_ends
+        yield ends(amount, whose, clock.say(at_s))
+
+
+def _says_its_runtime(engine: Engine, key: WorkloadKey) -> bool:
+    """Whether somebody told how long the workload runs; if not, its end is what its queue's history makes likely."""
+    holder, pending = engine.state.cluster.holders.get(key), engine.state.queues.get(key)
+    found = holder or pending
+    return found is not None and runtime_s(found.info.workload) is not None
 
 
 def elsewhere(workload: Workload) -> Workload | None:

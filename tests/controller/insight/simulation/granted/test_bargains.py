@@ -129,6 +129,19 @@ def test_who_waits_before_it_in_its_queue_starts_before_it() -> None:
     assert offers(run(*ONE_QUEUE, *busy, endless)) == [(4, 10800, False)], "it would delay the head of its queue"
 
 
+def test_the_arithmetic_names_who_waits_where_quota_is_not_what_is_short() -> None:
+    fewer = job("busy", 4, runtime="2h"), job("waits", 7, arrival="1s", runtime="1h")
+    found = run(*ONE_QUEUE, *fewer, capacity_request("ask", 5, arrival="2s"))
+    assert offers(found)[0] == (1, 2, True)
+    why = status(found)["offers"][0]["why"]
+    assert why.startswith("4 of at most 8 nvidia.com/gpu of flavor a100 free in ClusterQueue main; 2 units would delay")
+    assert "workload ns/waits, which is to start by" in why
+    fits = status(run(*ONE_QUEUE, *fewer, capacity_request("ask", 3, arrival="2s")))["offers"]
+    assert all("3 units would delay workload ns/waits" in each["why"] for each in fits if not each["held"])
+    assert [each["held"] for each in fits] == [True, False]
+    assert "2 units would delay workload ns/waits" in fits[0]["why"]
+
+
 def test_a_strict_queue_lets_no_request_pass_its_head() -> None:
     strict = flavor(), cluster_queue(queueingStrategy="StrictFIFO"), local_queue()
     jobs = job("busy", 6, runtime="2h"), job("head", 4, arrival="1s", runtime="1h")

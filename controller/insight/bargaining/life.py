@@ -226,6 +226,10 @@ def _offered(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
         offers = tuple(each if each in standing else msgspec.structs.replace(each, held=False) for each in state.offers)
         state = msgspec.structs.replace(state, offers=offers)
     held = next((each for each in standing if each.held), None)
+    state = _with_offers(state, state.offers, now_s, rules)
+    if wish.accepts and state.offer(wish.accepts) is None:
+        said = words.no_such_offer(state.message, wish.accepts, ", ".join(each.id for each in standing))
+        state = msgspec.structs.replace(state, message=said)
     keeps: Want | None = None
     if held is not None:
         keeps = Want(least=held.units, most=held.units, offer=held.id, elsewhere=held.elsewhere)
@@ -263,17 +267,21 @@ def _expired(state: State, why: str) -> Step:
 def _grant(wish: Wish, seen: Seen, now_s: float, rules: Rules) -> Step:
     from_s = max(now_s, seen.begins_s)
     until_s = None if wish.duration_s is None else from_s + wish.duration_s
-    begin = words.begins_now() if from_s <= now_s else words.begins_at(rules.say(from_s))
-    end = "" if until_s is None else f" {words.ends_at(rules.say(until_s))}"
-    said = words.granted(
-        seen.units, f"{unit_words(wish)}{f' of flavor {seen.flavor}' if seen.flavor else ''}", begin, end
-    )
-    made = State(state=GRANTED, units=seen.units, from_s=from_s, until_s=until_s, flavor=seen.flavor, message=said)
-    return _granted(wish, made, seen, now_s, rules)
+    made = State(state=GRANTED, units=seen.units, from_s=from_s, until_s=until_s, flavor=seen.flavor)
+    return _granted(wish, _said(wish, made, now_s, rules), seen, now_s, rules)
+
+
+def _said(wish: Wish, state: State, now_s: float, rules: Rules) -> State:
+    """The grant with the sentence that says what it is."""
+    from_s = now_s if state.from_s is None else state.from_s
+    begin = words.begins_now() if from_s == now_s else words.begins_at(rules.say(from_s))
+    end = "" if state.until_s is None else f" {words.ends_at(rules.say(state.until_s))}"
+    what = f"{unit_words(wish)}{f' of flavor {state.flavor}' if state.flavor else ''}"
+    return msgspec.structs.replace(state, message=words.granted(state.units, what, begin, end))
 
 
 def _granted(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: Rules) -> Step:
-    replace = msgspec.structs.replace
+    replace, told = msgspec.structs.replace, (state.units, state.until_s)
     if seen is None or seen.phase is not Phase.HOLDS:
         why = words.taken(seen.why) if seen is not None and seen.why else words.taken("its Workload is gone")
         return _released(state, why)
@@ -291,7 +299,10 @@ def _granted(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
     units = max(state.used, min(state.units, wish.most))
     due_s = min((each for each in (state.until_s, idle_s) if each is not None), default=None)
     want = Want(least=units, most=units, offer=seen.offer, lasts_s=wish.duration_s)
-    return Step(state=replace(state, units=units), want=want, due_s=due_s)
+    state = replace(state, units=units)
+    if (state.units, state.until_s) != told:
+        state = _said(wish, state, now_s, rules)
+    return Step(state=state, want=want, due_s=due_s)
 
 
 def _idle_until_s(wish: Wish, state: State, from_s: float) -> float | None:

@@ -90,6 +90,15 @@ def test_a_smaller_max_gives_units_back_and_none_that_is_in_use() -> None:
     assert busy.state.units == 3
 
 
+def test_the_message_says_what_is_granted_by_now() -> None:
+    first = granted()
+    assert first.message == "Granted 4 units of 1 nvidia.com/gpu of flavor a100 now until 100"
+    fewer = step(wish(most=3), first, HELD, 1.0, RULES).state
+    assert fewer.message == "Granted 3 units of 1 nvidia.com/gpu of flavor a100 from 0 until 100"
+    longer = step(wish(most=3, renewed_s=10.0), fewer, seen(used=1), 12.0, RULES).state
+    assert longer.message == "Granted 3 units of 1 nvidia.com/gpu of flavor a100 from 0 until 110"
+
+
 def test_renewing_begins_the_duration_anew_and_none_before_the_grant_counts() -> None:
     assert step(wish(renewed_s=10.0), granted(5.0), seen(used=1), 12.0, RULES).state.until_s == 110.0
     assert step(wish(renewed_s=1.0), granted(5.0), seen(used=1), 12.0, RULES).state.until_s == 105.0
@@ -169,6 +178,15 @@ def test_an_accepted_offer_of_later_waits_for_ever_unless_it_has_to_begin_by_a_t
     assert step(wish(accepts="offer-1"), taken.state, waits, 1000.0, RULES).state.state == "Offered"
     late = step(wish(accepts="offer-1", not_after_s=90.0), taken.state, waits, 90.0, RULES)
     assert (late.state.state, late.want) == ("Expired", None)
+
+
+def test_an_offer_that_nobody_made_is_named_with_those_that_stand() -> None:
+    state = offered(LATER).state
+    found = step(wish(accepts="offer-9"), state, None, 1.0, RULES)
+    assert found.state.message == (
+        "Offers 2 units from 60 (offer-1); spec.accept: found offer-9, expected one of offer-1"
+    )
+    assert step(WISH, found.state, None, 2.0, RULES).state.message == "Offers 2 units from 60 (offer-1)"
 
 
 def test_an_offer_accepted_too_late_counts_for_nothing() -> None:

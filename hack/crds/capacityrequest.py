@@ -30,6 +30,12 @@ _FIXED: Final = (
 )
 """Fields that a request keeps: others of its spec may change."""
 
+_NOT_LONGER: Final = "duration(self.{name}) <= duration('8784h')"
+_WHOLE_UNITS: Final = (
+    "!has(self.unit) || self.unit.all(name, name in ['cpu', 'memory', 'ephemeral-storage'] || "
+    "type(self.unit[name]) == int || quantity(self.unit[name]).isInteger())"
+)
+
 _SHAPES: Final[Shapes] = {
     CapacityRequestSpec: Shape(
         required=("queueName",),
@@ -51,6 +57,17 @@ _SHAPES: Final[Shapes] = {
             ("has(self.unit) != has(self.template)", "one of unit and template is set"),
             ("!has(self.max) || self.max >= self.min", "max is at least min"),
             ("!has(self.renew) || has(self.duration)", "renew needs a duration, which it begins anew"),
+            *(
+                (
+                    f"!has(self.{name}) || (duration(self.{name}) > duration('0s') && {_NOT_LONGER.format(name=name)})",
+                    f"{name} is above 0, and at most 8784h",
+                )
+                for name in ("duration", "answerWithin", "useWithin")
+            ),
+            (
+                _WHOLE_UNITS,
+                "unit has whole numbers, except of cpu, memory and ephemeral-storage",
+            ),
             *(
                 (
                     f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})",
@@ -87,7 +104,7 @@ def capacityrequest_crd() -> Schema:
         ("Queue", "string", ".spec.queueName"),
         ("State", "string", ".status.state"),
         ("Units", "integer", ".status.units"),
-        ("Until", "date", ".status.until"),
+        ("Until", "string", ".status.until"),
         ("Message", "string", ".status.message"),
     )
     root: dict[str, Any] = {

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
+import yaml
 
 from controller.objects import queues, workload
 from controller.objects.meta import Int32, Int64, Struct
@@ -114,6 +115,19 @@ def test_a_workload_pays_for_no_rule_at_its_root() -> None:
         schema = version["schema"]["openAPIV3Schema"]
         roots = [schema, schema["properties"]["spec"], schema["properties"]["status"]]
         assert not [one for one in roots if "x-kubernetes-validations" in one]
+
+
+def test_a_column_that_is_printed_as_an_age_has_a_time_that_is_past() -> None:
+    """kubectl prints a date as how long ago it was, and a time to come as ``<invalid>``."""
+    crds = [yaml.safe_load(path.read_text()) for path in CRDS.glob("*.yaml")]
+    columns = [
+        (crd["metadata"]["name"], each["jsonPath"])
+        for crd in crds
+        for version in crd["spec"]["versions"]
+        for each in version.get("additionalPrinterColumns", ())
+        if each["type"] == "date"
+    ]
+    assert {path for _, path in columns} == {".metadata.creationTimestamp"}, columns
 
 
 def test_files_hold_no_anchors() -> None:

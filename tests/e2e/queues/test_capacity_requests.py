@@ -157,6 +157,16 @@ def test_a_cluster_whose_chart_has_bargaining_off_refuses_requests_and_names_the
 async def test_what_a_request_may_change_and_pods_may_say_the_api_server_holds(bargaining: Cluster) -> None:
     cluster = bargaining
     create = ("create", "-f", "-")
+    for wrong, said in (
+        ({"duration": "0s"}, "duration is above 0"),
+        ({"duration": "9999h"}, "duration is above 0, and at most 8784h"),
+        ({"answerWithin": "0m"}, "answerWithin is above 0"),
+        ({"useWithin": "0.0h"}, "useWithin is above 0"),
+        ({"unit": {GPU: "500m"}}, "unit has whole numbers, except of cpu, memory and ephemeral-storage"),
+    ):
+        assert said in refused(cluster, *create, input=json.dumps(request_body("wrong", **wrong))), wrong
+    halves = request_body("halves", unit={GPU: 1, "cpu": "500m", "memory": "1Gi"}, duration="90m")
+    assert not refused(cluster, "create", "--dry-run=server", "-f", "-", input=json.dumps(halves))
     cluster.kubectl(*create, input=json.dumps(request_body("fixed", min=2, max=4, duration="1h")))
     change = ("patch", "capacityrequest", "fixed", "-n", TEAM, "--type=merge", "-p")
     for spec, said in (
@@ -347,7 +357,11 @@ async def test_a_smaller_max_gives_units_back_and_a_grant_ends_at_its_time_with_
             await scene.until(lambda: scene.runs("inside"), "it runs inside")
             await short.change(max=2)
             await scene.until(lambda: scene.runs("beside"), "what was given back is the queue's", 15)
-            assert short.status()["units"] == 2
+            fewer = short.status()
+            assert fewer["units"] == 2
+            assert fewer["message"].startswith("Granted 2 units of 1 nvidia.com/gpu of flavor gpus ")
+            line = bargaining.kubectl("get", "capacityrequest", "short", "-n", TEAM, "--no-headers").split()
+            assert line[:5] == ["short", "timed", "Granted", "2", fewer["until"]]
             released = await short.becomes("Released")
             assert released["message"].startswith("Its time was over at ")
             await scene.until(lambda: not scene.pod("inside"), "what ran inside has ended", 30)

@@ -58,6 +58,7 @@ def kept(why: str) -> ChartRow:
 
 
 MOOT: Final = ChartRow(Fate.MOOT)
+_NAME: Final = Shape(Type.STRING, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", name="the name of an object")
 _ANY: Final = Shape(Type.OBJECT, each=None)
 _TOLERATIONS: Final = items(obj(effect=TEXT, key=TEXT, operator=TEXT, tolerationSeconds=INT, value=TEXT))
 _PODS: Final[dict[str, ChartRow]] = {
@@ -192,7 +193,7 @@ KUEUE: Final[Rows] = {
     "enableMutatingAdmissionPolicy": MOOT,
     "enablePrometheus": mapped(BOOL, "metrics.serviceMonitor.enabled"),
     "enableVisibilityAPF": lost(say.VISIBILITY_APF, shape=BOOL),
-    "fullnameOverride": MOOT,
+    "fullnameOverride": mapped(_NAME),
     "global": MOOT,
     "kubernetesClusterDomain": MOOT,
     "kueueViz": MOOT,
@@ -200,7 +201,7 @@ KUEUE: Final[Rows] = {
     "metrics": lost(say.METRICS_TLS),
     "metricsService": lost(say.METRICS_SERVICE),
     "mutatingWebhook": MOOT,
-    "nameOverride": MOOT,
+    "nameOverride": mapped(_NAME),
     "webhookService": MOOT,
 }
 _NO_PROGRAM: Final = "its own program"

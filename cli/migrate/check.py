@@ -1,5 +1,6 @@
 """Parts that are left after a migration, and pods that miss the GPUs that they had. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
@@ -9,12 +10,14 @@ from msgspec import Struct
 from cli.migrate.fates import PARTS
 from cli.migrate.inputs import system_of
 from cli.migrate.parts import Json, Told
-from cli.migrate.steps import NAMESPACE
+from cli.migrate.steps import NAMESPACE, services_of
 from cli.words import migrating as say
 from controller.insight.simulation.documents import Document
 
-_WEBHOOKS: Final = ("kueue-", "volcano-admission-service", "mutating-kai-", "validating-kai-", "kai-")
-"""How names of the old systems' webhook configurations begin."""
+_QUEUES: Final = ("kueue", "volcano", "kai")
+"""The systems whose webhooks the controller stands in for."""
+_GROUPS: Final = (".volcano.sh", "kueue.x-k8s.io", "scheduling.run.ai", "kai.scheduler")
+"""How names of their API groups end."""
 _PREFIX: Final = "nvidia.com/"
 _ENDED: Final = ("Succeeded", "Failed")
 
@@ -54,9 +57,29 @@ def _left(cluster: Cluster) -> Iterator[Told]:
         system = system_of(Document("cluster", 1, each))
         if metadata.get("namespace") != NAMESPACE and system is not None and count:
             yield Told(f"{each['kind']} {metadata.get('namespace')}/{metadata['name']}", say.still_runs(count))
+    services = [services_of(*place) for place in _deployments(cluster)]
     for each in cluster.webhooks:
-        if str(each["metadata"]["name"]).startswith(_WEBHOOKS):
+        if any(_is_old(webhook, services) for webhook in each.get("webhooks") or ()):
             yield Told(f"{each['kind']} {each['metadata']['name']}", say.STILL_ASKED)
+
+
+def _deployments(cluster: Cluster) -> Iterator[tuple[str, list[str]]]:
+    """The old controllers, whether they have pods or not."""
+    for each in cluster.sets:
+        metadata = each["metadata"]
+        space = str(metadata.get("namespace") or "default")
+        if each["kind"] == "Deployment" and space != NAMESPACE and system_of(Document("", 1, each)) in _QUEUES:
+            yield space, [str(metadata["name"])]
+
+
+def _is_old(webhook: Json, services: list[str]) -> bool:
+    """Whether a webhook is an old controller's: it leads to its Service, or is asked about its kinds."""
+    service = _of(webhook, "clientConfig", "service")
+    if service.get("namespace") == NAMESPACE:
+        return False
+    groups = [str(group) for rule in webhook.get("rules") or () for group in rule.get("apiGroups") or ()]
+    place = f"{service.get('namespace')}/{service.get('name')}"
+    return any(group.endswith(_GROUPS) for group in groups) or any(re.search(each, place) for each in services)
 
 
 def _nodes_of_operator(cluster: Cluster) -> int:

@@ -12,7 +12,7 @@ import yaml
 from cli.migrate.chartvalues import KUEUE, apply, given
 from cli.migrate.inputs import Inputs, Text, system_of
 from cli.migrate.parts import Json, Part, Told
-from cli.migrate.steps import NAMESPACE, conversion_kept, scaled, without_objects, without_webhooks
+from cli.migrate.steps import NAMESPACE, conversion_kept, scaled, services_of, without_objects, without_webhooks
 from cli.words import migrating as say
 from controller.cluster.config.settings import NAMESPACE_NAME_LABEL
 from controller.insight.simulation.documents import Document
@@ -20,6 +20,7 @@ from controller.objects.meta import LabelSelector
 
 _USUAL: Final = ("kueue-system", "kueue-controller-manager")
 """Namespace and name of its Deployment by its own instructions, where no file tells them."""
+_RELEASE: Final = "kueue"
 _OURS: Final = frozenset(
     {"kind", "namespace", "health", "webhook", "internalCertManagement", "pprofBindAddress", "controller",
      "visibilityServer", "multiKueue", "manageJobsWithoutQueueName", "managedJobsNamespaceSelector", "tls"}
@@ -78,7 +79,7 @@ def kueue(inputs: Inputs) -> Part:
         else:
             part.take(f"controller.config.featureGates.{name}", is_on)
     _objects(inputs, part)
-    _steps(sets, part)
+    _steps(sets, charts, part)
     return part
 
 
@@ -149,7 +150,17 @@ def several(kind: str, names: Iterable[str]) -> str:
     return f"{kind} {', '.join(shown)}{f' and {rest} more' if rest > 0 else ''}"
 
 
-def _steps(sets: list[Document], part: Part) -> None:
+def _usual(charts: list[Document]) -> tuple[str, str]:
+    """Namespace and name of the Deployment, as Kueue's chart makes the name of its values for a release ``kueue``."""
+    for document in charts:
+        if whole := given(document.data, "fullnameOverride"):
+            return _USUAL[0], f"{whole}-controller-manager"
+        if (name := given(document.data, "nameOverride")) and name not in _RELEASE:
+            return _USUAL[0], f"{_RELEASE}-{name}-controller-manager"
+    return _USUAL
+
+
+def _steps(sets: list[Document], charts: list[Document], part: Part) -> None:
     part.before(conversion_kept(say.CONVERSION, "kueue.x-k8s.io"))
     places: list[tuple[str, str, int | None]] = [
         (
@@ -159,10 +170,12 @@ def _steps(sets: list[Document], part: Part) -> None:
         )
         for each in sets
     ]
-    for space, name, replicas in places or [(*_USUAL, None)]:
+    places = places or [(*_usual(charts), None)]
+    for space, name, replicas in places:
         part.before(scaled(say.stop_controller("Kueue", name), space, name, replicas))
     part.before(without_objects(say.APISERVICES, _APISERVICES, "before-kueue-apiservices"))
-    part.after(without_webhooks(say.drop_webhooks("Kueue"), "/kueue-", "before-kueue-webhooks"))
+    services = "|".join(services_of(space, [name]) for space, name, _ in places)
+    part.after(without_webhooks(say.drop_webhooks("Kueue"), services, "before-kueue-webhooks"))
 
 
 def replicas_of(deployment: Document) -> int:

@@ -25,6 +25,11 @@ _LEAVING: Final = "moving"
 _ENDS: Final = "10m"
 """The longest wait for pods that end: the command fails then, and can be run again."""
 _WEBHOOKS: Final = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+_LEADS_TO: Final = (
+    '{{range .items}}{{$name := printf "%s/%s" .kind .metadata.name}}{{range .webhooks}}{{with .clientConfig.service}}'
+    '{{$name}} {{.namespace}}/{{.name}}{{"\\n"}}{{end}}{{end}}{{end}}'
+)
+"""A line ``KIND/NAME NAMESPACE/SERVICE`` for each webhook that leads to a Service."""
 
 
 def namespace() -> Step:
@@ -175,11 +180,22 @@ def scaled_all(do: str, space: str) -> Step:
     )
 
 
-def without_webhooks(do: str, pattern: str, kept: str) -> Step:
-    """Webhook configurations go whose names have ``pattern``, a basic regular expression. ``kept``: the ConfigMap that
-    has them meanwhile.
+def services_of(space: str, deployments: Iterable[str] = ()) -> str:
+    """An extended regular expression for ``NAMESPACE/NAME`` of the Services that webhooks of these Deployments have;
+    without names, all of the namespace. The charts of the three systems call a Service after its Deployment, whatever
+    the release is called: ``X-controller-manager`` has ``X-webhook-service``, ``X`` has ``X`` or ``X-service``.
     """
-    names = f"kubectl get {_WEBHOOKS} -o name | grep {shlex.quote(pattern)}"
+    stems = [each.removesuffix("-controller-manager").replace(".", "[.]") for each in deployments]
+    return f"^{space}/({'|'.join(stems)})(-webhook)?(-service)?$" if stems else f"^{space}/"
+
+
+def without_webhooks(do: str, services: str, kept: str) -> Step:
+    """Webhook configurations go that lead to Services of this expression (``services_of``): their names follow from
+    the name of a Helm release. ``kept``: the ConfigMap that has them meanwhile.
+    """
+    # awk compares the Service alone, and prints each configuration once.
+    match = shlex.quote(f'$2 ~ "{services.replace("/", "[/]")}" && !seen[$1]++ {{print $1}}')
+    names = f"kubectl get {_WEBHOOKS} -o go-template={shlex.quote(_LEADS_TO)} | awk {match}"
     return _removed(do, f"{names} | xargs -r kubectl get -o json", f"{names} | xargs -r kubectl delete", kept)
 
 

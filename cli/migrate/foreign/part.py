@@ -12,7 +12,7 @@ from cli.migrate.foreign.rows import NotYet, Refused, Rows, told
 from cli.migrate.inputs import MOST_VALUES, Inputs, Text, size_of, system_of
 from cli.migrate.kueue import replicas_of, several
 from cli.migrate.parts import Json, Part, Told
-from cli.migrate.steps import scaled, scaled_all, without_webhooks
+from cli.migrate.steps import scaled, scaled_all, services_of, without_webhooks
 from cli.words import migrating as say
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.ruled import System
@@ -22,11 +22,11 @@ from controller.insight.simulation.problems import shown
 FIELDS: Final[dict[System, dict[str, Rows]]] = {"volcano": volcano.FIELDS, "kai": kai.FIELDS}
 MARKS: Final[dict[System, Rows]] = {"volcano": volcano.MARKS, "kai": kai.MARKS}
 """Labels and annotations of jobs and pods."""
-_SYSTEMS: Final[Mapping[System, tuple[str, str, str]]] = {
-    "volcano": ("Volcano", "volcano-system", "/volcano-admission-service"),
-    "kai": ("KAI", "kai-scheduler", "/[a-z-]*kai-"),
+_SYSTEMS: Final[Mapping[System, tuple[str, str]]] = {
+    "volcano": ("Volcano", "volcano-system"),
+    "kai": ("KAI", "kai-scheduler"),
 }
-"""The name for people, the namespace by its own instructions, and how its webhook configurations are called."""
+"""The name for people, and the namespace by its own instructions, where no file tells it."""
 _KAI_ALONE: Final = frozenset(
     {"consolidation", "stalegangeviction", "elastic", "kubeflow", "ray", "subgrouporder", "taskorder", "nominatednode",
      "dynamicresources", "minruntime", "topology", "gpupack", "gpuspread", "gpusharingorder", "nodeavailability",
@@ -177,8 +177,14 @@ def _chart(system: System, values: Json, part: Part) -> None:
 
 
 def _steps(system: System, sets: list[Document], part: Part) -> None:
-    words, space, pattern = _SYSTEMS[system]
-    part.before(without_webhooks(say.drop_webhooks(words), pattern, f"before-{system}-webhooks"))
+    words, space = _SYSTEMS[system]
+    places = [
+        (str(each.data["metadata"].get("namespace") or "default"), str(each.data["metadata"]["name"])) for each in sets
+    ]
+    # The namespace by the system's own instructions is its own; another may have webhooks of others.
+    found = [services_of(at, [name]) if at != space else services_of(space) for at, name in places]
+    services = "|".join(dict.fromkeys(found or [services_of(space)]))
+    part.before(without_webhooks(say.drop_webhooks(words), services, f"before-{system}-webhooks"))
     if sets:
         # An operator comes first, as it would start the others again.
         sets.sort(key=lambda each: "operator" not in str(each.data["metadata"]["name"]))

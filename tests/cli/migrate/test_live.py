@@ -156,10 +156,25 @@ def test_parts_that_a_policy_has_on_are_left_where_nodes_have_their_label() -> N
     assert checked(Cluster(policies=[off], nodes=[labelled])).left == []
 
 
-@pytest.mark.parametrize(("name", "is_left"), [("kueue-validating-webhook-configuration", True), ("tessera-x", False)])
-def test_webhooks_of_old_controllers_are_left(name: str, is_left: bool) -> None:
-    one = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": name}}
-    assert bool(checked(Cluster(webhooks=[one])).left) is is_left
+def webhooks(service: str, namespace: str = "q", group: str = "batch") -> dict[str, Any]:
+    one = {"clientConfig": {"service": {"namespace": namespace, "name": service}}, "rules": [{"apiGroups": [group]}]}
+    return {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "prod"}, "webhooks": [one]}
+
+
+@pytest.mark.parametrize(
+    ("one", "is_left"),
+    [
+        (webhooks("prod-webhook-service"), True),
+        (webhooks("another"), False),
+        (webhooks("gone", group="kueue.x-k8s.io"), True),
+        (webhooks("tessera", "tessera-system", "kueue.x-k8s.io"), False),
+    ],
+    ids=["of a stopped Deployment", "of somebody else", "of a Deployment that is gone", "ours"],
+)
+def test_webhooks_of_old_controllers_are_left(one: dict[str, Any], is_left: bool) -> None:
+    pod = {"spec": {"containers": [{"name": "c", "image": "registry/kueue:v1"}]}}
+    stopped = {"kind": "Deployment", "metadata": {"name": "prod-controller-manager", "namespace": "q"}, "spec": {"template": pod}}  # noqa: E501  # fmt: skip
+    assert bool(checked(Cluster(sets=[stopped], webhooks=[one])).left) is is_left
 
 
 async def test_queues_of_an_older_version_are_read_where_the_newer_one_is_not_served(site: Site) -> None:

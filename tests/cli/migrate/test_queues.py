@@ -1,6 +1,7 @@
 """Kueue's, Volcano's and KAI's configurations and objects become a plan in which two controllers never decide."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,17 @@ def commands(found: dict[str, Any]) -> list[str]:
     return [each["command"] for each in found["steps"]]
 
 
+def configurations_of(command: str, *leads: tuple[str, str, str]) -> list[str]:
+    """The webhook configurations that a step takes away, where each of ``leads`` (name, namespace, Service) is one:
+    the shell runs its command with a kubectl that prints them as the template says.
+    """
+    lines = "".join(f"{name} {space}/{service}\\n" for name, space, service in leads)
+    names, _, _ = command.partition(" | xargs")
+    script = f"kubectl() {{ printf '{lines}'; }}; {names}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    return done.stdout.split()
+
+
 def what(found: list[dict[str, str]]) -> set[str]:
     return {each["what"] for each in found}
 
@@ -39,7 +51,7 @@ def test_the_example_of_kueue_keeps_its_objects_and_names_what_has_no_effect(mig
     stop = lines.index("kubectl scale deployment/kueue-controller-manager --namespace=kueue-system --replicas=0")
     assert found["steps"][stop]["undo"].endswith("--replicas=2")
     assert stop < next(i for i, each in enumerate(lines) if "helm install" in each)
-    assert "grep /kueue-" in lines[-1]
+    assert configurations_of(lines[-1], ("one", "kueue-system", "kueue-webhook-service")) == ["one"]
     assert not any("workloads.kueue.x-k8s.io.yaml" in each or each.endswith("-f charts/tessera/crds") for each in lines)
 
 
@@ -169,3 +181,33 @@ def test_kueue_beside_volcano_decides_by_kueues_policy(migrated: Answer) -> None
     controller = found["values"]["controller"]
     assert (controller["policy"], controller["volcano"]) == ("kueue", {"enabled": True})
     assert len([each for each in commands(found) if "helm install" in each]) == 1
+
+
+def deployment(name: str, namespace: str, image: str, **spec: Any) -> str:
+    pod = {"spec": {"containers": [{"name": "c", "image": image}], **spec}}
+    head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace}}
+    return yaml.safe_dump({**head, "spec": {"replicas": 2, "template": pod}})
+
+
+@pytest.mark.parametrize(
+    ("text", "service"),
+    [
+        (deployment("prod-kueue-controller-manager", "q", "kueue:v1"), "prod-kueue-webhook-service"),
+        (deployment("prod-controller-manager", "q", "kueue:v1"), "prod-webhook-service"),
+        (deployment("prod-admission", "q", "vc-webhook-manager:v1"), "prod-admission-service"),
+        (deployment("admission", "q", "ghcr.io/kai-scheduler/admission:v1"), "admission"),
+    ],
+)
+def test_webhooks_go_by_the_service_they_lead_to_whatever_the_release_is_called(
+    migrated: Answer, text: str, service: str
+) -> None:
+    (drop,) = (each for each in commands(migrated(d__yaml=text)) if "webhookconfigurations" in each)
+    leads = (("a", "q", service), ("a", "q", service), ("b", "q", "own"), ("c", "other", service))
+    assert configurations_of(drop, *leads) == ["a"]
+
+
+def test_an_overridden_name_of_kueues_chart_is_that_of_its_deployment_and_its_service(migrated: Answer) -> None:
+    for values, name in (({"fullnameOverride": "q"}, "q"), ({"nameOverride": "x"}, "kueue-x")):
+        lines = commands(migrated(v__yaml=yaml.safe_dump({"enableKueueViz": False, **values})))
+        assert any(f"deployment/{name}-controller-manager --namespace=kueue-system" in each for each in lines)
+        assert configurations_of(lines[-1], ("a", "kueue-system", f"{name}-webhook-service")) == ["a"]

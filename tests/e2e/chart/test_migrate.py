@@ -225,14 +225,21 @@ def stood_in(site: Site, name: str) -> None:
     if name == "dra-driver-values.yaml":
         kubectl("apply", "-f", "-", input=json.dumps(workload("DaemonSet", "nvidia-dra-driver-gpu-kubelet-plugin", "nvidia-dra-driver-gpu")))  # noqa: E501  # fmt: skip
     if name == "kueue.yaml":
-        kubectl("apply", "-f", "-", input=json.dumps(webhook("kueue-validating-webhook-configuration")))
+        kubectl(
+            "apply", "-f", "-", input=json.dumps(webhook("prod-validating", "kueue-system", "kueue-webhook-service"))
+        )
         kubectl("apply", "-f", "-", input=json.dumps(APISERVICE))
     if name == "../kai/queues.yaml":
-        kubectl("apply", "-f", "-", input=json.dumps(webhook("validating-kai-admission")))
+        kubectl("apply", "-f", "-", input=json.dumps(webhook("validating-kai-admission", "kai-scheduler", "admission")))
         for each, replicas in (("kai-operator", 1), ("kai-scheduler-default", 2)):
             kubectl("apply", "-f", "-", input=json.dumps(workload("Deployment", each, "kai-scheduler", replicas)))
     if name == "volcano-scheduler.conf.yaml":
-        kubectl("apply", "-f", "-", input=json.dumps(webhook("volcano-admission-service-jobs-validate")))
+        kubectl(
+            "apply",
+            "-f",
+            "-",
+            input=json.dumps(webhook("prod-jobs-validate", "volcano-system", "volcano-admission-service")),
+        )
         for each, replicas in (("volcano-scheduler", 2), ("volcano-admission", 1)):
             kubectl("apply", "-f", "-", input=json.dumps(workload("Deployment", each, "volcano-system", replicas)))
 
@@ -246,11 +253,11 @@ def workload(kind: str, name: str, namespace: str, replicas: int = 1) -> dict[st
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
-def webhook(name: str) -> dict[str, Any]:
+def webhook(name: str, namespace: str, service: str) -> dict[str, Any]:
     rule = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["things"]}
     one = {
         "name": "things.example.com",
-        "clientConfig": {"service": {"name": "gone", "namespace": "kueue-system"}},
+        "clientConfig": {"service": {"name": service, "namespace": namespace}},
         "rules": [rule],
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],

@@ -62,7 +62,7 @@ _NAME: Final = Shape(Type.STRING, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"
 _ANY: Final = Shape(Type.OBJECT, each=None)
 _TOLERATIONS: Final = items(obj(effect=TEXT, key=TEXT, operator=TEXT, tolerationSeconds=INT, value=TEXT))
 _PODS: Final[dict[str, ChartRow]] = {
-    "affinity": lost(say.AFFINITY),
+    "affinity": mapped(_ANY, "affinity"),
     "fullnameOverride": MOOT,
     "global": MOOT,
     "image": MOOT,
@@ -123,6 +123,7 @@ DEVICE_PLUGIN: Final[Rows] = _PODS | {
 }
 _MONITOR: Final = "serviceMonitor"
 EXPORTER: Final[Rows] = _PODS | {
+    "affinity": lost(say.AFFINITY),
     "arguments": mapped(TEXTS),
     "basicAuth": lost(say.WEB_CONFIG),
     "customMetrics": mapped(TEXT),
@@ -158,7 +159,7 @@ CLAIMS: Final[Rows] = {
     "controller": kept(say.DOMAINS_CONTROLLER),
     "featureGates": mapped(Shape(Type.OBJECT, each=BOOL)),
     "gpuResourcesEnabledOverride": MOOT,
-    "kubeletPlugin.affinity": lost(say.AFFINITY),
+    "kubeletPlugin.affinity": mapped(_ANY, "affinity"),
     "kubeletPlugin.containers": lost(say.RESOURCES),
     "kubeletPlugin.kubeletPluginsDirectoryPath": MOOT,
     "kubeletPlugin.kubeletRegistrarDirectoryPath": MOOT,

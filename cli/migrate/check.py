@@ -106,11 +106,28 @@ def _lacking(cluster: Cluster) -> Iterator[Told]:
             yield Told(f"pod {key}", say.not_a_holder(", ".join(sorted(wanted)), node))
     for node, count in sorted(without.items()):
         yield Told(f"node {node}", say.no_agent(count))
+    for node, amount_of in sorted(allocatable.items()):
+        amounts = {key: value for key, value in amount_of.items() if key.startswith(_PREFIX)}
+        if amounts and not any(map(_amount, amounts.values())) and node not in held and node not in without:
+            yield Told(f"node {node}", say.nobody_serves(", ".join(sorted(amounts))))
+    yield from _waiting(cluster)
     for node, wanted in sorted(asked.items()):
         for resource, count in sorted(wanted.items()):
             offered = _amount(allocatable.get(node, {}).get(resource))
             if offered < count:
                 yield Told(f"node {node}: {resource}", say.offers_less(count, offered))
+
+
+def _waiting(cluster: Cluster) -> Iterator[Told]:
+    """The agents' DaemonSet where no node fits it, and pods that ask for GPUs have no node."""
+    pods = sum(1 for pod in cluster.pods if not _of(pod, "spec").get("nodeName") and _requests(pod)
+               and _of(pod, "status").get("phase") not in _ENDED)  # fmt: skip
+    for each in cluster.sets if pods else ():
+        metadata = each["metadata"]
+        labels = _of(each, "spec", "template", "metadata", "labels")
+        is_agents = metadata.get("namespace") == NAMESPACE and labels.get("app.kubernetes.io/component") == "agent"
+        if is_agents and not _of(each, "status").get("desiredNumberScheduled"):
+            yield Told(f"DaemonSet {NAMESPACE}/{metadata['name']}", say.no_place(pods))
 
 
 def _holders(gpu_node: Json) -> set[str]:

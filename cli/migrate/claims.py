@@ -12,8 +12,8 @@ from cli.migrate.chartvalues import CLAIMS, apply, given
 from cli.migrate.inputs import Inputs, system_of
 from cli.migrate.nvidia import variables
 from cli.migrate.parts import Json, Part, Step, Told
+from cli.migrate.podspecs import placed_as
 from cli.migrate.steps import applied, held
-from cli.migrate.values import TOLERATIONS
 from cli.words import migrating as say
 from controller.insight.simulation.documents import Document
 
@@ -55,6 +55,7 @@ def claims(inputs: Inputs) -> Part:
         for each in spec.get("containers") or ():
             if each.get("name") == "gpus":
                 variables(f"DaemonSet {name}: gpus: env", _own(each.get("env")), part)
+    placed_as(sets, inputs, part)
     serve(part)
     for space, name in [_place(each) for each in sets] or [_USUAL]:
         part.before(held(say.stop_set("DRA driver", name), space, name))
@@ -133,7 +134,7 @@ def _chart(values: Json, part: Part) -> None:
         elif value:
             part.lose(f"{chart}: {path}", say.NO_PATH)
     if tolerations := given(values, "kubeletPlugin.tolerations"):
-        part.take("tolerations", [*TOLERATIONS, *(each for each in tolerations if each not in TOLERATIONS)])
+        part.tolerates(tolerations)
 
 
 def objects(inputs: Inputs, part: Part) -> None:

@@ -14,9 +14,10 @@ from agent.mig.parted import parse as parse_parted
 from agent.telemetry.collectors import parse as parse_fields
 from cli.migrate.chartvalues import DEVICE_PLUGIN, EXPORTER, apply, given
 from cli.migrate.inputs import Inputs, Text, system_of
-from cli.migrate.parts import Json, Part, Told
+from cli.migrate.parts import Json, Part, Told, merged
+from cli.migrate.podspecs import placed_as
 from cli.migrate.steps import held, made_config
-from cli.migrate.values import ANYHOW, INSIDE, READ, TOLERATIONS, expected, fits, is_interval, is_mps_root
+from cli.migrate.values import ANYHOW, INSIDE, READ, expected, fits, is_interval, is_mps_root
 from cli.words import migrating as say
 from controller.insight.simulation.documents import Document
 from inventory.layout.sharing import Replication, SharingMode
@@ -40,6 +41,8 @@ _GENERATED: Final = re.compile(r"all-(disabled|enabled|balanced|\d+g\.\d+gb(\.[a
 PARTED_KEY: Final = "config.yaml"
 FIELDS_KEY: Final = "dcgm-metrics.csv"
 _ORDER: Final = tuple(_PROGRAMS)
+_FOLLOWED: Final = ("plugin", "discovery", "mps", "mig", "exporter")
+"""The order in which DaemonSets give their settings to the agent: one that is there stays as it is."""
 _FIRST: Final = ("mig", "plugin", "mps")
 """Those that go before the agent comes: two of them would cut, or serve, the same GPUs."""
 
@@ -176,8 +179,10 @@ def programs(inputs: Inputs) -> Part:
         _plugin_values(document.data, part)
     for document in exporter:
         _exporter_values(document.data, part)
+    sets.sort(key=lambda each: _FOLLOWED.index(system_of(each) or "exporter"))
     for document in sets:
-        _container(document, part)
+        _containers(document, part)
+    placed_as([each for each in sets if system_of(each) != "mps"], inputs, part)
     plugin_files(inputs, part)
     parted_files(inputs, part)
     field_files(inputs, part)
@@ -210,7 +215,9 @@ def _plugin_values(values: Json, part: Part) -> None:
             part.take("mps.root", root)
         else:
             part.lose("device plugin's chart: mps.root", say.MPS_PATH)
-    _tolerations(values.get("tolerations"), part)
+    part.tolerates(values.get("tolerations"))
+    if "affinity" in values and not values["affinity"]:
+        part.take("affinity", None)
     found = [("DEVICE_DISCOVERY_STRATEGY", values.get("deviceDiscoveryStrategy"))]
     found += [("GFD_NO_TIMESTAMP", given(values, "gfd.noTimestamp")), ("GFD_SLEEP_INTERVAL", given(values, "gfd.sleepInterval"))]  # noqa: E501  # fmt: skip
     if found[0][1] == "tegra":
@@ -229,17 +236,13 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _tolerations(found: Any, part: Part) -> None:
-    if found:
-        ours = [{key: value for key, value in each.items() if value is not None} for each in found]
-        part.take("tolerations", [*TOLERATIONS, *(each for each in ours if each not in TOLERATIONS)])
-
-
 def variables(where: str, env: Any, part: Part) -> None:
     """A container's variables: those that the agent reads become its own, others are named."""
     found = []
-    for each in env or ():
-        name = each.get("name") if isinstance(each, dict) else None
+    # Of a name that is given twice the last one holds.
+    last = {each.get("name"): each for each in env or () if isinstance(each, dict)}
+    for each in last.values():
+        name = each.get("name")
         if not name or name in ANYHOW:
             continue
         if name in INSIDE or "valueFrom" in each:
@@ -249,6 +252,8 @@ def variables(where: str, env: Any, part: Part) -> None:
             value = str(each.get("value") or "")
             if not fits(name, value):
                 part.lose(f"{where}[{name}]", say.variable_unfit(expected(name)))
+            elif name == _LISTEN and value:
+                _address(f"{where}[{name}]", value, part)
             elif name not in _VALUES:
                 found.append({"name": name, "value": value})
             elif value:
@@ -272,6 +277,7 @@ _VALUES: Final = {
     "SHARED_DEVICES_ALLOCATION_POLICY": "sharedDevicesAllocationPolicy",
 }
 """Variables for which the chart has a value: rights and folders of the agent follow from some."""
+_LISTEN: Final = "DCGM_EXPORTER_LISTEN"
 _SWITCHES: Final = frozenset(
     {"FAIL_ON_INIT_ERROR", "GDRCOPY_ENABLED", "GDS_ENABLED", "MOFED_ENABLED", "PASS_DEVICE_SPECS"}
 )
@@ -309,35 +315,72 @@ def arguments(where: str, words: Any, part: Part) -> None:
     while left:
         word = left.pop(0)
         flag, equals, value = word.partition("=")
-        flag = {"-f": "--collectors", "-c": "--collect-interval", "-d": "--devices"}.get(flag, flag)
+        flag = {"-a": "--address", "-f": "--collectors", "-c": "--collect-interval", "-d": "--devices"}.get(flag, flag)
         if not flag.startswith("-"):
             continue
         if not equals and left and not left[0].startswith("-"):
             value = left.pop(0)
         option = _FLAGS.get(FLAG_ALIASES.get(flag, flag))
         if flag == "--collectors":
-            if not value.startswith("/etc/dcgm-exporter/"):
+            if value not in _FIELDS_OF_IMAGE:
                 part.lose(f"{where}: {word}", say.FIELD_PATH)
+        elif flag == "--address":
+            _address(f"{where}: {word}", value, part)
         elif option is not None and option.env and flag not in _OWN_FLAGS:
             variables(f"{where}: {flag}", [{"name": option.env[0], "value": value or "true"}], part)
         elif flag not in _MOOT_FLAGS | _OWN_FLAGS:
             part.lose(f"{where}: {word}", say.NO_FLAG)
 
 
+def _address(where: str, value: str, part: Part) -> None:
+    """Where the exporter listens: its port is the agent's."""
+    _, colon, port = value.rpartition(":")
+    if colon and port.isdecimal() and 0 < int(port) <= _LAST_PORT:
+        part.take("metrics.port", int(port))
+    else:
+        part.lose(where, say.NO_PORT)
+
+
+_LAST_PORT: Final = 65535
+_FIELDS_OF_IMAGE: Final = frozenset(
+    f"/etc/dcgm-exporter/{each}.csv"
+    for each in ("default-counters", "dcp-metrics-included", "1.x-compatibility-metrics")
+)
+"""The lists that the exporter's image has: the agent has their fields by default."""
 _OWN_FLAGS: Final = frozenset({"--config", "--config-file", "--node-name", "--kubelet-socket", "--kubeconfig"})
 """Flags that name something inside of a container, or that the chart sets."""
 _MOOT_FLAGS: Final = frozenset(
-    {"--kubernetes", "-k", "--kubernetes-gpu-id-type", "--kubernetes-virtual-gpus", "--devices", "-a", "--address"}
+    {"--kubernetes", "-k", "--kubernetes-gpu-id-type", "--kubernetes-virtual-gpus", "--devices"}
 )
 
 
-def _container(document: Document, part: Part) -> None:
-    """Variables and arguments of a DaemonSet's containers."""
+def _containers(document: Document, part: Part) -> None:
+    """Variables and arguments of a DaemonSet's containers. An argument wins over its variable; what another DaemonSet
+    has set differently before is lost.
+    """
     spec = document.data["spec"]["template"]["spec"]
     for each in spec.get("containers") or ():
         where = f"DaemonSet {document.data['metadata']['name']}: {each.get('name')}"
-        variables(f"{where}: env", each.get("env"), part)
-        arguments(f"{where}: args", each.get("args"), part)
+        own = Part()
+        arguments(f"{where}: args", each.get("args"), own)
+        variables(f"{where}: env", each.get("env"), own)
+        part.loses(own.lost)
+        for path, value in _settings(own.values):
+            there = dict(_settings(part.values)).get(path)
+            if there is not None and there != value:
+                part.lose(f"{where}: {path}={_text(value)}", say.other_set(_text(there)))
+        part.values = merged([part.values, own.values])
+
+
+def _settings(values: Json, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value by its dotted path; a variable by its name."""
+    for key, value in values.items():
+        if key == "env":
+            yield from ((each["name"], each["value"]) for each in value)
+        elif isinstance(value, dict):
+            yield from _settings(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
 
 
 def node_labels(inputs: Inputs) -> Part:

@@ -5,7 +5,16 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from inventory.api.names import REPAIR_TAINT
+
 Json = dict[str, Any]
+
+TOLERATIONS: Final[list[Json]] = [
+    {"key": "CriticalAddonsOnly", "operator": "Exists"},
+    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+    {"key": REPAIR_TAINT, "operator": "Exists", "effect": "NoSchedule"},
+]
+"""The chart's own: a list in the values replaces them, so they are repeated."""
 
 
 class Step(Struct, frozen=True):
@@ -76,6 +85,12 @@ class Part(Struct):
     def take(self, path: str, value: Any) -> None:
         """Sets a value by its dotted path, where none is set yet."""
         set_value(self.values, path, value)
+
+    def tolerates(self, found: Iterable[Json] | None) -> None:
+        """Sets the agents' tolerations: the chart's own, and these."""
+        ours = [{key: value for key, value in each.items() if value is not None} for each in found or ()]
+        if ours:
+            self.take("tolerations", [*TOLERATIONS, *(each for each in ours if each not in TOLERATIONS)])
 
     def runs_with(self, variables: Iterable[Json]) -> None:
         """Adds variables of the agent's; one that is there stays as it is."""

@@ -8,18 +8,12 @@ from msgspec import Struct, field
 
 from agent.config.table import OPTIONS
 from cli.migrate.fates import PARTS
+from cli.migrate.parts import TOLERATIONS
 from cli.words import migrating as say
-from inventory.api.names import REPAIR_TAINT
 from yamlfile.parsers import Unfit
 
 Json = dict[str, Any]
 
-TOLERATIONS: Final[list[Json]] = [
-    {"key": "CriticalAddonsOnly", "operator": "Exists"},
-    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
-    {"key": REPAIR_TAINT, "operator": "Exists", "effect": "NoSchedule"},
-]
-"""The chart's own: a list in the values replaces them, so they are repeated."""
 _DRIVER_ROOT: Final = "/run/nvidia/driver"
 _TOOLKIT: Final = "/usr/local/nvidia"
 _MPS_PATH: Final = 40

@@ -63,12 +63,13 @@ FILE_NAME: Final = "it is no name of a file in a ConfigMap"
 PATTERNS: Final = "the agent separates expressions by commas: one with a comma cannot be given"
 OTHER_POLICY: Final = "the operator obeys one ClusterPolicy: the first that was read is migrated"
 
-AFFINITY: Final = "the chart's own affinity holds: nodes with an NVIDIA card, or with the label nvidia.com/gpu.present"
+AFFINITY: Final = "the agents go where the device plugin was"
 WEB_CONFIG: Final = "metrics are served without TLS and passwords: let a NetworkPolicy say who may read them"
 VOLUMES: Final = "the chart mounts what it needs, and no other volumes"
 SERVICE_ANNOTATIONS: Final = "the agent's Service has no annotations of its own: scrape it by its ServiceMonitor"
 TEGRA: Final = "devices without NVML are not served"
 FIELD_PATH: Final = "the list is a file of the exporter's image or of a volume: give it to this command as a file"
+NO_PORT: Final = "no port can be told from it: the agent serves its metrics at the chart's metrics.port"
 NO_FLAG: Final = "the agent has no such flag"
 NO_FIELD: Final = "the line cannot be used"
 MIG_EXTRAS: Final = "the agent runs no hooks and stops no service of the host while it cuts a GPU"
@@ -187,12 +188,28 @@ def no_agent(pods: int) -> str:
     return f"no GpuNode is there, and pods on it ask for GPUs: {pods}. Is the agent on the node?"
 
 
+def nobody_serves(resources: str) -> str:
+    return f"it offered {resources} and offers none now, and no GpuNode is there: no agent came to it"
+
+
+def no_place(pods: int) -> str:
+    return f"no node fits its affinity, nodeSelector and tolerations, and pods that ask for GPUs wait: {pods}"
+
+
 def offers_less(asked: int, offered: int) -> str:
     return f"pods ask for {asked}, the node offers {offered}"
 
 
 def label_kept(key: str) -> str:
     return f"the chart sets {key} on the agent's pods itself"
+
+
+def other_set(value: str) -> str:
+    return f"another container says {value}, which all agents get: a release has one value of it"
+
+
+def other_place(name: str) -> str:
+    return f"the agents go where {name} is: another place needs a release of its own"
 
 
 def variable_unread(name: str) -> str:

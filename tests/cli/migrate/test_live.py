@@ -145,6 +145,19 @@ def test_pods_without_a_holder_nodes_without_an_agent_and_fewer_devices_are_told
     assert [each.what for each in found.lacking] == ["pod team/b", "node gpu-2", "node gpu-1: nvidia.com/gpu"]
 
 
+def test_nodes_and_pods_without_any_agent_are_told_where_the_daemon_set_fits_no_node() -> None:
+    agents = {"kind": "DaemonSet", "metadata": {"name": "tessera", "namespace": "tessera-system"}, "status": {}}
+    agents["spec"] = {"template": {"metadata": {"labels": {"app.kubernetes.io/component": "agent"}}}}
+    waiting = pod("w", node="", phase="Pending", gpu="1")
+    found = checked(
+        Cluster(sets=[agents], nodes=[node("was", gpu="0"), node("has", gpu="8"), node("n")], pods=[waiting])
+    )
+    assert [each.what for each in found.lacking] == ["node was", "DaemonSet tessera-system/tessera"]
+    agents["status"] = {"desiredNumberScheduled": 1}
+    found = checked(Cluster(sets=[agents], nodes=[node("was", gpu="0")], gpu_nodes=[gpu_node("was")], pods=[waiting]))
+    assert found.lacking == []
+
+
 def test_parts_that_a_policy_has_on_are_left_where_nodes_have_their_label() -> None:
     policy = {"metadata": {"name": "cluster-policy"}, "spec": {"devicePlugin": {"enabled": False}}}
     labelled = {"metadata": {"name": "n", "labels": {"nvidia.com/gpu.deploy.device-plugin": "true"}}}

@@ -214,3 +214,83 @@ def test_drivers_stay_the_operators_and_hooks_of_the_mig_manager_are_lost(migrat
     found = migrated(policy__yaml=policy(), driver__yaml=driver, hooks__yaml=hooks)
     assert "NVIDIADriver gpus" in what(found["kept"])
     assert what(found["lost"]) == {"ConfigMap hooks, a"}
+
+
+def daemon_set(name: str, image: str = "k8s-device-plugin:v1", **pod: Any) -> str:
+    spec = {"containers": [{"name": "c", "image": image, **pod.pop("container", {})}], **pod}
+    head = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": name, "namespace": "kube-system"}}
+    return yaml.safe_dump({**head, "spec": {"template": {"spec": spec}}})
+
+
+def offering(name: str, **labels: str) -> str:
+    body = yaml.safe_load(node(name, **labels))
+    return yaml.safe_dump({**body, "status": {"capacity": {"cpu": "8", "nvidia.com/gpu": "8"}}})
+
+
+PLACE: dict[str, Any] = {
+    "nodeSelector": {"pool": "gpu"},
+    "priorityClassName": "high",
+    "runtimeClassName": "nvidia",
+    "affinity": {"nodeAffinity": {}},
+}
+
+
+@pytest.mark.parametrize("image", ["k8s-device-plugin:v1", "k8s-dra-driver-gpu:v25"])
+def test_agents_go_where_the_pods_of_a_daemon_set_went(migrated: Answer, image: str) -> None:
+    team = {"key": "team", "operator": "Exists"}
+    values = migrated(d__yaml=daemon_set("p", image, tolerations=[team], **PLACE))["values"]
+    assert {key: values.get(key) for key in PLACE} == PLACE
+    assert team in values["tolerations"]
+    assert len(values["tolerations"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("nodes", "is_null"),
+    [([], True), ([offering("a")], True), ([offering("a", gpu_present="true"), node("b")], False),
+     ([offering("a", gpu_present="true"), offering("b")], True)],
+)  # fmt: skip
+def test_a_daemon_set_without_affinity_leads_agents_to_nodes_without_labels(
+    migrated: Answer, nodes: list[str], is_null: bool
+) -> None:
+    values = migrated(d__yaml="---\n".join([daemon_set("p"), *nodes]))["values"]
+    assert ("affinity" in values, values.get("affinity")) == (is_null, None)
+
+
+def test_an_affinity_of_the_plugins_chart_holds_for_the_agents(migrated: Answer) -> None:
+    for affinity in (PLACE["affinity"], None):
+        values = migrated(v__yaml=yaml.safe_dump({"migStrategy": "none", "affinity": affinity}))["values"]
+        assert values["affinity"] == affinity
+
+
+def test_of_two_daemon_sets_what_the_second_says_differently_is_lost(migrated: Answer) -> None:
+    single, mixed = ({"env": [{"name": "MIG_STRATEGY", "value": each}]} for each in ("single", "mixed"))
+    found = migrated(
+        d__yaml=daemon_set("a", container=single, nodeSelector={"pool": "a"})
+        + "---\n"
+        + daemon_set("b", container=mixed, nodeSelector={"pool": "b"})
+    )
+    assert (found["values"]["migStrategy"], found["values"]["nodeSelector"]) == ("single", {"pool": "a"})
+    assert what(found["lost"]) == {"DaemonSet b: c: migStrategy=mixed", "DaemonSet b: nodeSelector"}
+
+
+def test_an_argument_wins_over_the_variable_and_the_last_of_two_variables_over_the_first(migrated: Answer) -> None:
+    env = [{"name": "MIG_STRATEGY", "value": "single"}]
+    env += [{"name": "DEVICE_ID_STRATEGY", "value": each} for each in ("index", "uuid")]
+    found = migrated(d__yaml=daemon_set("a", container={"env": env, "args": ["--mig-strategy=mixed"]}))
+    assert (found["values"]["migStrategy"], found["values"]["deviceIDStrategy"]) == ("mixed", "uuid")
+    assert found["lost"] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "lost", "port"),
+    [
+        (["-f", "/etc/dcgm-exporter/dcp-metrics-included.csv", "-a", ":9401"], set(), 9401),
+        (["-f", "/etc/dcgm-exporter/own.csv", "-a", "host"], {"args: -f", "args: -a"}, None),
+    ],
+)
+def test_the_exporters_list_and_address_are_taken_or_named(
+    migrated: Answer, args: list[str], lost: set[str], port: int | None
+) -> None:
+    found = migrated(d__yaml=daemon_set("e", "dcgm-exporter:4", container={"args": args}))
+    assert {each.removeprefix("DaemonSet e: c: ") for each in what(found["lost"])} == lost
+    assert found["values"].get("metrics", {}).get("port") == port

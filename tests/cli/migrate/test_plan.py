@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from cli.migrate.fates import PARTS, ROWS, Fate, row_of
 from cli.migrate.inputs import Inputs
-from cli.migrate.parts import Step
+from cli.migrate.parts import TOLERATIONS, Step
 from cli.migrate.plan import MigrationPlan, planned
 from cli.migrate.shapes import SPEC, STATUS, Shape, Type, misfits
-from cli.migrate.values import TOLERATIONS
 from controller.insight.simulation.documents import Document
 
 CHART = Path(__file__).parents[3] / "charts" / "tessera"

@@ -14,6 +14,7 @@ from cli.migrate.fates import CLUSTER_ROWS, PARTS, ROWS, Fate, Row
 from cli.migrate.inputs import Inputs
 from cli.migrate.nvidia import field_files, parted_files, plugin_files, variables
 from cli.migrate.parts import Json, Part, Step, Told
+from cli.migrate.podspecs import GPU_MARKS
 from cli.migrate.shapes import SPEC
 from cli.migrate.steps import handed_over, labelled, labelled_all, patched
 from cli.migrate.values import Taken, cluster_taken, taken
@@ -32,14 +33,38 @@ _MIG_MANAGER: Final = "TESSERA_MIG_MANAGER"
 _PLUGIN_ON: Final = "nvidia.com/gpu.deploy.device-plugin"
 _CLAIMS_ON: Final = "nvidia.com/gpu.deploy.dra-driver"
 _EXPORTER_ON: Final = "nvidia.com/gpu.deploy.dcgm-exporter"
+_OPERANDS_ON: Final = "nvidia.com/gpu.deploy.operands"
+_WORKLOAD: Final = "nvidia.com/gpu.workload.config"
+_VIRTUAL: Final = ("vm-passthrough", "vm-vgpu")
 _MOVED: Final = "moved-to-tessera"
 """The value of the operator's label on nodes that went over: the operator leaves values alone that it did not write."""
 _DEFAULT_MIG: Final = "default-mig-parted-config"
 
 
+_DEFAULTS: Final[Json] = {
+    "mig": {"strategy": "single"},
+    "migManager": {"config": {"default": "all-disabled"}},
+}
+"""Values that the operator's chart has where nothing is given, and that say something else than nothing does in a
+ClusterPolicy. A null takes a default away, as in Helm.
+"""
+
+
+def _over(defaults: Json, given: Json) -> Json:
+    found = defaults | given
+    for key, value in defaults.items():
+        if isinstance(value, dict) and isinstance(given.get(key), dict):
+            found[key] = _over(value, given[key])
+    return found
+
+
 def policy_of_chart(values: Document) -> Document:
     """The ClusterPolicy that the operator's chart makes of its values; keys of the chart's own are left out."""
     spec = {key: value for key, value in values.data.items() if key in SPEC.fields}
+    for part, defaults in _DEFAULTS.items():
+        there = spec.get(part, {})
+        if isinstance(there, dict):
+            spec[part] = _over(defaults, there)
     for path in (("devicePlugin", "config"), ("migManager", "config"), ("dcgmExporter", "config"), ("migManager", "gpuClientsConfig")):  # noqa: E501  # fmt: skip
         outer = spec.get(path[0])
         if isinstance(outer, dict) and isinstance(outer.get(path[1]), dict):
@@ -60,8 +85,8 @@ def cluster_policy(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -
     spec = document.data.get("spec") or {}
     space = _namespace(document.data)
     found = taken(spec)
-    selector = {"nodeSelector": {_PLUGIN_ON: "false"}} if nodes else {}
-    part = Part(found.values | selector, agent=True)
+    place = {"nodeSelector": {_PLUGIN_ON: "false"}} if nodes else {"affinity": _served(spec)}
+    part = Part(found.values | place, agent=True)
     _files(spec, space, inputs, part)
     part.loses(_lost(spec, found, ROWS))
     part.keeps(_kept(spec, ROWS))
@@ -70,10 +95,11 @@ def cluster_policy(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -
     for node in nodes:
         for each, (words, label) in on.items():
             key, do = f"nvidia.com/gpu.deploy.{label}", say.leave_node(words, node)
+            before = _label_of(inputs, node, key)
             if each == "devicePlugin":
-                part.after(handed_over(do, node, key, _PLUGIN_PODS, space))
+                part.after(handed_over(do, node, key, _PLUGIN_PODS, space, before))
             else:
-                part.after(labelled(do, node, key, "false", "true"))
+                part.after(labelled(do, node, key, "false", before))
     for each, (words, _) in on.items() if not nodes else ():
         ends = (_PLUGIN_PODS, space) if each == "devicePlugin" else None
         step = _switched(words, "clusterpolicies.nvidia.com", name, each, enabled[each], ends)
@@ -82,6 +108,24 @@ def cluster_policy(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -
         # The operator goes on marking nodes for its MIG manager, which is off.
         part.runs_with([{"name": _MIG_MANAGER, "value": MigManager.AGENT.value}])
     return part
+
+
+def _served(spec: Json) -> Json:
+    """The chart's own affinity, without the nodes that the operator gives no device plugin: those that people told to
+    do without it, or without all operands, and those of virtual machines where it has such.
+    """
+    asked: list[Json] = [{"key": key, "operator": "NotIn", "values": ["false"]} for key in (_OPERANDS_ON, _PLUGIN_ON)]
+    virtual = _of(spec, "sandboxWorkloads")
+    if virtual.get("enabled"):
+        # A node without the label has the default.
+        if virtual.get("defaultWorkload") in (None, "", "container"):
+            asked.append({"key": _WORKLOAD, "operator": "NotIn", "values": list(_VIRTUAL)})
+        else:
+            asked.append({"key": _WORKLOAD, "operator": "In", "values": ["container"]})
+    terms = [
+        {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}, *asked]} for key, value in GPU_MARKS
+    ]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 def gpu_cluster(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> Part:
@@ -109,15 +153,25 @@ def gpu_cluster(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> P
     name, on = document.data["metadata"]["name"], exporter.get("enabled")
     if nodes:
         for node in nodes:
-            part.after(labelled(say.leave_node("DRA driver", node), node, _CLAIMS_ON, value, "true"))
-            if on is not False:
-                part.after(labelled(say.leave_node("dcgm-exporter", node), node, _EXPORTER_ON, "false", "true"))
+            labels = [(say.leave_node("DRA driver", node), _CLAIMS_ON, value)]
+            labels += [(say.leave_node("dcgm-exporter", node), _EXPORTER_ON, "false")] if on is not False else []
+            for do, key, new in labels:
+                part.after(labelled(do, node, key, new, _label_of(inputs, node, key)))
     else:
         part.before(labelled_all(say.LEAVE_NODES, _CLAIMS_ON, value, "true"))
         if on is not False:
             part.after(_switched("dcgm-exporter", "gpuclusters.nvidia.com", name, "dcgmExporter", on))
     part.after(layout({_CLAIMS_ON: value}, gpus_of(inputs)))
     return part
+
+
+def _label_of(inputs: Inputs, node: str, key: str) -> str | None:
+    """The value of a node's label; the operator's own where the node was not read, None where it has none."""
+    for each in inputs.nodes:
+        if each.data["metadata"].get("name") == node:
+            value = (each.data["metadata"].get("labels") or {}).get(key)
+            return None if value is None else str(value)
+    return "true"
 
 
 def _switched(

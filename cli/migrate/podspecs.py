@@ -11,7 +11,7 @@ from inventory.api.names import REPLACED
 
 _SAME: Final = ("nodeSelector", "priorityClassName", "runtimeClassName")
 _COMPARED: Final = (*_SAME, "affinity", "tolerations")
-_MARKS: Final = (
+GPU_MARKS: Final = (
     ("feature.node.kubernetes.io/pci-10de.present", "true"),
     ("feature.node.kubernetes.io/cpu-model.vendor_id", "NVIDIA"),
     ("nvidia.com/gpu.present", "true"),
@@ -65,7 +65,7 @@ def _spec(document: Document) -> Json:
 def _are_marked(inputs: Inputs) -> bool:
     """Whether every node that was read and offers GPUs has a label that the chart's own affinity asks for."""
     found = [each.data["metadata"].get("labels") or {} for each in inputs.nodes if _offers(each)]
-    return bool(found) and all(any(labels.get(key) == value for key, value in _MARKS) for labels in found)
+    return bool(found) and all(any(labels.get(key) == value for key, value in GPU_MARKS) for labels in found)
 
 
 def _offers(node: Document) -> bool:

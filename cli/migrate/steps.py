@@ -105,22 +105,28 @@ def patched(do: str, resource: str, name: str, there: Any, before: Any, *, ends:
     return Step(do, f"{first} && {_gone(*ends)}" if ends else first, back)
 
 
-def labelled(do: str, node: str, label: str, value: str, before: str) -> Step:
-    command = f"kubectl label {shlex.quote(f'node/{node}')} --overwrite {label}"
-    return Step(do, f"{command}={value}", f"{command}={before}")
+def labelled(do: str, node: str, label: str, value: str, before: str | None) -> Step:
+    """``before``: what the node has; None: no such label."""
+    command = f"kubectl label {shlex.quote(f'node/{node}')} --overwrite"
+    return Step(do, f"{command} {label}={value}", f"{command} {_label(label, before)}")
 
 
-def handed_over(do: str, node: str, label: str, selector: str, space: str) -> Step:
+def _label(label: str, value: str | None) -> str:
+    return f"{label}-" if value is None else shlex.quote(f"{label}={value}")
+
+
+def handed_over(do: str, node: str, label: str, selector: str, space: str, before: str | None) -> Step:
     """A node's GPUs go from the operator's pods with this selector to the agent by a label, and back. The new server
     comes when the old one has ended: the kubelet drops a resource when the plugin ends that it heard of first, and
     NVIDIA's plugin registers once.
     """
-    command = f"kubectl label {shlex.quote(f'node/{node}')} --overwrite {label}"
+    there = f"kubectl label {shlex.quote(f'node/{node}')} --overwrite"
+    command = f"{there} {label}"
     first, back = _gone(selector, space, node), _gone(_AGENTS, NAMESPACE, node)
     return Step(
         do,
         f"{command}={_LEAVING} && {first} && {command}=false",
-        f"{command}={_LEAVING} && {back} && {command}=true",
+        f"{command}={_LEAVING} && {back} && {there} {_label(label, before)}",
     )
 
 

@@ -294,3 +294,15 @@ def test_the_exporters_list_and_address_are_taken_or_named(
     found = migrated(d__yaml=daemon_set("e", "dcgm-exporter:4", container={"args": args}))
     assert {each.removeprefix("DaemonSet e: c: ") for each in what(found["lost"])} == lost
     assert found["values"].get("metrics", {}).get("port") == port
+
+
+@pytest.mark.parametrize(
+    ("mig", "strategy"), [({}, "single"), ({"mig": {}}, "single"), ({"mig": {"strategy": None}}, None)]
+)
+def test_values_of_the_operators_chart_have_its_defaults(
+    migrated: Answer, mig: dict[str, Any], strategy: str | None
+) -> None:
+    values = {"driver": {"enabled": False}, "toolkit": {"enabled": True}, **mig}
+    found = migrated(values__yaml=yaml.safe_dump(values))
+    assert found["values"].get("migStrategy") == strategy
+    assert "spec.migManager.config.default" in what(found["lost"])

@@ -151,6 +151,7 @@ def test_the_mig_strategy_is_taken_over(strategy: str) -> None:
 
 def test_an_empty_policy_means_what_the_operator_does_by_default() -> None:
     found = plan({})
+    assert found.values.pop("affinity")
     assert found.values == {
         "deviceListStrategy": ["cdi-annotations", "cdi-cri"],
         "cdi": {"nvidiaHookPath": "/usr/local/nvidia/toolkit/nvidia-cdi-hook"},
@@ -164,6 +165,7 @@ def test_an_empty_policy_means_what_the_operator_does_by_default() -> None:
 
 def test_without_cdi_and_with_drivers_on_the_hosts_nothing_is_set_for_them() -> None:
     found = plan({"cdi": {"enabled": False}, "driver": {"enabled": False}, "migManager": {"enabled": False}})
+    assert found.values.pop("affinity")
     assert found.values == {"runtimeClassName": "nvidia", "controller": {"enabled": False}}
 
 
@@ -353,3 +355,56 @@ def test_a_variable_that_the_agent_would_refuse_is_lost() -> None:
     found = plan({"devicePlugin": {"env": [{"name": "DEVICE_ID_STRATEGY", "value": "serial"}]}})
     assert found.values["env"] == [FOLLOWS_MIG]
     assert lost(found) == {"spec.devicePlugin.env[DEVICE_ID_STRATEGY]"}
+
+
+def machine(name: str, **labels: str) -> Document:
+    found = {f"nvidia.com/gpu.deploy.{key.replace('_', '-')}": value for key, value in labels.items()}
+    metadata = {"name": name, "labels": found}
+    return Document("n.yaml", 1, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+
+
+@pytest.mark.parametrize(
+    ("there", "ends"),
+    [
+        ([machine("gpu-1", device_plugin="paused")], ("device-plugin=paused", "gpu-feature-discovery-")),
+        ([machine("gpu-2")], ("device-plugin=true", "gpu-feature-discovery=true")),
+    ],
+    ids=["the node was read", "another node was read"],
+)
+def test_the_way_back_of_a_nodes_label_is_what_the_node_had(there: list[Document], ends: tuple[str, str]) -> None:
+    found = planned(Inputs(policies=[document({})], nodes=there), nodes=("gpu-1",))
+    undone = [each.undo for each in found.steps if each.command.startswith("kubectl label node/gpu-1")]
+    for end in ends:
+        assert [each for each in undone if each.endswith(f"nvidia.com/gpu.deploy.{end}")]
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "refused"),
+    [
+        ({}, {"operands": "false", "device-plugin": "false"}),
+        ({"enabled": True}, {"operands": "false", "workload": "vm-vgpu"}),
+        ({"enabled": True, "defaultWorkload": "vm-passthrough"}, {"workload": ""}),
+    ],
+)
+def test_agents_keep_away_from_nodes_that_the_operator_does_not_serve(
+    sandbox: dict[str, Any], refused: dict[str, str]
+) -> None:
+    affinity = plan({"sandboxWorkloads": sandbox}).values["affinity"]["nodeAffinity"]
+    (terms,) = (each["nodeSelectorTerms"] for each in affinity.values())
+    keys = {"workload": "nvidia.com/gpu.workload.config"}
+
+    def fits(labels: dict[str, str]) -> bool:
+        def holds(one: dict[str, Any]) -> bool:
+            return (labels.get(one["key"]) in one["values"]) is (one["operator"] == "In")
+
+        return any(all(map(holds, term["matchExpressions"])) for term in terms)
+
+    served = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.workload.config": "container"}
+    assert fits(served)
+    assert not fits({})
+    for key, value in refused.items():
+        assert not fits(served | {keys.get(key, f"nvidia.com/gpu.deploy.{key}"): value})
+
+
+def test_single_nodes_are_chosen_by_their_label_alone() -> None:
+    assert "affinity" not in plan({}, nodes=("gpu-1",)).values

@@ -393,8 +393,10 @@ class JobController:
         left: dict[str, int] | None = None
         if awaits_pods(kind, job, workloads, self._settings):
             left = await self._actions.left_pods(kind, job)
-        controlled = self._groups.theirs(uid) if self._groups is not None else ()
+        groups = await self._groups_of(workloads)
         named = await self._named(kind, job, uid)
+        # Only now are all groups known, also where this job is the first that asks for them.
+        controlled = self._groups.theirs(uid) if self._groups is not None else ()
         return Observed(
             kind=kind,
             job=job,
@@ -403,7 +405,7 @@ class JobController:
             gated_pods=gated,
             left_pods=left,
             stranded=await self._stranded(kind, job, workloads, (*controlled, *named.values())),
-            groups=await self._groups_of(workloads),
+            groups=groups,
             controlled=controlled,
             named=named,
         )

@@ -285,6 +285,16 @@ async def test_a_basic_group_of_the_job_controllers_makes_way_for_one_of_the_sta
         assert note(scene, "next") in groups(scene)
 
 
+async def test_the_basic_group_of_the_first_job_that_asks_for_groups_makes_way_as_well() -> None:
+    """Groups are not followed before that job: the one that it controls is known only once they are."""
+    async with scene_of(BETA) as scene:
+        gang(scene, "first")
+        made_by_others(scene, "theirs", {"basic": {}}, job="first")
+        await eventually(lambda: runs(scene, "first"))
+        assert "theirs" not in groups(scene)
+        assert note(scene, "first") in groups(scene)
+
+
 def named(scene: Stage, name: str, of: str, **notes: str) -> None:
     """A Job of four pods whose template names a PodGroup."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}

@@ -31,17 +31,28 @@ class Cluster(Struct, frozen=True):
     pods: list[Json] = []
     nodes: list[Json] = []
     gpu_nodes: list[Json] = []
+    unlisted: list[str] = []
+    """Plurals of the kinds that the account may not list: their lists are empty."""
 
 
 class MigrationCheck(Struct, frozen=True):
-    """``left``: old parts that still run or would be run; ``lacking``: pods and nodes that miss what they had."""
+    """``left``: old parts that still run or would be run; ``lacking``: pods and nodes that miss what they had;
+    ``unknown``: kinds that the account may not list, so that nothing is said about them.
+    """
 
     left: list[Told] = []
     lacking: list[Told] = []
+    unknown: list[Told] = []
+
+
+_COMPARED: Final = frozenset({"gpunodes", "nodes", "pods"})
+"""Kinds that are compared with one another: without one of them nothing can be said of what is missed."""
 
 
 def checked(cluster: Cluster) -> MigrationCheck:
-    return MigrationCheck(list(_left(cluster)), list(_lacking(cluster)))
+    lacking = [] if _COMPARED & set(cluster.unlisted) else list(_lacking(cluster))
+    unknown = [Told(each, say.NOT_LISTED) for each in dict.fromkeys(cluster.unlisted)]
+    return MigrationCheck(list(_left(cluster)), lacking, unknown)
 
 
 def _left(cluster: Cluster) -> Iterator[Told]:

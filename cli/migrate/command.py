@@ -43,7 +43,8 @@ def migrate(
     cluster is read, by lists alone.
 
     Exits with 0 where something is lost too, with 2 where a file cannot be read or has a value that its kind does not
-    allow. With --check it reads the cluster and exits with 1 where something is left, or a pod misses its GPUs.
+    allow, or the account may not list a kind. With --check it reads the cluster and exits with 1 where something is
+    left, or a pod misses its GPUs; with 2 where it found neither and may not list all of what it looks at.
 
     \b
     Examples:
@@ -70,21 +71,30 @@ def migrate(
 
 async def _live(where: Where, image: str, nodes: tuple[str, ...], output: str) -> None:
     found = await read_cluster(where)
+    there = {each.data["metadata"].get("name") for each in found.nodes}
+    for name in nodes:
+        if name not in there:
+            raise click.BadParameter(given.bad_value(name, "the name of a node of the cluster"), param_hint="--node")
     _show(planned(_judged(found, nodes), image=image, nodes=nodes), output)
 
 
 async def _check(where: Where, output: str) -> None:
-    """Print what is left and what pods miss. Exits with 1 where there is anything."""
+    """Print what is left and what pods miss. Exits with 1 where there is anything, else with 2 where something could
+    not be looked at.
+    """
     found = checked(await read_after(where))
     if output != "text":
         printed(found, output)
-    for key, nothing in (("left", say.NOTHING_LEFT), ("lacking", say.NOTHING_LACKING)) if output == "text" else ():
+    for key, heading in say.CHECK_HEADINGS.items() if output == "text" else ():
         several = getattr(found, key)
-        click.echo(say.CHECK_HEADINGS[key] if several else nothing)
+        if several:
+            click.echo(heading)
+        elif key in say.NOTHING_THERE and not found.unknown:
+            click.echo(say.NOTHING_THERE[key])
         for each in several:
             click.echo(f"  {one_line(each.what)}: {each.why}")
-    if found.left or found.lacking:
-        sys.exit(1)
+    if found.left or found.lacking or found.unknown:
+        sys.exit(1 if found.left or found.lacking else 2)
 
 
 def _show(plan: MigrationPlan, output: str) -> None:

@@ -72,6 +72,7 @@ class Inputs(Struct):
     """Kueue's feature gates that have no effect here, with the reason: ``judge_kueue`` fills it."""
     values: list[Values] = field(default_factory=list)
     nodes: list[Document] = field(default_factory=list)
+    namespaces: list[Document] = field(default_factory=list)
     workloads: list[Document] = field(default_factory=list)
     """DaemonSets and Deployments of the systems that a plan replaces."""
     claims: list[Document] = field(default_factory=list)
@@ -81,6 +82,8 @@ class Inputs(Struct):
     others: list[Document] = field(default_factory=list)
     unreadable: list[Document] = field(default_factory=list)
     """Mappings that are neither objects nor any configuration that is known."""
+    is_live: bool = False
+    """Whether a cluster was read, all of it: what is not here is not there. ``live.read_cluster`` sets it."""
 
     def chart(self, name: str) -> list[Document]:
         return [each.document for each in self.values if each.chart == name]
@@ -223,12 +226,11 @@ def _object(document: Document, found: Inputs) -> None:
         case "nvidia.com/v1alpha1", "NVIDIADriver":
             found.drivers.append(document)
         case "v1", "ConfigMap":
-            texts = list(texts_of(document))
-            known = [each for each in texts if _add_text(each, found)]
-            if not known:
-                found.others.append(document)
+            _config_map(document, found)
         case "v1", "Node":
             found.nodes.append(document)
+        case "v1", "Namespace":
+            found.namespaces.append(document)
         case "apps/v1", ("DaemonSet" | "Deployment") if system_of(document) is not None:
             found.workloads.append(document)
         case _ if document.group in _DRA:
@@ -241,6 +243,12 @@ def _object(document: Document, found: Inputs) -> None:
             found.kai.append(document)
         case _:
             found.others.append(document)
+
+
+def _config_map(document: Document, found: Inputs) -> None:
+    known = [each for each in list(texts_of(document)) if _add_text(each, found)]
+    if not known:
+        found.others.append(document)
 
 
 def system_of(document: Document) -> str | None:

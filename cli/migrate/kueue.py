@@ -79,7 +79,7 @@ def kueue(inputs: Inputs) -> Part:
         else:
             part.take(f"controller.config.featureGates.{name}", is_on)
     _objects(inputs, part)
-    _steps(sets, charts, part)
+    _steps(sets, charts, part, is_live=inputs.is_live)
     return part
 
 
@@ -160,7 +160,7 @@ def _usual(charts: list[Document]) -> tuple[str, str]:
     return _USUAL
 
 
-def _steps(sets: list[Document], charts: list[Document], part: Part) -> None:
+def _steps(sets: list[Document], charts: list[Document], part: Part, *, is_live: bool) -> None:
     part.before(conversion_kept(say.CONVERSION, "kueue.x-k8s.io"))
     places: list[tuple[str, str, int | None]] = [
         (
@@ -171,7 +171,7 @@ def _steps(sets: list[Document], charts: list[Document], part: Part) -> None:
         for each in sets
     ]
     places = places or [(*_usual(charts), None)]
-    for space, name, replicas in places:
+    for space, name, replicas in places if sets or not is_live else ():
         part.before(scaled(say.stop_controller("Kueue", name), space, name, replicas))
     part.before(without_objects(say.APISERVICES, _APISERVICES, "before-kueue-apiservices"))
     services = "|".join(services_of(space, [name]) for space, name, _ in places)

@@ -7,7 +7,7 @@ import msgspec
 
 from cli.access.cluster import Where
 from cli.access.kubeapi import opened
-from cli.manifests import WrongInputError, note
+from cli.manifests import WrongInputError
 from cli.migrate.check import Cluster
 from cli.migrate.inputs import Inputs, sort_in
 from cli.migrate.reading import judge_kueue
@@ -42,6 +42,7 @@ KINDS: Final = (
     *_of("nvidia.com", "v1alpha1", "GPUCluster"),
     *CONFIG_MAPS,
     NODES,
+    *_of("", "v1", "Namespace"),
     *SETS,
     *_of("resource.k8s.io", "v1", "DeviceClass", "ResourceClaimTemplate", "ResourceSlice"),
     *_of("resource.nvidia.com", "v1beta1", "ComputeDomain"),
@@ -63,19 +64,20 @@ _GPU_NODES: Final = _of(GROUP, "v1alpha1", "GpuNode")
 
 
 async def read_cluster(where: Where) -> Inputs:
-    """All that a plan is made from. Kinds that may not be listed are told on standard error. Tessera's own objects are
-    left out.
+    """All that a plan is made from. Tessera's own objects are left out.
 
-    Raises WrongInputError with a line for each object that cannot be read.
+    Raises WrongInputError with a line for each kind that may not be listed, or for each object that cannot be read.
     """
-    found = Inputs()
+    found, refused = Inputs(is_live=True), list[str]()
     async with opened(where) as client:
         number = 0
         for resource in KINDS:
-            for data in await _listed(client, resource):
+            for data in await _listed(client, resource, refused):
                 number += 1
                 if data["metadata"].get("namespace") != NAMESPACE:
                     sort_in(Document(_FILE, number, data), found)
+    if refused:
+        raise WrongInputError("\n".join(map(say.may_not_list, refused)))
     judge_kueue(found)
     if found.unreadable:
         raise WrongInputError("\n".join(f"{each.place()}: found no object" for each in found.unreadable))
@@ -83,31 +85,35 @@ async def read_cluster(where: Where) -> Inputs:
 
 
 async def read_after(where: Where) -> Cluster:
-    """What the check looks at."""
+    """What the check looks at. Kinds that may not be listed are named in it."""
+    refused: list[str] = []
     async with opened(where) as client:
         return Cluster(
-            policies=await _all(client, _of("nvidia.com", "v1", "ClusterPolicy")),
-            sets=await _all(client, SETS),
-            webhooks=await _all(client, _WEBHOOKS),
-            pods=await _all(client, (PODS,)),
-            nodes=await _all(client, (NODES,)),
-            gpu_nodes=await _all(client, _GPU_NODES),
+            policies=await _all(client, _of("nvidia.com", "v1", "ClusterPolicy"), refused),
+            sets=await _all(client, SETS, refused),
+            webhooks=await _all(client, _WEBHOOKS, refused),
+            pods=await _all(client, (PODS,), refused),
+            nodes=await _all(client, (NODES,), refused),
+            gpu_nodes=await _all(client, _GPU_NODES, refused),
+            unlisted=refused,
         )
 
 
-async def _all(client: Client, resources: Iterable[Resource]) -> list[Json]:
-    return [each for resource in resources for each in await _listed(client, resource)]
+async def _all(client: Client, resources: Iterable[Resource], refused: list[str]) -> list[Json]:
+    return [each for resource in resources for each in await _listed(client, resource, refused)]
 
 
-async def _listed(client: Client, resource: Resource) -> list[Json]:
-    """All objects of a kind in all namespaces, each with its kind: items of a list have none."""
+async def _listed(client: Client, resource: Resource, refused: list[str]) -> list[Json]:
+    """All objects of a kind in all namespaces, each with its kind: items of a list have none. One that may not be
+    listed is added to ``refused``, by its plural.
+    """
     try:
         items = (await client.list_all(resource, Json)).items
     except NotFoundError:
         older = _OLDER.get(resource.api_version)
-        return await _listed(client, msgspec.structs.replace(resource, version=older)) if older else []
+        return await _listed(client, msgspec.structs.replace(resource, version=older), refused) if older else []
     except ForbiddenError:
-        note([say.may_not_list(resource.plural)])
+        refused.append(resource.plural)
         return []
     head = {"apiVersion": resource.api_version, "kind": resource.kind}
     return [head | item for item in items]

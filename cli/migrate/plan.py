@@ -76,7 +76,7 @@ def planned(inputs: Inputs, *, image: str = "", nodes: tuple[str, ...] = ()) -> 
         kept.append(Told(say.GPUS_ON_NODES, say.AGENT_WAITS))
     plan = MigrationPlan(
         values,
-        _steps(parts, values, queues=queues, agent=agent, nodes=nodes),
+        _steps(parts, values, _labels(inputs), queues=queues, agent=agent, nodes=nodes),
         list(dict.fromkeys(lost)),
         list(dict.fromkeys(kept)),
     )
@@ -101,15 +101,27 @@ def _parts(inputs: Inputs, nodes: tuple[str, ...]) -> list[Part]:
     return [*found, *(each for each in more if not each.is_empty)] if found else []
 
 
+def _labels(inputs: Inputs) -> dict[str, str] | None:
+    """The labels of Tessera's namespace, where it was read."""
+    found = (each.data["metadata"] for each in inputs.namespaces)
+    return next((each.get("labels") or {} for each in found if each.get("name") == NAMESPACE), None)
+
+
 def _steps(
-    parts: list[Part], values: dict[str, Any], *, queues: bool, agent: bool, nodes: tuple[str, ...]
+    parts: list[Part],
+    values: dict[str, Any],
+    there: dict[str, str] | None,
+    *,
+    queues: bool,
+    agent: bool,
+    nodes: tuple[str, ...],
 ) -> list[Step]:
-    """All steps in their order.
+    """All steps in their order. ``there``: the labels of Tessera's namespace, where it was read.
 
     Two device plugins never own a resource of a node together, and two controllers never decide about one queue: what
     runs today goes first. On single nodes the agents wait instead, for the label by which the operator's part leaves.
     """
-    every = [namespace()]
+    every = namespace(there)
     copies = dict.fromkeys(each for part in parts for each in part.copies)
     every += [copied(*each) for each in copies if each[0] != NAMESPACE]
     every += [step for part in parts for step in part.made]

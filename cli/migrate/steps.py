@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cli.migrate.parts import Step
 from cli.words import migrating as say
-from inventory.api.names import CONVERSION_BEFORE, REPLACED, REPLICAS_BEFORE
+from inventory.api.names import CONVERSION_BEFORE, MADE_BY, REPLACED, REPLICAS_BEFORE
 
 NAMESPACE: Final = "tessera-system"
 """Where the ``tessera`` command looks for the release (docs/install.md)."""
@@ -24,6 +24,9 @@ _LEAVING: Final = "moving"
 """The value of an operator's label while a node's old server of GPUs ends and the new one is not to come yet."""
 _ENDS: Final = "10m"
 """The longest wait for pods that end: the command fails then, and can be run again."""
+_ENFORCE: Final = "pod-security.kubernetes.io/enforce"
+_PRIVILEGED: Final = "privileged"
+_MIGRATION: Final = "migration"
 _WEBHOOKS: Final = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
 _LEADS_TO: Final = (
     '{{range .items}}{{$name := printf "%s/%s" .kind .metadata.name}}{{range .webhooks}}{{with .clientConfig.service}}'
@@ -32,17 +35,28 @@ _LEADS_TO: Final = (
 """A line ``KIND/NAME NAMESPACE/SERVICE`` for each webhook that leads to a Service."""
 
 
-def namespace() -> Step:
-    manifest = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
-    }
-    return Step(
-        say.MAKE_NAMESPACE,
-        f"printf %s {_json(manifest)} | kubectl create -f -",
-        f"kubectl delete namespace {NAMESPACE}",
-    )
+def namespace(labels: dict[str, str] | None) -> list[Step]:
+    """The steps that make the namespace. ``labels``: of the one that is there; None: it is not, or nothing tells.
+
+    The way back deletes what the step made, by its mark, and no namespace that was there before.
+    """
+    if labels is not None:
+        before = labels.get(_ENFORCE)
+        if before == _PRIVILEGED:
+            return []
+        command = f"kubectl label namespace/{NAMESPACE} --overwrite"
+        label = f"{command} {_ENFORCE}={_PRIVILEGED}"
+        return [Step(say.LABEL_NAMESPACE, label, f"{command} {_label(_ENFORCE, before)}")]
+    marks = {_ENFORCE: _PRIVILEGED, MADE_BY: _MIGRATION}
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": marks}}
+    return [
+        Step(
+            say.MAKE_NAMESPACE,
+            f"kubectl get namespace/{NAMESPACE} --ignore-not-found -o name | grep . ||"
+            f" printf %s {_json(manifest)} | kubectl create -f -",
+            f"kubectl delete namespaces --selector={MADE_BY}={_MIGRATION} --field-selector=metadata.name={NAMESPACE}",
+        )
+    ]
 
 
 def copied(owner: str, config: str, what: str) -> Step:
@@ -160,26 +174,25 @@ def scaled(do: str, space: str, name: str, replicas: int | None) -> Step:
     at = f"{shlex.quote(f'deployment/{name}')} --namespace={shlex.quote(space)}"
     if replicas is not None:
         return Step(do, f"kubectl scale {at} --replicas=0", f"kubectl scale {at} --replicas={replicas}")
-    return Step(
-        do,
-        f'kubectl annotate {at} {REPLICAS_BEFORE}="$(kubectl get {at} -o jsonpath={{.spec.replicas}})"'
-        f" && kubectl scale {at} --replicas=0",
-        f'kubectl scale {at} --replicas="$(kubectl get {at} -o jsonpath='
-        "'{.metadata.annotations.tessera\\.dev/replicas-before}')\""
-        f" && kubectl annotate {at} {REPLICAS_BEFORE}-",
-    )
+    names = f"$(kubectl get {at} --ignore-not-found -o name)"
+    return _scaled(do, names, names, f"--namespace={shlex.quote(space)}")
 
 
 def scaled_all(do: str, space: str) -> Step:
     """All Deployments of a namespace without pods, those of operators first: they would start the others again."""
     at = f"--namespace={shlex.quote(space)}"
+    every = f"kubectl get deployments {at} -o name"
+    return _scaled(do, f"$({every} | grep operator; {every} | grep -v operator)", f"$({every})", at)
+
+
+def _scaled(do: str, names: str, back: str, at: str) -> Step:
+    """``names``, ``back``: shell words that are the Deployments, there and back. None is no failure."""
     key = REPLICAS_BEFORE.replace(".", r"\.")
-    names = f"$(kubectl get deployments {at} -o name | grep operator; kubectl get deployments {at} -o name | grep -v operator)"  # noqa: E501
     return Step(
         do,
         f'for name in {names}; do kubectl annotate $name {at} {REPLICAS_BEFORE}="$(kubectl get $name {at}'
         f' -o jsonpath={{.spec.replicas}})" && kubectl scale $name {at} --replicas=0 || exit; done',
-        f"for name in $(kubectl get deployments {at} -o name); do"
+        f"for name in {back}; do"
         f' kubectl scale $name {at} --replicas="$(kubectl get $name {at}'
         f" -o jsonpath='{{.metadata.annotations.{key}}}')\""
         f" && kubectl annotate $name {at} {REPLICAS_BEFORE}- || exit; done",

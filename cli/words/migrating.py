@@ -148,9 +148,16 @@ FIELDS_CONFIG: Final = "dcgm-exporter's"
 
 # What the check says.
 STILL_ASKED: Final = "the API server still asks it"
-CHECK_HEADINGS: Final = {"left": "Left of the old parts:", "lacking": "Pods and nodes that miss what they had:"}
-NOTHING_LEFT: Final = "Left of the old parts: nothing"
-NOTHING_LACKING: Final = "Every pod that asks for GPUs holds them by an agent"
+CHECK_HEADINGS: Final = {
+    "unknown": "Not known:",
+    "left": "Left of the old parts:",
+    "lacking": "Pods and nodes that miss what they had:",
+}
+NOTHING_THERE: Final = {
+    "left": "Left of the old parts: nothing",
+    "lacking": "Every pod that asks for GPUs holds them by an agent",
+}
+NOT_LISTED: Final = "they may not be listed by this account, and nothing is said about them"
 
 # What a step does.
 ALL_CRDS: Final = "Create the kinds of objects that the agent and the controller read and write"
@@ -159,7 +166,8 @@ INSTALL_CONTROLLER: Final = "Install the controller; agents follow when nodes ge
 LEAVE_NODES: Final = "Let the operator's DRA driver leave its nodes, which the agents come to"
 CONVERSION: Final = "Note whom the API server asks to convert Kueue's kinds: the controller will change it"
 APISERVICES: Final = "Take Kueue's visibility API away, which the controller serves under the same name"
-MAKE_NAMESPACE: Final = "Make the namespace; its label lets the agent mount host folders"
+MAKE_NAMESPACE: Final = "Make the namespace, where it is not there; its label lets the agent mount host folders"
+LABEL_NAMESPACE: Final = "Label the namespace, which is there already: the label lets the agent mount host folders"
 CRDS: Final = "Create the kinds of objects that the agent writes"
 INSTALL: Final = "Install the agent; the controller with its queues can follow by itself"
 INSTALL_THERE: Final = (
@@ -169,7 +177,7 @@ INSTALL_THERE: Final = (
 
 
 def may_not_list(plural: str) -> str:
-    return f"{plural} may not be listed by this account: what they say is not part of the plan"
+    return f"cluster: {plural}: found 403 Forbidden, expected that this account may list them in all namespaces"
 
 
 def still_on(parts: list[str], nodes: int) -> str:

@@ -278,6 +278,8 @@ WITHHELD: Final = "tessera.dev/withheld"
 # -- migrations --------------------------------------------------------------------------------------------------------
 REPLACED: Final = "tessera.dev/replaced"
 """A label of an object that `tessera migrate` holds still while Tessera takes its part."""
+MADE_BY: Final = "tessera.dev/made-by"
+"""A label of the namespace that a step of `tessera migrate` made: the way back deletes no other."""
 REPLICAS_BEFORE: Final = "tessera.dev/replicas-before"
 CONVERSION_BEFORE: Final = "tessera.dev/conversion-before"
 """Annotations by which a step of `tessera migrate` is undone."""

@@ -76,7 +76,7 @@ def foreign(system: System, inputs: Inputs) -> Part:
         _chart(system, document.data, part)
     for one in files:
         part.loses(scheduler_losses(one.whose, yaml.safe_load(one.text)))
-    _steps(system, sets, part)
+    _steps(system, sets, part, is_live=inputs.is_live)
     return part
 
 
@@ -176,7 +176,7 @@ def _chart(system: System, values: Json, part: Part) -> None:
         part.take("controller.volcano.schedulerNames", [str(name)])
 
 
-def _steps(system: System, sets: list[Document], part: Part) -> None:
+def _steps(system: System, sets: list[Document], part: Part, *, is_live: bool) -> None:
     words, space = _SYSTEMS[system]
     places = [
         (str(each.data["metadata"].get("namespace") or "default"), str(each.data["metadata"]["name"])) for each in sets
@@ -192,5 +192,5 @@ def _steps(system: System, sets: list[Document], part: Part) -> None:
             metadata = each.data["metadata"]
             at = (str(metadata.get("namespace") or "default"), str(metadata["name"]))
             part.before(scaled(say.stop_controller(words, at[1]), *at, replicas_of(each)))
-    else:
+    elif not is_live:
         part.before(scaled_all(say.stop_all(words, space), space))

@@ -58,7 +58,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 @pytest.mark.parametrize(
     "files",
-    [("migrate/clusterpolicy.yaml",), ("migrate/device-plugin.yaml", "migrate/kueue.yaml"), ("kai/queues.yaml",)],
+    [("migrate/clusterpolicy.yaml",), ("migrate/device-plugin.yaml", "migrate/kueue.yaml")],
 )
 async def test_the_plan_of_a_cluster_is_that_of_its_objects_files(site: Site, files: tuple[str, ...]) -> None:
     site.put(*files)
@@ -78,13 +78,64 @@ async def test_tesseras_own_objects_are_no_part_of_a_plan(site: Site) -> None:
     assert (await site.plan())["steps"] == []
 
 
-async def test_what_may_not_be_listed_is_said_and_the_rest_is_read(site: Site) -> None:
+async def test_what_may_not_be_listed_leaves_no_plan_of_a_fragment(site: Site) -> None:
     site.put("kai/queues.yaml")
-    site.server.refuse = lambda _, path: 403 if path.endswith("/configmaps") else None
+    site.server.refuse = lambda _, path: 403 if path.endswith(("/configmaps", "/nodes")) else None
     done = await site.run("-o", "json")
-    assert done.exit_code == 0
-    assert "note: configmaps may not be listed by this account" in done.stderr
-    assert json.loads(done.stdout)["values"]["controller"]["kai"] == {"enabled": True}
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert [each.partition(": found")[0] for each in done.stderr.splitlines()] == [
+        "Error: cluster: configmaps",
+        "Error: cluster: nodes",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["daemonsets", "pods", "gpunodes", "validatingwebhookconfigurations"])
+async def test_a_check_that_may_not_look_says_that_it_does_not_know(site: Site, kind: str) -> None:
+    site.server.refuse = lambda _, path: 403 if path.endswith(f"/{kind}") else None
+    done = await site.run("--check", "-o", "json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, [each["what"] for each in found["unknown"]]) == (2, [kind])
+    text = await site.run("--check")
+    assert (text.exit_code, text.stdout.splitlines()[0]) == (2, "Not known:")
+    assert "nothing\n" not in text.stdout
+
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace")
+
+
+@pytest.mark.parametrize(
+    ("labels", "steps"),
+    [
+        ({"pod-security.kubernetes.io/enforce": "baseline"}, ("enforce=privileged", "enforce=baseline")),
+        ({}, ("enforce=privileged", "enforce-")),
+        ({"pod-security.kubernetes.io/enforce": "privileged"}, None),
+    ],
+)
+async def test_a_namespace_that_is_there_is_labelled_and_never_deleted(
+    site: Site, labels: dict[str, str], steps: tuple[str, str] | None
+) -> None:
+    site.put("migrate/clusterpolicy.yaml")
+    site.server.create(NAMESPACES, "tessera-system", {"metadata": {"name": "tessera-system", "labels": labels}})
+    found = [each for each in (await site.plan())["steps"] if " namespace" in each["undo"]]
+    assert [(each["command"].split()[-1], each["undo"].split()[-1]) for each in found] == [
+        tuple(f"pod-security.kubernetes.io/{each}" for each in steps or ())
+    ] * bool(steps)
+
+
+async def test_controllers_that_a_cluster_does_not_have_are_not_stopped(site: Site) -> None:
+    site.put("kai/queues.yaml")
+    queues = Resource("kueue.x-k8s.io", "v1beta2", "clusterqueues", "ClusterQueue")
+    site.server.create(queues, "research", {"spec": {}})
+    found = await site.plan()
+    assert found["values"]["controller"]["kai"] == {"enabled": True}
+    assert not [each for each in found["steps"] if "kubectl scale" in each["command"]]
+
+
+async def test_a_node_that_the_cluster_does_not_have_is_refused(site: Site) -> None:
+    site.put("migrate/clusterpolicy.yaml")
+    done = await site.run("--node=nosuchnode")
+    assert done.exit_code == 2
+    assert "found 'nosuchnode', expected the name of a node of the cluster" in done.stderr.replace('"', "'")
 
 
 async def test_the_check_of_a_cluster_with_the_old_parts_exits_with_1(site: Site) -> None:
@@ -99,6 +150,7 @@ async def test_the_check_of_a_cluster_with_the_old_parts_exits_with_1(site: Site
     assert json.loads(after.stdout) == {
         "left": [{"what": "Deployment kueue-system/runs", "why": "it still has pods: 2"}],
         "lacking": [],
+        "unknown": [],
     }
 
 

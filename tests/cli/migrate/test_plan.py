@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +409,15 @@ def test_agents_keep_away_from_nodes_that_the_operator_does_not_serve(
 
 def test_single_nodes_are_chosen_by_their_label_alone() -> None:
     assert "affinity" not in plan({}, nodes=("gpu-1",)).values
+
+
+def test_the_way_back_deletes_the_namespace_that_the_step_made_alone() -> None:
+    (step,) = (each for each in plan({}).steps if "kubectl get namespace/" in each.command)
+    (made,) = (json.loads(word) for word in shlex.split(step.command) if word.startswith("{"))
+    (selector,) = (word for word in step.undo.split() if word.startswith("--selector="))
+    key, _, value = selector.removeprefix("--selector=").partition("=")
+    assert made["metadata"]["labels"][key] == value
+    for there, created in (("", True), ("namespace/tessera-system\n", False)):
+        kubectl = f"kubectl() {{ if [ $1 = get ]; then printf '{there}'; else echo created; fi; }}"
+        done = subprocess.run(["sh", "-c", f"{kubectl}; {step.command}"], capture_output=True, text=True, check=True)
+        assert ("created" in done.stdout) is created

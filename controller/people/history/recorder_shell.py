@@ -54,6 +54,12 @@ CREATE INDEX IF NOT EXISTS by_hour ON hours (hour);
 CREATE TABLE IF NOT EXISTS thinned (step INTEGER PRIMARY KEY, before INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS done (what TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 """
+_COLUMNS: Final = {
+    "hours": ("hour", "what", "name", "series", "resource", "total", "count"),
+    "thinned": ("step", "before"),
+    "done": ("what", "number"),
+}
+"""The columns of ``_TABLES``: a file in which one of them has others is no record."""
 _ADD: Final = """
 INSERT INTO hours VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET total = total + excluded.total, count = count + excluded.count
@@ -183,6 +189,10 @@ def _opened(path: Path) -> sqlite3.Connection:
         (version,) = file.execute("PRAGMA user_version").fetchone()
         if said != "ok" or version not in (0, _VERSION):
             raise sqlite3.DatabaseError(f"quick_check: {said}, version {version}")
+        for table, columns in _COLUMNS.items():
+            names = tuple(name for (name,) in file.execute("SELECT name FROM pragma_table_info(?)", (table,)))
+            if names not in ((), columns):
+                raise sqlite3.DatabaseError(f"table {table}: columns {', '.join(names)}")
         file.execute("PRAGMA cache_size = -2048")
         with file:
             file.executescript(_TABLES)

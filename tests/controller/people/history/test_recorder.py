@@ -83,6 +83,16 @@ async def test_a_file_that_is_damaged_while_it_is_open_is_set_aside(tmp_path: Pa
     assert (tmp_path / ASIDE).exists()
 
 
+@pytest.mark.parametrize("table", ["hours (at INTEGER, total REAL)", "done (what TEXT)"])
+async def test_a_file_with_other_columns_is_set_aside(tmp_path: Path, table: str) -> None:
+    with sqlite3.connect(tmp_path / FILE) as file:
+        file.execute(f"CREATE TABLE {table}")
+    site = Site(tmp_path)
+    await site.minutes(2)
+    assert await site.points() == [8.0]
+    assert (tmp_path / ASIDE).exists()
+
+
 async def test_a_record_of_a_later_version_is_set_aside(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / FILE) as file:
         file.execute("PRAGMA user_version = 99")

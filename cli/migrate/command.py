@@ -24,7 +24,9 @@ from controller.jobs.framework.names import is_object_name
 
 @click.command("migrate", short_help="A plan of moving to Tessera: values, steps and the way back.")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--image", default="", metavar="REPOSITORY", help="The repository of the agent's image, for the values.")
+@click.option(
+    "--image", default="", metavar="IMAGE", help="The agent's image, for the values, with a tag or digest if you like."
+)
 @click.option(
     "--node", "nodes", multiple=True, help="Move this node alone, by its labels; may be given more than once."
 )

@@ -5,6 +5,7 @@ controllers/object_controls.go (the functions that transform the DaemonSet of th
 which label has an operand on a node, as in its controllers/nodelabeling_controller.go.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -194,6 +195,10 @@ def _files(spec: Json, space: str, inputs: Inputs, part: Part) -> None:
         files = [each for each in inputs.plugin_files if not each.owner or each.owner[1] == name]
         if files:
             plugin_files(inputs, part, named=name)
+            default = _of(spec, "devicePlugin", "config").get("default")
+            names = {re.sub(r"\.ya?ml$", "", each.name) if not each.owner else each.name for each in files}
+            if default and default not in names:
+                part.lose("spec.devicePlugin.config.default", say.no_file(default))
         else:
             part.lose("spec.devicePlugin.config", say.MPS)
         part.copied(space, name, say.PLUGIN_CONFIG)

@@ -64,7 +64,7 @@ def planned(inputs: Inputs, *, image: str = "", nodes: tuple[str, ...] = ()) -> 
         return MigrationPlan(
             lost=[told for each in more for told in each.lost], kept=[told for each in more for told in each.kept]
         )
-    values = merged([{"image": {"repository": image}} if image else {}, *(each.values for each in parts)])
+    values = merged([{"image": _image(image)} if image else {}, *(each.values for each in parts)])
     queues, agent = any(each.queues for each in parts), any(each.agent for each in parts)
     if not queues:
         values["controller"] = {"enabled": False}
@@ -82,6 +82,15 @@ def planned(inputs: Inputs, *, image: str = "", nodes: tuple[str, ...] = ()) -> 
     )
     plan.validate()
     return plan
+
+
+def _image(reference: str) -> dict[str, str]:
+    """An image's reference as the chart takes it: a port is no tag."""
+    name, _, digest = reference.partition("@")
+    head, slash, last = name.rpartition("/")
+    last, _, tag = last.partition(":")
+    found = {"repository": f"{head}{slash}{last}", "tag": tag, "digest": digest}
+    return {key: value for key, value in found.items() if value}
 
 
 def _parts(inputs: Inputs, nodes: tuple[str, ...]) -> list[Part]:

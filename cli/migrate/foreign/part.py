@@ -32,6 +32,7 @@ _KAI_ALONE: Final = frozenset(
      "dynamicresources", "minruntime", "topology", "gpupack", "gpuspread", "gpusharingorder", "nodeavailability",
      "podaffinity", "snapshot", "resourcetype", "reflectjoborder"}
 )  # fmt: skip
+_SHARED: Final = ("volcano.sh/gpu-", "volcano.sh/vgpu-")
 _ACTIONS: Final = {
     "allocate": "", "backfill": "", "enqueue": "", "preempt": "", "reclaim": "", "consolidation": "",
     "stalegangeviction": "",
@@ -134,10 +135,24 @@ def _losses(system: System, document: Document) -> Iterator[Told]:
     if table is None:
         yield Told(what, say.NOBODY_READS)
         return
+    for resource in sorted(set(_shared(document.data.get("spec")))):
+        yield Told(f"{what}: {resource}", say.NO_DEVICE_SHARE)
     for path in dict.fromkeys(_leaves(document.data.get("spec"), "spec")):
         row = next((table[each] for each in _upwards(path) if each in table), None)
         if isinstance(row, NotYet | Refused):
             yield Told(f"{what}: {path}", told(row).partition(", found ")[0].replace("`", ""))
+
+
+def _shared(value: Any) -> Iterator[str]:
+    """Names of resources that its device plugins share GPUs by, wherever amounts stand in a spec."""
+    if isinstance(value, list):
+        for inner in value:
+            yield from _shared(inner)
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        if str(key).startswith(_SHARED) and not isinstance(inner, dict | list):
+            yield str(key)
+        else:
+            yield from _shared(inner)
 
 
 def _leaves(value: Any, path: str) -> Iterator[str]:

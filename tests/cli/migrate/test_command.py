@@ -158,3 +158,20 @@ def test_a_policy_with_a_name_that_no_object_has_is_refused(run: Run, tmp_path: 
     done = run("migrate", str(file))
     assert done.exit_code == 2
     assert ":1: metadata.name: found" in done.stderr
+
+
+DIGEST = f"sha256:{'a' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("reference", "image"),
+    [
+        ("reg:5000/x", {"repository": "reg:5000/x"}),
+        ("reg:5000/x:1.2", {"repository": "reg:5000/x", "tag": "1.2"}),
+        (f"reg/x@{DIGEST}", {"repository": "reg/x", "digest": DIGEST}),
+    ],
+)
+def test_tag_and_digest_of_an_image_are_values_of_their_own(run: Run, reference: str, image: dict[str, str]) -> None:
+    found = answer(run, str(EXAMPLE), "--image", reference)["values"]
+    assert found["image"] == image
+    jsonschema.validate(found, SCHEMA)

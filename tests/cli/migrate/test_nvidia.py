@@ -306,3 +306,10 @@ def test_values_of_the_operators_chart_have_its_defaults(
     found = migrated(values__yaml=yaml.safe_dump(values))
     assert found["values"].get("migStrategy") == strategy
     assert "spec.migManager.config.default" in what(found["lost"])
+
+
+@pytest.mark.parametrize(("default", "is_lost"), [("a", False), ("b", True)])
+def test_a_default_that_names_no_file_of_the_config_map_is_lost(migrated: Answer, default: str, is_lost: bool) -> None:
+    spec = policy(devicePlugin={"config": {"name": "c", "default": default}})
+    found = migrated(policy__yaml=spec, files__yaml=config_map("c", a=SLICED))
+    assert what(found["lost"]) == ({"spec.devicePlugin.config.default"} if is_lost else set())

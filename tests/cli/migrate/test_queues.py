@@ -211,3 +211,11 @@ def test_an_overridden_name_of_kueues_chart_is_that_of_its_deployment_and_its_se
         lines = commands(migrated(v__yaml=yaml.safe_dump({"enableKueueViz": False, **values})))
         assert any(f"deployment/{name}-controller-manager --namespace=kueue-system" in each for each in lines)
         assert configurations_of(lines[-1], ("a", "kueue-system", f"{name}-webhook-service")) == ["a"]
+
+
+def test_resources_that_volcanos_plugins_share_gpus_by_are_lost(migrated: Answer) -> None:
+    pod = {"spec": {"containers": [{"name": "c", "resources": {"limits": {"volcano.sh/vgpu-number": 1, "cpu": 1}}}]}}
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "j"}}
+    found = migrated(j__yaml=yaml.safe_dump({**job, "spec": {"tasks": [{"template": pod}]}}))
+    assert what(found["lost"]) == {"Job j: volcano.sh/vgpu-number"}
+    assert not [each for each in found["kept"] if each["what"] == "Job j"]

@@ -37,7 +37,7 @@ class Part(Struct):
     objects in the release's namespace, before all of them.
 
     ``agent``: what serves GPUs on nodes is replaced. ``queues``: the controller is needed. ``kueue``: Kueue's kinds are
-    in the cluster and stay as they are.
+    in the cluster and stay as they are. ``values``: of the chart; ``take``, ``runs_with`` and ``_containers`` write it.
     """
 
     values: Json = field(default_factory=dict)

@@ -27,7 +27,11 @@ _PATIENCE_S: Final = 5.0
 
 
 class File:
-    """One request. ``request`` is its newest state. The shell alone writes the fields."""
+    """One request. ``request`` is its newest state.
+
+    ``CapacityController`` alone writes ``kept``, ``state``, ``written``, ``asking``, ``waits``, ``withdrawn``,
+    ``most``, ``tries``, ``preempting_s``, ``used`` and ``due_s``.
+    """
 
     def __init__(self, kept: KeptRequest) -> None:
         self.kept = kept

@@ -12,6 +12,7 @@ from cli.migrate.foreign.part import scheduler_losses
 from controller.cluster.config.load import parse
 from tests.cli.conftest import Run
 from tests.cli.migrate.conftest import Answer
+from tests.support.hang import HANG_S
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "migrate"
@@ -30,7 +31,7 @@ def configurations_of(command: str, *leads: tuple[str, str, str]) -> list[str]:
     lines = "".join(f"{name} {space}/{service}\\n" for name, space, service in leads)
     names, _, _ = command.partition(" | xargs")
     script = f"kubectl() {{ printf '{lines}'; }}; {names}"
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=HANG_S)
     return done.stdout.split()
 
 

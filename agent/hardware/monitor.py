@@ -257,7 +257,8 @@ class GpuMonitor:
                                 if gpu.uuid not in driver.aside
                             }
                         )
-                        count = now
+                        # A board that was taken out since the count was asked for may be put back before the next one.
+                        count = now if len(self._known) == now else -1
                 except CallTimedOut as hangs:
                     if not probes:
                         raise

@@ -194,8 +194,8 @@ class PendingWorkload:
         self.priority = priority
         self.queued_at_s = queued_at_s
         self.shape = shape
-        """Equal for workloads that are tried alike. ``WorkloadEvents.pending_of`` puts the LocalQueue before it, where
-        that says something of spot nodes, before the workload enters a queue.
+        """A key that workloads share which are tried alike. ``WorkloadEvents.pending_of`` puts the LocalQueue before
+        it, where that says something of spot nodes, before the workload enters a queue.
         """
         self.due_s = due_s
         """The end of the workload's back-off: it is not tried before this time. 0: at once; ``inf``: the end is not

@@ -3,6 +3,9 @@
 import time
 from pathlib import Path
 
+import pytest
+
+from controller.people.history import recorder_shell
 from controller.people.history.asked import Asked
 from controller.people.history.record import HourRow, Of, hour_of
 from controller.people.history.recorder_shell import FILE, Record
@@ -52,24 +55,28 @@ async def test_where_prometheus_has_the_past_nothing_is_recorded(tmp_path: Path)
             assert not (tmp_path / FILE).exists()
 
 
-async def test_one_that_leads_takes_the_hours_it_missed_from_one_beside_it(tmp_path: Path) -> None:
-    """The follower's record is older than this hour; the leader begins with none."""
+async def test_one_that_leads_takes_the_hours_it_missed_from_one_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The follower's record is older than this hour; the leader begins with none, and asks until the follower's pod has
+    an address.
+    """
+    monkeypatch.setattr(recorder_shell, "EVERY_S", 0.1)
     old, new = tmp_path / "old", tmp_path / "new"
     record, then = Record(old), hour_of(time.time()) - 5
     record.add([HourRow(then, Of("queue", "cq", "used", "cpu"), 7.0, 1)])
     record.close()
     async with stage() as scene:
         scene.queue(cpus=2)
+        for name in ("new", "old"):
+            pod = {"metadata": {"labels": LABELS}, "spec": {"containers": []}, "status": {}}
+            scene.server.create(PODS, name, pod, namespace="tessera-system")
         with_old, with_new = (config(CONFIG + PAGE.format(folder=folder)) for folder in (old, new))
-        async with (
-            scene.controller(with_new, core_only=False, elect=True, name="new") as leader,
-            scene.controller(with_old, core_only=False, elect=True, name="old") as follower,
-        ):
+        async with scene.controller(with_new, core_only=False, elect=True, name="new") as leader:
             await eventually(lambda: leader.core is not None, what="the new one leads")
-            for name, process in (("new", leader), ("old", follower)):
-                web = {"name": "web", "containerPort": await until_served(process)}
-                spec = {"containers": [{"name": "main", "ports": [web]}]}
-                pod = {"metadata": {"labels": LABELS}, "spec": spec, "status": {"podIP": "127.0.0.1"}}
-                scene.server.create(PODS, name, pod, namespace="tessera-system")
-            await eventually(lambda: 7.0 in used(new), what="taken from the follower")
-            assert follower.core is None
+            async with scene.controller(with_old, core_only=False, elect=True, name="old") as follower:
+                web = {"name": "web", "containerPort": await until_served(follower)}
+                there = {"spec": {"containers": [{"name": "main", "ports": [web]}]}, "status": {"podIP": "127.0.0.1"}}
+                scene.server.merge(PODS, "old", there, namespace="tessera-system")
+                await eventually(lambda: 7.0 in used(new), what="taken from the follower")
+                assert follower.core is None

@@ -130,11 +130,9 @@ def most_parts(
 def _held(state: QueueState, queue: LocalQueue, shape: UnitShape, flavor: FlavorName) -> int:
     """The units that what the LocalQueue holds of a flavor is worth, rounded down."""
     used: dict[ResourceName, Amount] = {}
-    for holder in state.holders.values():
-        if holder.local_queue == queue.key:
-            for fr, amount in holder.usage.items():
-                if fr.flavor == flavor:
-                    used[fr.resource] = used.get(fr.resource, 0) + amount
+    for fr, amount in state.held_through(LocalQueueKey(queue.key)):
+        if fr.flavor == flavor:
+            used[fr.resource] = used.get(fr.resource, 0) + amount
     asked = unit_workload(queue, shape, 1, only=flavor, others=(), priority=0, now_s=0.0).spec.pod_sets[0]
     each = {name: amount for name, amount in one_pod(asked.template.spec).items() if name in state.group_of and amount}
     return min((used.get(name, 0) // amount for name, amount in each.items()), default=0)

@@ -47,6 +47,7 @@ class Outcomes:
         self._stories = stories
         self._keeps_progress = state.config.gates.on("FlavorFungibilityPreserveScanProgress")
         self._whole_searches = state.config.extensions.whole_searches
+        self._spots = SpotWords(state.cluster) if state.config.extensions.spot_words else None
 
     def of(self, entries: Iterable[Entry], now_s: float) -> list[Decision]:
         """Evictions and admissions in the order in which they were decided, then the workloads that stay pending."""
@@ -111,7 +112,7 @@ class Outcomes:
             state.usage.penalise(incoming.local_queue, key, requests_of(holder))
         for above in state.workloads.above.get(key, ()):
             state.wake_queue_of(above)
-        if state.config.extensions.spot_words and SpotWords(state.cluster).has_floor(incoming):
+        if self._spots is not None and self._spots.has_floor(incoming):
             # What this workload holds on demand may open spot flavors to those behind it.
             state.queues.wake(queue.name)
         state.touch()

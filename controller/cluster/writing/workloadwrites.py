@@ -91,6 +91,20 @@ _read_version = msgspec.json.Decoder(Version).decode
 _read_workload = reader(Workload)
 
 
+async def outcome_of(begin: Callable[[Then], None]) -> tuple[Result, str]:
+    """The result of the write that ``begin`` begins, and why it is no other. Whoever is cancelled meanwhile leaves the
+    write to itself.
+    """
+    done: asyncio.Future[tuple[Result, str]] = asyncio.get_running_loop().create_future()
+
+    def then(result: Result, why: str) -> None:
+        if not done.done():
+            done.set_result((result, why))
+
+    begin(then)
+    return await done
+
+
 class WorkloadWrites:
     """Writes Workloads. ``changed`` is called with the states before and after each write, or reading after a conflict;
     ``freed`` at the end of every write, after ``then``.

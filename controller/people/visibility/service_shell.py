@@ -194,7 +194,7 @@ class ViewService:
         """The pods of the other replicas, by the labels that they share with the pod of this ``identity``; none where
         it is no pod, or has not these labels. Raises KubeError.
         """
-        own = identity.rsplit("_", 1)[0]
+        own = holder(identity)
         try:
             found = await self._client.get(PODS, own, dict, namespace=self._service[0])
         except NotFoundError:
@@ -284,6 +284,6 @@ def bundle_patch(found: dict[str, Any], service: tuple[str, str], trusted: bytes
 
 
 def holder(said: str) -> str:
-    """The name of the Pod in ``held by <pod>_<random>``."""
+    """The name of the Pod in ``held by <pod>_<random>``, or in the identity alone."""
     identity = said.rpartition("held by ")[2].split(" ", 1)[0]
     return identity.rsplit("_", 1)[0]

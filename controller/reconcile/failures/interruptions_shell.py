@@ -5,7 +5,6 @@ workload is evicted, with its place in the line: its pods get their time to writ
 again, the sooner its next nodes are on their way.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection
 from typing import Any, Final
@@ -14,7 +13,7 @@ from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import NODES, PODS
 from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
-from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites, outcome_of
 from controller.jobs.framework.podview import workload_of
 from controller.messages import statuses as words
 from controller.objects.core import Pod
@@ -100,9 +99,7 @@ class InterruptionController:
             return True
         note = words.node_leaves(node, sign)
         after = evicted(kept.workload, reasons.NODE_INTERRUPTED, note, now_s=self._clock.wall())
-        done: asyncio.Future[tuple[Result, str]] = asyncio.get_running_loop().create_future()
-        self._writes.status(kept, after, lambda result, why: done.set_result((result, why)), Failpoint.NODE_INTERRUPTED)
-        result, why = await done
+        result, why = await outcome_of(lambda then: self._writes.status(kept, after, then, Failpoint.NODE_INTERRUPTED))
         if result is Result.WRITTEN:
             self._tell(about_workload(kept), "Normal", f"EvictedDueTo{reasons.NODE_INTERRUPTED}", note)
         elif result not in (Result.UNCHANGED, Result.GONE):

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from controller.cluster.watching.ledger import Kept, Ledger
-from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
+from controller.cluster.writing.workloadwrites import Result, WorkloadWrites, outcome_of
 from controller.messages import restarts as words
 from controller.objects.meta import find_condition, is_true, with_condition
 from controller.objects.workload import Workload
@@ -93,9 +93,7 @@ class RestartPromises:
 
     async def _write(self, kept: Kept, said: str) -> None:
         after, note = _with_promise(kept.workload, said)
-        done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._writes.status(kept, after, lambda result, _why: done.set_result(result), Failpoint.RESTART_FORETOLD)
-        result = await done
+        result, _ = await outcome_of(lambda then: self._writes.status(kept, after, then, Failpoint.RESTART_FORETOLD))
         if result is Result.WRITTEN:
             self._tell(about_workload(kept), "Normal", reasons.PREEMPTED, note)
         elif result in (Result.LOST, Result.REFUSED) and is_untold(kept.workload):

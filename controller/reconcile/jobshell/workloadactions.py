@@ -9,7 +9,7 @@ import msgspec
 from controller.cluster.watching.kinds import WORKLOADS
 from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.watching.workqueue import ActionFailedError
-from controller.cluster.writing.workloadwrites import Result, Stamped, WorkloadWrites
+from controller.cluster.writing.workloadwrites import Result, Stamped, Then, WorkloadWrites, outcome_of
 from controller.jobs.framework import names
 from controller.jobs.framework.actions import (
     CreateWorkload,
@@ -226,15 +226,8 @@ class WorkloadActions:
                 return kept
             await asyncio.sleep(_WAIT_S)
 
-    async def _written(self, begin: Callable[[Callable[[Result, str], None]], None]) -> None:
-        future: asyncio.Future[tuple[Result, str]] = asyncio.get_running_loop().create_future()
-
-        def then(result: Result, why: str) -> None:
-            if not future.done():
-                future.set_result((result, why))
-
-        begin(then)
-        result, why = await future
+    async def _written(self, begin: Callable[[Then], None]) -> None:
+        result, why = await outcome_of(begin)
         if result not in (Result.WRITTEN, Result.UNCHANGED, Result.GONE):
             raise ActionFailedError(why)
 

@@ -20,7 +20,7 @@ from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import CHECKS, PROVISIONING_CONFIGS, PROVISIONING_REQUESTS, RawWorkloads
 from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.watching.workqueue import ActionFailedError, NotYetError, WorkQueue
-from controller.cluster.writing.workloadwrites import Result, Stamped, WorkloadWrites, stamped_write
+from controller.cluster.writing.workloadwrites import Result, Stamped, WorkloadWrites, outcome_of, stamped_write
 from controller.jobs.framework.podsets import FlavorMissingError
 from controller.jobs.framework.podview import MANAGED
 from controller.jobs.framework.raw import JobError, Json, mapping, sequence
@@ -200,15 +200,10 @@ class ProvisioningController:
         notes = {FLAVORS_GIVEN_UP: ",".join(flavors)}
         metadata = msgspec.structs.replace(workload.metadata, annotations={**workload.metadata.annotations, **notes})
         after = msgspec.structs.replace(workload, metadata=metadata)
-        done: asyncio.Future[tuple[Result, str]] = asyncio.get_running_loop().create_future()
-        self._writes.spec(
-            kept,
-            after,
-            {"metadata": {"annotations": notes}},
-            lambda result, why: done.set_result((result, why)),
-            Failpoint.FLAVORS_GIVEN_UP,
+        changes: dict[str, Any] = {"metadata": {"annotations": notes}}
+        result, why = await outcome_of(
+            lambda then: self._writes.spec(kept, after, changes, then, Failpoint.FLAVORS_GIVEN_UP)
         )
-        result, why = await done
         if result not in (Result.WRITTEN, Result.GONE):
             raise ActionFailedError(why)
 
@@ -229,9 +224,7 @@ class ProvisioningController:
             raise ActionFailedError(why)
 
     async def _written(self, kept: Kept, after: Workload) -> tuple[Result, str]:
-        done: asyncio.Future[tuple[Result, str]] = asyncio.get_running_loop().create_future()
-        self._writes.status(kept, after, lambda result, why: done.set_result((result, why)), Failpoint.CHECK_STATE)
-        return await done
+        return await outcome_of(lambda then: self._writes.status(kept, after, then, Failpoint.CHECK_STATE))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 

@@ -21,8 +21,7 @@ from controller.objects.core import is_spot
 from controller.objects.queues import ClusterQueue, LocalQueue
 from controller.scheduler.cluster.cluster import Cluster
 from controller.scheduler.cluster.incoming import Incoming
-from controller.scheduler.model.resources import Amount, FlavorName, FlavorResource, LocalQueueKey, is_gpu
-from controller.scheduler.quota.queuestate import QueueState
+from controller.scheduler.model.resources import Amount, FlavorName, FlavorResource, is_gpu
 from inventory.api.names import ON_DEMAND_FLOOR, SPOT
 
 NEVER: Final = "never"
@@ -95,12 +94,11 @@ class SpotWords:
 
     def _keeps_floors(self, incoming: Incoming, of_local: float, of_queue: float) -> bool:
         queue = incoming.queue
-        gpus = sum(amount for pod_set in incoming.info.pod_sets for amount in _gpus(pod_set.requests.items()))
-        if of_queue:
-            held = {fr: cell.usage for fr, cell in queue.node.cells.items()}
-            if not self._keeps(of_queue, held.items(), gpus):
-                return False
-        return not of_local or self._keeps(of_local, _held_through(queue, incoming.local_queue), gpus)
+        requests = (each.requests.items() for each in incoming.info.pod_sets)
+        gpus = sum(amount for asked in requests for resource, amount in asked if is_gpu(resource))
+        if of_queue and not self._keeps(of_queue, ((fr, cell.usage) for fr, cell in queue.node.cells.items()), gpus):
+            return False
+        return not of_local or self._keeps(of_local, queue.held_through(incoming.local_queue), gpus)
 
     def _keeps(self, floor: float, held: Iterable[tuple[FlavorResource, Amount]], gpus: float) -> bool:
         amounts = {True: 0.0, False: 0.0}
@@ -122,13 +120,3 @@ class SpotWords:
     def _is_spot(self, name: FlavorName) -> bool:
         flavor = self._cluster.flavors.get(name)
         return flavor is not None and is_spot(flavor.spec.node_labels, self._more)
-
-
-def _gpus(requests: Iterable[tuple[str, Amount]]) -> Iterable[Amount]:
-    return (amount for resource, amount in requests if is_gpu(resource))
-
-
-def _held_through(queue: QueueState, local_queue: LocalQueueKey) -> Iterable[tuple[FlavorResource, Amount]]:
-    for holder in queue.holders.values():
-        if holder.local_queue == local_queue:
-            yield from holder.usage.items()

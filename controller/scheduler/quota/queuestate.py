@@ -1,6 +1,6 @@
 """A ClusterQueue as the engine keeps it: its policies with their defaults, its groups, and the holders of its quota."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
@@ -126,6 +126,12 @@ class QueueState:
 
     def __repr__(self) -> str:
         return f"<ClusterQueue {self.name}>"
+
+    def held_through(self, local_queue: LocalQueueKey) -> Iterator[tuple[FlavorResource, Amount]]:
+        """The usage of each workload that came through this LocalQueue."""
+        for holder in self.holders.values():
+            if holder.local_queue == local_queue:
+                yield from holder.usage.items()
 
     def respecify(self, cluster_queue: ClusterQueue) -> None:
         """Take over the new object. ``version`` grows: what was compiled from the old one is void."""

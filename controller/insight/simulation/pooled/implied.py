@@ -41,7 +41,7 @@ from controller.objects.queues import (
     TopologySpec,
 )
 from controller.objects.workload import PodSet, PodSetTopologyRequest, Workload
-from controller.scheduler.flavors.spot import floor_of
+from controller.scheduler.flavors.spot import NEVER, PREFERRED, floor_of
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.gates import DEFAULTS, FeatureGates
 from controller.scheduler.model.podrequests import amounts, one_pod
@@ -203,7 +203,7 @@ class _Asking:
 
     def _affinity(self, pod_set: PodSet, spot: str) -> NodeAffinity:
         return NodeAffinity(
-            required_during_scheduling_ignored_during_execution=_no_spot() if spot == "never" else None,
+            required_during_scheduling_ignored_during_execution=_no_spot() if spot == NEVER else None,
             preferred_during_scheduling_ignored_during_execution=_preferences(self._pools, spot, pod_set),
         )
 
@@ -273,7 +273,7 @@ def _preferences(
     pools: Mapping[Pool, Mapping[ResourceName, Amount]], spot: str, pod_set: PodSet
 ) -> tuple[PreferredSchedulingTerm, ...]:
     def rank(pool: Pool) -> tuple[bool, float]:
-        return (spot == "preferred" and not pool.spot, _cost(pool, pools[pool], pod_set))
+        return (spot == PREFERRED and not pool.spot, _cost(pool, pools[pool], pod_set))
 
     given = list(pools)
     ranks = sorted({rank(pool) for pool in given}, reverse=True)

@@ -8,9 +8,10 @@ from typing import Final
 import msgspec
 
 from controller.insight.simulation.problems import shown
+from controller.scheduler.flavors.spot import NEVER, PREFERRED
 from inventory.api.names import SPOT
 
-SPOT_WORDS: Final = ("never", "allowed", "preferred")
+SPOT_WORDS: Final = (NEVER, "allowed", PREFERRED)
 """The values of the annotation ``SPOT``."""
 
 

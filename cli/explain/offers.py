@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from cli.printing.console import Json
-from controller.objects.core import Node, Pod
+from controller.objects.core import ENDED_PHASES, Node, Pod
 from controller.objects.decode import GpuNode
 from controller.objects.quantity import NANO
 from controller.scheduler.model.podrequests import one_pod
@@ -20,7 +20,6 @@ from inventory.api.gpunode import Health, Offer
 from inventory.api.names import PREFIX
 
 _OURS: Final = ("nvidia.com/", PREFIX)
-_OVER: Final = ("Succeeded", "Failed")
 _UNTIL: Final = {
     "Probation": "it has done well for health.probationSeconds",
     "Unhealthy": "its fault is over",
@@ -106,7 +105,7 @@ def _whole(amounts: Mapping[str, object], resource: str) -> int:
 def _by_requests(resource: str, node: str, pods: Sequence[Pod]) -> dict[str, int]:
     found: dict[str, int] = {}
     for pod in pods:
-        if pod.spec.node_name != node or pod.status.phase in _OVER:
+        if pod.spec.node_name != node or pod.status.phase in ENDED_PHASES:
             continue
         amount = next((each for name, each in one_pod(pod.spec).items() if name == resource), 0)
         if amount:

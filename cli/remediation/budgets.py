@@ -11,15 +11,14 @@ from typing import Final
 import msgspec
 
 from controller.jobs.framework.podview import workload_of
-from controller.objects.core import Pod, PodStatus
+from controller.objects.core import ENDED_PHASES, Pod, PodStatus
 from controller.objects.meta import Condition, KubernetesObject, LabelSelector, Struct, is_true
 from inventory.api.names import ON_GPU_FAILURE
 
-_UNGUARDED: Final = frozenset({"Pending", "Succeeded", "Failed"})
+_UNGUARDED: Final = frozenset({"Pending", *ENDED_PHASES})
 """The phases in which no budget is asked."""
 EVICT: Final = "evict"
 """The policy ``OnGpuFailure.EVICT`` as pods say it, without the import of the controller's whole configuration."""
-_OVER: Final = frozenset({"Succeeded", "Failed"})
 
 
 class HoldersStatus(PodStatus, frozen=True, kw_only=True):
@@ -87,7 +86,7 @@ def is_evicted(pod: Holder, *, drained: bool) -> bool:
     """Whether the pod leaves by an eviction, which budgets may refuse. Where its GPU is ``drained``, a pod of a
     Workload is requeued with it, past all budgets, unless its annotation says ``evict``; where it is not, others stay.
     """
-    if pod.status.phase in _OVER or pod.metadata.deletion_timestamp is not None:
+    if pod.status.phase in ENDED_PHASES or pod.metadata.deletion_timestamp is not None:
         return False
     if pod.metadata.annotations.get(ON_GPU_FAILURE) == EVICT:
         return True

@@ -13,6 +13,7 @@ from msgspec import Struct, to_builtins
 
 from controller.cluster.config.settings import ControllerConfig, OnGpuFailure
 from controller.messages.spans import exact
+from controller.objects.core import ENDED_PHASES
 from controller.objects.decode import GpuNode
 from controller.objects.meta import find_condition
 from controller.objects.workload import Workload
@@ -28,7 +29,6 @@ GPU_FAILED: Final = "GpuFailed"
 GATED: Final = "Gated"
 MISSING: Final = "Missing"
 _STARTING: Final = ("ContainerCreating", "PodInitializing", "")
-_OVER: Final = ("Succeeded", "Failed")
 _UNSELECTED: Final = re.compile(
     r"0/(?P<all>\d+) nodes are available: (?P<those>\d+) node\(s\) didn't match Pod's node affinity/selector\b.*",
     re.DOTALL,
@@ -109,7 +109,7 @@ def pods_shown(
 
 def _of_the_workload(pods: Sequence[Json], expected: int) -> Sequence[Json]:
     """The pods without gated ones that are too many: those above a gang's minimum are queued by themselves soon."""
-    spare, kept = len(pods) - sum(in_phase(pods, phase) for phase in _OVER) - expected, list[Json]()
+    spare, kept = len(pods) - sum(in_phase(pods, phase) for phase in ENDED_PHASES) - expected, list[Json]()
     for pod in reversed(pods):
         if spare > 0 and pod["spec"].get("schedulingGates"):
             spare -= 1
@@ -146,7 +146,7 @@ def troubles(
     """The troubles of pods; failed GPUs come first. ``pods``: of one Workload that holds quota; ``expected``: the
     number that it requests. ``settled``: its job has had the time to make its pods.
     """
-    there = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _OVER]
+    there = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ENDED_PHASES]
     of = max(expected, len(pods))
     lost = dict(_failed(nodes))
     found: dict[tuple[str, str, str], list[tuple[str, datetime | None]]] = {}

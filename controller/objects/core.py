@@ -20,6 +20,8 @@ from controller.objects.meta import (
     is_true,
 )
 
+ENDED_PHASES: Final = ("Succeeded", "Failed")
+"""Phases of a pod whose containers have all ended and are not started again."""
 CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 """Karpenter's label of a node: ``spot`` or ``on-demand``."""
 SPOT_LABELS: Final[Mapping[str, str]] = {

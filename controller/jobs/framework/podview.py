@@ -27,7 +27,7 @@ from controller.jobs.framework.raw import (
     strings,
     text,
 )
-from controller.objects.core import Pod
+from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.meta import ZERO_TIME_S, object_key
 from controller.objects.nativegroups import NATIVE
 from controller.scheduler.mirror.specs import System
@@ -206,7 +206,7 @@ class SeenPod:
         """
         forced = integer(self.raw, "metadata", "deletionGracePeriodSeconds", default=-1) == 0
         nowhere = not self.node_name and self.phase != "Running"
-        return self.phase in ("Succeeded", "Failed") or (self.is_terminating and (forced or nowhere))
+        return self.phase in ENDED_PHASES or (self.is_terminating and (forced or nowhere))
 
     @cached_property
     def inactive_key(self) -> tuple[bool, str, float]:

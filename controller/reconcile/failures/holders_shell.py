@@ -15,7 +15,7 @@ from controller.cluster.watching.ledger import Kept, Ledger
 from controller.cluster.writing.workloadwrites import Then, WorkloadWrites
 from controller.jobs.framework.podview import workload_of
 from controller.messages import repairs as words
-from controller.objects.core import Pod
+from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
 from controller.reconcile.failures.gpufailures import Victim
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 FORETOLD_S: Final = 120.0
 """The time for which a gang's return to its queue is awaited: until then its pods end."""
 _LOOK_S: Final = 1.0
-_OVER: Final = ("Succeeded", "Failed")
 
 
 class Foretelling:
@@ -90,7 +89,7 @@ def victim(pod: Pod, usual: OnGpuFailure, ledger: Ledger) -> tuple[Victim | None
     """The pod with its policy, ``usual`` where it has none, and what is wrong with its annotation in a line. None for a
     pod that is over or leaves already.
     """
-    if pod.status.phase in _OVER or pod.metadata.deletion_timestamp is not None:
+    if pod.status.phase in ENDED_PHASES or pod.metadata.deletion_timestamp is not None:
         return None, ""
     said, policy, invalid = pod.metadata.annotations.get(ON_GPU_FAILURE), usual, ""
     if said is not None:

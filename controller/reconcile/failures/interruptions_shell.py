@@ -7,7 +7,7 @@ again, the sooner its next nodes are on their way.
 
 import logging
 from collections.abc import Callable, Collection
-from typing import Any, Final
+from typing import Any
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import NODES, PODS
@@ -16,7 +16,7 @@ from controller.cluster.watching.workqueue import ActionFailedError, NotYetError
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites, outcome_of
 from controller.jobs.framework.podview import workload_of
 from controller.messages import statuses as words
-from controller.objects.core import Pod
+from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.decode import DecodeError, decode
 from controller.reconcile.failures.holders_shell import about_workload, runs
 from controller.reconcile.failures.interruptions import Interruptions
@@ -31,7 +31,6 @@ from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added, Changed, Removed
 
 log = logging.getLogger(__name__)
-_OVER: Final = ("Succeeded", "Failed")
 
 
 class InterruptionController:
@@ -85,7 +84,7 @@ class InterruptionController:
             except DecodeError as error:
                 log.warning("a pod of node %s cannot be read: %s", key.name, error)
                 continue
-            named = workload_of(pod) if pod.status.phase not in _OVER else None
+            named = workload_of(pod) if pod.status.phase not in ENDED_PHASES else None
             kept = self._ledger.current(named) if named is not None else None
             if kept is not None and runs(kept):
                 concerned[WorkloadKey(kept.workload.key)] = kept

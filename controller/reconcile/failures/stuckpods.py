@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from controller.jobs.framework.raw import Json, annotations, text
-from controller.objects.core import Node
+from controller.objects.core import ENDED_PHASES, Node
 from controller.objects.meta import to_json
 from controller.scheduler.decisions.status import moment
 
@@ -20,7 +20,6 @@ UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 GRACE_S: Final = 60.0
 CONDITION: Final = "KueueFailureRecovery"
 REASON: Final = "KueueForcefullyDeleted"
-_OVER: Final = ("Succeeded", "Failed")
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
@@ -60,5 +59,5 @@ def recovery(pod: Json, node: Node | None) -> Recovery | None:
         "lastTransitionTime": to_json(moment(due_s)),
     }
     phase = status.get("phase")
-    changes = {"conditions": [*listed, condition], "phase": phase if phase in _OVER else "Failed"}
+    changes = {"conditions": [*listed, condition], "phase": phase if phase in ENDED_PHASES else "Failed"}
     return Recovery(due_s=due_s, status=changes, note=note)

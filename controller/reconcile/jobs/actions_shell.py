@@ -29,6 +29,7 @@ from controller.jobs.framework.raw import Json, annotations, labels, sequence, t
 from controller.jobs.framework.steps import not_startable
 from controller.messages.jobs import no_group_made
 from controller.messages.statuses import gang_has_no_group
+from controller.objects.core import ENDED_PHASES
 from controller.reconcile.jobs.dropped import dropped
 from controller.reconcile.jobs.startgroups_shell import GroupRefusedError, StartGroups
 from controller.reconcile.jobs.theirgroups import without_node
@@ -235,7 +236,7 @@ def pods_to_ungate(pods: Sequence[Json], gate: str, counts: dict[str, int]) -> l
 
 def _going(pods: Sequence[Json]) -> list[Json]:
     """The pods that have not ended."""
-    return [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+    return [pod for pod in pods if pod.get("status", {}).get("phase") not in ENDED_PHASES]
 
 
 def _reference(kind: JobKind, job: Json) -> ObjectReference:

@@ -15,6 +15,7 @@ from controller.jobs.framework.raw import JobError, Json, condition, mapping, sh
 from controller.jobs.framework.steps import event
 from controller.jobs.framework.topologyrequest import REQUIRED
 from controller.messages import jobs as words
+from controller.objects.core import ENDED_PHASES
 from controller.objects.meta import is_true
 from controller.objects.nativegroups import NATIVE, NativeGroup
 from controller.reconcile.lifecycle.schedulerverdict import INITIALLY_SCHEDULED, was_preempted
@@ -80,7 +81,7 @@ def without_node(pods: Iterable[Json], since_s: float) -> dict[str, bool]:
     where none of the others has a node: then it is no half of a gang.
     """
     pods = list(pods)
-    there = [pod for pod in pods if text(pod, "status", "phase") not in ("Succeeded", "Failed")]
+    there = [pod for pod in pods if text(pod, "status", "phase") not in ENDED_PHASES]
     taken = {text(pod, "metadata", "uid"): True for pod in pods if was_preempted(pod, since_s)}
     waits = {text(pod, "metadata", "uid"): False for pod in there if _is_unschedulable(pod)}
     lost = taken | waits

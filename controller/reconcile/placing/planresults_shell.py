@@ -11,7 +11,7 @@ from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES, PODS
 from controller.jobs.framework import names
 from controller.jobs.framework.podview import workload_of
-from controller.objects.core import Pod
+from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.decode import GpuNode
 from controller.reconcile.placing.planresults import PlannedPod, PlanOutcome, PlanResult, PlanResults
 from inventory.api import deviceplan
@@ -62,7 +62,7 @@ def planned_pod(pod: Pod) -> PlannedPod | None:
     """The pod's plan; None if nothing was planned for it, or if it is over."""
     devices = tuple(sorted(deviceplan.devices(pod.metadata.annotations.get(DEVICES, ""))))
     workload = workload_of(pod)
-    if not devices or workload is None or pod.status.phase in ("Succeeded", "Failed"):
+    if not devices or workload is None or pod.status.phase in ENDED_PHASES:
         return None
     pod_set = pod.metadata.labels.get(names.POD_SET, "")
     return PlannedPod(uid=pod.metadata.uid, workload=workload, pod_set=pod_set, devices=devices)

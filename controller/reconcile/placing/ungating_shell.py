@@ -28,7 +28,7 @@ from controller.jobs.framework.podsets import first_slice
 from controller.jobs.framework.podview import INDEX_OFFSET, MANAGED, started_by, workload_of
 from controller.jobs.framework.raw import JobError, parsed_integer
 from controller.jobs.framework.settings import DevicePlan, no_plan
-from controller.objects.core import Pod
+from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.decode import KUEUE
 from controller.objects.meta import epoch_s, is_true, object_key
 from controller.objects.placeencoding import HOSTNAME_LABEL, TopologyEncodingError
@@ -395,7 +395,7 @@ def _workload_of(pod: Pod) -> WorkloadKey | None:
     """
     meta = pod.metadata
     above, name = meta.annotations.get(ABOVE_MINIMUM_OF), started_by(pod) or None
-    ended = pod.status.phase in ("Succeeded", "Failed") or (meta.deletion_timestamp and not pod.spec.node_name)
+    ended = pod.status.phase in ENDED_PHASES or (meta.deletion_timestamp and not pod.spec.node_name)
     if _is_above(pod):
         name = above if _waits(pod) else None
     elif meta.labels.get(MANAGED) == "true" and above is None:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from controller.objects.core import Pod
+from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.meta import is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL, decode
 from controller.objects.workload import Workload
@@ -31,7 +31,6 @@ use. More are not made, or a large cluster would be filled with them.
 """
 SETTLED_S: Final = 5.0
 """Seconds for which one that was bound counts as one that waits: its node may have come, and not be known here yet."""
-_OVER: Final = ("Succeeded", "Failed")
 _DIGITS: Final = 10
 
 
@@ -83,7 +82,7 @@ def placeholder_of(pod: Pod) -> Placeholder | None:
         workload=WorkloadKey(workload),
         pod_set=pod_set,
         node=pod.spec.node_name,
-        over=pod.status.phase in _OVER,
+        over=pod.status.phase in ENDED_PHASES,
         going=pod.metadata.deletion_timestamp is not None,
     )
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from controller.objects.core import Pod
+from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.meta import object_key
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.scheduler.devices.board import Board, Pool
@@ -17,7 +17,6 @@ from inventory.api.names import DEVICES, PLACEHOLDER_CLASS, PLACEHOLDER_OF
 
 _WORKLOAD: Final = "kueue.x-k8s.io/workload"
 _POD_SET: Final = "kueue.x-k8s.io/podset"
-_OVER: Final = ("Succeeded", "Failed")
 
 PoolRequests = Sequence[tuple[Pool, int]]
 """The pools that a pod takes devices from, with the number it takes of each."""
@@ -157,7 +156,7 @@ def _reports(given: GpuNodeStatus, board: Board) -> dict[str, Set]:
 
 def is_over(pod: Pod) -> bool:
     """Whether the pod's containers have ended for good."""
-    return pod.status.phase in _OVER
+    return pod.status.phase in ENDED_PHASES
 
 
 def host_of(pod: Pod) -> str:

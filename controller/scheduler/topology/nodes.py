@@ -13,7 +13,7 @@ from typing import Final
 
 from controller.messages.spans import moment
 from controller.objects.alike import one_dict
-from controller.objects.core import Node, Pod, Taint
+from controller.objects.core import ENDED_PHASES, Node, Pod, Taint
 from controller.objects.meta import epoch_s, is_true
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.objects.queues import ResourceFlavorSpec
@@ -54,7 +54,6 @@ _TOPOLOGY_ANNOTATIONS: Final = (
 _WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
 _POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
 _TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
-_OVER: Final = ("Succeeded", "Failed")
 _NO_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
 """Resources that are no devices, beside huge pages: pods of DaemonSets take some of every node."""
 
@@ -292,7 +291,7 @@ def _taken(pod: Pod, *, placed: bool) -> tuple[str, Mapping[ResourceName, Amount
     engine.
     """
     node = pod.spec.node_name
-    if not node or placed or pod.status.phase in _OVER:
+    if not node or placed or pod.status.phase in ENDED_PHASES:
         return None
     taken = {name: whole_amount(name, nanos) for name, nanos in pod_requests(pod.spec).items()}
     taken[PODS] = taken.get(PODS, 0) + 1

@@ -239,7 +239,7 @@ def _text(value: Any) -> str:
 def variables(where: str, env: Any, part: Part) -> None:
     """A container's variables: those that the agent reads become its own, others are named."""
     found = []
-    # Of a name that is given twice the last one holds.
+    # The last value of a name that is given twice holds.
     last = {each.get("name"): each for each in env or () if isinstance(each, dict)}
     for each in last.values():
         name = each.get("name")

@@ -72,7 +72,7 @@ class Bargain:
 
 
 def held_or_first(offers: list[Json]) -> str:
-    """What is held for us, else what begins first."""
+    """The offer that is held for us, else the one that begins first."""
     best = min(offers, key=lambda offer: (not offer.get("held", False), offer["from"]))
     return str(best["id"])
 

@@ -36,7 +36,7 @@ POOL: Final = {"pool": "storm"}
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 """The API server gives it to each new Node, and the controller takes it off that does not run here."""
 NO_LIFECYCLE: Final = "--controllers=*,-node-lifecycle-controller"
-"""Of kube-controller-manager: no kubelet renews the leases of these nodes, and they stay Ready."""
+"""A flag of kube-controller-manager: no kubelet renews these nodes' leases, and they stay Ready."""
 
 
 def body(name: str) -> Json:

@@ -342,7 +342,7 @@ async def test_a_label_that_the_watch_sees_undone_is_set_again_after_five_minute
 async def test_labels_that_a_client_takes_with_it_when_it_leaves_are_there_again_at_once(
     server: FakeApiServer, clock: VirtualClock, publisher: KubePublisher
 ) -> None:
-    """As node feature discovery does with those of NVIDIA's feature discovery, seconds after the agent came."""
+    """Node feature discovery does so with labels of NVIDIA's feature discovery, seconds after the agent came."""
     publisher.publish_labels({COUNT: "8", PRODUCT: "T4"})
     await eventually(lambda: publisher.settled)
     clock.advance(2)

@@ -34,7 +34,7 @@ READ = (
 )
 FOLLOWS_MIG = {"name": "TESSERA_MIG_MANAGER", "value": "agent"}
 PLUGIN_PODS = "app in (nvidia-device-plugin-daemonset,nvidia-device-plugin-mps-control-daemon)"
-"""As the operator's manifests label them."""
+"""The selector of the plugin's pods, as the operator's manifests label them."""
 TEXTS = st.sampled_from(
     ["", "/", "/run/x", "run/x", "a'b $(reboot)", "a\nb", "1", "25%", "app", "x,y", "/" + "x" * 60, *READ]
 )

@@ -36,7 +36,7 @@ def world(nominal: int = 8, flavors: tuple[str, ...] = ("a", "b"), gpus: int = 2
 
 
 def counts(made: World, priority: int = 0) -> dict[str, tuple[int, int]]:
-    """By flavor: admissible and held."""
+    """Admissible and held units by flavor."""
     queue = made.engine.state.cluster.local_queues[LocalQueueKey("ns/q")]
     found: list[UnitCount] = finished(count_parts(made.engine, queue, priority, made.now_s))
     return {each.flavor: (each.admissible, each.held) for each in found}

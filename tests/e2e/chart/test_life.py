@@ -110,7 +110,7 @@ def test_upgraded_again_it_decides_about_what_was_there(life: Life, running: dic
 
 @pytest.mark.usefixtures("running")
 def test_claims_take_the_place_of_an_emptydir_and_go_again(life: Life) -> None:
-    """By the commands of docs/history.md: what runs goes on, no file is shared, and a claim outlives pods and kinds."""
+    """The commands of docs/history.md: what runs goes on, no file is shared, and a claim outlives pods and kinds."""
     volumes = Volumes.made(life, 2)
     until(lambda: len(life.holders()) == 5, "the agent knows that the gang is gone")
     there = state(life)

@@ -145,7 +145,7 @@ def before(site: Site) -> dict[str, Any]:
 
 
 def answers(site: Site) -> None:
-    """Whoever cuts GPUs answers to the label of MIG."""
+    """The program that cuts GPUs answers to the label of MIG."""
     lab = site.life.lab
 
     def answered(value: str, answer: str) -> None:

@@ -161,7 +161,7 @@ def test_consolidation_leaves_the_node_of_a_running_gang_alone(scene: Scene, fle
 def test_a_gang_that_yields_is_evicted_whole_before_its_node_goes_and_runs_on_a_smaller_one(
     scene: Scene, fleet: Fleet
 ) -> None:
-    """By choice Karpenter takes no node whose pods it cannot place elsewhere; a person deletes its NodeClaim."""
+    """Karpenter by itself takes no node whose pods it cannot place elsewhere; a person deletes its NodeClaim."""
     node = beside_a_large_one(scene, "yields", **{"yield": "when-checkpointed"})
     before = uids(scene, "ml/yields")
     until(

@@ -29,7 +29,7 @@ BUDGET = 2
 REPAIR = "tessera.dev/repair"
 OTHER = "node-2"
 MIG, CUT = "nvidia.com/mig-3g.40gb", 3
-"""Of each node so many GPUs are cut, with two of these instances each, in the scene of two nodes."""
+"""The number of GPUs of each node that are cut, with two of these instances each, in the scene of two nodes."""
 SLICED = f"""
 version: v1
 flags: {{migStrategy: mixed}}

@@ -1,4 +1,4 @@
-"""What is seen of a request's Workload: it is decided on once its victims are gone and it was tried without them."""
+"""A request's Workload as it is seen: it is decided on once its victims are gone and it was tried without them."""
 
 import json
 

@@ -45,7 +45,7 @@ def told_losses(result: SimulationResult) -> float:
 
 
 def test_a_job_that_needs_less_than_the_time_to_the_drain_goes_on_there() -> None:
-    """Of its 100 minutes 50 are saved at 59, and loading takes 5: it goes on at 64, and ends at 119."""
+    """The job has saved 50 of its 100 minutes at 59, and loading takes 5: it goes on at 64, and ends at 119."""
     levels = {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}
     placed = kueue("ResourceFlavor", "a100", spec={"topologyName": "dc"})
     only = node("a")
@@ -58,7 +58,7 @@ def test_a_job_that_needs_less_than_the_time_to_the_drain_goes_on_there() -> Non
 
 
 def test_the_head_behind_a_job_that_goes_on_is_told_the_time_that_is_left() -> None:
-    """Of ten hours half an hour is left at 9h35m: a job of eight hours may not pass the head until then."""
+    """Half an hour of ten hours is left at 9h35m: a job of eight hours may not pass the head until then."""
     long = saves(job("long", 8, runtime="10h"), checkpoint_interval="10m")
     head, passes = job("head", 16, arrival="9h36m", runtime="5m"), job("passes", 8, arrival="9h37m", runtime="8h")
     world = (flavor(), *queues(16, queueingStrategy="StrictFIFO"), long, urgent("9h30m", 16), head, passes)

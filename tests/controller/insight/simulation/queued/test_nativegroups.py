@@ -94,7 +94,7 @@ def test_pods_of_a_basic_group_start_all_at_once_or_one_by_one_as_it_says() -> N
 
 
 def starts(result: Any) -> dict[str, tuple[str, float | None]]:
-    """By waiting workload whether it is told to start, never or at an unknown time, and the earliest second."""
+    """Whether each waiting workload is told to start, never or at an unknown time, and the earliest second."""
     found: dict[str, tuple[str, float | None]] = {}
     for each in plainly(result)["final"]["pending"]:
         name, forecast = each["workload"].rpartition("/")[2], each["forecast"]

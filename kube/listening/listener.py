@@ -77,6 +77,7 @@ class Listener:
         self._shaking: dict[ConnectionId, asyncio.Task[None]] = {}
         self._make: Callable[[], asyncio.Protocol] | None = None
         self._sockets: list[socket.socket] = []
+        self._again: dict[socket.socket, asyncio.TimerHandle] = {}
         self._last = 0
 
     def serve(self, make: Callable[[], asyncio.Protocol], sockets: Sequence[socket.socket]) -> None:
@@ -87,14 +88,19 @@ class Listener:
         self._make = make
         self._sockets = list(sockets)
         for each in sockets:
-            self._begin(self._accept(each))
+            self._listen(each)
 
     async def close(self) -> None:
         """Stop accepting, and close the sockets and handshakes. The HTTP server ends open connections."""
+        sockets, self._sockets = self._sockets, []
+        for each in sockets:
+            asyncio.get_running_loop().remove_reader(each)
+        for timer in self._again.values():
+            timer.cancel()
         for task in (*self._tasks, *self._shaking.values()):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._shaking.values(), return_exceptions=True)
-        for each in self._sockets:
+        for each in sockets:
             each.close()
 
     async def answered(self, request: R, handler: "Callable[[R], Awaitable[StreamResponse]]") -> "StreamResponse":
@@ -143,17 +149,24 @@ class Listener:
 
     # -- accepting ---------------------------------------------------------------------------------------------------
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, peer = await loop.sock_accept(listening)
-            except OSError as failed:
-                if failed.errno in _FULL:
-                    log.warning("no connection can be accepted: %s", failed.strerror)
-                    await asyncio.sleep(_FULL_AGAIN_S)
-                continue
-            self._take(accepted, str(peer[0]) if peer else _LOCAL)
+    def _listen(self, listening: socket.socket) -> None:
+        asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        """Accept one connection. ``loop.sock_accept`` loses one that it accepted when its task is cancelled, and the
+        peer waits until the garbage is collected.
+        """
+        try:
+            accepted, peer = listening.accept()
+        except OSError as failed:
+            if failed.errno in _FULL:
+                log.warning("no connection can be accepted: %s", failed.strerror)
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(listening)
+                self._again[listening] = loop.call_later(_FULL_AGAIN_S, self._listen, listening)
+            return
+        accepted.setblocking(False)
+        self._take(accepted, str(peer[0]) if peer else _LOCAL)
 
     def _take(self, accepted: socket.socket, address: str) -> None:
         if is_reserved(accepted.fileno()):

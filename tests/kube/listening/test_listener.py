@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import ssl
+import stat
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -378,3 +379,30 @@ async def test_a_request_whose_connection_is_gone_before_its_turn_is_no_error() 
     listener = Listener(FEW, LONG)
     assert (await listener.answered(make_mocked_request("GET", "/"), fine)).status == 400
     assert len(listener.places) == 0
+
+
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("safe", [False, True])
+async def test_a_connection_accepted_as_the_listener_closes_is_closed_too(turns: int, safe: bool) -> None:
+    listener = Listener(FEW, LONG, tls=tls()[0] if safe else None)
+    async with served(listener) as clients:
+        await asyncio.sleep(0)
+        peer = socket.create_connection(("127.0.0.1", clients.port), timeout=HANG_S)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    with peer:
+        await asyncio.sleep(0)
+        assert not files_to(peer.getsockname(), but=peer.fileno())
+
+
+def files_to(address: tuple[str, int], *, but: int) -> list[int]:
+    """Open sockets of this process whose peer is at this address."""
+    found: list[int] = []
+    for entry in Path("/proc/self/fd").iterdir():
+        number = int(entry.name)
+        with contextlib.suppress(OSError):
+            if number != but and stat.S_ISSOCK(os.fstat(number).st_mode):
+                with socket.socket(fileno=os.dup(number)) as each:
+                    if each.family == socket.AF_INET and each.getpeername() == address:
+                        found.append(number)
+    return found

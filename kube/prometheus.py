@@ -110,6 +110,12 @@ class _Answer(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
+# Decoders are made here: msgspec 0.22 crashes when two threads decode a type for the first time.
+_ANSWER: Final = msgspec.json.Decoder(_Answer)
+_VECTOR: Final = msgspec.json.Decoder(_Data)
+_MATRIX: Final = msgspec.json.Decoder(_Lines)
+
+
 class Prometheus:
     """A client of the Prometheus at ``url``, which may hold a user and a password. ``tls`` None: the system's
     authorities.
@@ -186,22 +192,22 @@ class Prometheus:
         return status, raw
 
     def _vector(self, status: int, raw: bytes) -> Vector:
-        found = self._decoded(status, raw, _Data, "an instant vector")
+        found = self._decoded(status, raw, _VECTOR, "an instant vector")
         try:
             return [(series.metric, float(series.value[1])) for series in found.result]
         except ValueError:
             raise self._another("an instant vector") from None
 
     def _matrix(self, status: int, raw: bytes) -> Matrix:
-        found = self._decoded(status, raw, _Lines, "a range of vectors")
+        found = self._decoded(status, raw, _MATRIX, "a range of vectors")
         try:
             return [(line.metric, [(at_s, float(value)) for at_s, value in line.values]) for line in found.result]
         except ValueError:
             raise self._another("a range of vectors") from None
 
-    def _decoded(self, status: int, raw: bytes, kind: type[D], expected: str) -> D:
+    def _decoded(self, status: int, raw: bytes, kind: "msgspec.json.Decoder[D]", expected: str) -> D:
         try:
-            body = msgspec.json.decode(raw, type=_Answer)
+            body = _ANSWER.decode(raw)
         except msgspec.ValidationError:
             body = _Answer()
         except (ValueError, RecursionError):
@@ -211,7 +217,7 @@ class Prometheus:
             error = " ".join(body.error[:_SHOWN].split()) or "not what Prometheus says"
             raise PrometheusError(f"{self.url}: answered {status}: {error}")
         try:
-            return msgspec.json.decode(body.data, type=kind)
+            return kind.decode(body.data)
         except (ValueError, RecursionError):
             raise self._another(expected) from None
 

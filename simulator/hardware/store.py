@@ -8,7 +8,7 @@ import fcntl
 import os
 import time
 from pathlib import Path
-from typing import Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -69,6 +69,11 @@ class Store:
         self.close()
 
 
+# They are made here: msgspec 0.22 crashes when two threads decode a type for the first time.
+_ANY: Final = msgspec.json.Decoder(dict[str, Any])
+_STATE: Final = msgspec.json.Decoder(Hardware)
+
+
 def read(path: Path) -> Hardware | None:
     """The state as ``Store.load`` gives it, of a file that another process may run: it takes no lock."""
     try:
@@ -76,8 +81,8 @@ def read(path: Path) -> Hardware | None:
     except FileNotFoundError:
         return None
     try:
-        if msgspec.json.decode(data, type=dict).get("version") != STATE_VERSION:
+        if _ANY.decode(data).get("version") != STATE_VERSION:
             return None
-        return msgspec.json.decode(data, type=Hardware)
+        return _STATE.decode(data)
     except msgspec.DecodeError as error:
         raise StoreError(f"{path}: {error}; remove the file to start with new hardware") from error

@@ -4,6 +4,7 @@ import pytest
 
 from kube import prometheus
 from kube.prometheus import NotLetInError, Prometheus, PrometheusError
+from tests.support.firstuse import crashes
 from tests.support.hang import HANG_S
 from tests.support.prometheus import served, vector
 
@@ -54,3 +55,11 @@ async def test_what_went_wrong_is_one_line() -> None:
         await ask(403, b"")
     with pytest.raises(PrometheusError, match=r"answered 301: found no JSON"):
         await ask(301, b"moved")
+
+
+def test_the_first_answers_of_a_process_may_come_at_once() -> None:
+    assert not crashes(
+        "from kube.prometheus import Prometheus\nfound = Prometheus('http://p', timeout_s=1)",
+        """found._vector(200, b'{"status": "success", "data": {"result": [{"metric": {}, "value": [1, "2"]}]}}')
+    found._matrix(200, b'{"status": "success", "data": {"result": [{"metric": {}, "values": [[1, "2"]]}]}}')""",
+    )

@@ -13,6 +13,7 @@ from simulator.client import OrderRefusedError
 from simulator.fleet.orders import Reboot, Xid
 from simulator.hardware.store import LOCK_FILE, STATE_FILE, Store, StoreError
 from tests.simulator.conftest import Simulate, gpu, node, wait_for
+from tests.support.firstuse import crashes
 
 AGENT = """
 import sys, time, pynvml, simulator
@@ -130,3 +131,10 @@ def test_orders_without_hardware_are_refused(tmp_path: Path) -> None:
         client.order(tmp_path / "nothing", {"status": True})
     with pytest.raises(OrderRefusedError, match="no simulated hardware here"):
         client.order(tmp_path, {"status": True})
+
+
+def test_the_first_readers_of_a_process_may_come_at_once(simulate: Simulate, tmp_path: Path) -> None:
+    simulate(node())
+    path = str(tmp_path / "state" / STATE_FILE)
+    prepared = f"from pathlib import Path\nfrom simulator.hardware.store import read\npath = Path({path!r})"
+    assert not crashes(prepared, "assert read(path)")

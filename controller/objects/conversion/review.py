@@ -31,12 +31,16 @@ class _Review(msgspec.Struct, rename="camel"):
     request: _Request
 
 
+# It is made here: msgspec 0.22 crashes when two threads decode a type for the first time, and reviews come in threads.
+_DECODER: Final = msgspec.json.Decoder(_Review)
+
+
 def answer(body: bytes) -> bytes:
     """The review of the same uid with the converted objects, or with the reason why there are none."""
     uid = ""
     try:
         try:
-            review = msgspec.json.decode(body, type=_Review).request
+            review = _DECODER.decode(body).request
         except (msgspec.MsgspecError, UnicodeError):
             # The body is no review: the message below says what is wrong with it.
             request = _request(body)

@@ -14,7 +14,7 @@ import heapq
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from controller.cluster.config.settings import ControllerConfig
@@ -46,7 +46,7 @@ from controller.scheduler.decisions.decisions import Decision, Decisions, Event,
 from controller.scheduler.decisions.reasons import EventType
 from controller.scheduler.engine import Engine
 from controller.scheduler.mirror.specs import System
-from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.model.resources import LocalQueueKey, WorkloadKey
 from controller.scheduler.state.intake import WorkloadPhase, standing
 from kube.client import Client
 from kube.clock import Clock
@@ -216,6 +216,11 @@ class Core:
         the inbox.
         """
         self._may_lead = True
+        self.inbox.wake()
+
+    def count(self, units: Mapping[LocalQueueKey, str]) -> None:
+        """Take the sentences on units for the statuses of LocalQueues."""
+        self.statuses.counted(units)
         self.inbox.wake()
 
     def step(self) -> bool:

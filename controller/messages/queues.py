@@ -1,11 +1,13 @@
-"""Sentences on why a queue admits nothing: the condition Active=False of ClusterQueues and LocalQueues, ``tessera
-queue``.
+"""Sentences about queues: why one admits nothing (the condition Active=False of ClusterQueues and LocalQueues,
+``tessera queue``), and which units a LocalQueue would admit.
 """
 
 from inventory.words.catalog import Kind, Place, said
 
 _refusal = said(Place.QUEUES, Kind.REFUSAL)
 _waiting = said(Place.QUEUES, Kind.WAITING)
+_counted = said(Place.UNITS, Kind.NOTE)
+_count = said(Place.UNITS, Kind.PART)
 
 
 @_waiting
@@ -71,3 +73,23 @@ def leads_nowhere(queue: str) -> str:
 @_refusal
 def leads_to_inactive(queue: str) -> str:
     return f"ClusterQueue {queue} is not active. Its own condition Active says why"
+
+
+@_counted
+def units_counted(priority: object, counts: str) -> str:
+    return f"Would be admitted now at priority {priority}: {counts}"
+
+
+@_counted
+def no_units_counted() -> str:
+    return "No flavor of the ClusterQueue has what its units request"
+
+
+@_count
+def units_of_flavor(unit: str, flavor: str, admissible: object) -> str:
+    return f"{unit} on {flavor}: {admissible}"
+
+
+@_count
+def units_of_flavor_later(unit: str, flavor: str, admissible: object, later: str) -> str:
+    return f"{unit} on {flavor}: {admissible}, one more at {later}"

@@ -162,8 +162,10 @@ its place.
 
 UNITS: Final = "tessera.dev/units"
 """An annotation of a LocalQueue: shapes of work by name, as JSON, whose admissible units are told to autoscalers."""
-UNITS_REFUSED: Final = "tessera.dev/Units"
-"""A condition of a LocalQueue, False with what is wrong in UNITS; absent where nothing is."""
+UNITS_COUNTED: Final = "tessera.dev/Units"
+"""A condition of a LocalQueue with UNITS: True with what would be admitted, False with what is wrong in the
+annotation.
+"""
 CAPACITY_REQUEST: Final = "tessera.dev/capacity-request"
 """A label of a job or a pod: the CapacityRequest of its namespace that it runs inside of."""
 CAPACITY_OFFER: Final = "tessera.dev/capacity-offer"

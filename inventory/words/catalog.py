@@ -29,6 +29,7 @@ class Place(StrEnum):
     ADMITTED = "Workload: QuotaReserved, Admitted"
     EVICTED = "Workload: Evicted, Requeued, Finished"
     QUEUES = "ClusterQueue and LocalQueue: Active=False"
+    UNITS = "LocalQueue: tessera.dev/Units"
     CHECKS = "Workload: status.admissionChecks; AdmissionCheck: Active"
     JOB_EVENTS = "Events of jobs, pods and Workloads"
     HEALTH = "GpuNode: health of a device; Events of its node"

@@ -153,9 +153,8 @@ class Listener:
         asyncio.get_running_loop().add_reader(listening, self._accept, listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Accept one connection. ``loop.sock_accept`` loses one that it accepted when its task is cancelled, and the
-        peer waits until the garbage is collected.
-        """
+        # The event loop's own accept loses the connection that it accepted when its task is cancelled: the peer waits
+        # until the garbage is collected.
         try:
             accepted, peer = listening.accept()
         except OSError as failed:

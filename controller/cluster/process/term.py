@@ -5,11 +5,13 @@ import logging
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.metrics.observing import Counting
 from controller.cluster.process.controllers import NamedTask, ProcessContext, TermControllers, own_lease
+from controller.cluster.process.unitcounts_shell import count_units
 from controller.cluster.watching.catchup import catch_up
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import WORKLOADS, RawWorkloads
@@ -20,6 +22,7 @@ from controller.core import Core
 from controller.insight.forecast.service_shell import ForecastService
 from controller.jobs.framework.settings import DevicePlan
 from controller.objects.workload import Workload
+from controller.reconcile.jobshell.clusterobjects import default_priority
 from controller.reconcile.jobshell.watched import JobKinds
 from controller.reconcile.lifecycle.lifecycle import Step
 from controller.scheduler.decisions.decisions import Decision, Decisions, Event
@@ -223,6 +226,8 @@ class Term:
         core.subscribe(forecasts)
         self.running = Running(core, writer, events, forecasts)
         tasks = [asyncio.create_task(forecasts.run(), name="forecasts")]
+        priority = partial(default_priority, self._feeds)
+        tasks.append(asyncio.create_task(count_units(core, forecasts, priority, self._clock), name="units"))
         tasks += [asyncio.create_task(work, name=name) for name, work in self._controllers(self.running)]
         core.lead()
         log.info("deciding: %d workloads", len(self._feeds[WORKLOADS]))

@@ -2,32 +2,23 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from controller.cluster.process.term import Running
+from controller.cluster.process.unitcounts_shell import next_units
 from controller.insight.admissible import (
     UnitCount,
     annotated,
     count_parts,
-    flavors_of,
-    shapes_of,
-    unit_workload,
 )
-from controller.insight.forecast.forecast import Forecaster
-from controller.insight.forecast.parts import Parts
-from controller.insight.forecast.promised import promised_parts
-from controller.insight.forecast.service_shell import BusyError, worked
+from controller.insight.forecast.service_shell import worked
 from controller.messages.spans import LATEST_S
 from controller.objects.queues import LocalQueue
 from controller.objects.queueunits import UnitsError, unit_shapes
 from controller.people.visibility.routes import ADMISSIBLE, Asked, What
-from controller.scheduler.engine import Engine
 from controller.scheduler.model.resources import LocalQueueKey
 
 Json = dict[str, Any]
-_Next = dict[tuple[str, str], float | None]
-_TIMED: Final = 32
-"""Units and flavors of one LocalQueue of which the next is foretold."""
 
 
 async def units_view(running: Running, asked: Asked, priority: int, now_s: float) -> Json | None:
@@ -44,35 +35,12 @@ async def units_view(running: Running, asked: Asked, priority: int, now_s: float
     if queue_of is None:
         return None
     counts = await worked(count_parts(engine, queue_of, priority, now_s))
-    try:
-        coming = await running.forecasts.answered(lambda known: _next_parts(engine, known, queue_of, counts, now_s))
-    except (BusyError, TimeoutError):
-        coming = {}
+    coming = await next_units(engine, running.forecasts, queue_of, counts, now_s)
     return {
         "clusterQueue": queue_of.spec.cluster_queue,
         "units": [_row(each, coming.get((each.unit, each.flavor))) for each in counts],
         "problem": _problem(queue_of),
     }
-
-
-def _next_parts(
-    engine: Engine, known: Forecaster, queue: LocalQueue, counts: list[UnitCount], now_s: float
-) -> Parts[_Next]:
-    """When one unit more than now would be admitted, if everything that holds quota ends when it says."""
-    state, found = engine.queue_of(LocalQueueKey(queue.key)), _Next()
-    shapes = {each.name: each for each in shapes_of(queue)}
-    for each in counts[:_TIMED] if state is not None else ():
-        assert state is not None
-        shape = shapes[each.unit]
-        others = [name for name in flavors_of(state, shape) if name != each.flavor]
-        units = each.admissible + 1
-        made = unit_workload(queue, shape, units, only=each.flavor, others=others, priority=each.priority, now_s=now_s)
-        pending = engine.as_pending(made)
-        record = engine.tried(pending, now_s)
-        ends_at, lasts_s = known.ends_at(engine, now_s), known.lasts(engine)
-        start = yield from promised_parts(engine, pending, record, now_s, ends_at, lasts_s)
-        found[each.unit, each.flavor] = start.start_s
-    return found
 
 
 def _row(count: UnitCount, next_s: float | None) -> Json:

@@ -36,7 +36,7 @@ from controller.scheduler.quota.shares import share
 from controller.scheduler.quota.usagehistory import UsageRecord
 from controller.scheduler.state.activity import local_queue_problem
 from failpoints.names import Failpoint
-from inventory.api.names import QUEUE_USAGE, QUOTA_ANNOTATIONS, UNITS_REFUSED
+from inventory.api.names import QUEUE_USAGE, QUOTA_ANNOTATIONS, UNITS_COUNTED
 from kube.objects import timestamp
 from kube.resources import Resource
 from kube.writing.writes import Conflicted, Outcome, Verb, Write
@@ -64,8 +64,8 @@ _RECORD_SHORTEST_S: Final = 10.0
 _ROUNDING: Final = 1e-3
 """The precision of amounts: nanos are cut off, and a whole number stays whole despite floating point."""
 
-_OF_ANNOTATIONS: Final = (QUOTA_ANNOTATIONS, UNITS_REFUSED)
-"""Conditions that are there only while an annotation is wrong."""
+_OF_ANNOTATIONS: Final = (QUOTA_ANNOTATIONS, UNITS_COUNTED)
+"""Conditions that are there only while an annotation asks for them."""
 
 _Key = tuple[Resource, str, str]
 
@@ -93,6 +93,8 @@ class QueueStatuses:
         """What was wrong in the quota annotations of objects when it was logged last."""
         """The conditions of a queue, with the object and the condition that they were made of."""
         self._samples: dict[LocalQueueKey, UsageRecord] = {}
+        self._counts: dict[LocalQueueKey, str] = {}
+        """What was counted of each LocalQueue that names units; it keeps its condition until its first count."""
         self._changes = -1
         self._dirty = True
         self._next_s = 0.0
@@ -155,6 +157,11 @@ class QueueStatuses:
         """Notes past usage, which the status keeps over restarts."""
         self._samples |= samples
         self._dirty = self._dirty or bool(samples)
+
+    def counted(self, counts: Mapping[LocalQueueKey, str]) -> None:
+        """Notes what LocalQueues that name units would admit: one sentence each."""
+        self._dirty = self._dirty or self._counts != counts
+        self._counts = dict(counts)
 
     def recorded(self, records: Mapping[QueueName, str], now_s: float) -> None:
         """Notes past use of KAI's Queues, which an annotation keeps over restarts: use of the last minutes may be
@@ -333,19 +340,23 @@ class QueueStatuses:
         )
 
     def _units(self, queue: LocalQueue, now_s: float) -> Condition | None:
-        """The condition that tells what is wrong in the annotation for autoscalers; None where nothing is."""
+        """The condition that tells the LocalQueue's units, or what is wrong in the annotation that names them; None
+        without units.
+        """
         try:
-            unit_shapes(queue.metadata.annotations)
+            shapes = unit_shapes(queue.metadata.annotations)
         except UnitsError as wrong:
             key = (LocalQueue, queue.key)
             if self._warned.get(key, ()) != (str(wrong),):
                 self._warned[key] = (str(wrong),)
                 _log.warning("LocalQueue %s: %s", queue.key, wrong)
-            at = moment(now_s)
-            return Condition(
-                type=UNITS_REFUSED, status="False", reason="Refused", message=str(wrong), last_transition_time=at
-            )
-        return None
+            return _units_condition("False", "Refused", str(wrong), now_s)
+        if not shapes:
+            return None
+        sentence = self._counts.get(LocalQueueKey(queue.key))
+        if sentence is not None:
+            return _units_condition("True", "Counted", sentence, now_s)
+        return next((each for each in queue.status.conditions if each.type == UNITS_COUNTED), None)
 
     def _template_problems(self, queue: ClusterQueue) -> Iterator[str]:
         """The problems of the node templates of its flavors: a flavor has no conditions."""
@@ -451,6 +462,16 @@ def _active(active: bool, problem: Any, message: str, now_s: float) -> Condition
         status="True" if active else "False",
         reason="Ready" if problem is None else problem.reason,
         message=message if problem is None else problem.message,
+        last_transition_time=moment(now_s),
+    )
+
+
+def _units_condition(status: str, reason: str, message: str, now_s: float) -> Condition:
+    return Condition(
+        type=UNITS_COUNTED,
+        status=status,
+        reason=reason,
+        message=message[:MESSAGE_LIMIT],
         last_transition_time=moment(now_s),
     )
 

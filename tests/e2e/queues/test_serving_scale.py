@@ -163,3 +163,9 @@ def test_a_wrong_annotation_is_told_on_the_queue(cluster: Cluster) -> None:
     assert "expected JSON" in json.loads(cluster.kubectl("get", "--raw", view))["status"]["problem"]
     cluster.kubectl("annotate", "localqueue", "research", "-n", "team", "tessera.dev/units-")
     until(lambda: cluster.kubectl(*told) == "", "the condition is gone", timeout_s=60)
+    counted = ("get", "localqueue", "chat", "-n", "team", "-o", said)
+    until(
+        lambda: cluster.kubectl(*counted).startswith("Would be admitted now at priority 0: replica on "),
+        "the other's condition tells what it would admit",
+        timeout_s=90,
+    )

@@ -49,7 +49,7 @@ async def test_a_packed_body_is_not_unpacked_at_the_controllers_ports() -> None:
 
 async def test_scrapes_at_one_time_share_one_page() -> None:
     """However many strangers scrape, one page is made at a time."""
-    made, go_on = list[int](), asyncio.Event()
+    made, come, go_on = list[int](), list[int](), asyncio.Event()
 
     class Page:
         def text(self) -> bytes:
@@ -67,10 +67,16 @@ async def test_scrapes_at_one_time_share_one_page() -> None:
     listener = Listener(Address("127.0.0.1", 0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("controller.cluster.process.server.worked", slow)
-        listener.routes["/metrics"] = exposed(make)
+        answer = exposed(make)
+
+        async def counted(request: web.Request) -> web.StreamResponse:
+            come.append(len(come))
+            return await answer(request)
+
+        listener.routes["/metrics"] = counted
         await listener.start()
         asked = [asyncio.create_task(get(listener.port, "/metrics")) for _ in range(8)]
-        await eventually(lambda: len(made) == 1)
+        await eventually(lambda: len(come) == 8)
         broken_off = asked.pop()
         broken_off.cancel()
         go_on.set()

@@ -32,7 +32,7 @@ from hack.cluster.controlplane.stages import COMPLETE_AFTER
 from hack.cluster.programs import binaries
 from hack.cluster.state import Spec
 from tests.support.e2e.lab import EXAMPLES, FAST, GPU, Agent, Lab, fleet
-from tests.support.e2e.queuelab import ALONE, QUEUE, Json, QueueLab, install, lab, until
+from tests.support.e2e.queuelab import ALONE, CONFIG, QUEUE, Json, QueueLab, install, lab, until
 
 pytestmark = pytest.mark.e2e
 
@@ -40,6 +40,11 @@ CLIQUE, HOST = "nvidia.com/gpu.clique", "kubernetes.io/hostname"
 CLIQUES, SIZE = 16, 4
 """NVLink cliques, and nodes of 8 GPUs in each."""
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+RUNTIME = "tessera.dev/runtime"
+FREES_NODES = (
+    "{policy: tessera, packing: {freeNodes: true}, "
+    "consolidation: {enabled: true, minimumRuntime: 1s, movesPerHour: 10},"
+)
 TEAM = "team"
 
 
@@ -101,16 +106,18 @@ async def job(
     clique: str = "",
     notes: dict[str, str] | None = None,
 ) -> None:
+    """``notes``: annotations of the pods, and a run time of the job."""
     container: Json = {"name": "main", "image": TEST_IMAGE, "resources": {"limits": {GPU: str(gpus)}}}
     container |= {"imagePullPolicy": "Never", "command": ["sh", "-c", "trap 'exit 143' TERM; sleep 86400 & wait"]}
     spec: Json = {"restartPolicy": "Never", "containers": [container], "terminationGracePeriodSeconds": 0}
     spec |= {"automountServiceAccountToken": False, **({"nodeSelector": {CLIQUE: clique}} if clique else {})}
     template = {"metadata": {"annotations": {COMPLETE_AFTER: "1h", **(notes or {})}}, "spec": spec}
     labels = {QUEUE: queue, "kueue.x-k8s.io/priority-class": priority}
+    told = {key: value for key, value in (notes or {}).items() if key == RUNTIME}
     body = {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name, "labels": labels, "annotations": told},
         "spec": {"suspend": True, "parallelism": pods, "completions": pods, "backoffLimit": 100, "template": template},
     }
     await scene.client.create(JOBS, body, dict[str, Any], namespace=TEAM)
@@ -232,6 +239,38 @@ async def test_the_examples_job_runs_on_linked_gpus_and_moves_as_a_whole(cluster
             cluster.kubectl("delete", "gpunodes", "-l", "played=true")
             cluster.kubectl("delete", "localqueues.kueue.x-k8s.io", "-n", "ml-research", "--all")
             await scene.clean()
+
+
+async def test_a_running_job_moves_so_that_a_node_is_free(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "controller.yaml").write_text(CONFIG.replace("{policy: tessera,", FREES_NODES))
+    async with lab(cluster, {}) as scene:
+        await prepare(scene)
+        with scene.controllers(tmp_path, "one", flags=ALONE):
+            await job(scene, "stays", pods=1, gpus=4, notes={RUNTIME: "3h"})
+            await until(lambda: ready(scene, "stays", 1), "the first job runs")
+            await job(scene, "fills", pods=1, gpus=4, notes={RUNTIME: "3h"})
+            await until(lambda: ready(scene, "fills", 1), "its node is full")
+            (host,) = hosts(scene, "stays") | hosts(scene, "fills")
+            await job(scene, "moves", pods=1, gpus=2, notes={RUNTIME: "2h"})
+            await until(lambda: ready(scene, "moves", 1), "the next job runs")
+            assert host not in nodes_of(cluster, "moves")
+            cluster.kubectl("delete", "job", "-n", TEAM, "fills", "--cascade=foreground", "--timeout=60s")
+            # A node is looked for once a minute.
+            await until(lambda: nodes_of(cluster, "moves") == {host}, "it moved beside the first job", 150.0)
+            await until(lambda: ready(scene, "moves", 1), "it runs there")
+            assert evicted(scene) == {"moves": "Preempted"}
+            (moved,) = [one for one in scene.watcher.workloads.values() if "moves" in one["metadata"]["name"]]
+            said = [one["message"] for one in moved["status"]["conditions"] if one["type"] == "Preempted"]
+            assert "is free" in said[0]
+            assert host in said[0]
+            assert ready(scene, "stays", 1)
+            await scene.clean()
+
+
+def nodes_of(cluster: Cluster, name: str) -> set[str]:
+    """The nodes of the job's pods, by the API server."""
+    found = json.loads(cluster.kubectl("get", "pods", "-n", TEAM, "-l", f"job-name={name}", "-o", "json"))["items"]
+    return {one["spec"].get("nodeName", "") for one in found if "deletionTimestamp" not in one["metadata"]}
 
 
 def report(cluster: Cluster, host: str, *, failed: int = -1, holder: str = "") -> None:

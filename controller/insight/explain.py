@@ -308,14 +308,14 @@ def _record(record: DecisionRecord) -> Json:
         "reason": record.reason.value,
         "sentence": record.rule.value if record.assignment is not None and not _waits(record) else sentence(record),
         "details": details(record),
-        "preempts": [
-            {"workload": target.holder.key, "reason": target.reason.value, **_price(target)}
-            for target in record.targets
-        ],
-        "spares": [
-            {"workload": target.holder.key, "reason": target.reason.value, **_price(target)} for target in record.spared
-        ],
+        "preempts": _targets(record.targets),
+        "awaits": _targets(record.awaited),
+        "spares": _targets(record.spared),
     }
+
+
+def _targets(targets: tuple[Target, ...]) -> list[Json]:
+    return [{"workload": target.holder.key, "reason": target.reason.value, **_price(target)} for target in targets]
 
 
 def _price(target: Target) -> Json:

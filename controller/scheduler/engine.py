@@ -393,8 +393,9 @@ class Engine:
         entry = self._asked(pending, queue, now_s)
         if self._packing is not None:
             self._packing.tell(entry, now_s)
-        spared = state.preemption.spared(entry.incoming, entry.assignment, entry.targets, now_s)
-        return Pending(info=pending.info, record=entry.record(now_s).sparing(spared), gates=state.config.gates)
+        awaited = () if entry.targets else state.preemption.awaited(entry.incoming, entry.assignment, now_s)
+        spared = state.preemption.spared(entry.incoming, entry.assignment, entry.targets or awaited, now_s)
+        return Pending(info=pending.info, record=entry.record(now_s).beside(awaited, spared), gates=state.config.gates)
 
     def with_taken_nodes(self, record: DecisionRecord, now_s: float, *, every_name: bool = False) -> DecisionRecord:
         """The record with the holders of the nodes that it lacks; see ``with_taken_nodes``."""

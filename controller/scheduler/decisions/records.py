@@ -80,6 +80,8 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     assignment: Assignment | None = None
     """What was asked, and how each flavor tried fitted; None where the decision came before that."""
     targets: tuple[Target, ...] = ()
+    awaited: tuple[Target, ...] = ()
+    """Victims whose checkpoints are waited for, with their prices; looked up for an explanation."""
     spared: tuple[Target, ...] = ()
     """Candidates that the search looked at and that stay, with their prices; looked up for an explanation."""
     detail: str = ""
@@ -96,9 +98,9 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         found = self.assignment.no_fit_reason.name if self.assignment is not None else "NONE"
         return PendingReason.WAITING_FOR_QUOTA if found == "NONE" else PendingReason(found)
 
-    def sparing(self, spared: tuple[Target, ...]) -> "DecisionRecord":
-        """The record with the candidates that stay."""
-        return msgspec.structs.replace(self, spared=spared) if spared else self
+    def beside(self, awaited: tuple[Target, ...], spared: tuple[Target, ...]) -> "DecisionRecord":
+        """The record with the victims that are waited for, and the candidates that stay."""
+        return msgspec.structs.replace(self, awaited=awaited, spared=spared) if awaited or spared else self
 
     def missing(self) -> "FlavorNoFit | None":
         """The smallest change of quota that would admit the workload: the flavor with the smallest missing part of the

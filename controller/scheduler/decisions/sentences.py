@@ -71,6 +71,7 @@ def details(record: DecisionRecord) -> list[str]:
         else f"moves {target.holder.key} {moves(target.move)}"
         for target in record.targets
     ]
+    lines += [f"waits to preempt {target.holder.key} ({target.reason}){loses(target)}" for target in record.awaited]
     lines += [f"spares {target.holder.key} ({target.reason}){loses(target)}" for target in record.spared]
     return lines
 

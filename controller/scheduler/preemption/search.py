@@ -101,6 +101,15 @@ class Preemption:
         others = (each for each in rules.candidates() if each.holder.key not in taken and not each.holder.evicted)
         return tuple(each._replace(price=price_of(each.holder, now_s)) for each in others)
 
+    def awaited(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
+        """The victims of a preemptor that waits for checkpoints now, with what each would lose at this moment."""
+        frs = tuple(sorted(assignment.preempting()))
+        if self._newest is None or not frs or self._waits.of(incoming.key, now_s) is None:
+            return ()
+        needed = needed_capacity(self._cluster, incoming, assignment)
+        found = self._least_lost(self._search(incoming, frs, now_s), needed, self._newest)
+        return tuple(target._replace(price=price_of(target.holder, now_s)) for target in found)
+
     def _least_lost(self, search: VictimSearch, needed: NeededCapacity, newest: HolderIndex) -> tuple[Target, ...]:
         """The victims that lose least, or Kueue's where these lose less. Of two sets the one is better whose highest
         rank is lower, and among these the one that loses less.

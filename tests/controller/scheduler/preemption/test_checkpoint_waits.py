@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.objects.meta import KubernetesObject
-from controller.scheduler.decisions.sentences import sentence
+from controller.scheduler.decisions.sentences import details, sentence
 from controller.scheduler.model.config import EngineConfig, Extensions, VictimOrder
 from controller.scheduler.model.resources import WorkloadKey
 from controller.scheduler.model.toldtimes import written_moment
@@ -77,6 +77,21 @@ def test_a_preemption_waits_for_a_checkpoint_that_is_due_and_says_so() -> None:
     assert "until 2025-01-01 00:12 UTC it waits for checkpoints of 1 workload that it would preempt" in sentence(record)
     assert lab.engine.next_wakeup_s() == NOW_S + 10 * MINUTE_S
     assert after(lab, 10) == {"victim"}
+
+
+def test_an_explanation_names_the_victims_that_are_waited_for_and_what_they_would_lose() -> None:
+    lab = waiting("5m")
+    begun(lab, saves("victim", 5), saves("other", 3))
+    assert after(lab, 7) == set()
+    begun(lab, urgent(gpus=4))
+    pending = lab.engine.explain(WorkloadKey("ns/urgent"), lab.now_s)
+    assert pending is not None
+    lines = details(pending.record)
+    assert "waits to preempt ns/victim (InClusterQueue). It loses 2100 GPU-seconds of work" in lines
+    assert "spares ns/other (InClusterQueue). It loses 1260 GPU-seconds of work" in lines
+    assert pending.record.targets == ()
+    assert after(lab, 10) == {"victim"}
+    assert lab.engine.explain(WorkloadKey("ns/other"), lab.now_s) is None
 
 
 def test_a_wait_of_seconds_is_said_to_the_second() -> None:

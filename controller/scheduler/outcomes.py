@@ -31,7 +31,14 @@ from controller.scheduler.flavors.assignment import PodSetChoice
 from controller.scheduler.flavors.spot import SpotWords
 from controller.scheduler.kueue.secondpass import Awaits, awaited, placed_holder, with_places
 from controller.scheduler.model.resources import Usage, WorkloadKey
-from controller.scheduler.model.workload import LOWEST_PRIORITY, PodSetRequests, WorkloadInfo, usage_of
+from controller.scheduler.model.workload import (
+    LOWEST_PRIORITY,
+    PodSetRequests,
+    WorkloadInfo,
+    effective_priority,
+    is_growth,
+    usage_of,
+)
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.queues.pending import RequeueReason
 from controller.scheduler.quota.queuestate import Holder
@@ -88,6 +95,9 @@ class Outcomes:
     def _admit(self, entry: Entry, record: DecisionRecord) -> Admitted:
         state, incoming = self._state, entry.incoming
         holder, key = _holder(entry, record.at_s), record.workload
+        if is_growth(incoming.info.workload):
+            priority = effective_priority(incoming.info.workload, state.config.gates, holds=True)
+            holder = msgspec.structs.replace(holder, priority=priority)
         queue = incoming.queue
         checks = status.checks_for(queue.object, [fr.flavor for fr in holder.usage])
         admitted = Admitted(

@@ -145,6 +145,11 @@ POD_GROUP: Final = "tessera.dev/pod-group"
 """
 FULL_PARALLELISM: Final = "tessera.dev/full-parallelism"
 """An annotation of a partially admitted Job with the parallelism that it had, kept to restore it."""
+GROWTH: Final = "tessera.dev/growth"
+"""An annotation of a Workload, written by the controller with the value "true": it asks for more pods of a Job's gang
+that runs, by the Workload that it replaces, with fewer than it may have. Until it has quota it counts as of the lowest
+priority and holds none unless that other one does. The controller takes it off when the Job has grown.
+"""
 PLACEMENT: Final = "tessera.dev/placement"
 """An annotation of a foreign Job, written by the controller: the fields that its admission puts into the pods of each
 task. Without it the job has no pods that run.

@@ -22,13 +22,13 @@ from controller.jobs.framework.raw import (
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.objects.meta import OwnerReference
 from controller.scheduler.model.gates import FeatureGates
-from inventory.api.names import ABOVE_MIN_REPLICAS, AWAITS_OWNER, FULL_PARALLELISM, MIN_REPLICAS
+from inventory.api.names import ABOVE_MIN_REPLICAS, AWAITS_OWNER, FULL_PARALLELISM, GROWTH, MIN_REPLICAS
 
 _MAX_INT32 = 2**31 - 1
 MAX_DIGITS = 9
 MAX_DEPTH = 10
 """Levels of owners above a job that are followed."""
-_NOT_PASSED_ON = (ABOVE_MIN_REPLICAS, FULL_PARALLELISM)
+_NOT_PASSED_ON = (ABOVE_MIN_REPLICAS, FULL_PARALLELISM, GROWTH)
 
 
 class NestingTooDeepError(Exception):

@@ -32,7 +32,7 @@ from controller.scheduler.model.resources import (
     LocalQueueKey,
     ResourceName,
 )
-from controller.scheduler.model.workload import limit_range_problems, resource_problems
+from controller.scheduler.model.workload import is_growth, limit_range_problems, resource_problems
 from controller.scheduler.preemption.neededcapacity import needed_capacity
 from controller.scheduler.preemption.search import Preemption
 from controller.scheduler.queues.entry import Entry
@@ -182,7 +182,7 @@ class Nominator:
         if made.mode is Mode.FIT:
             return made, ()
         full = self._aimed(incoming, made, now_s)
-        if full[1] or incoming.replaces is not None:
+        if full[1] or (incoming.replaces is not None and not is_growth(incoming.info.workload)):
             return full
         if not may_reduce(incoming.info, self._cluster.config.gates):
             return full

@@ -16,7 +16,7 @@ import msgspec
 
 from controller.objects.alike import one_dict
 from controller.objects.core import PodSpec
-from controller.objects.meta import Resources, epoch_s, find_condition, object_key
+from controller.objects.meta import Resources, epoch_s, find_condition, is_true, object_key
 from controller.objects.placeencoding import Domain, decode
 from controller.objects.quantity import Quantity
 from controller.objects.workload import Admission, PodSet, PodSetAssignment, Workload
@@ -43,7 +43,7 @@ from controller.scheduler.model.resources import (
     ResourceName,
     WorkloadKey,
 )
-from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF, STARTS_WITH
+from inventory.api.names import ABOVE_MIN_REPLICAS, ABOVE_MINIMUM_OF, GROWTH, STARTS_WITH
 
 PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 LOWEST_PRIORITY = -(2**31)
@@ -272,14 +272,22 @@ def sisters_of(workload: Workload) -> str | None:
     return f"{workload.metadata.namespace}/{workload.spec.queue_name}/{name}" if name else None
 
 
-def effective_priority(workload: Workload, gates: FeatureGates) -> int:
+def is_growth(workload: Workload) -> bool:
+    """Whether the workload is a slice by which a gang that was admitted with a part of its pods is to grow."""
+    return GROWTH in workload.metadata.annotations
+
+
+def effective_priority(workload: Workload, gates: FeatureGates, *, holds: bool = False) -> int:
     """The workload's priority (0 without one) and, behind the gate PriorityBoost, its annotation's boost.
 
     Serving replicas above their minimum, and pods above the minimum of a gang, have the lowest priority, also while
-    they wait: they preempt no other workload, so none of them takes what another workload reclaims from them.
+    they wait: they preempt no other workload, so none of them takes what another workload reclaims from them. So has a
+    slice by which a gang is to grow, while it waits. ``holds``: it has quota, whatever its conditions say.
     """
     annotations = workload.metadata.annotations
     if ABOVE_MIN_REPLICAS in annotations or ABOVE_MINIMUM_OF in annotations:
+        return LOWEST_PRIORITY
+    if GROWTH in annotations and not holds and not is_true(workload.status.conditions, "QuotaReserved"):
         return LOWEST_PRIORITY
     priority = workload.spec.priority or 0
     if gates.on("PriorityBoost"):

@@ -13,13 +13,19 @@ from collections.abc import Iterator
 from controller.objects.workload import Workload
 from controller.scheduler.cluster.cluster import DriftError
 from controller.scheduler.model.resources import WorkloadKey
-from controller.scheduler.model.workload import minimum_of
+from controller.scheduler.model.workload import is_growth, minimum_of
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.state.enginestate import EngineState
+from controller.scheduler.state.intake import replaced_slice
 
 
 def waits_for(state: EngineState, workload: Workload) -> WorkloadKey | None:
-    """The minimum that must hold quota before this workload may; None for a workload that waits for no other."""
+    """The workload that must hold quota before this one may: the minimum of its gang, or the slice by which the gang
+    runs that is to grow. None for a workload that waits for no other.
+    """
+    if is_growth(workload) and (base := replaced_slice(workload, state.config)) is not None:
+        holder = state.cluster.holders.get(base)
+        return base if holder is None or holder.evicted else None
     minimum = minimum_of(workload)
     return minimum if minimum is not None and is_missing(state, minimum) else None
 

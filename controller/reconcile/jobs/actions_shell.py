@@ -191,8 +191,8 @@ class JobActions:
         pods = [pod for pod in _going(await self._pods(kind, job)) if not annotations(pod).get(ABOVE_MINIMUM_OF)]
         return dict(Counter(labels(pod).get(names.POD_SET, "") for pod in pods))
 
-    async def without_node(self, kind: JobKind, job: Json, since_s: float) -> dict[str, bool]:
-        return without_node(await self._pods(kind, job), since_s)
+    async def without_node(self, kind: JobKind, job: Json, since_s: float, least: int) -> dict[str, bool]:
+        return without_node(await self._pods(kind, job), since_s, least)
 
     async def _pods(self, kind: JobKind, job: Json) -> Sequence[Json]:
         chosen = Selection(namespace=job["metadata"]["namespace"], label_selector=kind.pod_selector(job))

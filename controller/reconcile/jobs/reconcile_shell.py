@@ -7,7 +7,7 @@ back. Nothing here knows a kind of job: kinds come with the resources of their o
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +33,7 @@ from controller.reconcile.jobs.actions_shell import JobActions
 from controller.reconcile.jobs.ending import awaits_pods
 from controller.reconcile.jobs.reconcile import is_orphan, reconcile, unowned
 from controller.reconcile.jobs.startgroups_shell import StartGroups
-from controller.reconcile.jobs.theirgroups import groups_named, may_be_halved
+from controller.reconcile.jobs.theirgroups import groups_named, least_of, may_be_halved
 from controller.reconcile.jobshell.charges_shell import ChargeReader
 from controller.reconcile.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
 from controller.reconcile.jobshell.owners_shell import Owners
@@ -411,7 +411,7 @@ class JobController:
         )
 
     async def _stranded(
-        self, kind: JobKind, job: Json, workloads: Collection[SeenWorkload], groups: Iterable[NativeGroup | None]
+        self, kind: JobKind, job: Json, workloads: Collection[SeenWorkload], groups: Collection[NativeGroup | None]
     ) -> int:
         """The number of pods of a gang of others that were preempted, or have no node for the second look, while others
         of it run.
@@ -423,7 +423,8 @@ class JobController:
             return 0
         loop = asyncio.get_running_loop()
         at_s, before = self._without_node.get(uid, (float("-inf"), frozenset[str]()))
-        found = await self._actions.without_node(kind, job, max(map(admitted_s, workloads)))
+        since_s = max(map(admitted_s, workloads))
+        found = await self._actions.without_node(kind, job, since_s, least_of(groups))
         again = loop.time() >= at_s + _LOOKS_EVERY_S
         lost = [each for each, preempted in found.items() if preempted or (again and each in before)]
         if again and not lost:

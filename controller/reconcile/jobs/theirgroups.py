@@ -76,9 +76,16 @@ def may_be_halved(
     return runs and kind.pods_left(job) is not None
 
 
-def without_node(pods: Iterable[Json], since_s: float) -> dict[str, bool]:
+def least_of(groups: Iterable[NativeGroup | None]) -> int:
+    """The pods that the one gang among these groups starts with; 0 where that is not one number."""
+    gangs = [each.spec.scheduling_policy.gang for each in groups if each is not None and not _basic(each)]
+    return (gangs[0].min_count or 0) if len(gangs) == 1 and gangs[0] is not None else 0
+
+
+def without_node(pods: Iterable[Json], since_s: float, least: int = 0) -> dict[str, bool]:
     """The pods for which kube-scheduler finds no node, and those that it has preempted since then (True), by uid; empty
-    where none of the others has a node: then it is no half of a gang.
+    where none of the others has a node: then it is no half of a gang. Neither are ``least`` pods with a node, beside
+    which others still wait: these are more than the gang needs.
     """
     pods = list(pods)
     there = [pod for pod in pods if text(pod, "status", "phase") not in ENDED_PHASES]
@@ -86,6 +93,7 @@ def without_node(pods: Iterable[Json], since_s: float) -> dict[str, bool]:
     waits = {text(pod, "metadata", "uid"): False for pod in there if _is_unschedulable(pod)}
     lost = taken | waits
     stay = [pod for pod in there if text(pod, "metadata", "uid") not in lost and text(pod, "spec", "nodeName")]
+    lost = taken if 0 < least <= len(stay) else lost
     return lost if stay else {}
 
 

@@ -41,3 +41,11 @@ def test_a_pod_that_kube_scheduler_has_preempted_is_lost_from_the_first_look_on(
     assert without_node([RUNS, pod("old", node="n", DisruptionTarget=before)], SINCE_S) == {}
     other = ("True", "DeletionByTaintManager", NOW)
     assert without_node([RUNS, pod("moved", node="n", DisruptionTarget=other)], SINCE_S) == {}
+
+
+def test_a_pod_that_waits_beside_as_many_as_the_gang_needs_is_no_half() -> None:
+    waits, runs = pod("waits", PodScheduled=WAITS), [RUNS, pod("also", node="n", phase="Running")]
+    assert without_node([*runs, waits], SINCE_S, 2) == {}
+    assert without_node([*runs, waits], SINCE_S, 3) == {"waits": False}
+    lost = pod("lost", node="n", phase="Failed", DisruptionTarget=("True", "PreemptionByScheduler", NOW))
+    assert without_node([*runs, lost, waits], SINCE_S, 2) == {"lost": True}

@@ -28,6 +28,21 @@ def adapted_workload(workload: str) -> str:
 
 
 @_note
+def slice_replaced(workload: str) -> str:
+    return f"Replaced by workload {workload}"
+
+
+@_note
+def growth_created(workload: str, pods: int, base: str) -> str:
+    return f"Created workload {workload}, by which the gang may grow to {plural(pods, 'pod')}, to replace {base}"
+
+
+@_note
+def job_grown(before: int, now: int) -> str:
+    return f"The gang grows from {plural(before, 'pod')} to {now}"
+
+
+@_note
 def admission_gated_now(gates: str) -> str:
     return f"Admission is now gated by {gates}"
 

@@ -52,8 +52,8 @@ class DecisionWriter:
 
     ``_waiting`` has decisions of a Workload only while another write of it is under way, in the order they were made:
     ``resume`` is called at the end of each write. No decision replaces another: an eviction of a workload that no
-    object shows as admitted would free nothing. A decision is in one place: in ``_waiting``, in ``held``, or in a
-    write.
+    object shows as admitted would free nothing. A decision is in one place: in ``_waiting``, in ``_ends``, in ``held``,
+    or in a write.
     """
 
     def __init__(
@@ -75,6 +75,11 @@ class DecisionWriter:
         self._now = now
         self._later = later
         self._waiting: dict[WorkloadKey, list[Decision]] = {}
+        self._ends: dict[WorkloadKey, SliceReplaced] = {}
+        """Ends of slices, each by the slice that replaces it, while the admission of that one is not written: a job
+        none of whose Workloads is admitted would be stopped. ``submit`` puts them in, ``_write`` and
+        ``_take_back`` take them out.
+        """
         self.held = HeldEvictions(engine, hold_s=hold_s, now=now, monotonic=monotonic, later=later)
 
     def submit(self, decision: Decision) -> None:
@@ -85,12 +90,18 @@ class DecisionWriter:
             return
         if self.held.takes(decision):
             return
+        if isinstance(decision, SliceReplaced) and decision.by in self._engine.state.unwritten.admissions:
+            self._ends[decision.by] = decision
+            return
+        self._submit(decision)
+
+    def _submit(self, decision: Decision) -> None:
         key = decision.key
         kept = self._ledger.get(key)
         if isinstance(decision, Admitted):
             self.held.settled(key)
         if kept is None:
-            self._engine.failed(decision, self._now(), "the workload is gone")
+            self._take_back(decision, "the workload is gone")
         elif kept.writing:
             self._waiting.setdefault(key, []).append(decision)
         else:
@@ -135,6 +146,8 @@ class DecisionWriter:
         def then(result: Result, why: str) -> None:
             if result in (Result.WRITTEN, Result.UNCHANGED):
                 self._observer.carried_out(decision, after)
+                if isinstance(decision, Admitted) and (end := self._ends.pop(decision.key, None)) is not None:
+                    self._submit(end)
                 return
             if isinstance(decision, Evicted) and result in (Result.REFUSED, Result.LOST):
                 self._observer.events(decision.refused_events())
@@ -148,6 +161,8 @@ class DecisionWriter:
         self._writes.status(kept, after, then, _FAILPOINTS[type(decision)])
 
     def _take_back(self, decision: Decision, why: str) -> None:
+        if isinstance(decision, Admitted):
+            self._ends.pop(decision.key, None)
         self._engine.failed(decision, self._now(), why)
 
 

@@ -15,10 +15,10 @@ from controller.jobs.framework.raw import Json, labels, mapping, missing_class, 
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
-from controller.objects.workload import PodSet, admitted_pods
+from controller.objects.workload import PodSet, Workload, admitted_pods
 from controller.scheduler.model.gangshape import GangShape, written
 from controller.scheduler.model.gates import FeatureGates
-from inventory.api.names import GANG
+from inventory.api.names import GANG, GROWTH
 
 _WORKLOAD_CLASS: Final = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
 _POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
@@ -26,8 +26,11 @@ _POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
 
 def own_name(kind: JobKind, job: Json, *, elastic: bool, settings: JobSettings) -> str:
     """The name of the job's workload; of an elastic job, of the slice for its present size."""
+    return _name(kind, job, kind.slice_mark(job) if elastic else None, settings)
+
+
+def _name(kind: JobKind, job: Json, mark: str | None, settings: JobSettings) -> str:
     name, uid = text(job, "metadata", "name"), text(job, "metadata", "uid")
-    mark = kind.slice_mark(job) if elastic else None
     full = names.workload_name(kind.kind, kind.group, name, uid, generation=mark)
     return names.shortened(full) if settings.gates.on("ShortWorkloadNames") else full
 
@@ -80,13 +83,7 @@ def runs_as(kind: JobKind, job: Json, workload: SeenWorkload) -> bool:
     counts and requests are compared. Init containers that the kind's controller injects are in the workload alone, as
     it was charged when the job was queued.
     """
-    given = workload.typed.spec.pod_sets
-    counts, admission = counts_of(given), workload.typed.status.admission
-    if admission is not None:
-        sets = {pod_set.name: pod_set for pod_set in given}
-        counts |= {
-            one.name: admitted_pods(sets[one.name], one) for one in admission.pod_set_assignments if one.name in sets
-        }
+    given, counts = workload.typed.spec.pod_sets, admitted_counts(workload.typed)
     templates, injected = kind.templates(job), kind.injected(job)
     if kind.counts(job) != counts or templates.keys() != counts.keys():
         return False
@@ -123,6 +120,49 @@ def workload_body(
         old = replaces.typed
         metadata["annotations"] |= {names.REPLACEMENT_FOR: old.key, names.SLICE_NAME: slice_name(old)}
     return document(metadata, pod_sets(kind, job, settings), priority(kind, job, settings, cluster), job)
+
+
+def growth_body(kind: JobKind, job: Json, settings: JobSettings, base: SeenWorkload, most: dict[str, int]) -> Json:
+    """The Workload by which a gang is to grow that runs by ``base`` with fewer pods than ``most`` by pod set: it asks
+    for one pod more than the admission at the least. It has the templates of ``base``, as the job's own are changed by
+    its start. Raises JobError.
+    """
+    given, spec = admitted_counts(base.typed), base.raw["spec"]
+    listed = [
+        {**raw, "count": most[typed.name], "minCount": given[typed.name] + 1}
+        for raw, typed in zip(spec["podSets"], base.typed.spec.pod_sets, strict=True)
+    ]
+    metadata = {
+        "name": _name(kind, job, f"{base.uid}/{sum(given.values())}", settings),
+        "namespace": text(job, "metadata", "namespace"),
+        "finalizers": [names.RESOURCE_IN_USE],
+        "ownerReferences": [owner_reference(kind, job)],
+        "labels": _labels(job, settings),
+        "annotations": {
+            **_annotations(kind, job, settings),
+            names.REPLACEMENT_FOR: base.typed.key,
+            names.SLICE_NAME: slice_name(base.typed),
+            GROWTH: "true",
+        },
+    }
+    kept = {key: spec[key] for key in ("queueName", "priorityClassRef", "priority") if key in spec}
+    return {
+        "apiVersion": KUEUE,
+        "kind": "Workload",
+        "metadata": {key: value for key, value in metadata.items() if value},
+        "spec": {"podSets": listed, "active": True, **kept},
+    }
+
+
+def admitted_counts(workload: Workload) -> dict[str, int]:
+    """Pods by pod set that the workload was admitted with; those that it asks for while it is not."""
+    sets = {each.name: each for each in workload.spec.pod_sets}
+    counts, admission = counts_of(workload.spec.pod_sets), workload.status.admission
+    if admission is not None:
+        counts |= {
+            one.name: admitted_pods(sets[one.name], one) for one in admission.pod_set_assignments if one.name in sets
+        }
+    return counts
 
 
 def document(metadata: Json, sets: Iterable[JobPodSet], chosen: Json, marked: Json) -> Json:

@@ -211,6 +211,16 @@ class JobKind(Protocol):
         """Pods by pod set beyond those that the job begins with, queued one by one; empty if it does not grow."""
         ...
 
+    def full_counts(self, job: Json) -> dict[str, int]:
+        """Pods by pod set up to which a job that was admitted with fewer of them is to grow while it runs; empty for
+        one that keeps the counts of its admission.
+        """
+        ...
+
+    def resized(self, job: Json, counts: Mapping[str, int]) -> Patch:
+        """The patch that lets a running job of ``full_counts`` run these pods by pod set."""
+        ...
+
     def makes_all_at_once(self, job: Json) -> bool:
         """Whether the kind's controller makes all pods of a start at once, none after others have started, and hands
         the annotations of its templates to them; false for a job whose pods get a PodGroup from others.
@@ -350,6 +360,12 @@ class KindDefaults:
 
     def counts_above(self, _job: Json) -> dict[str, int]:
         return {}
+
+    def full_counts(self, _job: Json) -> dict[str, int]:
+        return {}
+
+    def resized(self, job: Json, _counts: Mapping[str, int]) -> Patch:
+        return Patch(body={"metadata": tie(job)})
 
     def makes_all_at_once(self, _job: Json) -> bool:
         return False

@@ -20,6 +20,7 @@ from controller.objects.queues import ResourceFlavor
 from controller.objects.workload import PodSet, PodSetAssignment, Workload, admitted_pods
 from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.resources import WorkloadKey
+from controller.scheduler.model.workload import is_growth
 from inventory.api.names import ABOVE_MINIMUM_OF, CHECKPOINT_GRACE, CLAIM_DEVICES, POD_GROUP, YIELD
 
 OWN_LABELS: Final = (names.POD_SET, names.CLUSTER_QUEUE_NAME, names.LOCAL_QUEUE_NAME)
@@ -303,7 +304,7 @@ def _info(
             **{key: value for key in _FOR_POLICIES if (value := workload.metadata.annotations.get(key))},
             **({ABOVE_MINIMUM_OF: ""} if grows else {}),
             **({CLAIM_DEVICES: devices} if devices else {}),
-            **({names.SLICE_NAME: slice_name(workload)} if elastic else {}),
+            **({names.SLICE_NAME: slice_name(workload)} if elastic or _is_later_slice(workload) else {}),
         },
     )
 
@@ -317,13 +318,25 @@ def _is_placed_unasked(workload: Workload, assignment: PodSetAssignment) -> bool
     return asked is None or not (asked.required or asked.preferred or asked.unconstrained)
 
 
+def before_growth(workload: Workload) -> int | None:
+    """The number of pods with which the job of a growth runs until it has grown: the growth asks for one more at the
+    least. None for any other workload.
+    """
+    least = workload.spec.pod_sets[0].min_count if workload.spec.pod_sets else None
+    return None if least is None or not is_growth(workload) else least - 1
+
+
+def _is_later_slice(workload: Workload) -> bool:
+    return slice_name(workload) != workload.metadata.name
+
+
 def slice_name(workload: Workload) -> str:
-    """The name that all slices of an elastic job share: that of its first slice."""
+    """The name that all slices of a job share: that of its first slice."""
     return workload.metadata.annotations.get(names.SLICE_NAME, workload.metadata.name)
 
 
 def first_slice(workload: Workload) -> WorkloadKey:
-    """The key of the first slice of an elastic job, which the pods of all its slices name; else the workload's own."""
+    """The key of the first slice of a job, which the pods of all its slices name; else the workload's own."""
     return WorkloadKey(object_key(workload.metadata.namespace, slice_name(workload)))
 
 

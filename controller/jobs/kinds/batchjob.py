@@ -8,6 +8,7 @@ What may be changed on a Job, by the API server's validation (pkg/registry/batch
 - ``completions`` change only on an Indexed Job, together with ``parallelism`` and to the same number.
 """
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Final
 
@@ -19,6 +20,7 @@ from controller.jobs.framework.podsets import (
     JobPodSet,
     PodSetInfo,
     SeenWorkload,
+    before_growth,
     check_requests,
     is_marked,
     is_started,
@@ -45,6 +47,7 @@ from controller.jobs.framework.raw import (
 from controller.jobs.framework.topologyrequest import check_groups, ranked, topology_request
 from controller.jobs.kinds.jobscheduling import (
     check_minimum,
+    gang_minimum,
     is_grouped,
     native_minimum,
     placed_by,
@@ -114,6 +117,21 @@ class BatchJob(KindDefaults):
         above = full - self._first_count(job, full)
         return {MAIN: above} if above else {}
 
+    def full_counts(self, job: Json) -> dict[str, int]:
+        if FULL_PARALLELISM not in annotations(job) or _equal_completions(job):
+            return {}
+        full = _full_count(job)
+        if names.MIN_PARALLELISM in annotations(job) or gang_minimum(job, full) is None:
+            return {}
+        completions = integer(job, "spec", "completions", default=-1)
+        if completions >= 0:
+            return {MAIN: min(full, completions - _ended(job, completions))}
+        # Without completions no pod is made any more once one has succeeded.
+        return {} if integer(job, "status", "succeeded", default=0) else {MAIN: full}
+
+    def resized(self, job: Json, counts: Mapping[str, int]) -> Patch:
+        return Patch(body={"metadata": tie(job), "spec": {"parallelism": counts[MAIN]}})
+
     def makes_all_at_once(self, job: Json) -> bool:
         return not is_grouped(job)
 
@@ -159,7 +177,8 @@ class BatchJob(KindDefaults):
     def pods_ready(self, job: Json) -> bool:
         uncounted = sequence(job, "status", "uncountedTerminatedPods", "succeeded")
         done = integer(job, "status", "succeeded", default=0) + len(uncounted)
-        return done + integer(job, "status", "ready", default=0) >= self.counts(job)[MAIN]
+        counts = self.counts(job)[MAIN]
+        return done + integer(job, "status", "ready", default=0) >= (gang_minimum(job, counts) or counts)
 
     def reclaimable(self, job: Json, workload: SeenWorkload) -> dict[str, int]:
         parallelism = integer(job, "spec", "parallelism", default=1)
@@ -276,7 +295,8 @@ def _restored_counts(job: Json, workload: SeenWorkload) -> Json:
     """
     admission, unreduced = workload.typed.status.admission, _unreduced(job)
     assigned = admission.pod_set_assignments[0].count if admission and admission.pod_set_assignments else None
-    if assigned is not None and parallel_pods(job, "spec") != assigned:
+    written = (assigned, before_growth(workload.typed))
+    if assigned is not None and parallel_pods(job, "spec") not in written:
         return {}
     asked = workload.typed.spec.pod_sets[0]
     if (

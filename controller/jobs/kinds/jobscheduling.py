@@ -64,8 +64,8 @@ def native_minimum(job: Json, pods: int) -> int | None:
     """The fewest pods with which the Job may start, out of its ``pods``; None if it starts with all of them.
 
     It is a partial admission, which lowers the parallelism: kube-scheduler starts no pod of a group while one of it is
-    behind a gate, so no pod may wait above the minimum. A Job that asks for one domain starts with all its pods. Raises
-    JobError.
+    behind a gate, so no pod may wait above the minimum. The Job grows later, see ``JobKind.full_counts``. A Job that
+    asks for one domain starts with all its pods. Raises JobError.
     """
     spec = scheduling_of(job)
     gang = None if spec is None else spec.scheduling_policy.gang
@@ -76,6 +76,14 @@ def native_minimum(job: Json, pods: int) -> int | None:
         where = f"{_WHERE}.schedulingPolicy.gang.minCount"
         raise JobError(f"{where}: expected at most the parallelism, {parallelism}, found {gang.min_count}")
     return None if spec.level or gang.min_count >= pods else gang.min_count
+
+
+def gang_minimum(job: Json, pods: int) -> int | None:
+    """``native_minimum`` of a Job that may have been wrong since it was queued: None then."""
+    try:
+        return native_minimum(job, pods)
+    except JobError:
+        return None
 
 
 def check_minimum(job: Json, minimum: int) -> None:

@@ -13,6 +13,7 @@ from controller.jobs.framework.actions import Action, CreateWorkload, UngatePods
 from controller.jobs.framework.context import Context
 from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.steps import delete, event, finish, update
+from controller.messages import jobs as words
 from controller.objects.meta import is_true
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.words.catalog import plural
@@ -86,7 +87,7 @@ def slices(context: Context, live: list[SeenWorkload]) -> tuple[SeenWorkload | N
     if base is None or not is_true(base.typed.status.conditions, "Admitted"):
         return None, []
     actions: list[Action] = [
-        finish(old, "WorkloadSliceReplaced", f"Replaced by workload {base.name}") for old in settled.replaced
+        finish(old, "WorkloadSliceReplaced", words.slice_replaced(base.name)) for old in settled.replaced
     ]
     actions += [delete(slice_) for slice_ in settled.withdrawn]
     if settled.going_on is None and settled.comparable and not settled.withdrawn:

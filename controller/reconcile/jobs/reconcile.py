@@ -56,7 +56,7 @@ from controller.jobs.framework.steps import (
 from controller.messages import jobs as words
 from controller.objects.meta import Condition, find_condition
 from controller.objects.workload import Workload
-from controller.reconcile.jobs import elastic, startgroups, theirgroups
+from controller.reconcile.jobs import elastic, growth, startgroups, theirgroups
 from controller.reconcile.jobs.children import beside_its_owner
 from controller.reconcile.jobs.ending import outlived, reclaimed
 from controller.reconcile.lifecycle.readiness import pods_ready_action
@@ -240,6 +240,10 @@ def _queued(context: Context, own: list[SeenWorkload], *, prebuilt: bool = False
         sliced, changes = elastic.slices(context, live)
         if sliced is not None:
             return changes or _matched(context, sliced, prebuilt=prebuilt)
+    if not prebuilt and not context.elastic:
+        live, growing = growth.followed(context, live)
+        if growing:
+            return growing
     if not live:
         return _without_workload(context)
     chosen = live[0] if len(live) == 1 else _chosen(context, live)
@@ -285,8 +289,9 @@ def _after_the_end(context: Context, finished: list[SeenWorkload], *, prebuilt: 
     stopping = _stopping(context, last, words.finished_workload(last.name, reason))
     if stopping or not context.kind.is_stopped(context.job) or prebuilt:
         return stopping or left
-    # A job that was repaired after its start failed is queued as a new one.
-    return left if compose.asks_for(context.kind, context.job, last, context.settings) else _withdraw(last)
+    # A job that was repaired after its start failed is queued as a new one, and so is one whose last slice is gone.
+    ended = reason != "WorkloadSliceReplaced"
+    return left if ended and compose.asks_for(context.kind, context.job, last, context.settings) else _withdraw(last)
 
 
 def _age(workload: SeenWorkload) -> tuple[float, str]:

@@ -1,5 +1,6 @@
 """PodGroups of which some pods have no quota, on a real kube-scheduler: it starts none of a group while one waits."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,6 +149,28 @@ async def test_a_group_of_the_job_controllers_is_judged_by_kube_scheduler(cluste
             )
             await scene.delete("thief")
             await scene.until(lambda: running(scene, "train") == 4, "all of it runs")
+            await scene.finish(pods_of(scene, "train"))
+            await scene.until(lambda: scene.queues.complete("train"), "it has run")
+            cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")
+            await scene.clean()
+
+
+async def test_a_gang_of_a_job_that_runs_with_a_part_grows_as_quota_comes(cluster: Cluster, tmp_path: Path) -> None:
+    """``running`` counts what kube-scheduler has bound; each pod of the Job asks for four GPUs."""
+    async with pod_lab(cluster) as scene:
+        configure(tmp_path)
+        await scene.queue("grows", 11)
+        with scene.queues.controllers(tmp_path, "one", flags=ALONE):
+            await start(scene, "train", "grows", scheduling={"schedulingPolicy": {"gang": {"minCount": 2}}})
+            await scene.until(lambda: running(scene, "train") == 2, "as many as have quota run")
+            before = set(pods_of(scene, "train"))
+            give(cluster, "grows", 12)
+            await scene.until(lambda: running(scene, "train") == 3, "one more runs")
+            give(cluster, "grows", 16)
+            await scene.until(lambda: running(scene, "train") == 4, "all of it runs")
+            assert before < set(pods_of(scene, "train")), "none was stopped for it"
+            (made,) = json.loads(cluster.kubectl("get", GROUPS, "-n", TEAM, "-o", "json"))["items"]
+            assert made["spec"]["schedulingPolicy"]["gang"]["minCount"] == 2
             await scene.finish(pods_of(scene, "train"))
             await scene.until(lambda: scene.queues.complete("train"), "it has run")
             cluster.kubectl("delete", "jobs", "-n", TEAM, "--all")

@@ -4,15 +4,17 @@ A unit is a pod of one shape that ``tessera.dev/units`` names. Each flavor is tr
 that names no class, and nothing is evicted: an autoscaler that makes so many pods makes none that waits.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from controller.insight.forecast.changes.changes import admits
+from controller.insight.forecast.changes.changes import EndsAt, admits
 from controller.insight.forecast.changes.inline import in_line
+from controller.insight.forecast.closed import opens_when
 from controller.insight.forecast.parts import Parts
+from controller.insight.forecast.promised import promised_parts
 from controller.objects.decode import KUEUE, decode
 from controller.objects.queues import LocalQueue
 from controller.objects.queueunits import UnitsError, UnitShape, unit_shapes
@@ -20,7 +22,7 @@ from controller.objects.workload import Workload
 from controller.scheduler.engine import Engine
 from controller.scheduler.flavors.plan import ALLOWED_FLAVORS
 from controller.scheduler.model.podrequests import one_pod
-from controller.scheduler.model.resources import Amount, FlavorName, LocalQueueKey, ResourceName
+from controller.scheduler.model.resources import Amount, FlavorName, LocalQueueKey, ResourceName, WorkloadKey
 from controller.scheduler.quota.queuestate import QueueState
 from inventory.api.names import FLAVORS_GIVEN_UP
 
@@ -51,17 +53,51 @@ def annotated(engine: Engine) -> tuple[LocalQueue, ...]:
 
 def count_parts(engine: Engine, queue: LocalQueue, priority: int, now_s: float) -> Parts[list[UnitCount]]:
     """The counts of a LocalQueue, by unit and flavor; none for an annotation that is not right, and where the
-    ClusterQueue is not there. A pause follows each try.
+    ClusterQueue is not there. Nothing is admissible while either queue takes nothing in; what runs in one that drains
+    is on its way out and counts no more. A pause follows each try.
     """
     found: list[UnitCount] = []
-    state = engine.queue_of(LocalQueueKey(queue.key))
+    key = LocalQueueKey(queue.key)
+    state = engine.queue_of(key)
     for shape in shapes_of(queue) if state is not None else ():
         assert state is not None
         for flavor in flavors_of(state, shape):
-            units = yield from most_parts(engine, state, queue, shape, flavor, priority, now_s)
-            found.append(UnitCount(shape.name, flavor, priority, units, _held(state, queue, shape, flavor)))
+            units, held = 0, 0 if _is_draining(queue, state) else _held(state, queue, shape, flavor)
+            if opens_when(engine, key) is None:
+                units = yield from most_parts(engine, state, queue, shape, flavor, priority, now_s)
+            found.append(UnitCount(shape.name, flavor, priority, units, held))
             yield
     return found
+
+
+def next_parts(
+    engine: Engine,
+    queue: LocalQueue,
+    count: UnitCount,
+    now_s: float,
+    ends_at: EndsAt,
+    lasts_s: Callable[[WorkloadKey], float | None],
+) -> Parts[float | None]:
+    """When one unit more than ``count`` says would be admitted, in seconds since 1970, if everything that holds quota
+    ends when it says and nothing is evicted for it. None where no end is known, and while the queue takes nothing in.
+    ``ends_at``, ``lasts_s``: see ``promised_parts``.
+    """
+    key = LocalQueueKey(queue.key)
+    state = engine.queue_of(key)
+    shape = next((each for each in shapes_of(queue) if each.name == count.unit), None)
+    if state is None or shape is None or opens_when(engine, key) is not None:
+        return None
+    others = [name for name in flavors_of(state, shape) if name != count.flavor]
+    units, priority = count.admissible + 1, count.priority
+    made = unit_workload(queue, shape, units, only=count.flavor, others=others, priority=priority, now_s=now_s)
+    pending = engine.as_pending(made)
+    record = engine.tried(pending, now_s)
+    start = yield from promised_parts(engine, pending, record, now_s, ends_at, lasts_s, evicts=False)
+    return start.start_s
+
+
+def _is_draining(queue: LocalQueue, state: QueueState) -> bool:
+    return "HoldAndDrain" in (state.policies.stop, queue.spec.stop_policy)
 
 
 def flavors_of(state: QueueState, shape: UnitShape) -> tuple[FlavorName, ...]:

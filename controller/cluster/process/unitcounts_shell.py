@@ -5,18 +5,9 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.core import Core
-from controller.insight.admissible import (
-    MOST_ROWS,
-    UnitCount,
-    annotated,
-    count_parts,
-    flavors_of,
-    shapes_of,
-    unit_workload,
-)
+from controller.insight.admissible import MOST_ROWS, UnitCount, annotated, count_parts, next_parts
 from controller.insight.forecast.forecast import Forecaster
 from controller.insight.forecast.parts import Parts
-from controller.insight.forecast.promised import promised_parts
 from controller.insight.forecast.service_shell import BusyError, ForecastService, worked
 from controller.messages import queues
 from controller.messages.spans import moment
@@ -85,17 +76,7 @@ def _next_parts(
     engine: Engine, known: Forecaster, queue: LocalQueue, counts: list[UnitCount], now_s: float
 ) -> Parts[NextUnits]:
     """When one unit more than now would be admitted, if everything that holds quota ends when it says."""
-    state, found = engine.queue_of(LocalQueueKey(queue.key)), NextUnits()
-    shapes = {each.name: each for each in shapes_of(queue)}
-    for each in counts[:_TIMED] if state is not None else ():
-        assert state is not None
-        shape = shapes[each.unit]
-        others = [name for name in flavors_of(state, shape) if name != each.flavor]
-        units = each.admissible + 1
-        made = unit_workload(queue, shape, units, only=each.flavor, others=others, priority=each.priority, now_s=now_s)
-        pending = engine.as_pending(made)
-        record = engine.tried(pending, now_s)
-        ends_at, lasts_s = known.ends_at(engine, now_s), known.lasts(engine)
-        start = yield from promised_parts(engine, pending, record, now_s, ends_at, lasts_s)
-        found[each.unit, each.flavor] = start.start_s
+    found, ends_at, lasts_s = NextUnits(), known.ends_at(engine, now_s), known.lasts(engine)
+    for each in counts[:_TIMED]:
+        found[each.unit, each.flavor] = yield from next_parts(engine, queue, each, now_s, ends_at, lasts_s)
     return found

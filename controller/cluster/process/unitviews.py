@@ -6,11 +6,7 @@ from typing import Any
 
 from controller.cluster.process.term import Running
 from controller.cluster.process.unitcounts_shell import next_units
-from controller.insight.admissible import (
-    UnitCount,
-    annotated,
-    count_parts,
-)
+from controller.insight.admissible import UnitCount, annotated, count_parts
 from controller.insight.forecast.service_shell import worked
 from controller.messages.spans import LATEST_S
 from controller.objects.queues import LocalQueue

@@ -61,14 +61,18 @@ class Forward:
         fair: bool,
         grain: float = 0.01,
         gates: Gates = _NO_GATES,
+        charged: dict[WorkloadKey, Charges] | None = None,
     ) -> None:
-        """``grain``: ends that lie closer together than this part of the time from now are handled in one sweep."""
+        """``grain``: ends that lie closer together than this part of the time from now are handled in one sweep.
+        ``charged``: takes in what each workload is charged when it starts.
+        """
         self._tree = tree
         self._begin_s = now_s
         self._total_s = total_s
         self._backfill = backfill
         self._fair = fair
         self._grain = grain
+        self._charged = charged
         self._queues = [Queue(line) for line in tree.lines]
         self._left = sum(len(line.waiting) for line in tree.lines)
         self._needs = _needs(tree)
@@ -288,6 +292,8 @@ class Forward:
         total_s = self._total_s.get(waiting.key)
         end_s = None if total_s is None else now_s + total_s
         told_s = None if waiting.told_s is None else now_s + waiting.told_s
+        if self._charged is not None:
+            self._charged[waiting.key] = charges
         number = self._charge(charges, end_s, told_s)
         if shape in self._open:
             self._open[shape] -= 1

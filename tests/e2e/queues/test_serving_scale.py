@@ -83,6 +83,18 @@ class Pods:
         until(lambda: self.look() == (running, 0), f"{what}: {self.look()}", timeout_s=90)
 
 
+def stop(cluster: Cluster, policy: str) -> None:
+    cluster.kubectl(
+        "patch", "clusterqueue", "research", "--type=merge", "-p", json.dumps({"spec": {"stopPolicy": policy}})
+    )
+
+
+def value(cluster: Cluster) -> str:
+    """The usable replicas as the autoscaler is told them."""
+    (found,) = json.loads(cluster.kubectl("get", "--raw", f"{SERIES}?labelSelector=local_queue%3Dchat"))["items"]
+    return str(found["value"])
+
+
 def training(gpus: int) -> str:
     container = {"name": "main", "image": "none", "resources": {"limits": {GPU: str(gpus)}}}
     body = {
@@ -113,6 +125,16 @@ def test_a_deployment_scaled_by_its_queue_keeps_no_pod_waiting_longer_than_one_p
     assert pods.look()[0] >= 1, "the minimum stays"
     cluster.kubectl("delete", "job", "training", "-n", "team", "--wait=false")
     pods.until(8, "all of it runs in the end")
+    cluster.kubectl("create", "-f", "-", input=training(5))
+    pods.until(3, "it gives way again")
+    stop(cluster, "Hold")
+    cluster.kubectl("delete", "job", "training", "-n", "team", "--wait=false")
+    stays_s = time.monotonic() + 3 * PERIOD_S
+    until(lambda: pods.look() == (3, 0) and value(cluster) == "3", "what runs stays, no more is told", timeout_s=60)
+    while time.monotonic() < stays_s:
+        assert pods.look() == (3, 0), "a stopped queue gets no pods, whatever has become free"
+    stop(cluster, "None")
+    pods.until(8, "it grows once its queue is resumed")
     assert pods.longest_s <= PERIOD_S + LATE_S, f"a pod waited for {pods.longest_s:.1f} s"
     cluster.kubectl("delete", "-f", str(EXAMPLES / "serving-scale" / "hpa.yaml"), "--wait=false")
 

@@ -383,10 +383,13 @@ class Agent:
             log.warning("xid", extra={"gpu": event.gpu, "xid": event.xid, "gi": event.gi, "ci": event.ci})
             self.sampler.xid(event.gpu, event.xid)
         self.mps.health(event)
+        known = self.node_state.health.revision
         transitions = self.node_state.apply(event, self._clock())
         if transitions:
             self._recorder.transitions(transitions)
             self._serve()
+        elif self.node_state.health.revision != known:
+            self._publish()
         self.repair.heard(event)
         self._set_alarm()
 

@@ -16,7 +16,7 @@ from agent.config.settings import LabelSettings, Settings
 from agent.hardware.vgpu import VgpuHost, read_vgpu
 from agent.health.endings import ends_when
 from agent.health.settings import HealthSettings
-from agent.health.states import DeviceHealth, Transition
+from agent.health.states import DeviceHealth, FaultKind, Transition
 from agent.kubelet.holders import Holder
 from agent.nodestate import NodeState
 from agent.process.spread import spread_of
@@ -176,5 +176,10 @@ def view(health: DeviceHealth, settings: HealthSettings, unrepaired: str = "") -
     reasons = tuple(fault.cause for fault in health.faults)
     until = ends_when(health, settings)
     return HealthView(
-        state=health.state.value, reasons=reasons, since_s=health.since_s, until=until, unrepaired=unrepaired
+        state=health.state.value,
+        reasons=reasons,
+        since_s=health.since_s,
+        until=until,
+        unrepaired=unrepaired,
+        reset_due=any(fault.kind is FaultKind.REMAP_PENDING for fault in health.faults),
     )

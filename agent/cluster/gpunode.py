@@ -64,6 +64,7 @@ _ON_PROBATION: Final = "Probation"
 class HealthView(Struct, frozen=True):
     """The health of one device, as ``build`` takes it. ``since_s`` is the wall second of the last change of state;
     ``until`` says what ends a state in which the device is not handed out, ``unrepaired`` why nothing repairs it.
+    ``reset_due``: a reset is due at a moment at which nobody needs the GPU.
     """
 
     state: str
@@ -71,6 +72,7 @@ class HealthView(Struct, frozen=True):
     since_s: float | None = None
     until: str = ""
     unrepaired: str = ""
+    reset_due: bool = False
 
 
 class HolderView(Protocol):
@@ -232,6 +234,7 @@ def _health(view: HealthView | None, repair: str = "") -> Health | None:
         since=None if view.since_s is None else moment(view.since_s),
         until=view.until[:MAX_TEXT],
         repair=repair,
+        reset_due=view.reset_due,
         unrepaired=view.unrepaired[:MAX_TEXT],
     )
 

@@ -75,6 +75,8 @@ class HealthCore:
         self.settings = settings or HealthSettings()
         self._records: dict[GpuUuid, GpuRecord] = {}
         self._held: frozenset[GpuUuid] = frozenset()
+        self.revision = 0
+        """The number of faults that events have opened and ended: a fault may come and go without any transition."""
 
     # -- the GPUs that exist ---------------------------------------------------------------------------------------
 
@@ -215,6 +217,7 @@ class HealthCore:
                 count=known.count + 1,
             )
         record.open[fault.key] = fault
+        self.revision += known is None
         # A sample read once more is no news; an XID sent once more is.
         if known is None or fault.fault_class is not known.fault_class or fault.kind is FaultKind.XID:
             record.restart_probation(fault, now_s)
@@ -236,7 +239,7 @@ class HealthCore:
 
     def _drop(self, record: GpuRecord, faults: Iterable[Fault]) -> None:
         for fault in faults:
-            record.open.pop(fault.key, None)
+            self.revision += record.open.pop(fault.key, None) is not None
 
     # -- states --------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,11 @@ def step_granted(gpu: str, step: str) -> str:
     return f"GPU {gpu}: {step} may begin"
 
 
+@_note
+def reset_planned(gpu: str, node: str, until: str) -> str:
+    return f"GPU {gpu} of node {node} works, and a reset is due: it is ordered in the repair window that ends {until}"
+
+
 @_waiting
 def budget_spent(gpu: str, step: str, budget: str, flavor: str, window: str) -> str:
     return f"GPU {gpu}: {step} waits: {plural(budget, 'GPU')} of {flavor} may be repaired in {window}"

@@ -71,6 +71,10 @@ class Health(Struct, frozen=True, kw_only=True):
             "health. Absent: it is not repaired.",
         ),
     ] = ""
+    reset_due: Annotated[
+        bool,
+        Meta(description="A reset is due, at a moment at which nobody needs the GPU: a memory row remap waits for it."),
+    ] = False
     unrepaired: Annotated[
         Text, Meta(description="Of a GPU that is not handed out: why nothing repairs it, where resets are on.")
     ] = ""

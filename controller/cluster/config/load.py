@@ -10,6 +10,7 @@ from controller.cluster.config.keys import API_VERSIONS, KEYS, V1BETA1
 from controller.cluster.config.page import oidc_provider, page_prometheus
 from controller.cluster.config.queueusage import usage_source
 from controller.cluster.config.reader import Found, read
+from controller.cluster.config.runningkeys import REPAIR_WINDOWS
 from controller.cluster.config.settings import (
     DEFAULT_FRAMEWORKS,
     FOREIGN_LEASES,
@@ -48,6 +49,7 @@ from controller.jobs.serving.table import STAMPED_KINDS
 from controller.objects.meta import LabelSelector
 from controller.objects.placeencoding import HOSTNAME_LABEL
 from controller.scheduler.mirror.specs import System
+from controller.scheduler.model.cron import Window
 from yamlfile import ConfigError, Document, Place, YamlKind, parse_text, read_text
 
 T = TypeVar("T")
@@ -150,7 +152,7 @@ def process_settings(found: Found, policy: Policy) -> dict[str, Any]:
         tls=Tls(min_version=found.get("tls.minVersion", ""), ciphers=found.values("tls.cipherSuites")),
     )
     levels = tuple(dict.fromkeys(found.values("tessera.remediation.levels")))
-    settings["remediation"] = msgspec.structs.replace(settings["remediation"], levels=levels)
+    settings["remediation"] = msgspec.structs.replace(settings["remediation"], levels=levels, windows=_windows(found))
     settings["fractions"] = Fleet(
         granularity=found.get("tessera.fractions.granularity", Fleet().granularity),
         memory_mib=found.entries("tessera.fractions.gpuMemoryMib"),
@@ -292,6 +294,13 @@ def _tiers(found: Found, path: str) -> Tiers:
             place = found.places[f"{path}[{index}].nodeLabel"]
             raise place.error(f"a label of its own, wider than that of the tier before, and not {HOSTNAME_LABEL}")
     return tiers
+
+
+def _windows(found: Found) -> tuple[Window, ...]:
+    return tuple(
+        Window(found.required(item, "from"), found.required(item, "for"), found.get(f"{item}.zone", "UTC"))
+        for item in found.items(REPAIR_WINDOWS)
+    )
 
 
 def _injected(found: Found, policy: Policy) -> dict[str, dict[str, str]]:

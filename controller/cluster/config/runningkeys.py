@@ -4,9 +4,10 @@ from typing import Final
 
 from controller.cluster.config.key import key as _key
 from controller.cluster.config.settings import OnGpuFailure
-from controller.cluster.config.values import QUALIFIED, REPAIR_BUDGET, duration
+from controller.cluster.config.values import CRON, QUALIFIED, REPAIR_BUDGET, ZONE, duration
 from yamlfile.parsers import BOOL, integer, one_of
 
+REPAIR_WINDOWS: Final = "tessera.remediation.repairWindows"
 _COUNT: Final = integer(0, 2**31 - 1)
 _BY_POLICY: Final = "tessera: true, kueue: false"
 
@@ -42,5 +43,8 @@ RUNNING: Final = (
     _key("tessera.remediation.window", duration(least_s=600), "10m", "that window; a grant holds for ten minutes"),
     _key("tessera.remediation.levels[]", QUALIFIED, "none", "labels of nodes: one node of each value at a time"),
     _key("tessera.remediation.wait", duration(), "60m", "how long `notify` pods may use a GPU being drained"),
+    _key(f"{REPAIR_WINDOWS}[].from", CRON, "no windows", "when a time begins in which due resets of GPUs are ordered"),
+    _key(f"{REPAIR_WINDOWS}[].for", duration(least_s=60), "", "how long it lasts"),
+    _key(f"{REPAIR_WINDOWS}[].zone", ZONE, "UTC", "the time zone of `from`"),
 )
 """Keys of workloads that hold quota."""

@@ -23,6 +23,7 @@ from controller.jobs.serving.table import STAMPED_KINDS
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 from controller.scheduler.mirror.specs import Adoption, System
 from controller.scheduler.model.config import EngineConfig
+from controller.scheduler.model.cron import Window
 from controller.scheduler.model.resources import ResourceName
 
 NAMESPACE_NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -242,13 +243,15 @@ class RepairBudget(Struct, frozen=True, kw_only=True):
 class RemediationRules(Struct, frozen=True, kw_only=True):
     """The rules about repairs of GPUs. A GPU counts against ``budget`` for ``window_s`` after it was granted a step,
     and while it is reset. ``levels``: labels of nodes; of the nodes with one value of such a label only one has GPUs in
-    action. ``wait_s``: a pod that is left alone by its policy may use a GPU that is drained for so long.
+    action. ``wait_s``: a pod that is left alone by its policy may use a GPU that is drained for so long. ``windows``:
+    when the resets are ordered that GPUs are due which work; none: people order them.
     """
 
     budget: RepairBudget = RepairBudget()
     window_s: float = 600.0
     levels: tuple[str, ...] = ()
     wait_s: float = 3600.0
+    windows: tuple[Window, ...] = ()
 
 
 class ForeignSystem(Struct, frozen=True, kw_only=True):

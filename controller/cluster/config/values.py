@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from controller.cluster.config.settings import Address, RepairBudget
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
@@ -121,6 +122,14 @@ def _cron(text: str) -> Cron:
         raise Unfit from None
 
 
+def _zone(text: str) -> str:
+    try:
+        return ZoneInfo(text).key
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise Unfit from None
+
+
+ZONE: Final = Parser(expected="a time zone such as Europe/Berlin", convert=_zone, kinds=STRING)
 CRON: Final = Parser(
     expected='five fields of a schedule that fires, in UTC, such as "0 0 * * mon"', convert=_cron, kinds=STRING
 )

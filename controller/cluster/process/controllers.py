@@ -72,6 +72,7 @@ from controller.reconcile.repairs.draining_shell import DrainController
 from controller.reconcile.repairs.gpuresets_shell import GpuResetController
 from controller.reconcile.repairs.maintenance_shell import MaintenanceController
 from controller.reconcile.repairs.orders_shell import OrderRefusals
+from controller.reconcile.repairs.planned_shell import PlannedRepairs
 from controller.reconcile.repairs.repairs_shell import RepairController
 from controller.reconcile.serving.deployments_shell import DeploymentController, may_be_spare
 from controller.reconcile.serving.reconcile_shell import ServingController
@@ -189,7 +190,7 @@ class TermControllers:
             yield "capacity-requests", self._after_loading(self._bargaining().run)
         yield from self._node_tasks()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
-        yield "gpu-repairs", self._repairs()
+        yield from self._repairs()
         resets = GpuResetController(self._client, self._writer.put, clock=self._clock)
         self._of_others.append(resets.hear)
         yield "gpu-resets", self._after_loading(resets.run)
@@ -428,16 +429,12 @@ class TermControllers:
         self._of_others.append(failed.hear)
         return failed
 
-    def _repairs(self) -> Coroutine[Any, Any, None]:
-        """Grants repairs of GPUs. Nothing is granted before all that a former leader granted is known."""
-        repairs = RepairController(
-            self._config.remediation,
-            self._writer.put,
-            clock=self._clock,
-            figures=self._counting,
-            tell=self._events.publish,
-        )
-        self._of_others.append(repairs.hear)
+    def _repairs(self) -> Iterator[NamedTask]:
+        """Grants and plans repairs of GPUs. Nothing is granted before all that a former leader granted is known."""
+        rules, put, tell = self._config.remediation, self._writer.put, self._events.publish
+        repairs = RepairController(rules, put, clock=self._clock, figures=self._counting, tell=tell)
+        planned = PlannedRepairs(rules.windows, repairs.breaker, put, clock=self._clock, tell=tell)
+        self._of_others += [repairs.hear, planned.hear]
 
         async def run() -> None:
             await self._core.loaded.wait()
@@ -445,9 +442,9 @@ class TermControllers:
                 await catch_up(self._client, self._feeds[GPU_NODES], self._clock, GPU_NODES)
             while len(self._core.inbox):
                 await sleep(self._clock, _LOOK_S)
-            await repairs.run()
+            await asyncio.gather(repairs.run(), planned.run())
 
-        return run()
+        yield "gpu-repairs", run()
 
     def _maintenance(self) -> MaintenanceController:
         planned = MaintenanceController(

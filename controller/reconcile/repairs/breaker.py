@@ -221,6 +221,15 @@ class RepairBreaker:
             tripped=self._tripped(held, in_action),
         )
 
+    def lets(self, node: str, gpu: str, now_s: float) -> bool:
+        """Whether one more repair would be granted now, of this GPU. Asks that wait in its flavors come first."""
+        groups = {*self._groups_of(node)}
+        if any(groups & {*self._groups_of(ask.node)} for ask in self._open_asks(now_s)):
+            return False
+        self._now_s = now_s
+        self._uses.clear()
+        return self._refusal(Ask(node, gpu, 0, RESET), self._in_action(now_s), now_s) is None
+
     def next_due_s(self) -> float | None:
         """The time at which the first grant leaves the window; None if there is none."""
         return self._due_s

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from itertools import islice
 from typing import Final
+from zoneinfo import ZoneInfo
 
 import msgspec
 from cronsim import CronSim, CronSimError
@@ -35,6 +36,19 @@ class Cron(msgspec.Struct, frozen=True):
     def next_s(self, now_s: float, zone: tzinfo = UTC) -> float:
         """The time after ``now_s`` at which the schedule fires next. Raises CronError."""
         return _first(self.text, now_s, zone, reverse=False)
+
+
+class Window(msgspec.Struct, frozen=True):
+    """Times of ``for_s`` seconds from each at which the schedule fires, in the time zone ``zone``."""
+
+    begins: Cron
+    for_s: float
+    zone: str = "UTC"
+
+    def open_at(self, now_s: float) -> tuple[float, float] | None:
+        """Begin and end of the window that is open now, in seconds since 1970; None if none is."""
+        begin_s = self.begins.last_s(now_s, ZoneInfo(self.zone))
+        return (begin_s, begin_s + self.for_s) if now_s < begin_s + self.for_s else None
 
 
 @lru_cache(maxsize=1_024)

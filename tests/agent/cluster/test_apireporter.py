@@ -269,3 +269,26 @@ async def test_the_whole_agent_tells_the_cluster_of_a_fault_and_its_end(
     reasons = {"Xid79", "ResetObserved", "ProbationPassed"}
     await lab.until(lambda: {event["reason"] for event in server.list_all(EVENTS)} == reasons)
     await lab.until(lambda: state() == "Healthy")
+
+
+async def test_a_gpu_whose_row_remap_waits_says_that_a_reset_is_due(
+    lab: Lab, server: FakeApiServer, kubeconfig: Path
+) -> None:
+    lab.power_on(fleet(2))
+    await lab.kubelet.start()
+    lab.flags["--kubeconfig"] = str(kubeconfig)
+    await lab.start(reporter=ApiReporter(lab.settings()))
+    await lab.listed()
+
+    def health(index: int) -> dict[str, Any]:
+        found = gpunode(server)
+        return {} if found is None else dict(found["status"]["devices"][index]["health"])
+
+    await lab.until(lambda: bool(health(1)))
+    lab.sim(gpu=1, xid=63)
+    await lab.until(lambda: health(1).get("resetDue") is True)
+    assert health(1)["reasons"][-1] == "a memory row remap waits for a reset"
+    assert health(1)["state"] == "Suspect"
+    assert "resetDue" not in health(0)
+    lab.sim(gpu=1, reset=True)
+    await lab.until(lambda: health(1)["state"] == "Healthy" and "resetDue" not in health(1))

@@ -291,6 +291,46 @@ def evict(cluster: Cluster, pod: str) -> str:
     return subprocess.run(command, env=env, input=body, capture_output=True, text=True, check=False, timeout=60).stderr
 
 
+async def test_a_due_reset_waits_for_its_window_and_moves_the_gang_whole(
+    cluster: Cluster, agent: Agent, stage: Stage, tmp_path: Path
+) -> None:
+    configured = tmp_path / "controller.yaml"
+    without = configured.read_text()
+    async with stage() as scene:
+        agent.take_up(DRAINING)
+        await scene.job("train", 2, 2, script=LONG)
+        await until(lambda: [len(scene.held(pod)) for pod in scene.running("train")] == [2, 2], "they hold GPUs")
+        before = {pod["metadata"]["uid"] for pod in scene.running("train")}
+        device = min(scene.held(scene.running("train")[0]))
+        agent.sim(gpu=scene.index(device), xid=63)
+        await until(lambda: health_of(scene, device).get("resetDue") is True, "its reset is due")
+        assert (health_of(scene, device)["state"], repairs(scene)) == ("Suspect", {})
+        (controller,) = scene.controllers
+        controller.kill()
+        window = 'repairWindows: [{from: "* * * * *", for: 5m}], budget:'
+        configured.write_text(without.replace("budget:", window))
+        controller.start()
+        await until(lambda: sum(agent.resets()) == 1, "it was reset in the window")
+        await until(lambda: is_well(scene), "the GPU is back")
+        assert [index for index, count in enumerate(agent.resets()) if count] == [scene.index(device)]
+        assert "resetDue" not in health_of(scene, device)
+        await until(
+            lambda: (
+                len(found := scene.running("train")) == 2 and before.isdisjoint(pod["metadata"]["uid"] for pod in found)
+            ),
+            "the gang runs again",
+        )
+        events = json.loads(cluster.kubectl("get", "events", "-A", "-o", "json"))["items"]
+        assert [device in one["message"] for one in events if one["reason"] == "GpuResetPlanned"] == [True]
+        await scene.delete("train")
+    configured.write_text(without)
+
+
+def health_of(scene: DeviceScene, device: str) -> dict[str, Any]:
+    found = scene.bench.gpunode().get("devices", [])
+    return next((dict(one.get("health", {})) for one in found if one["uuid"] == device), {})
+
+
 async def test_a_plan_names_the_budget_that_keeps_a_pod_until_it_allows_its_eviction(
     cluster: Cluster, agent: Agent, stage: Stage
 ) -> None:

@@ -128,6 +128,9 @@ GIVEN: dict[str, Any] = {
     "tessera.remediation.window": "1h",
     "tessera.remediation.levels[]": ["topology.example.com/rack"],
     "tessera.remediation.wait": "5m",
+    "tessera.remediation.repairWindows[].from": "0 2 * * *",
+    "tessera.remediation.repairWindows[].for": "4h",
+    "tessera.remediation.repairWindows[].zone": "Europe/Berlin",
     "tessera.volcano.enabled": True,
     "tessera.volcano.leases[]": ["site/scheduler"],
     "tessera.volcano.namespaceSelector": SELECTOR,
@@ -191,6 +194,10 @@ UNUSED: dict[str, Any] = {"DNS": "a", "a duration": "1s", "an integer": 1, "a la
 ALWAYS_SO = {"apiVersion", "kind", "leaderElection.resourceLock"}
 """Keys with one meaning at most: there is nothing that they could change."""
 NEEDS: dict[str, dict[str, Any]] = {
+    "tessera.remediation.repairWindows": {
+        "tessera.remediation.repairWindows[].from": "0 1 * * *",
+        "tessera.remediation.repairWindows[].for": "1h",
+    },
     "fairSharing": {"fairSharing.enable": True},
     "waitForPodsReady": {"waitForPodsReady.enable": True},
     "admissionFairSharing": {"admissionFairSharing.usageHalfLifeTime": "2h"},

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.scheduler.model.cron import CronError, cron
+from controller.scheduler.model.cron import CronError, Window, cron
 
 SUNDAY = datetime(2026, 1, 4, 12, 30, 45, tzinfo=UTC)
 
@@ -84,3 +84,17 @@ def test_it_never_fires_after_now_and_again_only_after_it_fired(text: str, now: 
     assert fired_s <= now.timestamp()
     assert found.last_s(fired_s) == fired_s
     assert found.last_s(fired_s - 1) < fired_s
+
+
+def test_a_window_is_open_for_its_length_by_the_clock_of_its_zone() -> None:
+    window = Window(cron("0 2 * * *"), 4 * 3600.0, "Europe/Berlin")
+
+    def at(text: str) -> tuple[str, ...] | None:
+        found = window.open_at(datetime.fromisoformat(text).timestamp())
+        return found and tuple(datetime.fromtimestamp(each, UTC).strftime("%d %H:%M") for each in found)
+
+    assert at("2026-01-04T00:59:59Z") is None
+    assert at("2026-01-04T01:00:00Z") == ("04 01:00", "04 05:00")
+    assert at("2026-07-04T00:00:00Z") == ("04 00:00", "04 04:00")
+    assert at("2026-07-04T04:00:00Z") is None
+    assert at("2026-03-29T03:00:00Z") == ("29 01:00", "29 05:00"), "two o'clock is left out that night"

@@ -137,7 +137,7 @@ async def test_a_new_replica_takes_over_the_quota_of_an_old_one_once_that_has_en
             replica_set(scene, "web-2", 2)
             replica(scene, "web-2-a")
             await eventually(lambda: says(scene, "web-2-a", "Admitted") == "True/Admitted")
-            assert says(scene, "web-1-a", "Finished") == "True/WorkloadSliceReplaced"
+            await eventually(lambda: says(scene, "web-1-a", "Finished") == "True/WorkloadSliceReplaced")
             await eventually(lambda: leaves(scene, "web-1-a"))
             assert not free(scene, "web-2-a"), "its predecessor has not ended"
             assert scene.used() == 1

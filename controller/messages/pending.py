@@ -293,3 +293,16 @@ def largest_node_has(most: str) -> str:
 @_part
 def no_node_has_all() -> str:
     return "and no node has all of that at once"
+
+
+@_part
+def starts_with(fewest: int, pods: int) -> str:
+    return (
+        f"it starts with {fewest} of its {plural(pods, 'pod')} as soon as there is room for these, or with more of them"
+    )
+
+
+@_part
+def grows_with(fewest: int, pods: int) -> str:
+    of = plural(pods, "pod")
+    return f"the gang grows to {fewest} of its {of} as soon as there is room for these, or to more of them"

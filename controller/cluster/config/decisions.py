@@ -183,6 +183,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         spot_words=on,
         spot_labels=tuple(found.entries("tessera.spotLabels").items()),
         priced_flavors=on,
+        fewest_pods_told=on,
         exact_fair_sharing=on,
     )
 

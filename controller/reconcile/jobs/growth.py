@@ -48,8 +48,8 @@ def _may_grow(context: Context) -> bool:
 
 
 def _stopped(context: Context, live: list[SeenWorkload]) -> tuple[list[SeenWorkload], list[Action]]:
-    """``followed`` of a job that does not run: a growth of what has stopped asks for nothing; one that was admitted, and
-    that the job has not followed yet, is the job's Workload.
+    """``followed`` of a job that does not run: a growth of what has stopped asks for nothing; one that was admitted
+    and that the job has not followed yet, is the job's Workload.
     """
     others = [each for each in live if not is_growth(each.typed)]
     if others:

@@ -20,6 +20,14 @@ def may_reduce(info: WorkloadInfo, gates: FeatureGates) -> bool:
     return shrinks and gates.on("PartialAdmission") and any(_ways(info).values())
 
 
+def fewest(info: WorkloadInfo, gates: FeatureGates) -> dict[str, int] | None:
+    """The fewest pods by pod set with which the workload may start; None for one that starts with all of them."""
+    if not may_reduce(info, gates):
+        return None
+    ways = _ways(info)
+    return {pod_set.name: pod_set.count - ways[pod_set.name] for pod_set in info.pod_sets}
+
+
 def reduce_counts(info: WorkloadInfo, fits: Callable[[Mapping[str, int]], T | None]) -> T | None:
     """The answer of ``fits`` for the largest counts, by pod set name, for which it answers at all; None if there are
     none.

@@ -22,6 +22,7 @@ from controller.scheduler.decisions.sentences import told_to
 from controller.scheduler.devices.grants import GrantOwner
 from controller.scheduler.flavors.assigner import pinned_to
 from controller.scheduler.flavors.assignment import Assignment, Mode
+from controller.scheduler.flavors.partialadmission import fewest
 from controller.scheduler.kueue import variants
 from controller.scheduler.kueue.comingnodes import ComingCharges
 from controller.scheduler.kueue.following import Following
@@ -30,7 +31,7 @@ from controller.scheduler.kueue.ordering import classical_order, fair_order
 from controller.scheduler.kueue.promisednodes import PromisedNodes
 from controller.scheduler.kueue.secondpass import place_again
 from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorName, FlavorResource, WorkloadKey
-from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.model.workload import TopologyUsage, is_growth
 from controller.scheduler.preemption.victims import Victims, fits_without
 from controller.scheduler.queues.entry import Entry
 from controller.scheduler.quota.queuestate import Holder, QueueState
@@ -305,9 +306,15 @@ class Cycle:
         return None if fitting == sisters.total else pending.starts_together(sisters.group, fitting, sisters.total)
 
     def _with_whom(self, entry: Entry) -> str:
-        """The sentence on the sisters of an entry that does not fit itself; empty where it has none."""
+        """The sentence on the sisters of an entry that does not fit itself, or on the fewest pods that it starts with;
+        empty where it has none, and starts with all its pods.
+        """
         if entry.pending is None:
             return ""
+        info, config = entry.incoming.info, self._cluster.config
+        if config.extensions.fewest_pods_told and (least := fewest(info, config.gates)) is not None:
+            count, of = sum(least.values()), sum(each.count for each in info.pod_sets)
+            return pending.grows_with(count, of) if is_growth(info.workload) else pending.starts_with(count, of)
         if gang := self._nominator.beside.gang(entry):
             return pending.gang_is_kept(gang, sum(each.count for each in entry.incoming.info.pod_sets))
         if (sisters := self._nominator.beside.sisters(entry, self._now_s)) is None:

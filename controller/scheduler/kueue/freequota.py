@@ -1,5 +1,6 @@
-"""Whether the nodes could ever take a workload's pods: the answer that it would get if no workload used quota of its
-cohort. Where quota is short the assigner does not search for places, so its own answer does not tell.
+"""Whether the nodes could ever take a workload's pods, as few as it may start with: the answer that it would get if no
+workload used quota of its cohort. Where quota is short the assigner does not search for places, so its own answer does
+not tell.
 """
 
 import msgspec
@@ -9,6 +10,7 @@ from controller.scheduler.cluster.incoming import Incoming
 from controller.scheduler.decisions.records import DecisionRecord, Rule
 from controller.scheduler.flavors.assigner import FlavorAssigner
 from controller.scheduler.flavors.assignment import Assignment, Mode, NoFitReason
+from controller.scheduler.flavors.partialadmission import fewest
 
 
 def with_nodes_asked(
@@ -44,4 +46,4 @@ def _assigned(cluster: Cluster, assigner: FlavorAssigner, incoming: Incoming) ->
     with cluster.trial():
         for name in incoming.queue.node.root().queue_names():
             cluster.quota.remove_usage(name, cluster.queue(name).node.used())
-        return assigner.assign(incoming)
+        return assigner.assign(incoming, counts=fewest(incoming.info, cluster.config.gates))

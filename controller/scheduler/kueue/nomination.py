@@ -196,7 +196,8 @@ class Nominator:
             least = found[0]  # where none fits, the least counts are the last ones tried
             return found if found[0].mode is Mode.FIT or found[1] else None
 
-        return reduce_counts(incoming.info, fewer) or (_told_of(full[0], least), ())
+        told = self._cluster.config.extensions.fewest_pods_told
+        return reduce_counts(incoming.info, fewer) or (_told_of(full[0], least, whole=told), ())
 
     def _answered(self, made: Assignment) -> bool:
         """Whether the oracle was asked exactly what a search for victims would ask, and found no candidates.
@@ -219,17 +220,17 @@ class Nominator:
         return contested is not None and (self._cluster.config.fair_sharing is None or len(made.usage) == 1)
 
 
-def _told_of(full: Assignment, least: Assignment) -> Assignment:
+def _told_of(full: Assignment, least: Assignment, *, whole: bool) -> Assignment:
     """The assignment of all pods, which tells what the fewest of them lack: with these the workload would start. Where
-    these wait for another reason it is as it was, since Kueue gives the reason of all pods.
+    these wait for another reason it is as it was, since Kueue gives the reason of all pods; ``whole``: it gives theirs.
     """
-    if len(full.pod_sets) != len(least.pod_sets) or full.no_fit_reason is not least.no_fit_reason:
+    if len(full.pod_sets) != len(least.pod_sets) or (full.no_fit_reason is not least.no_fit_reason and not whole):
         return full
     replace = msgspec.structs.replace
     sets = tuple(
         replace(each, attempts=other.attempts) for each, other in zip(full.pod_sets, least.pod_sets, strict=True)
     )
-    return replace(full, pod_sets=sets)
+    return replace(full, pod_sets=sets, no_fit_reason=least.no_fit_reason)
 
 
 def nominate_beside_reservations(

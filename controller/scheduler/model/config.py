@@ -199,6 +199,10 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """Labels by which nodes are spot, beside those that are known of providers, each with its value."""
     coming_nodes: bool = False
     """Nodes that a flavor's template says can come count: a workload that fits with them gets its quota, and waits."""
+    fewest_pods_told: bool = False
+    """A workload that may start with fewer pods waits for the reason for which the fewest of them wait, and says their
+    number.
+    """
     exact_fair_sharing: bool = False
     """Fair sharing compares shares anew after each admission and after each victim of the preemptor's own; at equal
     shares of cohorts the lower priority gives way; a cohort takes back its own quota whatever its share is.

@@ -52,6 +52,7 @@ ALL_ON = Extensions(
     coming_nodes=True,
     spot_words=True,
     priced_flavors=True,
+    fewest_pods_told=True,
     exact_fair_sharing=True,
 )
 

@@ -81,6 +81,7 @@ async def _pod(where: Where, namespace: str, name: str, output: str) -> None:
     if body["workload"] is not None:
         with suppress(click.ClickException):
             workload = await _workload(where, namespace, body["workload"])
+            body["refusal"] = None  # it was before its Workload was made
     if output not in FOR_PEOPLE:
         printed({**body, "explanation": workload}, output)
         return

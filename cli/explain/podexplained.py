@@ -15,9 +15,10 @@ from cli.explain.running import gpu_nodes
 from cli.naming.meant import meant
 from cli.printing.console import Json, aside
 from cli.words import queues as say
+from cli.workload.find import last_warning
 from cli.workload.story import time_of
 from controller.cluster.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLAIMS, DEVICE_CLASSES, DEVICE_SLICES
-from controller.jobs.framework.podview import workload_of
+from controller.jobs.framework.podview import ADMISSION_GATE, workload_of
 from controller.objects.core import Node, Pod
 from controller.objects.decode import DecodeError, GpuNode, decode
 from controller.objects.deviceclaims import DeviceClass, ResourceClaimTemplate, ResourceSlice, expressions
@@ -82,12 +83,20 @@ async def explained(client: Client, pod: Json) -> Json:
         "sentence": sentence or None,
         "since": since,
         "sinceSeconds": None if at is None else max(0, int((datetime.now(UTC) - at).total_seconds())),
+        "refusal": await _refusal(client, pod),
         "gates": [str(each.get("name")) for each in (pod.get("spec") or {}).get("schedulingGates") or ()],
         "resources": resources,
         "claims": claimed,
     }
     body: Json = msgspec.to_builtins(found_body)
     return body
+
+
+async def _refusal(client: Client, pod: Json) -> Json | None:
+    """The last Warning about a pod that waits for quota; None for any other, and where there is none."""
+    gates = [str(each.get("name")) for each in (pod.get("spec") or {}).get("schedulingGates") or ()]
+    told = await last_warning(client, pod, PODS.kind) if ADMISSION_GATE in gates else None
+    return None if told is None else {"reason": told.what, "sentence": told.text, "since": told.at.isoformat()}
 
 
 async def _claimed(client: Client, pod: Json, agents: tuple[GpuNode, ...], plans: "Plans | None") -> list[Json]:

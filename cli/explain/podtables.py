@@ -24,6 +24,8 @@ def parts(body: Json) -> Iterator[RenderableType]:
     if body["sentence"]:
         since = f" (since {ago(body['sinceSeconds'])})" if body["sinceSeconds"] is not None else ""
         yield Text(f"{body['sentence']}{since}")
+    if body["refusal"]:
+        yield Text(f"It is not queued: {body['refusal']['sentence']}", style="yellow")
     if body["gates"]:
         yield Text(f"It is held by {', '.join(body['gates'])}: it is scheduled once its gates are lifted")
     if not body["resources"] and not body["claims"]:

@@ -67,8 +67,9 @@ def in_no_queue(name: str, kind: str, label: str) -> str:
 
 
 @_refusal
-def no_workload_yet(name: str, kind: str) -> str:
-    return f"WORKLOAD: found {name}, a {kind} that has no Workload yet. See its Events"
+def no_workload_yet(name: str, kind: str, why: str) -> str:
+    """``why``: the last Warning about it; empty for none."""
+    return f"WORKLOAD: found {name}, a {kind} that has no Workload yet{f': {why}' if why else ''}. See its Events"
 
 
 @_refusal

@@ -10,6 +10,7 @@ from cli.access.kubeapi import namespaced
 from cli.naming.meant import meant_elsewhere
 from cli.printing.console import Json
 from cli.words import given, queues
+from cli.workload.story import Moment, concerns, moment_of
 from controller.cluster.watching.kinds import DECLARATIONS, WORKLOADS
 from controller.jobs.framework import names
 from controller.jobs.framework.kind import JobKind, api_version
@@ -21,7 +22,7 @@ from controller.reconcile.jobshell.watched import KNOWN_KINDS, resource_of
 from inventory.api.names import STARTS_WITH
 from kube.client import Client
 from kube.errors import ForbiddenError, NotFoundError
-from kube.resources import PODS, Resource
+from kube.resources import EVENTS, PODS, Resource
 
 _WORKLOAD: Final = ("workload", "wl")
 _NATIVE: Final = ("podgroup", "compositepodgroup")
@@ -69,7 +70,22 @@ async def find_workload(client: Client, namespace: str, name: str, kind: str = "
     kind, job = next((each for each in found if names.QUEUE_NAME in _labels(each[1])), found[0])
     if names.QUEUE_NAME not in _labels(job):
         raise click.ClickException(queues.in_no_queue(shown, kind, names.QUEUE_NAME))
-    raise click.ClickException(queues.no_workload_yet(shown, kind))
+    told = await last_warning(client, job, kind)
+    raise click.ClickException(queues.no_workload_yet(shown, kind, "" if told is None else told.text))
+
+
+async def last_warning(client: Client, given: Json, kind: str) -> Moment | None:
+    """The last Warning about the object: the controller writes one where it queues none. None where the API server
+    keeps none any more, or Events may not be read.
+    """
+    meta = given["metadata"]
+    uids, named = frozenset({str(meta.get("uid"))}), frozenset({(kind, str(meta["name"]))})
+    try:
+        found = await namespaced(client, EVENTS, meta.get("namespace"))
+    except (ForbiddenError, NotFoundError):
+        return None
+    warnings = (each for each in found if each.get("type") == "Warning" and concerns(each, uids, named))
+    return max(filter(None, map(moment_of, warnings)), key=lambda moment: moment.at, default=None)
 
 
 async def _jobs(client: Client, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:

@@ -31,7 +31,7 @@ def story(workload: Json, job: Json | None, pods: Iterable[Json], events: Iterab
     told = [*_of_workload(workload), *(_of_job(job) if job is not None else ())]
     told += [moment for pod in pods for moment in _of_pod(pod)]
     known = {(moment.about, moment.text) for moment in told if moment.text}
-    for moment in filter(None, map(_of_event, events)):
+    for moment in filter(None, map(moment_of, events)):
         if (moment.about, moment.text) not in known:
             known.add((moment.about, moment.text))
             told.append(moment)
@@ -121,7 +121,8 @@ def _of_pod(pod: Json) -> Iterator[Moment]:
             yield from _moment(ended.get("finishedAt"), about, what, ended.get("message") or ended.get("reason"))
 
 
-def _of_event(event: Json) -> Moment | None:
+def moment_of(event: Json) -> Moment | None:
+    """The entry of an Event; None for one without a time."""
     series, about = _map(event.get("series")), _map(event.get("regarding"))
     times = (
         series.get("lastObservedTime"),

@@ -22,8 +22,12 @@ from controller.cluster.watching.kinds import (
     NAMESPACES,
 )
 from controller.jobs.framework import names
-from kube.resources import NODES, PODS
+from controller.reconcile.jobshell.followed_shell import GROUP_KINDS
+from kube.resources import EVENTS, NODES, PODS
+from kube.testing import eventually
 from simulator.fleet.fleetfile import load_fleet
+from tests.controller.reconcile.pods.test_reconcile_shell import WITH_PODS
+from tests.controller.reconcile.pods.test_reconcile_shell import pod as queued
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status, observed
 
@@ -329,3 +333,23 @@ async def test_a_pod_of_a_queue_is_explained_with_its_workload(cluster: Cluster)
     body = await cluster.shell.json("explain", "po/mine")
     assert (body["workload"], body["explanation"]["workload"]) == ("w", "team/w")
     assert [each["node"] for each in body["resources"][0]["nodes"]] == ["node-1", "node-2"]
+
+
+async def test_a_pod_of_a_refused_group_is_told_why_it_is_not_queued(cluster: Cluster) -> None:
+    scene, server = cluster.shell.scene, cluster.server
+    server.install(GROUP_KINDS[0])
+    scene.queue()
+    async with scene.controller(WITH_PODS, core_only=False):
+        for name in ("a", "b"):
+            queued(scene, name, schedulingGroup={"podGroupName": "lost"})
+
+        def refused() -> set[str]:
+            found = [each for each in server.list_all(EVENTS) if each["type"] == "Warning"]
+            return {each["regarding"]["name"] for each in found}
+
+        await eventually(lambda: refused() >= {"a", "b"})
+        why = "spec.schedulingGroup.podGroupName: no PodGroup 'lost' of scheduling.k8s.io"
+        assert any(each.startswith(f"It is not queued: {why}") for each in await cluster.told("a"))
+        assert (await cluster.shell.json("explain", "pod/b"))["refusal"]["sentence"].startswith(why)
+    cluster.pod("plain", {"cpu": "1"})
+    assert (await cluster.shell.json("explain", "pod/plain"))["refusal"] is None

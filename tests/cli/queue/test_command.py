@@ -34,7 +34,7 @@ from controller.scheduler.model.resources import WorkloadKey
 from inventory import __version__
 from inventory.api.names import STARTS_WITH
 from kube.errors import from_response
-from kube.resources import NODES, PODS
+from kube.resources import EVENTS, NODES, PODS
 from kube.testing import eventually
 from tests.support.cli.shell import Shell
 from tests.support.controller.gpunodes import full_status
@@ -276,6 +276,13 @@ async def test_a_job_stands_for_its_workload(shell: Shell) -> None:
         shell.scene.server.create(sets, "free", {"metadata": {"labels": labels}}, namespace="team")
         said = (await shell.run("explain", "free", code=1)).stderr
         assert said == "Error: WORKLOAD: found team/free, a JobSet that has no Workload yet. See its Events\n"
+        for reason, note, second in (("A", "the older", 1), ("B", "spec.x: found y, expected z", 2)):
+            at = f"2026-01-01T00:00:0{second}Z"
+            regarding = {"kind": "JobSet", "name": "free"}
+            body = {"type": "Warning", "reason": reason, "note": note, "regarding": regarding, "eventTime": at}
+            shell.scene.server.create(EVENTS, f"free.{second}", {"metadata": {}, **body}, namespace="team")
+        said = (await shell.run("explain", "free", code=1)).stderr
+        assert said.endswith("a JobSet that has no Workload yet: spec.x: found y, expected z. See its Events\n")
 
 
 async def test_a_deployment_stands_for_a_replica_that_waits(shell: Shell) -> None:

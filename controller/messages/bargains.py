@@ -19,6 +19,11 @@ def granted(units: object, what: str, begin: str, end: str) -> str:
     return f"Granted {plural(units, 'unit')} of {what} {begin}{end}"
 
 
+@_part
+def once_preempted(workloads: object) -> str:
+    return f", once it has preempted {plural(workloads, 'workload')}"
+
+
 @_note
 def offered(offers: str) -> str:
     return f"Offers {offers}"
@@ -149,6 +154,27 @@ def no_more_fits() -> str:
 
 
 @_part
+def would_fit(units: object) -> str:
+    return f"{plural(units, 'unit')} would fit now"
+
+
+@_part
+def begins_no_earlier(moment: str) -> str:
+    return f"notBefore is {moment}"
+
+
+@_part
+def comes_first(whose: str, queue: str) -> str:
+    """``whose``: the workload that is tried before it."""
+    return f"{whose} is the first in ClusterQueue {queue}, which is StrictFIFO, and waits"
+
+
+@_part
+def would_preempt(workloads: object) -> str:
+    return f"it would preempt {plural(workloads, 'workload')}"
+
+
+@_part
 def without_selector() -> str:
     return "free now without the template's node selector and affinity"
 
@@ -162,6 +188,31 @@ def ends_then(amount: str, whose: str, moment: str) -> str:
 def usually_ends(amount: str, whose: str, moment: str) -> str:
     """Like ``ends_then``, for a workload that says nothing of its run time."""
     return f"{amount} of {whose} usually end by {moment}"
+
+
+@_part
+def more_end(amount: str, workloads: object, moment: str) -> str:
+    """``workloads``: the number of those that are not named."""
+    return f"{amount} of {plural(workloads, 'other workload')} end by {moment}"
+
+
+@_part
+def runs_before(amount: str, whose: str, begin: str, end: str) -> str:
+    """``whose``: a workload that waits."""
+    return f"{amount} of {whose}, which waits, run from {begin} to {end}"
+
+
+@_part
+def starts_before(amount: str, whose: str, begin: str) -> str:
+    """Like ``runs_before``, for a workload that has not ended by the start."""
+    return f"{amount} of {whose}, which waits, run from {begin}"
+
+
+@_part
+def more_start(workloads: object, amount: str) -> str:
+    """``workloads``: the number of those that are not named. ``amount``: what those of them have that run still."""
+    others = plural(workloads, "other workload that waits starts", "other workloads that wait start")
+    return f"{others} before it: {amount} of that run then"
 
 
 @_part

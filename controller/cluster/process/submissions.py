@@ -12,9 +12,9 @@ from controller.cluster.process.term import Running
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.kinds import LOCAL_QUEUES, NAMESPACES
 from controller.cluster.webhooks import dryrun
+from controller.insight.bargaining.arithmetic import Clock as Answering
 from controller.insight.bargaining.asking import NotAskedError, is_request, request_of, state_parts, time_of
 from controller.insight.bargaining.asking import shown as asked_status
-from controller.insight.bargaining.desk import Clock as Answering
 from controller.insight.bargaining.life import State
 from controller.insight.bargaining.wishes import Composer as RequestComposer
 from controller.insight.explain import in_turn

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from controller.insight.bargaining.desk import Clock, Makes, answer_parts, elsewhere, flavor_of, most_free
-from controller.insight.bargaining.life import Offer, Rules, State, answered, granted, refused
+from controller.insight.bargaining.arithmetic import Clock, first_before
+from controller.insight.bargaining.desk import Had, Makes, answer_parts, elsewhere, flavor_of, most_had
+from controller.insight.bargaining.life import Offer, Phase, Rules, Seen, State, answered, granted, refused, step
 from controller.insight.bargaining.wishes import Composer, order_problem, problems, wish_of
-from controller.insight.forecast.changes.inline import in_line
 from controller.insight.forecast.parts import Parts
 from controller.messages.spans import LATEST_S
 from controller.objects.capacityrequests import API_VERSION, KIND, CapacityRequest
@@ -74,23 +74,21 @@ def state_parts(engine: Engine, request: CapacityRequest, composer: Composer, cl
         return elsewhere(made) or made
 
     yield
-    first = not _is_behind(engine, whole(wish.least))
-    if first and clock.now_s >= wish.not_before_s:
-        units = most_free(engine, whole, wish.least, wish.most, clock.now_s)
-        if units:
-            return granted(wish, units, clock.now_s, rules, flavor_of(engine, whole(units), clock.now_s))
     makes = Makes(whole, anywhere if elsewhere(whole(1)) is not None else None)
-    answer = yield from answer_parts(engine, wish, makes, clock, now_too=first)
+    taken = step(wish, State(), None, clock.now_s, rules)
+    if (want := taken.want) is not None:
+        behind = first_before(engine, whole(want.least)) is not None
+        had = Had() if behind else most_had(engine, whole, want.least, want.most, clock.now_s)
+        if had.units:
+            flavor = flavor_of(engine, whole(had.units), clock.now_s)
+            return granted(wish, had.units, clock.now_s, rules, flavor, had.preempts)
+        taken = step(wish, State(), Seen(phase=Phase.WAITS, units=want.least), clock.now_s, rules)
+    if not taken.ask:
+        return taken.state
+    answer = yield from answer_parts(engine, wish, makes, clock, now_too=taken.now_too)
     if answer.refusal:
         return refused(answer.refusal).state
-    return answered(wish, State(), answer.offers, clock.now_s, rules).state
-
-
-def _is_behind(engine: Engine, workload: Workload) -> bool:
-    """Whether others are before it in a StrictFIFO queue, so that it is not tried."""
-    pending = engine.as_pending(workload)
-    queue = engine.queue_of(pending.local_queue)
-    return queue is not None and queue.policies.strict_fifo and in_line(engine, pending, queue) != []
+    return answered(wish, taken.state, answer.offers, clock.now_s, rules).state
 
 
 def shown(state: State) -> Json:

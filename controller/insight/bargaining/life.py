@@ -137,9 +137,11 @@ def refused(sentence: str) -> Step:
     return Step(state=State(state=REFUSED, message=sentence))
 
 
-def granted(wish: Wish, units: int, now_s: float, rules: Rules, flavor: str = "") -> State:
-    """The state of a request that gets so many units at once."""
-    return _grant(wish, Seen(phase=Phase.HOLDS, units=units, flavor=flavor), now_s, rules).state
+def granted(wish: Wish, units: int, now_s: float, rules: Rules, flavor: str = "", preempts: int = 0) -> State:
+    """The state of a request that gets so many units at once. ``preempts``: workloads that have to leave before."""
+    state = _grant(wish, Seen(phase=Phase.HOLDS, units=units, flavor=flavor), now_s, rules).state
+    more = words.once_preempted(preempts) if preempts else ""
+    return msgspec.structs.replace(state, message=f"{state.message}{more}")
 
 
 def answered(wish: Wish, state: State, offers: Sequence[Offer], now_s: float, rules: Rules) -> Step:

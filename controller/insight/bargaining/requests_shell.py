@@ -25,9 +25,9 @@ from controller.cluster.writing.workloadwrites import Stamped, stamped_write
 from controller.core import Core
 from controller.insight.bargaining import file as files
 from controller.insight.bargaining import life
+from controller.insight.bargaining.arithmetic import Clock as Answering
 from controller.insight.bargaining.asking import time_of
-from controller.insight.bargaining.desk import Answer, Makes, answer_parts, is_preempting, most_free
-from controller.insight.bargaining.desk import Clock as Answering
+from controller.insight.bargaining.desk import Answer, Makes, answer_parts, is_preempting, most_free, most_had
 from controller.insight.bargaining.file import File, Own
 from controller.insight.bargaining.granted_shell import GrantedPods, Tell
 from controller.insight.bargaining.kept import Json, KeptRequest, status_of
@@ -342,10 +342,13 @@ class CapacityController:
         return lambda units: decode(self._body(found, want, units, metadata), Workload)
 
     def _most(self, found: File, want: Want, most: int) -> int:
-        """The largest number of units that is free, of those that are wanted; 0 for none."""
+        """The largest number of units that it gets at once, of those that are wanted; 0 for none."""
         if most < want.least:
             return 0
-        return most_free(self._engine, self._tried(found, want), want.least, most, self._clock.wall())
+        make, now_s = self._tried(found, want), self._clock.wall()
+        if want.free_only:
+            return most_free(self._engine, make, want.least, most, now_s)
+        return most_had(self._engine, make, want.least, most, now_s).units
 
     async def _answered(self, found: File, asking: Step, now_s: float) -> Step:
         """The request with offers, or its refusal."""

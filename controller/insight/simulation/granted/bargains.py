@@ -11,7 +11,16 @@ from typing import Final, Protocol
 import msgspec
 
 from controller.insight.bargaining import life
-from controller.insight.bargaining.desk import Answer, Clock, Makes, answer_parts, elsewhere, is_preempting, most_free
+from controller.insight.bargaining.arithmetic import Clock
+from controller.insight.bargaining.desk import (
+    Answer,
+    Makes,
+    answer_parts,
+    elsewhere,
+    is_preempting,
+    most_free,
+    most_had,
+)
 from controller.insight.bargaining.inside import Needs, Room, needs_of, places_of
 from controller.insight.bargaining.life import Phase, Rules, Seen, State, Step, Want
 from controller.insight.bargaining.wishes import Wish
@@ -256,12 +265,17 @@ class Bargains:
         return (elsewhere(made) or made) if want.elsewhere else made
 
     def _most(self, found: _File, want: Want, most: int) -> int:
-        """The largest number of units that is free, of those that are wanted; 0 for none."""
+        """The largest number of units that it gets at once, of those that are wanted; 0 for none."""
         if most < want.least:
             return 0
-        return most_free(
-            self._host.engine, lambda units: self._made(found, want, units), want.least, most, self._host.now_s
-        )
+        engine, now_s = self._host.engine, self._host.now_s
+
+        def make(units: int) -> Workload:
+            return self._made(found, want, units)
+
+        if want.free_only:
+            return most_free(engine, make, want.least, most, now_s)
+        return most_had(engine, make, want.least, most, now_s).units
 
     def _seen(self, found: _File) -> Seen | None:
         """What has become of the request's Workload. While fewer units than were asked for would do, these are asked

@@ -2,7 +2,8 @@
 
 import pytest
 
-from controller.insight.bargaining.desk import Clock, Makes, answer_parts
+from controller.insight.bargaining.arithmetic import Clock
+from controller.insight.bargaining.desk import Makes, answer_parts
 from controller.insight.bargaining.wishes import Wish
 from controller.insight.forecast.parts import finished
 from controller.objects.workload import Workload

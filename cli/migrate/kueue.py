@@ -10,7 +10,8 @@ import msgspec
 import yaml
 
 from cli.migrate.chartvalues import KUEUE, apply, given
-from cli.migrate.inputs import Inputs, Text, system_of
+from cli.migrate.images import system_of
+from cli.migrate.inputs import Inputs, Text
 from cli.migrate.parts import Json, Part, Told
 from cli.migrate.steps import NAMESPACE, conversion_kept, scaled, services_of, without_objects, without_webhooks
 from cli.words import migrating as say
@@ -161,7 +162,10 @@ def _usual(charts: list[Document]) -> tuple[str, str]:
 
 
 def _steps(sets: list[Document], charts: list[Document], part: Part, *, is_live: bool) -> None:
-    part.before(conversion_kept(say.CONVERSION, "kueue.x-k8s.io"))
+    """Kueue's webhooks are asked about Deployments, Pods and Jobs of nearly all namespaces, and refuse them while Kueue
+    is stopped: they go before it stops, and come back when it is ready. Conversions come back before it is started,
+    as it reads its own objects by them.
+    """
     places: list[tuple[str, str, int | None]] = [
         (
             str(each.data["metadata"].get("namespace") or "default"),
@@ -171,11 +175,12 @@ def _steps(sets: list[Document], charts: list[Document], part: Part, *, is_live:
         for each in sets
     ]
     places = places or [(*_usual(charts), None)]
+    services = "|".join(services_of(space, [name]) for space, name, _ in places)
+    part.before(without_webhooks(say.drop_webhooks("Kueue"), services, "before-kueue-webhooks"))
     for space, name, replicas in places if sets or not is_live else ():
         part.before(scaled(say.stop_controller("Kueue", name), space, name, replicas))
+    part.before(conversion_kept(say.CONVERSION, "kueue.x-k8s.io"))
     part.before(without_objects(say.APISERVICES, _APISERVICES, "before-kueue-apiservices"))
-    services = "|".join(services_of(space, [name]) for space, name, _ in places)
-    part.after(without_webhooks(say.drop_webhooks("Kueue"), services, "before-kueue-webhooks"))
 
 
 def replicas_of(deployment: Document) -> int:

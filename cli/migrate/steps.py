@@ -23,7 +23,9 @@ _AGENTS: Final = "app.kubernetes.io/component=agent"
 _LEAVING: Final = "moving"
 """The value of an operator's label while a node's old server of GPUs ends and the new one is not to come yet."""
 _ENDS: Final = "10m"
-"""The longest wait for pods that end: the command fails then, and can be run again."""
+"""The longest wait for pods that end or become ready: the command fails then, and can be run again."""
+_APPLY: Final = "kubectl apply --server-side -f -"
+"""Can be run again. An object that somebody else made with other values is a conflict and stays as it is."""
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
 _PRIVILEGED: Final = "privileged"
 _MIGRATION: Final = "migration"
@@ -66,8 +68,8 @@ def copied(owner: str, config: str, what: str) -> Step:
     return Step(
         say.copy_config(what, config, NAMESPACE),
         f"kubectl get {name} --namespace={shlex.quote(owner)} -o json"
-        f" | kubectl patch --local -f - --type=json -p {patch} -o json | kubectl create -f -",
-        f"kubectl delete {name} {_IN}",
+        f" | kubectl patch --local -f - --type=json -p {patch} -o json | {_APPLY}",
+        f"kubectl delete {name} {_IN} --ignore-not-found",
     )
 
 
@@ -75,29 +77,34 @@ def made_config(name: str, files: dict[str, str], what: str) -> Step:
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE}}
     return Step(
         say.make_config(what, name, NAMESPACE),
-        f"printf %s {_json(manifest | {'data': files})} | kubectl create -f -",
-        f"kubectl delete {shlex.quote(f'configmap/{name}')} {_IN}",
+        f"printf %s {_json(manifest | {'data': files})} | {_APPLY}",
+        f"kubectl delete {shlex.quote(f'configmap/{name}')} {_IN} --ignore-not-found",
     )
 
 
 def applied(do: str, manifest: dict[str, Any], name: str) -> Step:
     """The step that creates an object. ``name``: ``KIND/NAME`` of an object without a namespace."""
-    return Step(do, f"printf %s {_json(manifest)} | kubectl create -f -", f"kubectl delete {shlex.quote(name)}")
+    return Step(do, f"printf %s {_json(manifest)} | {_APPLY}", f"kubectl delete {shlex.quote(name)} --ignore-not-found")
 
 
 def crds(*, own_alone: bool) -> Step:
     """``own_alone``: Kueue's kinds are left out, as they are there, or not needed."""
     files = " ".join(f"-f {CHART}/crds/{name}.yaml" for name in _CRDS) if own_alone else f"-f {CHART}/crds"
     return Step(
-        say.CRDS if own_alone else say.ALL_CRDS, f"kubectl apply --server-side {files}", f"kubectl delete {files}"
+        say.CRDS if own_alone else say.ALL_CRDS,
+        f"kubectl apply --server-side {files}",
+        f"kubectl delete --ignore-not-found {files}",
     )
 
 
 def installed(values: dict[str, Any], do: str) -> Step:
+    """``--replace`` lets the command be run again after an installation that failed; Helm refuses it over a release
+    that is deployed.
+    """
     return Step(
         do,
-        f"printf %s {_json(values)} | helm install tessera {CHART} --namespace {NAMESPACE} --skip-crds -f -",
-        f"helm uninstall tessera --namespace {NAMESPACE} --wait && {_gone(_AGENTS, NAMESPACE)}",
+        f"printf %s {_json(values)} | helm install tessera {CHART} --namespace {NAMESPACE} --skip-crds --replace -f -",
+        f"helm uninstall tessera --namespace {NAMESPACE} --wait --ignore-not-found && {_gone(_AGENTS, NAMESPACE)}",
     )
 
 
@@ -168,12 +175,16 @@ def held(do: str, space: str, name: str) -> Step:
 
 
 def scaled(do: str, space: str, name: str, replicas: int | None) -> Step:
-    """A Deployment without pods. ``replicas``: how many it has; None: the cluster is asked, and an annotation keeps
-    the answer.
+    """A Deployment without pods, and back until it is ready: what asks it comes back after it. ``replicas``: how many
+    it has; None: the cluster is asked, and an annotation keeps the answer.
     """
     at = f"{shlex.quote(f'deployment/{name}')} --namespace={shlex.quote(space)}"
     if replicas is not None:
-        return Step(do, f"kubectl scale {at} --replicas=0", f"kubectl scale {at} --replicas={replicas}")
+        return Step(
+            do,
+            f"kubectl scale {at} --replicas=0",
+            f"kubectl scale {at} --replicas={replicas} && kubectl rollout status {at} --timeout={_ENDS}",
+        )
     names = f"$(kubectl get {at} --ignore-not-found -o name)"
     return _scaled(do, names, names, f"--namespace={shlex.quote(space)}")
 
@@ -186,15 +197,19 @@ def scaled_all(do: str, space: str) -> Step:
 
 
 def _scaled(do: str, names: str, back: str, at: str) -> Step:
-    """``names``, ``back``: shell words that are the Deployments, there and back. None is no failure."""
+    """``names``, ``back``: shell words that are the Deployments, there and back. None is no failure. A second run
+    keeps the replicas that the first one found.
+    """
     key = REPLICAS_BEFORE.replace(".", r"\.")
+    kept = f"$(kubectl get $name {at} -o jsonpath='{{.metadata.annotations.{key}}}')"
     return Step(
         do,
-        f'for name in {names}; do kubectl annotate $name {at} {REPLICAS_BEFORE}="$(kubectl get $name {at}'
-        f' -o jsonpath={{.spec.replicas}})" && kubectl scale $name {at} --replicas=0 || exit; done',
-        f"for name in {back}; do"
-        f' kubectl scale $name {at} --replicas="$(kubectl get $name {at}'
-        f" -o jsonpath='{{.metadata.annotations.{key}}}')\""
+        f'for name in {names}; do test -n "{kept}" || kubectl annotate $name {at}'
+        f' {REPLICAS_BEFORE}="$(kubectl get $name {at} -o jsonpath={{.spec.replicas}})"'
+        f" && kubectl scale $name {at} --replicas=0 || exit; done",
+        f'for name in {back}; do replicas="{kept}";'
+        f' test -z "$replicas" || kubectl scale $name {at} --replicas="$replicas" || exit; done;'
+        f" for name in {back}; do kubectl rollout status $name {at} --timeout={_ENDS}"
         f" && kubectl annotate $name {at} {REPLICAS_BEFORE}- || exit; done",
     )
 
@@ -215,38 +230,47 @@ def without_webhooks(do: str, services: str, kept: str) -> Step:
     # awk compares the Service alone, and prints each configuration once.
     match = shlex.quote(f'$2 ~ "{services.replace("/", "[/]")}" && !seen[$1]++ {{print $1}}')
     names = f"kubectl get {_WEBHOOKS} -o go-template={shlex.quote(_LEADS_TO)} | awk {match}"
-    return _removed(do, f"{names} | xargs -r kubectl get -o json", f"{names} | xargs -r kubectl delete", kept)
+    return _removed(do, f"{names} | xargs -r kubectl get -o json", kept)
 
 
 def without_objects(do: str, objects: Iterable[str], kept: str) -> Step:
     """Objects without a namespace go, where they are there: ``KIND/NAME`` each."""
     names = " ".join(map(shlex.quote, objects))
-    return _removed(
-        do, f"kubectl get {names} --ignore-not-found -o json", f"kubectl delete {names} --ignore-not-found", kept
-    )
+    return _removed(do, f"kubectl get {names} --ignore-not-found -o json", kept)
 
 
-def _removed(do: str, read: str, delete: str, kept: str) -> Step:
+def _removed(do: str, read: str, kept: str) -> Step:
+    """What is kept is what goes: a second run reads the first one's ConfigMap and deletes what is left of it."""
+    config = f"configmap/{kept} {_IN}"
+    objects = f'objects="$(kubectl get {config} -o jsonpath={{.data.objects}})"'
     return Step(
         do,
-        f"{read} | kubectl create configmap {kept} {_IN} --from-file=objects=/dev/stdin && {delete}",
-        f'objects="$(kubectl get configmap/{kept} {_IN} -o jsonpath={{.data.objects}})"'
-        ' && { test -z "$objects" || printf %s "$objects" | kubectl create -f -; }'
-        f" && kubectl delete configmap/{kept} {_IN}",
+        f'kubectl get {config} --ignore-not-found -o name | grep . || {{ objects="$({read})" && printf %s "$objects"'
+        f" | kubectl create configmap {kept} {_IN} --from-file=objects=/dev/stdin; }}"
+        f" && {objects} && {_each_of('kubectl delete --ignore-not-found -f -')}",
+        f"{objects} && {_each_of('kubectl replace --force -f -')} && kubectl delete {config}",
     )
+
+
+def _each_of(command: str) -> str:
+    """The command for the objects in ``$objects``, of which there may be none."""
+    return f"""if printf %s "$objects" | grep -q '"name"'; then printf %s "$objects" | {command}; fi"""
 
 
 def conversion_kept(do: str, group: str) -> Step:
-    """Whom the API server asks to convert the kinds of a group is noted at each CRD, and put back."""
+    """Whom the API server asks to convert the kinds of a group is noted at each CRD, and put back. A second run keeps
+    what the first one noted.
+    """
     names = f"$(kubectl get crd -o name | grep {shlex.quote(rf'[.]{group}$')})"
     key = CONVERSION_BEFORE.replace(".", r"\.")
+    kept = f"$(kubectl get $crd -o jsonpath='{{.metadata.annotations.{key}}}')"
     return Step(
         do,
-        f"for crd in {names}; do kubectl annotate $crd"
+        f'for crd in {names}; do test -n "{kept}" || kubectl annotate $crd'
         f' {CONVERSION_BEFORE}="$(kubectl get $crd -o jsonpath={{.spec.conversion}})" || exit; done',
-        f"for crd in {names}; do kubectl patch $crd --type merge -p"
-        f' "{{\\"spec\\":{{\\"conversion\\":$(kubectl get $crd -o jsonpath=\'{{.metadata.annotations.{key}}}\')}}}}"'
-        f" && kubectl annotate $crd {CONVERSION_BEFORE}- || exit; done",
+        f'for crd in {names}; do conversion="{kept}"; test -z "$conversion" || {{ kubectl patch $crd --type merge -p'
+        f' "{{\\"spec\\":{{\\"conversion\\":$conversion}}}}"'
+        f" && kubectl annotate $crd {CONVERSION_BEFORE}-; }} || exit; done",
     )
 
 

@@ -29,7 +29,7 @@ def configurations_of(command: str, *leads: tuple[str, str, str]) -> list[str]:
     the shell runs its command with a kubectl that prints them as the template says.
     """
     lines = "".join(f"{name} {space}/{service}\\n" for name, space, service in leads)
-    names, _, _ = command.partition(" | xargs")
+    names, _, _ = command.partition('objects="$(')[2].partition(" | xargs")
     script = f"kubectl() {{ printf '{lines}'; }}; {names}"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, timeout=HANG_S)
     return done.stdout.split()
@@ -50,9 +50,9 @@ def test_the_example_of_kueue_keeps_its_objects_and_names_what_has_no_effect(mig
     assert "MultiKueueConfig elsewhere" in what(found["lost"])
     lines = commands(found)
     stop = lines.index("kubectl scale deployment/kueue-controller-manager --namespace=kueue-system --replicas=0")
-    assert found["steps"][stop]["undo"].endswith("--replicas=2")
-    assert stop < next(i for i, each in enumerate(lines) if "helm install" in each)
-    assert configurations_of(lines[-1], ("one", "kueue-system", "kueue-webhook-service")) == ["one"]
+    (drop,) = (i for i, each in enumerate(lines) if "webhookconfigurations" in each)
+    assert configurations_of(lines[drop], ("one", "kueue-system", "kueue-webhook-service")) == ["one"]
+    assert drop < stop < next(i for i, each in enumerate(lines) if "helm install" in each)
     assert not any("workloads.kueue.x-k8s.io.yaml" in each or each.endswith("-f charts/tessera/crds") for each in lines)
 
 
@@ -87,6 +87,20 @@ def test_the_controller_takes_the_configuration_that_the_chart_makes_of_the_valu
         "tessera": {"policy": "kueue"},
     }
     parse(json.dumps(chart | controller.get("config", {})))
+
+
+def test_the_ways_back_start_a_controller_and_await_it_before_its_webhooks_are_asked_again(migrated: Answer) -> None:
+    files = [str(EXAMPLES / "kueue.yaml"), str(ROOT / "examples" / "kai" / "queues.yaml")]
+    back = [each["undo"] for each in reversed(migrated(*files)["steps"])]
+    for system in ("kueue", "kai"):
+        hooks = next(i for i, each in enumerate(back) if f"before-{system}-webhooks" in each)
+        (start,) = (i for i, each in enumerate(back) if f"--namespace={system}-s" in each and "kubectl scale" in each)
+        assert start < hooks, system
+        assert back[start].index("kubectl scale") < back[start].index("kubectl rollout status"), system
+    uninstall = next(i for i, each in enumerate(back) if "helm uninstall" in each)
+    assert uninstall < min(i for i, each in enumerate(back) if "kubectl scale" in each)
+    stop = next(each for each in back if "kueue-controller-manager" in each)
+    assert "--replicas=2" in stop
 
 
 def test_values_of_kueues_chart_are_read_with_the_configuration_in_them(migrated: Answer) -> None:
@@ -211,7 +225,8 @@ def test_an_overridden_name_of_kueues_chart_is_that_of_its_deployment_and_its_se
     for values, name in (({"fullnameOverride": "q"}, "q"), ({"nameOverride": "x"}, "kueue-x")):
         lines = commands(migrated(v__yaml=yaml.safe_dump({"enableKueueViz": False, **values})))
         assert any(f"deployment/{name}-controller-manager --namespace=kueue-system" in each for each in lines)
-        assert configurations_of(lines[-1], ("a", "kueue-system", f"{name}-webhook-service")) == ["a"]
+        (drop,) = (each for each in lines if "webhookconfigurations" in each)
+        assert configurations_of(drop, ("a", "kueue-system", f"{name}-webhook-service")) == ["a"]
 
 
 def test_resources_that_volcanos_plugins_share_gpus_by_are_lost(migrated: Answer) -> None:

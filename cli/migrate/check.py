@@ -8,17 +8,23 @@ from typing import Any, Final
 from msgspec import Struct
 
 from cli.migrate.fates import PARTS
-from cli.migrate.inputs import system_of
+from cli.migrate.images import is_replaced, system_of
+from cli.migrate.operator import CLAIMS_ON, MOVED
 from cli.migrate.parts import Json, Told
 from cli.migrate.steps import NAMESPACE, services_of
 from cli.words import migrating as say
 from controller.insight.simulation.documents import Document
+from inventory.api.names import REPLACED
 
 _QUEUES: Final = ("kueue", "volcano", "kai")
 """The systems whose webhooks the controller stands in for."""
+_BESIDE: Final = ("discovery", "exporter", "mig")
+"""Systems that run beside any server of GPUs: they are left where an agent has come."""
+_SERVERS: Final = ("claims", "plugin")
 _GROUPS: Final = (".volcano.sh", "kueue.x-k8s.io", "scheduling.run.ai", "kai.scheduler")
 """How names of their API groups end."""
 _PREFIX: Final = "nvidia.com/"
+_PLUGIN_ON: Final = f"nvidia.com/gpu.deploy.{PARTS['devicePlugin'][1]}"
 _ENDED: Final = ("Succeeded", "Failed")
 
 
@@ -56,17 +62,19 @@ def checked(cluster: Cluster) -> MigrationCheck:
 
 
 def _left(cluster: Cluster) -> Iterator[Told]:
+    agents = _has_agents(cluster)
     for policy in cluster.policies:
         spec = policy.get("spec") or {}
-        on = [words for part, (words, _) in PARTS.items() if _of(spec, part).get("enabled") is not False]
+        on = {part: words for part, (words, _) in PARTS.items() if _of(spec, part).get("enabled") is not False}
         served = _nodes_of_operator(cluster)
-        if on and served:
-            yield Told(f"ClusterPolicy {policy['metadata']['name']}", say.still_on(on, served))
+        if on and served and (agents or "devicePlugin" in on):
+            yield Told(f"ClusterPolicy {policy['metadata']['name']}", say.still_on(list(on.values()), served))
     for each in cluster.sets:
         metadata, status = each["metadata"], each.get("status") or {}
         count = status.get("currentNumberScheduled" if each["kind"] == "DaemonSet" else "replicas") or 0
-        system = system_of(Document("cluster", 1, each))
-        if metadata.get("namespace") != NAMESPACE and system is not None and count:
+        document = Document("cluster", 1, each)
+        is_old = metadata.get("namespace") != NAMESPACE and is_replaced(document)
+        if is_old and count and (agents or system_of(document) not in _BESIDE):
             yield Told(f"{each['kind']} {metadata.get('namespace')}/{metadata['name']}", say.still_runs(count))
     services = [services_of(*place) for place in _deployments(cluster)]
     for each in cluster.webhooks:
@@ -95,9 +103,8 @@ def _is_old(webhook: Json, services: list[str]) -> bool:
 
 def _nodes_of_operator(cluster: Cluster) -> int:
     """Nodes where the operator has its device plugin."""
-    label = f"nvidia.com/gpu.deploy.{PARTS['devicePlugin'][1]}"
     labels = [each["metadata"].get("labels") or {} for each in cluster.nodes]
-    return sum(1 for each in labels if each.get(label) == "true")
+    return sum(1 for each in labels if each.get(_PLUGIN_ON) == "true")
 
 
 def _lacking(cluster: Cluster) -> Iterator[Told]:
@@ -122,6 +129,8 @@ def _lacking(cluster: Cluster) -> Iterator[Told]:
         if amounts and not any(map(_amount, amounts.values())) and node not in held and node not in without:
             yield Told(f"node {node}", say.nobody_serves(", ".join(sorted(amounts))))
     yield from _waiting(cluster)
+    if not _has_agents(cluster) and (stopped := list(dict.fromkeys(_stopped(cluster, allocatable)))):
+        yield Told(say.SERVERS, say.no_server(stopped))
     for node, wanted in sorted(asked.items()):
         for resource, count in sorted(wanted.items()):
             offered = _amount(allocatable.get(node, {}).get(resource))
@@ -129,16 +138,41 @@ def _lacking(cluster: Cluster) -> Iterator[Told]:
                 yield Told(f"node {node}: {resource}", say.offers_less(count, offered))
 
 
+def _stopped(cluster: Cluster, allocatable: dict[str, Json]) -> Iterator[str]:
+    """What served GPUs until a plan stopped it: DaemonSets that a step holds still; a ClusterPolicy without its device
+    plugin, and nodes that went over by their label, where nodes with GPUs offer none.
+    """
+    for each in cluster.sets:
+        metadata, place = each["metadata"], _of(each, "spec", "template", "spec", "nodeSelector")
+        if each["kind"] == "DaemonSet" and REPLACED in place and system_of(Document("", 1, each)) in _SERVERS:
+            yield f"DaemonSet {metadata.get('namespace')}/{metadata['name']}"
+    for node in cluster.nodes:
+        name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+        offers = any(_amount(value) for key, value in allocatable[name].items() if key.startswith(_PREFIX))
+        if labels.get(CLAIMS_ON) == MOVED and not offers:
+            yield f"the DRA driver of node {name}"
+        elif labels.get(_PLUGIN_ON) == "true" and not offers:
+            off = (each for each in cluster.policies if _of(each, "spec", "devicePlugin").get("enabled") is False)
+            yield from (f"the device plugin of ClusterPolicy {each['metadata']['name']}" for each in off)
+
+
+def _has_agents(cluster: Cluster) -> bool:
+    """Whether a node has an agent, or is to have one."""
+    return any(_of(each, "status").get("desiredNumberScheduled") for each in cluster.sets if _is_agents(each))
+
+
+def _is_agents(each: Json) -> bool:
+    labels = _of(each, "spec", "template", "metadata", "labels")
+    return each["metadata"].get("namespace") == NAMESPACE and labels.get("app.kubernetes.io/component") == "agent"
+
+
 def _waiting(cluster: Cluster) -> Iterator[Told]:
     """The agents' DaemonSet where no node fits it, and pods that ask for GPUs have no node."""
     pods = sum(1 for pod in cluster.pods if not _of(pod, "spec").get("nodeName") and _requests(pod)
                and _of(pod, "status").get("phase") not in _ENDED)  # fmt: skip
     for each in cluster.sets if pods else ():
-        metadata = each["metadata"]
-        labels = _of(each, "spec", "template", "metadata", "labels")
-        is_agents = metadata.get("namespace") == NAMESPACE and labels.get("app.kubernetes.io/component") == "agent"
-        if is_agents and not _of(each, "status").get("desiredNumberScheduled"):
-            yield Told(f"DaemonSet {NAMESPACE}/{metadata['name']}", say.no_place(pods))
+        if _is_agents(each) and not _of(each, "status").get("desiredNumberScheduled"):
+            yield Told(f"DaemonSet {NAMESPACE}/{each['metadata']['name']}", say.no_place(pods))
 
 
 def _holders(gpu_node: Json) -> set[str]:

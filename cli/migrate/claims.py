@@ -9,7 +9,8 @@ import msgspec
 from agent.dra.claim import ClaimError, Config
 from agent.dra.configs import check
 from cli.migrate.chartvalues import CLAIMS, apply, given
-from cli.migrate.inputs import Inputs, system_of
+from cli.migrate.images import is_replaced, system_of
+from cli.migrate.inputs import Inputs
 from cli.migrate.nvidia import variables
 from cli.migrate.parts import Json, Part, Step, Told
 from cli.migrate.podspecs import placed_as
@@ -41,10 +42,15 @@ _DONE_ANYHOW: Final = frozenset({"DynamicMIG", "MPSSupport", "NVMLDeviceHealthCh
 def claims(inputs: Inputs) -> Part:
     """NVIDIA's DRA driver as its own chart runs it, and the objects of claims."""
     charts = [each.data for each in inputs.chart("dra-driver")]
-    sets = [each for each in inputs.workloads if each.kind == "DaemonSet" and system_of(each) == "claims"]
+    found = [each for each in inputs.workloads if system_of(each) == "claims"]
+    sets = [each for each in found if is_replaced(each)]
     runs = bool(sets) or any(given(values, "resources.gpus.enabled") is not False for values in charts)
     part = Part(agent=runs)
     objects(inputs, part)
+    for each in found:
+        if each not in sets:
+            words = say.DOMAINS_CONTROLLER if each.kind == "Deployment" else say.DOMAINS_ALONE
+            part.keep(f"{each.kind} {_place(each)[1]}", words)
     if not runs:
         return part
     for values in charts:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import yaml
 from msgspec import Struct, field
 
+from cli.migrate.images import system_of
 from controller.insight.simulation.documents import Document
 from controller.insight.simulation.sources import Path_
 
@@ -98,23 +99,6 @@ _VOLCANO: Final = tuple(
 )
 _KAI: Final = ("scheduling.run.ai", "kai.scheduler")
 _DRA: Final = ("resource.k8s.io", "resource.nvidia.com")
-
-PROGRAMS: Final = {
-    "k8s-device-plugin": "plugin",
-    "gpu-feature-discovery": "discovery",
-    "config-manager": "plugin",
-    "mps-control-daemon": "mps",
-    "dcgm-exporter": "exporter",
-    "k8s-mig-manager": "mig",
-    "dra-driver": "claims",
-    "kueue": "kueue",
-    "vc-scheduler": "volcano",
-    "vc-controller-manager": "volcano",
-    "vc-webhook-manager": "volcano",
-    "vc-agent": "volcano",
-    "kai-scheduler": "kai",
-}
-"""Parts of an image's name, and the system that it belongs to."""
 
 _CHARTS: Final[tuple[tuple[str, frozenset[str], int], ...]] = (
     ("gpu-operator", frozenset({"driver", "toolkit", "dcgmExporter", "migManager", "devicePlugin", "validator", "gfd",
@@ -249,26 +233,6 @@ def _config_map(document: Document, found: Inputs) -> None:
     known = [each for each in list(texts_of(document)) if _add_text(each, found)]
     if not known:
         found.others.append(document)
-
-
-def system_of(document: Document) -> str | None:
-    """The system that a DaemonSet or a Deployment belongs to, by the images of its containers."""
-    spec: Any = document.data
-    for key in ("spec", "template", "spec"):
-        spec = spec.get(key) if isinstance(spec, dict) else None
-    containers = spec.get("containers") if isinstance(spec, dict) else None
-    for each in containers if isinstance(containers, list) else ():
-        image = str(each.get("image", "")) if isinstance(each, dict) else ""
-        words = [*(str(word) for word in each.get("command") or [])] if isinstance(each, dict) else []
-        name = f"{image.partition('@')[0].rpartition(':')[0] or image} {' '.join(words)}"
-        # One image has several of NVIDIA's programs: the command tells which.
-        for part in ("mps-control-daemon", "gpu-feature-discovery"):
-            if part in " ".join(words):
-                return PROGRAMS[part]
-        for part, system in PROGRAMS.items():
-            if part in name:
-                return system
-    return None
 
 
 def texts_of(document: Document) -> Iterator[Text]:

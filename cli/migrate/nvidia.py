@@ -4,7 +4,7 @@ chart values, DaemonSets, and labels of nodes.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
 from agent.config.reader import read_tree
@@ -13,11 +13,23 @@ from agent.config.table import FLAG_ALIASES, OPTIONS
 from agent.mig.parted import parse as parse_parted
 from agent.telemetry.collectors import parse as parse_fields
 from cli.migrate.chartvalues import DEVICE_PLUGIN, EXPORTER, apply, given
-from cli.migrate.inputs import Inputs, Text, system_of
+from cli.migrate.images import config_managers, is_config_manager, system_of
+from cli.migrate.inputs import Inputs, Text
 from cli.migrate.parts import Json, Part, Told, merged
 from cli.migrate.podspecs import placed_as
 from cli.migrate.steps import held, made_config
-from cli.migrate.values import ANYHOW, INSIDE, READ, expected, fits, is_interval, is_mps_root
+from cli.migrate.values import (
+    ANYHOW,
+    INSIDE,
+    READ,
+    SET_BY_CHART,
+    VALUES,
+    as_value,
+    expected,
+    fits,
+    is_interval,
+    is_mps_root,
+)
 from cli.words import migrating as say
 from controller.insight.simulation.documents import Document
 from inventory.layout.sharing import Replication, SharingMode
@@ -77,11 +89,15 @@ def placed(line: str, one: Text) -> str:
     return f"{one.place(int(found[1] or 1))}: {line[found.end() :]}"
 
 
-def plugin_files(inputs: Inputs, part: Part, *, named: str = "") -> None:
+def plugin_files(
+    inputs: Inputs, part: Part, *, named: str = "", mounted: Collection[tuple[str, ...]] = frozenset()
+) -> None:
     """What the plugin's configuration files say. ``named``: the ConfigMap that an operator gives the plugin; without
-    one the first ConfigMap with such files is taken, and files of their own go into the values.
+    one the first ConfigMap with such files is taken, those first that DaemonSets have ``mounted``, and files of their
+    own go into the values.
     """
     owners = list(dict.fromkeys(each.owner for each in inputs.plugin_files if each.owner))
+    owners.sort(key=lambda each: each not in mounted)
     chosen = next((each for each in owners if named in ("", each[1])), None)
     for owner in owners:
         if owner != chosen:
@@ -168,13 +184,64 @@ def _mounted(one: Text | None, part: Part, path: str, space: str, named: str, ke
 
 def programs(inputs: Inputs) -> Part:
     """NVIDIA's programs as their own charts and manifests run them, without the operator."""
-    sets = [each for each in inputs.workloads if each.kind == "DaemonSet" and system_of(each) in _PROGRAMS]
+    return _programs(_sets(inputs), inputs, frozenset(FILES))
+
+
+def beside_policy(spec: Json, space: str, inputs: Inputs) -> Part:
+    """NVIDIA's programs that run beside an operator's ClusterPolicy: DaemonSets that are none of its operands, and
+    charts. ``space``: the operator's namespace. Configuration files are theirs where the operator has the part off.
+    """
+    files = {each for each, part in FILES.items() if (spec.get(part) or {}).get("enabled") is False}
+    sets = [each for each in _sets(inputs) if not _is_operand(each, space)]
+    if not (sets or inputs.chart("device-plugin") or inputs.chart("dcgm-exporter")):
+        return Part()
+    return _programs(sets, inputs, files)
+
+
+def unplanned(inputs: Inputs, space: str) -> Iterator[Told]:
+    """DaemonSets beside an operator that a plan cannot stop: they do not follow the labels by which nodes go over."""
+    for each in _sets(inputs):
+        if not _is_operand(each, space):
+            yield Told(_named(each), say.BESIDE_OPERATOR)
+
+
+FILES: Final = {"plugin": "devicePlugin", "mig": "migManager", "exporter": "dcgmExporter"}
+"""Systems that have configuration files, and the part of a ClusterPolicy that each is."""
+_OPERANDS: Final = frozenset(
+    {"gpu-feature-discovery", "nvidia-dcgm-exporter", "nvidia-device-plugin-daemonset",
+     "nvidia-device-plugin-mps-control-daemon", "nvidia-mig-manager"}
+)  # fmt: skip
+"""Names that the operator gives to its DaemonSets of these programs."""
+_SERVING: Final = ("plugin", "mps", "mig")
+"""Systems in whose place agents come to nodes: feature discovery and the exporter run beside any server of GPUs."""
+
+
+def _sets(inputs: Inputs) -> list[Document]:
+    return [each for each in inputs.workloads if each.kind == "DaemonSet" and system_of(each) in _PROGRAMS]
+
+
+def _is_operand(document: Document, space: str) -> bool:
+    """Whether the operator runs the DaemonSet: it owns it, or, where no owner is told, has it under its own name."""
+    metadata = document.data["metadata"]
+    owners = metadata.get("ownerReferences")
+    if isinstance(owners, list) and owners:
+        return any(isinstance(each, dict) and each.get("kind") in ("ClusterPolicy", "GPUCluster") for each in owners)
+    return metadata.get("namespace") == space and metadata["name"] in _OPERANDS
+
+
+def _named(document: Document) -> str:
+    return f"DaemonSet {document.data['metadata']['name']}"
+
+
+def _programs(sets: list[Document], inputs: Inputs, files: Collection[str]) -> Part:
+    """``files``: the systems whose configuration files are read here."""
     plugin, exporter = inputs.chart("device-plugin"), inputs.chart("dcgm-exporter")
     loose = inputs.plugin_files or inputs.parted_files or inputs.field_files
     if not (sets or plugin or exporter or loose):
         return Part()
     # Files alone do not tell what serves GPUs today: agents wait until that has left a node.
-    part = Part(agent=bool(sets or plugin))
+    serving = [each for each in plugin if given(each.data, "devicePlugin.enabled") is not False]
+    part = Part(agent=bool(serving) or any(system_of(each) in _SERVING for each in sets))
     for document in plugin:
         _plugin_values(document.data, part)
     for document in exporter:
@@ -182,19 +249,82 @@ def programs(inputs: Inputs) -> Part:
     sets.sort(key=lambda each: _FOLLOWED.index(system_of(each) or "exporter"))
     for document in sets:
         _containers(document, part)
-    placed_as([each for each in sets if system_of(each) != "mps"], inputs, part)
-    plugin_files(inputs, part)
-    parted_files(inputs, part)
-    field_files(inputs, part)
-    sets.sort(key=lambda each: _ORDER.index(system_of(each) or "exporter"))
+    if part.agent or not sets:
+        placed_as([each for each in sets if system_of(each) != "mps"], inputs, part)
+    if "plugin" in files:
+        plugin_files(inputs, part, mounted=_mounted_by(sets))
+    if "mig" in files:
+        parted_files(inputs, part)
+    if "exporter" in files:
+        field_files(inputs, part)
     for document in sets:
-        metadata = document.data["metadata"]
-        name, system = str(metadata["name"]), system_of(document) or ""
-        step = held(say.stop_set(_PROGRAMS[system], name), metadata.get("namespace") or "default", name)
-        (part.before if system in _FIRST else part.after)(step)
-    if plugin and not sets:
-        part.before(held(say.stop_set(_PROGRAMS["plugin"], _DEFAULT_PLUGIN[1]), *_DEFAULT_PLUGIN))
+        _chosen_files(document, inputs, part)
+    _stops(sets, plugin, part)
+    if exporter and not any(system_of(each) == "exporter" for each in sets):
+        part.keep("dcgm-exporter's chart: its DaemonSet", say.NAME_NOT_TOLD)
     return part
+
+
+def _stops(sets: list[Document], plugin: list[Document], part: Part) -> None:
+    """The steps that stop the programs: by their DaemonSets, else by the names that the plugin's chart gives them."""
+    found = [
+        (system_of(each) or "", str(each.data["metadata"].get("namespace") or "default"),
+         str(each.data["metadata"]["name"])) for each in sets
+    ]  # fmt: skip
+    if plugin and not sets:
+        space, name = _DEFAULT_PLUGIN
+        values = [each.data for each in plugin]
+        if any(given(each, "devicePlugin.enabled") is not False for each in values):
+            found.append(("plugin", space, name))
+            if given(part.values, "mps.enabled"):
+                found.append(("mps", space, f"{name}-mps-control-daemon"))
+        if any(given(each, "gfd.enabled") for each in values):
+            found.append(("discovery", space, f"{name}-gpu-feature-discovery"))
+    for system, space, name in sorted(found, key=lambda each: _ORDER.index(each[0])):
+        step = held(say.stop_set(_PROGRAMS[system], name), space, name)
+        if system in _FIRST:
+            part.before(step)
+        else:
+            part.follow(f"DaemonSet {name}", step)
+
+
+def _mounted_by(sets: list[Document]) -> set[tuple[str, ...]]:
+    """Namespace and name of the ConfigMaps that DaemonSets mount."""
+    found = set[tuple[str, ...]]()
+    for each in sets:
+        space = str(each.data["metadata"].get("namespace") or "default")
+        volumes = given(each.data, "spec.template.spec.volumes")
+        for volume in volumes if isinstance(volumes, list) else ():
+            name = given(volume, "configMap.name") if isinstance(volume, dict) else None
+            found |= {(space, str(name))} if name else set()
+    return found
+
+
+def _chosen_files(document: Document, inputs: Inputs, part: Part) -> None:
+    """How a DaemonSet's config manager chooses a file where the node's label names none."""
+    managers = [each for container in config_managers(document) for each in container.get("env") or ()]
+    said = {str(each.get("name")): str(each.get("value") or "") for each in managers if isinstance(each, dict)}
+    where, config = _named(document), part.values.get("config")
+    default = said.get("DEFAULT_CONFIG", "")
+    strategies = [word.strip() for word in said.get("FALLBACK_STRATEGIES", "").split(",") if word.strip()]
+    if not config:
+        lost = {"DEFAULT_CONFIG": default, "FALLBACK_STRATEGIES": ",".join(strategies)}
+        part.loses(Told(f"{where}: {key}={value}", say.FILES_NOT_READ) for key, value in lost.items() if value)
+        return
+    names = {each.name for each in inputs.plugin_files} | set(config.get("map") or ())
+    if default and default not in names:
+        part.lose(f"{where}: DEFAULT_CONFIG={default}", say.no_file(default))
+    elif default and config.get("default") not in (None, default):
+        part.lose(f"{where}: DEFAULT_CONFIG={default}", say.other_set(config["default"]))
+    elif default:
+        part.take("config.default", default)
+    if not set(strategies) <= _STRATEGIES:
+        part.lose(f"{where}: FALLBACK_STRATEGIES", say.variable_unfit(", ".join(sorted(_STRATEGIES))))
+    elif strategies:
+        part.take("config.fallbackStrategies", strategies)
+
+
+_STRATEGIES: Final = frozenset({"empty", "named", "single"})
 
 
 def _plugin_values(values: Json, part: Part) -> None:
@@ -245,51 +375,30 @@ def variables(where: str, env: Any, part: Part) -> None:
         name = each.get("name")
         if not name or name in ANYHOW:
             continue
-        if name in INSIDE or "valueFrom" in each:
-            if name not in ("NODE_NAME", "NODE_IPS", "POD_NAMESPACE"):
-                part.lose(f"{where}[{name}]", say.variable_set(name))
-        elif name in READ:
-            value = str(each.get("value") or "")
-            if not fits(name, value):
-                part.lose(f"{where}[{name}]", say.variable_unfit(expected(name)))
-            elif name == _LISTEN and value:
-                _address(f"{where}[{name}]", value, part)
-            elif name not in _VALUES:
-                found.append({"name": name, "value": value})
-            elif value:
-                part.take(*_as_value(name, value))
-        else:
+        if given(each, "valueFrom.fieldRef"):
+            # It tells a program about its own pod.
+            continue
+        value = str(each.get("value") or "")
+        if name in INSIDE or name.startswith(SET_BY_CHART) or "valueFrom" in each:
+            part.lose(f"{where}[{name}]", say.variable_set(name))
+        elif name in VALUES:
+            _value(f"{where}[{name}]", name, value, part)
+        elif name not in READ:
             part.lose(f"{where}[{name}]", say.variable_unread(name))
+        elif not fits(name, value):
+            part.lose(f"{where}[{name}]", say.variable_unfit(expected(name)))
+        else:
+            found.append({"name": name, "value": value})
     part.runs_with(found)
 
 
-_VALUES: Final = {
-    "DEVICE_ID_STRATEGY": "deviceIDStrategy",
-    "DEVICE_LIST_STRATEGY": "deviceListStrategy",
-    "FAIL_ON_INIT_ERROR": "failOnInitError",
-    "GDRCOPY_ENABLED": "gdrcopyEnabled",
-    "GDS_ENABLED": "gdsEnabled",
-    "MIG_STRATEGY": "migStrategy",
-    "MOFED_ENABLED": "mofedEnabled",
-    "NVIDIA_CDI_HOOK_PATH": "cdi.nvidiaHookPath",
-    "NVIDIA_DRIVER_ROOT": "nvidiaDriverRoot",
-    "PASS_DEVICE_SPECS": "compatWithCPUManager",
-    "SHARED_DEVICES_ALLOCATION_POLICY": "sharedDevicesAllocationPolicy",
-}
-"""Variables for which the chart has a value: rights and folders of the agent follow from some."""
-_LISTEN: Final = "DCGM_EXPORTER_LISTEN"
-_SWITCHES: Final = frozenset(
-    {"FAIL_ON_INIT_ERROR", "GDRCOPY_ENABLED", "GDS_ENABLED", "MOFED_ENABLED", "PASS_DEVICE_SPECS"}
-)
-
-
-def _as_value(name: str, value: str) -> tuple[str, Any]:
-    """The path and the value of ours for a variable that fits."""
-    if name in _SWITCHES:
-        return _VALUES[name], value.strip().lower() in ("1", "t", "true", "yes", "on")
-    if name == "DEVICE_LIST_STRATEGY" and "," in value:
-        return _VALUES[name], [word.strip() for word in value.split(",")]
-    return _VALUES[name], value
+def _value(where: str, name: str, value: str, part: Part) -> None:
+    """Sets the chart's value for a variable of ``VALUES``."""
+    became = as_value(name, value)
+    if isinstance(became, str):
+        part.lose(where, became)
+    elif became is not None:
+        part.take(*became)
 
 
 def _exporter_values(values: Json, part: Part) -> None:
@@ -325,23 +434,14 @@ def arguments(where: str, words: Any, part: Part) -> None:
             if value not in _FIELDS_OF_IMAGE:
                 part.lose(f"{where}: {word}", say.FIELD_PATH)
         elif flag == "--address":
-            _address(f"{where}: {word}", value, part)
+            _value(f"{where}: {word}", _LISTEN, value or ":", part)
         elif option is not None and option.env and flag not in _OWN_FLAGS:
             variables(f"{where}: {flag}", [{"name": option.env[0], "value": value or "true"}], part)
         elif flag not in _MOOT_FLAGS | _OWN_FLAGS:
             part.lose(f"{where}: {word}", say.NO_FLAG)
 
 
-def _address(where: str, value: str, part: Part) -> None:
-    """Where the exporter listens: its port is the agent's."""
-    _, colon, port = value.rpartition(":")
-    if colon and port.isdecimal() and 0 < int(port) <= _LAST_PORT:
-        part.take("metrics.port", int(port))
-    else:
-        part.lose(where, say.NO_PORT)
-
-
-_LAST_PORT: Final = 65535
+_LISTEN: Final = "DCGM_EXPORTER_LISTEN"
 _FIELDS_OF_IMAGE: Final = frozenset(
     f"/etc/dcgm-exporter/{each}.csv"
     for each in ("default-counters", "dcp-metrics-included", "1.x-compatibility-metrics")
@@ -359,17 +459,29 @@ def _containers(document: Document, part: Part) -> None:
     has set differently before is lost.
     """
     spec = document.data["spec"]["template"]["spec"]
+    moot = _BY_MANAGER if config_managers(document) else ()
     for each in spec.get("containers") or ():
+        if is_config_manager(each):
+            continue
         where = f"DaemonSet {document.data['metadata']['name']}: {each.get('name')}"
         own = Part()
         arguments(f"{where}: args", each.get("args"), own)
-        variables(f"{where}: env", each.get("env"), own)
+        variables(f"{where}: env", [one for one in each.get("env") or () if one.get("name") not in moot], own)
         part.loses(own.lost)
-        for path, value in _settings(own.values):
-            there = dict(_settings(part.values)).get(path)
-            if there is not None and there != value:
-                part.lose(f"{where}: {path}={_text(value)}", say.other_set(_text(there)))
+        part.loses(differing(part.values, own.values, where))
         part.values = merged([part.values, own.values])
+
+
+def differing(there: Json, more: Json, where: str) -> Iterator[Told]:
+    """Values of ``more`` that are lost, as others are there already."""
+    known = dict(_settings(there))
+    for path, value in _settings(more):
+        if known.get(path) is not None and known[path] != value and path != "tolerations":
+            yield Told(f"{where}: {path}={_text(value)}", say.other_set(_text(known[path])))
+
+
+_BY_MANAGER: Final = ("CONFIG_FILE",)
+"""Variables that say where the config manager puts the file that it chose."""
 
 
 def _settings(values: Json, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -13,7 +13,15 @@ from agent.config.settings import MigManager
 from cli.migrate.claims import gates, gpus_of, layout, objects, serve
 from cli.migrate.fates import CLUSTER_ROWS, PARTS, ROWS, Fate, Row
 from cli.migrate.inputs import Inputs
-from cli.migrate.nvidia import field_files, parted_files, plugin_files, variables
+from cli.migrate.nvidia import (
+    beside_policy,
+    differing,
+    field_files,
+    parted_files,
+    plugin_files,
+    unplanned,
+    variables,
+)
 from cli.migrate.parts import Json, Part, Step, Told
 from cli.migrate.podspecs import GPU_MARKS
 from cli.migrate.shapes import SPEC
@@ -32,12 +40,12 @@ _FIRST: Final = ("migManager", "devicePlugin")
 """Parts that go before the agent comes: two of them would cut, or serve, the same GPUs."""
 _MIG_MANAGER: Final = "TESSERA_MIG_MANAGER"
 _PLUGIN_ON: Final = "nvidia.com/gpu.deploy.device-plugin"
-_CLAIMS_ON: Final = "nvidia.com/gpu.deploy.dra-driver"
+CLAIMS_ON: Final = "nvidia.com/gpu.deploy.dra-driver"
 _EXPORTER_ON: Final = "nvidia.com/gpu.deploy.dcgm-exporter"
 _OPERANDS_ON: Final = "nvidia.com/gpu.deploy.operands"
 _WORKLOAD: Final = "nvidia.com/gpu.workload.config"
 _VIRTUAL: Final = ("vm-passthrough", "vm-vgpu")
-_MOVED: Final = "moved-to-tessera"
+MOVED: Final = "moved-to-tessera"
 """The value of the operator's label on nodes that went over: the operator leaves values alone that it did not write."""
 _DEFAULT_MIG: Final = "default-mig-parted-config"
 
@@ -86,8 +94,11 @@ def cluster_policy(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -
     spec = document.data.get("spec") or {}
     space = _namespace(document.data)
     found = taken(spec)
+    serves = _of(spec, "devicePlugin").get("enabled") is not False
     place = {"nodeSelector": {_PLUGIN_ON: "false"}} if nodes else {"affinity": _served(spec)}
-    part = Part(found.values | place, agent=True)
+    part = Part(found.values | (place if serves else {}), agent=serves)
+    for key in _OF_DEVICES if not serves else ():
+        part.drop(key)
     _files(spec, space, inputs, part)
     part.loses(_lost(spec, found, ROWS))
     part.keeps(_kept(spec, ROWS))
@@ -99,16 +110,44 @@ def cluster_policy(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -
             before = _label_of(inputs, node, key)
             if each == "devicePlugin":
                 part.after(handed_over(do, node, key, _PLUGIN_PODS, space, before))
-            else:
+            elif serves and each in _FIRST:
                 part.after(labelled(do, node, key, "false", before))
+            else:
+                part.follow(f"spec.{each}", labelled(do, node, key, "false", before))
     for each, (words, _) in on.items() if not nodes else ():
         ends = (_PLUGIN_PODS, space) if each == "devicePlugin" else None
         step = _switched(words, "clusterpolicies.nvidia.com", name, each, enabled[each], ends)
-        (part.before if each in _FIRST else part.after)(step)
+        if serves and each in _FIRST:
+            part.before(step)
+        else:
+            part.follow(f"spec.{each}", step)
     if "migManager" in on and "mig" not in part.values and not nodes:
         # The operator goes on marking nodes for its MIG manager, which is off.
         part.runs_with([{"name": _MIG_MANAGER, "value": MigManager.AGENT.value}])
     return part
+
+
+_OF_DEVICES: Final = ("cdi", "compatWithCPUManager", "deviceListStrategy")
+"""Values that say how the operator's device plugin gives devices to containers."""
+
+
+def with_operator(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> list[Part]:
+    """The part of a ClusterPolicy, and that of NVIDIA's programs beside it. Who serves GPUs comes first: its values
+    win, and the agents go where it was.
+    """
+    part = cluster_policy(document, inputs, nodes)
+    space = _namespace(document.data)
+    if nodes:
+        part.loses(unplanned(inputs, space))
+        return [part]
+    other = beside_policy(document.data.get("spec") or {}, space, inputs)
+    if other.agent and not part.agent:
+        return [other, part]
+    for key in ("nodeSelector", "affinity"):
+        if other.drop(key):
+            other.lose(f"{say.PROGRAMS_BESIDE}: {key}", say.other_place(say.OPERATORS_PLUGIN))
+    other.loses(differing(part.values, other.values, say.PROGRAMS_BESIDE))
+    return [part, other]
 
 
 def _served(spec: Json) -> Json:
@@ -136,8 +175,8 @@ def gpu_cluster(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> P
     spec = document.data.get("spec") or {}
     space = _namespace(document.data)
     found = cluster_taken(spec)
-    value = "false" if nodes else _MOVED
-    part = Part(found.values | {"nodeSelector": {_CLAIMS_ON: value}}, agent=True)
+    value = "false" if nodes else MOVED
+    part = Part(found.values | {"nodeSelector": {CLAIMS_ON: value}}, agent=True)
     serve(part)
     exporter = _of(spec, "dcgmExporter")
     if name := _of(exporter, "config").get("name"):
@@ -151,18 +190,19 @@ def gpu_cluster(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> P
     if _of(driver, "computeDomains").get("enabled") is not False:
         part.lose("spec.draDriver.computeDomains", say.DOMAINS_LEAVE)
     objects(inputs, part)
+    part.loses(unplanned(inputs, space))
     name, on = document.data["metadata"]["name"], exporter.get("enabled")
     if nodes:
         for node in nodes:
-            labels = [(say.leave_node("DRA driver", node), _CLAIMS_ON, value)]
+            labels = [(say.leave_node("DRA driver", node), CLAIMS_ON, value)]
             labels += [(say.leave_node("dcgm-exporter", node), _EXPORTER_ON, "false")] if on is not False else []
             for do, key, new in labels:
                 part.after(labelled(do, node, key, new, _label_of(inputs, node, key)))
     else:
-        part.before(labelled_all(say.LEAVE_NODES, _CLAIMS_ON, value, "true"))
+        part.before(labelled_all(say.LEAVE_NODES, CLAIMS_ON, value, "true"))
         if on is not False:
             part.after(_switched("dcgm-exporter", "gpuclusters.nvidia.com", name, "dcgmExporter", on))
-    part.after(layout({_CLAIMS_ON: value}, gpus_of(inputs)))
+    part.after(layout({CLAIMS_ON: value}, gpus_of(inputs)))
     return part
 
 

@@ -37,7 +37,8 @@ class Part(Struct):
     objects in the release's namespace, before all of them.
 
     ``agent``: what serves GPUs on nodes is replaced. ``queues``: the controller is needed. ``kueue``: Kueue's kinds are
-    in the cluster and stay as they are. ``values``: of the chart; ``take``, ``runs_with`` and ``_containers`` write it.
+    in the cluster and stay as they are. ``values``: of the chart; ``take``, ``drop``,
+    ``runs_with`` and ``_containers`` write it.
     """
 
     values: Json = field(default_factory=dict)
@@ -49,13 +50,18 @@ class Part(Struct):
     made: list[Step] = field(default_factory=list)
     lost: list[Told] = field(default_factory=list)
     kept: list[Told] = field(default_factory=list)
+    followers: list[tuple[str, Step]] = field(default_factory=list)
+    """Steps that stop what the agents do besides serving GPUs, each with the name of what it stops: after the
+    installation where agents come to nodes; else what they would stop goes on.
+    """
     copies: list[tuple[str, str, str]] = field(default_factory=list)
     """ConfigMaps that the agent mounts: namespace, name, and what they are for people."""
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing of the system was read."""
-        return not (self.values or self.first or self.last or self.made or self.lost or self.kept or self.copies)
+        steps = self.first or self.last or self.made or self.followers
+        return not (self.values or steps or self.lost or self.kept or self.copies)
 
     def lose(self, what: str, why: str) -> None:
         self.lost.append(Told(what, why))
@@ -75,6 +81,10 @@ class Part(Struct):
     def after(self, *steps: Step) -> None:
         self.last.extend(steps)
 
+    def follow(self, what: str, step: Step) -> None:
+        """Has a step stop ``what`` where agents take its place."""
+        self.followers.append((what, step))
+
     def make(self, step: Step) -> None:
         self.made.append(step)
 
@@ -85,6 +95,10 @@ class Part(Struct):
     def take(self, path: str, value: Any) -> None:
         """Sets a value by its dotted path, where none is set yet."""
         set_value(self.values, path, value)
+
+    def drop(self, key: str) -> bool:
+        """Takes a value away again; whether it said something."""
+        return bool(self.values.pop(key, None))
 
     def tolerates(self, found: Iterable[Json] | None) -> None:
         """Sets the agents' tolerations: the chart's own, and these."""

@@ -6,13 +6,15 @@ Pure: parsed inputs in, a plan out.
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from cli.migrate.claims import claims
 from cli.migrate.foreign.part import foreign
+from cli.migrate.images import image_of
 from cli.migrate.inputs import Inputs
 from cli.migrate.kueue import kueue
 from cli.migrate.nvidia import beside, node_labels, programs
-from cli.migrate.operator import cluster_policy, gpu_cluster, policy_of_chart
+from cli.migrate.operator import gpu_cluster, policy_of_chart, with_operator
 from cli.migrate.parts import Part, Step, Told, merged
 from cli.migrate.steps import NAMESPACE, copied, crds, installed, namespace
 from cli.words import migrating as say
@@ -70,10 +72,12 @@ def planned(inputs: Inputs, *, image: str = "", nodes: tuple[str, ...] = ()) -> 
         values["controller"] = {"enabled": False}
     if not agent:
         values["nodeSelector"] = dict(_LEFT_BY_PLUGIN)
+        values.pop("affinity", None)
     lost = [each for part in parts for each in part.lost]
     kept = [each for part in parts for each in part.kept]
     if not agent:
         kept.append(Told(say.GPUS_ON_NODES, say.AGENT_WAITS))
+        kept += [Told(what, say.GOES_ON) for part in parts for what, _ in part.followers]
     plan = MigrationPlan(
         values,
         _steps(parts, values, _labels(inputs), queues=queues, agent=agent, nodes=nodes),
@@ -85,19 +89,15 @@ def planned(inputs: Inputs, *, image: str = "", nodes: tuple[str, ...] = ()) -> 
 
 
 def _image(reference: str) -> dict[str, str]:
-    """An image's reference as the chart takes it: a port is no tag."""
-    name, _, digest = reference.partition("@")
-    head, slash, last = name.rpartition("/")
-    last, _, tag = last.partition(":")
-    found = {"repository": f"{head}{slash}{last}", "tag": tag, "digest": digest}
-    return {key: value for key, value in found.items() if value}
+    """An image's reference as the chart takes it."""
+    return {key: value for key, value in asdict(image_of(reference)).items() if value}
 
 
 def _parts(inputs: Inputs, nodes: tuple[str, ...]) -> list[Part]:
     found: list[Part] = []
     policy, cluster = obeyed(policies_of(inputs)), obeyed(inputs.gpu_clusters)
     if policy is not None:
-        found.append(cluster_policy(policy, inputs, nodes))
+        found += with_operator(policy, inputs, nodes)
     elif cluster is not None:
         found.append(gpu_cluster(cluster, inputs, nodes))
     else:
@@ -141,4 +141,5 @@ def _steps(
         words = say.INSTALL_BOTH if agent else say.INSTALL_CONTROLLER
     every.append(installed(values, words))
     every += [step for part in parts for step in part.last]
+    every += [step for part in parts for _, step in part.followers if agent]
     return list({step.command: step for step in every}.values())

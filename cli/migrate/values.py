@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from agent.config.table import OPTIONS
 from cli.migrate.fates import PARTS
-from cli.migrate.parts import TOLERATIONS
+from cli.migrate.parts import TOLERATIONS, set_value
 from cli.words import migrating as say
 from yamlfile.parsers import Unfit
 
@@ -44,23 +44,40 @@ ANYHOW: Final = frozenset(
         "DCGM_EXPORTER_KUBERNETES",
         "DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE",
         "NVIDIA_DRIVER_CAPABILITIES",
+        "NVIDIA_MIG_CONFIG_DEVICES",
         "NVIDIA_MIG_MONITOR_DEVICES",
         "NVIDIA_VISIBLE_DEVICES",
     }
 )
 """Variables that say what the agent does anyhow (docs/migration-nvidia.md)."""
-_BY_VALUE: Final = {
+VALUES: Final = {
+    "CDI_FEATURE_FLAGS": "cdi.featureFlags",
+    "DCGM_EXPORTER_LISTEN": "metrics.port",
+    "DEVICE_ID_STRATEGY": "deviceIDStrategy",
     "DEVICE_LIST_STRATEGY": "deviceListStrategy",
+    "FAIL_ON_INIT_ERROR": "failOnInitError",
     "GDRCOPY_ENABLED": "gdrcopyEnabled",
     "GDS_ENABLED": "gdsEnabled",
     "MIG_STRATEGY": "migStrategy",
     "MOFED_ENABLED": "mofedEnabled",
-    "MPS_ROOT": "mps",
-    "NVIDIA_CDI_HOOK_PATH": "cdi",
+    "MPS_ROOT": "mps.root",
+    "NVIDIA_CDI_HOOK_PATH": "cdi.nvidiaHookPath",
     "NVIDIA_DRIVER_ROOT": "nvidiaDriverRoot",
     "PASS_DEVICE_SPECS": "compatWithCPUManager",
+    "SHARED_DEVICES_ALLOCATION_POLICY": "sharedDevicesAllocationPolicy",
 }
-"""Variables that a value of the chart sets: the operator, too, lets its own field win over them."""
+"""Variables for which the chart has a value: it sets them itself, and rights and folders of the agent follow from some.
+A list with two of one name would be refused by the API server.
+"""
+_SWITCHES: Final = frozenset(
+    {"FAIL_ON_INIT_ERROR", "GDRCOPY_ENABLED", "GDS_ENABLED", "MOFED_ENABLED", "PASS_DEVICE_SPECS"}
+)
+_LISTEN: Final = "DCGM_EXPORTER_LISTEN"
+_PORT: Final = re.compile(r":([0-9]{1,5})\Z")
+_LAST_PORT: Final = 65535
+_USUAL_PORT: Final = 9400
+SET_BY_CHART: Final = "TESSERA_"
+"""How variables begin that are the agent's own: the chart sets them, or a plan."""
 
 
 _BY_NAME: Final = {name: option for option in OPTIONS for name in option.env}
@@ -77,6 +94,37 @@ def fits(name: str, value: str) -> bool:
     except Unfit:
         return False
     return True
+
+
+def as_value(name: str, value: str) -> tuple[str, Any] | str | None:
+    """The path and the value of ours for one of ``VALUES``; None where the chart does by default what it says; why not,
+    where the chart does not take it.
+    """
+    path = VALUES[name]
+    if name == _LISTEN:
+        port = port_of(value)
+        return say.NO_PORT if port is None else None if port == _USUAL_PORT else (path, port)
+    if not fits(name, value):
+        return say.variable_unfit(expected(name))
+    if not value:
+        return None
+    if name == "MPS_ROOT":
+        return (path, value) if is_mps_root(value) else say.MPS_PATH
+    if name in ("NVIDIA_CDI_HOOK_PATH", "NVIDIA_DRIVER_ROOT") and not value.startswith("/"):
+        return say.NO_PATH
+    if name in _SWITCHES:
+        return path, value.strip().lower() in ("1", "t", "true", "yes", "on")
+    if name == "DEVICE_LIST_STRATEGY" and "," in value:
+        return path, [word.strip() for word in value.split(",")]
+    return path, value
+
+
+def port_of(address: str) -> int | None:
+    """The port at which an exporter listens; None where none can be told. An empty address is the usual one."""
+    if not address:
+        return _USUAL_PORT
+    found = _PORT.search(address)
+    return int(found[1]) if found and 0 < int(found[1]) <= _LAST_PORT else None
 
 
 def expected(name: str) -> str:
@@ -247,10 +295,12 @@ def _variables(spec: Json, found: Taken) -> Iterator[Json]:
             continue
         for each in _of(spec, part).get("env") or []:
             name = (each or {}).get("name") or ""
-            if name in seen or name in ANYHOW or not name or _BY_VALUE.get(name) in found.values:
+            if name in seen or name in ANYHOW or not name:
                 continue
             seen.add(name)
-            if name in INSIDE:
+            if name in VALUES:
+                _set(f"{part}.env[{name}]", name, each.get("value") or "", found)
+            elif name in INSIDE or name.startswith(SET_BY_CHART):
                 found.lost.append((f"{part}.env[{name}]", say.variable_set(name)))
             elif name in READ and not fits(name, each.get("value") or ""):
                 found.lost.append((f"{part}.env[{name}]", say.variable_unfit(expected(name))))
@@ -258,6 +308,18 @@ def _variables(spec: Json, found: Taken) -> Iterator[Json]:
                 yield {"name": name, "value": each.get("value") or ""}
             else:
                 found.lost.append((f"{part}.env[{name}]", say.variable_unread(name)))
+
+
+def _set(at: str, name: str, value: str, found: Taken) -> None:
+    """Sets the chart's value for a variable. The operator lets its own field win over the variable."""
+    there: Any = found.values
+    for key in VALUES[name].split("."):
+        there = there.get(key) if isinstance(there, dict) else None
+    became = as_value(name, value) if there is None else None
+    if isinstance(became, str):
+        found.lost.append((at, became))
+    elif became is not None:
+        set_value(found.values, *became)
 
 
 def _fields_as_variables(exporter: Json, found: Taken) -> Iterator[tuple[str, str]]:

@@ -73,6 +73,12 @@ NO_PORT: Final = "no port can be told from it: the agent serves its metrics at t
 NO_FLAG: Final = "the agent has no such flag"
 NO_FIELD: Final = "the line cannot be used"
 MIG_EXTRAS: Final = "the agent runs no hooks and stops no service of the host while it cuts a GPU"
+FILES_NOT_READ: Final = "its configuration files were not read: give their ConfigMap to this command too"
+BESIDE_OPERATOR: Final = (
+    "it runs beside the operator, and no label lets it leave a node: stop it before an agent comes to its nodes"
+)
+PROGRAMS_BESIDE: Final = "programs beside the operator"
+OPERATORS_PLUGIN: Final = "the operator's device plugin"
 OTHER_CONFIG: Final = "another one is used: a release has one such configuration"
 HEALTH_CHECK: Final = "the agent's probes are answered at its metrics' port"
 CONTROLLER_POD: Final = "the controller's pods have values of their own: controller.resources and its neighbours"
@@ -130,6 +136,7 @@ DOMAINS_GATE: Final = "it is about ComputeDomains, which leave a node with NVIDI
 # Why something stays as it is, beside the operator's.
 NFD: Final = "node feature discovery goes on running: its labels tell which nodes have GPUs"
 DOMAINS: Final = "it is about ComputeDomains, which are NVIDIA's driver's alone"
+DOMAINS_ALONE: Final = "it serves ComputeDomains alone, beside the agent"
 DOMAINS_CONTROLLER: Final = "the controller of ComputeDomains goes on running"
 CLAIM_OBJECTS: Final = "the agent serves it as it is: the driver has the same name and gives devices the same names"
 FRACTIONS: Final = "pods that ask for a part of a GPU are translated; nodes need a layout of mode fractional"
@@ -137,6 +144,11 @@ SAME_OBJECT: Final = "the controller reads and writes the same object"
 APPLIED_AS_IT_IS: Final = "it is applied as it is"
 LABEL_WORKS: Final = "the agent follows it"
 GPUS_ON_NODES: Final = "what serves GPUs on nodes"
+GOES_ON: Final = "it goes on: agents, which would take its place, come to no node yet"
+NAME_NOT_TOLD: Final = (
+    "its name is not in the values: give the DaemonSet to this command too, or take the release away when agents are on"
+    " the nodes"
+)
 AGENT_WAITS: Final = (
     "nothing about it was read: agents come to nodes with nvidia.com/gpu.deploy.device-plugin=false alone"
 )
@@ -147,6 +159,7 @@ MIG_CONFIG: Final = "mig-parted's"
 FIELDS_CONFIG: Final = "dcgm-exporter's"
 
 # What the check says.
+SERVERS: Final = "servers of GPUs"
 STILL_ASKED: Final = "the API server still asks it"
 CHECK_HEADINGS: Final = {
     "unknown": "Not known:",
@@ -198,6 +211,10 @@ def no_agent(pods: int) -> str:
 
 def nobody_serves(resources: str) -> str:
     return f"it offered {resources} and offers none now, and no GpuNode is there: no agent came to it"
+
+
+def no_server(stopped: list[str]) -> str:
+    return f"no node has any: stopped were {', '.join(stopped)}, and no agent came. Did a step fail? Run it again"
 
 
 def no_place(pods: int) -> str:
@@ -254,6 +271,10 @@ def stop_set(program: str, name: str) -> str:
 
 def stop_controller(system: str, name: str) -> str:
     return f"Stop {system}'s {name}: two must never decide"
+
+
+def stop_agent(system: str, name: str) -> str:
+    return f"Take the pods of {system}'s {name} from all nodes: their scheduler is gone"
 
 
 def stop_all(system: str, namespace: str) -> str:

@@ -9,10 +9,11 @@ import yaml
 from cli.migrate.chartvalues import KAI, VOLCANO, apply, given
 from cli.migrate.foreign import kai, volcano
 from cli.migrate.foreign.rows import NotYet, Refused, Rows, told
-from cli.migrate.inputs import MOST_VALUES, Inputs, Text, size_of, system_of
+from cli.migrate.images import is_replaced, system_of
+from cli.migrate.inputs import MOST_VALUES, Inputs, Text, size_of
 from cli.migrate.kueue import replicas_of, several
 from cli.migrate.parts import Json, Part, Told
-from cli.migrate.steps import scaled, scaled_all, services_of, without_webhooks
+from cli.migrate.steps import held, scaled, scaled_all, services_of, without_webhooks
 from cli.words import migrating as say
 from controller.foreign.rules.refusedkinds import REFUSED
 from controller.foreign.rules.ruled import System
@@ -59,7 +60,7 @@ def foreign(system: System, inputs: Inputs) -> Part:
     """The part of one system."""
     documents = inputs.volcano if system == "volcano" else inputs.kai
     charts = inputs.chart("volcano" if system == "volcano" else "kai-scheduler")
-    sets = [each for each in inputs.workloads if each.kind == "Deployment" and system_of(each) == system]
+    sets = [each for each in inputs.workloads if is_replaced(each) and system_of(each) == system]
     files = [each for each in inputs.scheduler_files if _whose(each) == system]
     if not (documents or charts or sets or files):
         return Part()
@@ -193,6 +194,8 @@ def _chart(system: System, values: Json, part: Part) -> None:
 
 def _steps(system: System, sets: list[Document], part: Part, *, is_live: bool) -> None:
     words, space = _SYSTEMS[system]
+    daemons = [each for each in sets if each.kind == "DaemonSet"]
+    sets = [each for each in sets if each.kind == "Deployment"]
     places = [
         (str(each.data["metadata"].get("namespace") or "default"), str(each.data["metadata"]["name"])) for each in sets
     ]
@@ -209,3 +212,7 @@ def _steps(system: System, sets: list[Document], part: Part, *, is_live: bool) -
             part.before(scaled(say.stop_controller(words, at[1]), *at, replicas_of(each)))
     elif not is_live:
         part.before(scaled_all(say.stop_all(words, space), space))
+    for each in daemons:
+        name = str(each.data["metadata"]["name"])
+        part.before(held(say.stop_agent(words, name), str(each.data["metadata"].get("namespace") or "default"), name))
+        part.lose(f"DaemonSet {name}", say.COLOCATION)

@@ -197,26 +197,33 @@ def test_pods_without_a_holder_nodes_without_an_agent_and_fewer_devices_are_told
     assert [each.what for each in found.lacking] == ["pod team/b", "node gpu-2", "node gpu-1: nvidia.com/gpu"]
 
 
+def agents(count: int) -> dict[str, Any]:
+    """The agents' DaemonSet, which fits so many nodes."""
+    head = {"kind": "DaemonSet", "metadata": {"name": "tessera", "namespace": "tessera-system"}}
+    template = {"metadata": {"labels": {"app.kubernetes.io/component": "agent"}}}
+    return {**head, "spec": {"template": template}, "status": {"desiredNumberScheduled": count}}
+
+
 def test_nodes_and_pods_without_any_agent_are_told_where_the_daemon_set_fits_no_node() -> None:
-    agents = {"kind": "DaemonSet", "metadata": {"name": "tessera", "namespace": "tessera-system"}, "status": {}}
-    agents["spec"] = {"template": {"metadata": {"labels": {"app.kubernetes.io/component": "agent"}}}}
     waiting = pod("w", node="", phase="Pending", gpu="1")
     found = checked(
-        Cluster(sets=[agents], nodes=[node("was", gpu="0"), node("has", gpu="8"), node("n")], pods=[waiting])
+        Cluster(sets=[agents(0)], nodes=[node("was", gpu="0"), node("has", gpu="8"), node("n")], pods=[waiting])
     )
     assert [each.what for each in found.lacking] == ["node was", "DaemonSet tessera-system/tessera"]
-    agents["status"] = {"desiredNumberScheduled": 1}
-    found = checked(Cluster(sets=[agents], nodes=[node("was", gpu="0")], gpu_nodes=[gpu_node("was")], pods=[waiting]))
+    found = checked(
+        Cluster(sets=[agents(1)], nodes=[node("was", gpu="0")], gpu_nodes=[gpu_node("was")], pods=[waiting])
+    )
     assert found.lacking == []
 
 
 def test_parts_that_a_policy_has_on_are_left_where_nodes_have_their_label() -> None:
     policy = {"metadata": {"name": "cluster-policy"}, "spec": {"devicePlugin": {"enabled": False}}}
     labelled = {"metadata": {"name": "n", "labels": {"nvidia.com/gpu.deploy.device-plugin": "true"}}}
-    (left,) = checked(Cluster(policies=[policy], nodes=[labelled])).left
+    (left,) = checked(Cluster(policies=[policy], nodes=[labelled], sets=[agents(1)])).left
     assert left.what == "ClusterPolicy cluster-policy"
     assert left.why.startswith("MIG manager, feature discovery, dcgm-exporter: on")
-    assert checked(Cluster(policies=[policy], nodes=[node("n")])).left == []
+    assert checked(Cluster(policies=[policy], nodes=[node("n")], sets=[agents(1)])).left == []
+    assert checked(Cluster(policies=[policy], nodes=[labelled])).left == []
     off = {"metadata": {"name": "p"}, "spec": {each: {"enabled": False} for each in ("devicePlugin", "gfd", "migManager", "dcgmExporter")}}  # noqa: E501  # fmt: skip
     assert checked(Cluster(policies=[off], nodes=[labelled])).left == []
 

@@ -206,7 +206,8 @@ def test_variables_that_the_agent_reads_are_taken_over_and_others_named() -> Non
     env = [{"name": name, "value": {"DEVICE_ID_STRATEGY": "uuid"}.get(name, "60s")} for name in READ]
     found = plan({"mig": {"strategy": "single"}, "devicePlugin": {"env": env}, "gfd": {"env": env[:1]}})
     names = [each["name"] for each in found.values["env"]]
-    assert names == ["DEVICE_ID_STRATEGY", "GFD_SLEEP_INTERVAL", FOLLOWS_MIG["name"]]
+    assert names == ["GFD_SLEEP_INTERVAL", FOLLOWS_MIG["name"]]
+    assert found.values["deviceIDStrategy"] == "uuid"
     assert lost(found) == {
         f"spec.devicePlugin.env[{name}]" for name in ("NODE_NAME", "DCGM_EXPORTER_COLLECTORS", "DCGM_EXPORTER_LISTEN")
     }

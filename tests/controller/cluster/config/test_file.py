@@ -29,7 +29,6 @@ from controller.scheduler.model.config import (
     VictimOrder,
     WaitForPodsReady,
 )
-from controller.scheduler.model.cron import Window, cron
 from controller.scheduler.model.resources import ResourceName
 from yamlfile import ConfigError
 
@@ -308,12 +307,6 @@ def test_a_negative_rate_is_no_limit_and_none_is_kueues() -> None:
             "{window: 1h, wait: 5m, levels: [rack, block, rack]}",
             RemediationRules(window_s=3600.0, wait_s=300.0, levels=("rack", "block")),
         ),
-        (
-            '{repairWindows: [{from: "0 2 * * 6", for: 4h, zone: Europe/Berlin}, {from: "0  3 * * *", for: 60s}]}',
-            RemediationRules(
-                windows=(Window(cron("0 2 * * 6"), 14400.0, "Europe/Berlin"), Window(cron("0 3 * * *"), 60.0))
-            ),
-        ),
     ],
 )
 def test_repairs_have_the_budget_that_the_file_gives(block: str, expected: RemediationRules) -> None:
@@ -469,18 +462,6 @@ def test_job_kinds_that_are_not_there_yet_are_named_and_kept() -> None:
         (
             "tessera: {remediation: {levels: [a rack]}}",
             "3: tessera.remediation.levels[0]: found 'a rack', expected a name such as gpu or nvidia.com/gpu",
-        ),
-        (
-            "tessera: {remediation: {repairWindows: [{from: '0 2 * *', for: 4h}]}}",
-            "3: tessera.remediation.repairWindows[0].from: found '0 2 * *', expected five fields of a schedule",
-        ),
-        (
-            "tessera: {remediation: {repairWindows: [{from: '0 2 * * *', for: 4h, zone: Mars/North}]}}",
-            "3: tessera.remediation.repairWindows[0].zone: found 'Mars/North', expected a time zone such as Europe",
-        ),
-        (
-            "tessera: {remediation: {repairWindows: [{from: '0 2 * * *', for: 10s}]}}",
-            "3: tessera.remediation.repairWindows[0].for: found '10s', expected a duration such as 90s or 1h30m",
         ),
         (
             "tessera: {remediation: {window: 9m}}",

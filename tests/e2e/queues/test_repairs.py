@@ -39,6 +39,39 @@ layout:
 - {{gpus: [0, 1, 2], mode: mig, profiles: [3g.40gb, 3g.40gb], whenBusy: wait}}
 """
 
+REBOOT_NODES = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "rebootnodes.janitor.dgxc.nvidia.com"},
+    "spec": {
+        "group": "janitor.dgxc.nvidia.com",
+        "scope": "Cluster",
+        "names": {"kind": "RebootNode", "plural": "rebootnodes", "singular": "rebootnode"},
+        "versions": [
+            {
+                "name": "v1alpha1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "properties": {
+                            "spec": {
+                                "type": "object",
+                                "required": ["nodeName"],
+                                "properties": {"nodeName": {"type": "string"}, "force": {"type": "boolean"}},
+                            },
+                            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                        },
+                    }
+                },
+            }
+        ],
+    },
+}
+"""The kind by which NVSentinel's janitor is asked for a reboot, with its spec; nobody acts on it here."""
+
 Stage = Callable[[], AbstractAsyncContextManager[DeviceScene]]
 
 
@@ -48,6 +81,7 @@ def cluster() -> Iterator[Cluster]:
         binaries.build(program)
     with Cluster.up(f"repairs-{os.getpid()}", Spec(nodes=("node-1", OTHER))) as cluster:
         install(cluster)
+        cluster.kubectl("apply", "-f", "-", input=json.dumps(REBOOT_NODES))
         yield cluster
 
 
@@ -362,14 +396,22 @@ async def test_a_reset_that_fails_twice_plans_a_reboot_and_a_persons_cordon_stay
         await until(lambda: [one["state"] for one in repairs(scene).values()] == ["RebootWanted"], "a reboot is wanted")
         await until(lambda: condition(scene, "MaintenancePlanned") == "True", "it is planned")
         assert REPAIR in taints(scene)
+        await until(lambda: reboots(cluster) == ["node-1"], "a RebootNode asks the janitor for it")
         cluster.kubectl("cordon", "node-1")
         agent.sim(gpu=2, fail={"call": "reset", "code": 0})
         agent.sim(gpu=2, reset=True)
         await until(lambda: condition(scene, "MaintenancePlanned") == "False", "it is over")
         await until(lambda: REPAIR not in taints(scene), "the taint is gone")
+        await until(lambda: reboots(cluster) == [], "the RebootNode is gone")
         assert scene.bench.node["spec"].get("unschedulable") is True, "a person's cordon was undone"
         cluster.kubectl("uncordon", "node-1")
         await until(lambda: condition(scene, "tessera.dev/GPUsHealthy") == "True", "all GPUs are well")
+
+
+def reboots(cluster: Cluster) -> list[str]:
+    """The nodes whose reboot is asked for."""
+    found = json.loads(cluster.kubectl("get", "rebootnodes", "-o", "json"))["items"]
+    return [one["spec"]["nodeName"] for one in found]
 
 
 def condition(scene: DeviceScene, type_: str) -> str:

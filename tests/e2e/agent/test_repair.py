@@ -129,6 +129,19 @@ def test_a_lost_gpu_is_never_reset_and_a_reboot_is_said_to_be_wanted(lab: Lab, a
     lab.await_amounts(ALL_WELL)
 
 
+def test_a_failed_board_that_is_taken_out_and_put_back_has_no_repair_and_is_given(lab: Lab, agent: Agent) -> None:
+    failed = agent.report().node.gpus[1].uuid
+    agent.sim(gpu=1, xid=LOST)
+    agent.until(lambda found: [one.state.value for one in found.repairs] == ["RebootWanted"], "a reboot is wanted")
+    agent.sim(gpu=1, remove=True)
+    agent.until(lambda found: failed not in {gpu.uuid for gpu in found.node.gpus}, "the board is gone")
+    agent.sim(gpu=1, add=True)
+    lab.await_amounts(ALL_WELL)
+    agent.until(lambda found: not found.repairs, "its repair is over")
+    assert agent.resets() == [0] * (WHOLE + 1)
+    assert failed in lab.run("all", {GPU: WHOLE}).visible
+
+
 def test_without_the_section_a_fault_waits_for_a_person(lab: Lab, agent: Agent) -> None:
     agent.take_up(CONFIG.replace("remediation: {reset: when-free}\n", ""))
     agent.sim(gpu=1, xid=FAULT)

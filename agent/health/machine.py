@@ -109,7 +109,10 @@ class HealthCore:
         if not gpu.readable:
             self._open(record, unreadable(), now_s)
         elif record.has([FaultKind.REMOVED]):
+            # The driver lists a board again once it has begun with it anew: that is no less than a reset.
             self._clear(record, [FaultKind.REMOVED, FaultKind.LOST])
+            self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])
+            _start_over(record, now_s)
         if gpu.readable:
             self._clear(record, [FaultKind.UNREADABLE])
         return self._settle(record, now_s, _Why("GpuBack", words.back()))

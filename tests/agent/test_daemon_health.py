@@ -205,3 +205,15 @@ async def test_switched_off_health_takes_out_only_what_is_gone(lab: Lab) -> None
     assert lab.down() == set()
     lab.sim(gpu=1, remove=True)
     await lab.until(lambda: set(lab.endpoint().devices) == {lab.uuid(0)})
+
+
+async def test_a_lost_board_that_is_put_back_is_given_again_however_soon_it_is_seen_gone(lab: Lab) -> None:
+    await lab.serve(fleet(2))
+    board = lab.uuid(1)
+    for _ in range(4):
+        lab.sim(gpu=1, xid=79)
+        await lab.until(lambda: lab.down() == {board})
+        lab.sim(gpu=1, remove=True)
+        await lab.until(lambda: board not in {gpu.uuid for gpu in lab.agent.node_state.node.gpus})
+        lab.sim(gpu=1, add=True)
+        await lab.restored(1)

@@ -242,14 +242,15 @@ def test_the_replace_class_survives_reset_and_reboot_and_ends_with_the_board() -
     assert bench.state(G1) is HEALTHY
 
 
-def test_a_removed_gpu_keeps_its_faults_until_it_is_back() -> None:
+def test_a_removed_gpu_keeps_its_faults_until_it_is_back_which_is_a_reset() -> None:
     bench = Bench(gpu(), gpu(G1, "0000:02:00.0"))
-    bench(XidSeen(G0, 48))
-    (change,) = bench.core.discovered([gpu()], bench.now_s)
-    assert (change.gpu, change.reason) == (G1, "GpuRemoved")
+    bench(XidSeen(G0, 48), XidSeen(G1, 64))
+    bench.core.discovered([gpu(G1, "0000:02:00.0")], bench.now_s)
+    assert {fault.reason for fault in bench.core.faults(G0)} == {"GpuRemoved", "Xid48"}
     bench.core.discovered([], bench.now_s)
-    assert [c.new for c in bench.core.discovered([gpu(), gpu(G1, "0000:02:00.0")], bench.now_s)] == [PROBATION]
-    assert bench.state(G0) is UNHEALTHY
+    back = bench.core.discovered([gpu(), gpu(G1, "0000:02:00.0")], bench.now_s)
+    assert [(c.gpu, c.new, c.reason) for c in back] == [(G0, PROBATION, "GpuBack")]
+    assert bench.state(G1) is UNHEALTHY, "a board that is to be replaced is the same one"
 
 
 def test_the_reboot_class_needs_a_reboot() -> None:

@@ -22,6 +22,7 @@ from controller.scheduler.quota.shares import share
 STOPPING_S: Final = 30.0
 """The time for which an evicted workload is taken to hold its quota."""
 HORIZON_S: Final = 60 * 86_400.0
+"""The seconds after which nothing is looked for but the quotas that calendars give."""
 _OVERTIME: Final = 0.1
 _GRAIN_S: Final = 1.0
 _LOOKS: Final = 4
@@ -129,9 +130,12 @@ class Forward:
         due = sorted(due_s for due_s in times if begin_s < due_s < math.inf)
         while self._left and (self._ends or due):
             first_s = min(self._ends[0][0] if self._ends else math.inf, due[0] if due else math.inf)
-            if first_s - begin_s > HORIZON_S:
+            if first_s - begin_s > HORIZON_S and not changes:
                 break
             until_s = first_s + max(_GRAIN_S, self._grain * (first_s - begin_s))
+            # Each quota that calendars give has a sweep of its own: a window that is short for its distance counts too.
+            change_s = next((change.at_s for change in changes if change.at_s > first_s), math.inf)
+            until_s = min(until_s, math.nextafter(change_s, first_s))
             while self._ends and self._ends[0][0] <= until_s:
                 end_s, number = heapq.heappop(self._ends)
                 now_s = max(now_s, end_s)

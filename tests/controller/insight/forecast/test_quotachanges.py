@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Final
 
+import pytest
+
 from controller.insight.forecast.forecast import Forecaster
 from controller.insight.forecast.forward import Forward
 from controller.insight.forecast.model import model_of
@@ -52,3 +54,21 @@ def test_a_workload_that_asks_for_more_than_its_queue_has_by_day_is_not_told_nev
     (told,) = Forecaster().all(engine, DAY_S).values()
     assert told.never is None
     assert told.likely_s == NIGHT_S - DAY_S
+
+
+@pytest.mark.parametrize(
+    ("begins", "lasts", "at"),
+    [
+        ("0 14 * * *", "10m", "2026-01-06T14:00:00Z"),
+        ("0 20 * * sun", "1h", "2026-01-11T20:00:00Z"),
+        ("0 20 1 * *", "3h", "2026-02-01T20:00:00Z"),
+        ("0 20 1 12 *", "3h", "2026-12-01T20:00:00Z"),
+    ],
+)
+def test_a_window_that_is_short_for_its_distance_is_seen(begins: str, lasts: str, at: str) -> None:
+    calendar = f'[{{from: "{begins}", for: {lasts}, nominal: {{a100: {{nvidia.com/gpu: 8}}}}}}]'
+    engine = engine_with(queue(calendar), job("j", 8))
+    made(engine, DAY_S)
+    (told,) = Forecaster().all(engine, DAY_S).values()
+    assert told.never is None
+    assert told.likely_s == datetime.fromisoformat(at).timestamp() - DAY_S

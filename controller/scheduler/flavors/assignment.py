@@ -184,6 +184,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
     held: tuple[PodSetRequests, ...] | None = None
     """What the workload would hold, if it is known already; ``usage`` is then the sum of it."""
+    fewest: int = 0
+    """The fewest pods with which the workload would start, where the answer tells what these lack; 0: all of them."""
 
     @property
     def representative(self) -> RepresentativeMode:

@@ -22,7 +22,6 @@ from controller.scheduler.decisions.sentences import told_to
 from controller.scheduler.devices.grants import GrantOwner
 from controller.scheduler.flavors.assigner import pinned_to
 from controller.scheduler.flavors.assignment import Assignment, Mode
-from controller.scheduler.flavors.partialadmission import fewest
 from controller.scheduler.kueue import variants
 from controller.scheduler.kueue.comingnodes import ComingCharges
 from controller.scheduler.kueue.following import Following
@@ -311,9 +310,9 @@ class Cycle:
         """
         if entry.pending is None:
             return ""
-        info, config = entry.incoming.info, self._cluster.config
-        if config.extensions.fewest_pods_told and (least := fewest(info, config.gates)) is not None:
-            count, of = sum(least.values()), sum(each.count for each in info.pod_sets)
+        if count := entry.assignment.fewest:
+            info = entry.incoming.info
+            of = sum(each.count for each in info.pod_sets)
             return pending.grows_with(count, of) if is_growth(info.workload) else pending.starts_with(count, of)
         if gang := self._nominator.beside.gang(entry):
             return pending.gang_is_kept(gang, sum(each.count for each in entry.incoming.info.pod_sets))

@@ -230,7 +230,8 @@ def _told_of(full: Assignment, least: Assignment, *, whole: bool) -> Assignment:
     sets = tuple(
         replace(each, attempts=other.attempts) for each, other in zip(full.pod_sets, least.pod_sets, strict=True)
     )
-    return replace(full, pod_sets=sets, no_fit_reason=least.no_fit_reason)
+    fewest = sum(each.count for each in least.pod_sets) if whole else 0
+    return replace(full, pod_sets=sets, no_fit_reason=least.no_fit_reason, fewest=fewest)
 
 
 def nominate_beside_reservations(

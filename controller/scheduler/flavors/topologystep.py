@@ -17,7 +17,7 @@ from controller.scheduler.flavors.plan import FlavorPlan, OnNodes
 from controller.scheduler.model.deviceclaims import claim_names
 from controller.scheduler.model.podrequests import one_pod
 from controller.scheduler.model.resources import FlavorName, ResourceName
-from controller.scheduler.model.workload import TopologyUsage
+from controller.scheduler.model.workload import TopologyUsage, is_growth
 from controller.scheduler.topology.coming import coming_pods
 from controller.scheduler.topology.gangdomains import bounds_of
 from controller.scheduler.topology.port import Placed, PlacementNoFit, PlacementRequest
@@ -66,6 +66,7 @@ def requests(
                         single_pod=one_pod(specs[index].template.spec),
                         implied=plan.implied and index not in plan.asking,
                         previous=previous,
+                        grows=is_growth(workload),
                         claims=claim_names(workload.metadata.namespace, specs[index].template),
                         within=bounds.get(choice.name, ()),
                         overruns=overruns,

@@ -450,7 +450,8 @@ class Topologies:
             none = TopologyUsage(levels=finder.tree.shown_levels, domains=(), single_pod=leader.single_pod)
             whole = found[workers.pod_set.name]
             return [(workers.pod_set.name, whole, whole), (leader.pod_set.name, none, none)]
-        if workers.previous is not None and self._gates.on("ElasticJobsViaWorkloadSlicesWithTAS"):
+        kept = workers.grows or self._gates.on("ElasticJobsViaWorkloadSlicesWithTAS")
+        if workers.previous is not None and kept:
             sums, flavor = (self._assumed if on_empty else self._used), workers.flavor
             resized = resize(
                 finder, workers, leader, lambda usage, sign: sums.change(flavor, usage, sign), empty=on_empty

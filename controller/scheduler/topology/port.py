@@ -78,6 +78,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The pod set asks for no topology, and its queue has only flavors with one: any domain will do."""
     previous: TopologyUsage | None = None
     """The current assignment, when only lost pods are to be replaced or an elastic workload is resized."""
+    grows: bool = False
+    """Whether the pods of ``previous`` run on and keep their places: a gang that was admitted with a part of them."""
     lost: str | None = None
     """The node whose pods are to be placed anew."""
     beside: tuple[Domain, ...] = ()

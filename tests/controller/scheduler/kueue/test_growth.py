@@ -6,11 +6,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.objects.decode import KUEUE, decode_object
 from controller.scheduler.decisions.decisions import Admitted, SliceReplaced
 from controller.scheduler.model.resources import WorkloadKey
 from inventory.api.names import GROWTH
 from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
 
+HOST = "kubernetes.io/hostname"
 REPLACES = "kueue.x-k8s.io/workload-slice-replacement-for"
 ANY = {"withinClusterQueue": "LowerOrNewerEqualPriority", "reclaimWithinCohort": "Any"}
 
@@ -100,3 +102,36 @@ def test_a_growth_of_a_gang_that_holds_no_quota_or_leaves_waits() -> None:
     grow(it, 8, 5)
     it.settle()
     assert "growth" not in it.running()
+
+
+@given(free=st.lists(st.integers(0, 3), min_size=2, max_size=5), pods=st.integers(1, 4), gang=st.integers(2, 9))
+def test_pods_that_run_keep_their_nodes_when_their_gang_grows(free: list[int], pods: int, gang: int) -> None:
+    """Without the gate that lets elastic jobs keep theirs: pods that run are placed by the growth too."""
+    pods = min(pods, gang - 1)
+    it = World()
+    levels = [{"nodeLabel": "rack"}, {"nodeLabel": HOST}]
+    it.put(
+        decode_object({"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": "t"}, "spec": {"levels": levels}})
+    )
+    it.put(flavor("default", topologyName="t"), cluster_queue("a", pods), local_queue("a"))
+    it.put(node("first", pods))
+    it.put(workload("base", "a", count=gang, least=1))
+    it.settle()
+    assert counts(it) == {"base": pods}
+    it.put(*(node(f"n{number}", gpus) for number, gpus in enumerate(free)), cluster_queue("a", 100))
+    grow(it, gang, pods + 1)
+    it.settle()
+    grown = min(gang, pods + sum(free))
+    assert counts(it) == {"growth" if grown > pods else "base": grown}
+    (holder,) = held(it)
+    (placed,) = (each.topology for each in holder.info.pod_sets)
+    assert {domain.values[-1]: domain.pods for domain in placed.domains}["first"] == pods
+
+
+def node(name: str, gpus: int) -> Any:
+    ready = [{"type": "Ready", "status": "True", "reason": "x", "message": "", "lastTransitionTime": None}]
+    status = {"allocatable": {"gpu": str(gpus), "pods": "99"}, "conditions": ready}
+    labels = {"rack": "r", HOST: name}
+    return decode_object(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+    )

@@ -155,18 +155,21 @@ async def test_a_group_of_the_job_controllers_is_judged_by_kube_scheduler(cluste
             await scene.clean()
 
 
-async def test_a_gang_of_a_job_that_runs_with_a_part_grows_as_quota_comes(cluster: Cluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("placed", [False, True], ids=["nodes of kube-scheduler's choice", "nodes of ours"])
+async def test_a_gang_of_a_job_that_runs_with_a_part_grows_as_quota_comes(
+    cluster: Cluster, tmp_path: Path, *, placed: bool
+) -> None:
     """``running`` counts what kube-scheduler has bound; each pod of the Job asks for four GPUs."""
     async with pod_lab(cluster) as scene:
         configure(tmp_path)
-        await scene.queue("grows", 11)
+        await scene.queue("grows", 11, placed=placed)
         with scene.queues.controllers(tmp_path, "one", flags=ALONE):
             await start(scene, "train", "grows", scheduling={"schedulingPolicy": {"gang": {"minCount": 2}}})
             await scene.until(lambda: running(scene, "train") == 2, "as many as have quota run")
             before = set(pods_of(scene, "train"))
-            give(cluster, "grows", 12)
+            give(cluster, "grows", 12, placed=placed)
             await scene.until(lambda: running(scene, "train") == 3, "one more runs")
-            give(cluster, "grows", 16)
+            give(cluster, "grows", 16, placed=placed)
             await scene.until(lambda: running(scene, "train") == 4, "all of it runs")
             assert before < set(pods_of(scene, "train")), "none was stopped for it"
             (made,) = json.loads(cluster.kubectl("get", GROUPS, "-n", TEAM, "-o", "json"))["items"]

@@ -73,9 +73,10 @@ def group(
     cluster.kubectl("create", "-f", "-", input=json.dumps(body))
 
 
-def give(cluster: Cluster, queue: str, gpus: int) -> None:
+def give(cluster: Cluster, queue: str, gpus: int, *, placed: bool = False) -> None:
     """The quota of a ClusterQueue from ``PodLab.queue`` from now on."""
-    quota = {"flavors": [{"name": "gpus", "resources": [{"name": GPU, "nominalQuota": str(gpus)}]}]}
+    flavor = "placed" if placed else "gpus"
+    quota = {"flavors": [{"name": flavor, "resources": [{"name": GPU, "nominalQuota": str(gpus)}]}]}
     groups = json.dumps({"spec": {"resourceGroups": [{"coveredResources": [GPU], **quota}]}})
     cluster.kubectl("patch", "clusterqueue", queue, "--type=merge", "-p", groups)
 

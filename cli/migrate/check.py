@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from cli.migrate.fates import PARTS
-from cli.migrate.images import is_replaced, system_of
+from cli.migrate.inputs import is_replaced, system_of
 from cli.migrate.operator import CLAIMS_ON, MOVED
 from cli.migrate.parts import Json, Told
 from cli.migrate.steps import NAMESPACE, services_of

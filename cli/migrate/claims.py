@@ -9,8 +9,7 @@ import msgspec
 from agent.dra.claim import ClaimError, Config
 from agent.dra.configs import check
 from cli.migrate.chartvalues import CLAIMS, apply, given
-from cli.migrate.images import is_replaced, system_of
-from cli.migrate.inputs import Inputs
+from cli.migrate.inputs import Inputs, is_replaced, system_of
 from cli.migrate.nvidia import variables
 from cli.migrate.parts import Json, Part, Step, Told
 from cli.migrate.podspecs import placed_as

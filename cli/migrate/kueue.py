@@ -10,8 +10,7 @@ import msgspec
 import yaml
 
 from cli.migrate.chartvalues import KUEUE, apply, given
-from cli.migrate.images import system_of
-from cli.migrate.inputs import Inputs, Text
+from cli.migrate.inputs import Inputs, Text, system_of
 from cli.migrate.parts import Json, Part, Told
 from cli.migrate.steps import NAMESPACE, conversion_kept, scaled, services_of, without_objects, without_webhooks
 from cli.words import migrating as say

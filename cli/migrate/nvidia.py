@@ -13,8 +13,7 @@ from agent.config.table import FLAG_ALIASES, OPTIONS
 from agent.mig.parted import parse as parse_parted
 from agent.telemetry.collectors import parse as parse_fields
 from cli.migrate.chartvalues import DEVICE_PLUGIN, EXPORTER, apply, given
-from cli.migrate.images import config_managers, is_config_manager, system_of
-from cli.migrate.inputs import Inputs, Text
+from cli.migrate.inputs import Inputs, Text, config_managers, is_config_manager, system_of
 from cli.migrate.parts import Json, Part, Told, merged
 from cli.migrate.podspecs import placed_as
 from cli.migrate.steps import held, made_config

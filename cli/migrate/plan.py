@@ -10,8 +10,7 @@ from msgspec.structs import asdict
 
 from cli.migrate.claims import claims
 from cli.migrate.foreign.part import foreign
-from cli.migrate.images import image_of
-from cli.migrate.inputs import Inputs
+from cli.migrate.inputs import Inputs, image_of
 from cli.migrate.kueue import kueue
 from cli.migrate.nvidia import beside, node_labels, programs
 from cli.migrate.operator import gpu_cluster, policy_of_chart, with_operator

@@ -240,12 +240,12 @@ def without_objects(do: str, objects: Iterable[str], kept: str) -> Step:
 
 
 def _removed(do: str, read: str, kept: str) -> Step:
-    """What is kept is what goes: a second run reads the first one's ConfigMap and deletes what is left of it."""
-    config = f"configmap/{kept} {_IN}"
+    """The objects that are kept go, and no others: a second run reads the first one's ConfigMap."""
+    config = f"configmap/{kept} {_IN} --ignore-not-found"
     objects = f'objects="$(kubectl get {config} -o jsonpath={{.data.objects}})"'
     return Step(
         do,
-        f'kubectl get {config} --ignore-not-found -o name | grep . || {{ objects="$({read})" && printf %s "$objects"'
+        f'kubectl get {config} -o name | grep . || {{ objects="$({read})" && printf %s "$objects"'
         f" | kubectl create configmap {kept} {_IN} --from-file=objects=/dev/stdin; }}"
         f" && {objects} && {_each_of('kubectl delete --ignore-not-found -f -')}",
         f"{objects} && {_each_of('kubectl replace --force -f -')} && kubectl delete {config}",

@@ -9,8 +9,7 @@ import yaml
 from cli.migrate.chartvalues import KAI, VOLCANO, apply, given
 from cli.migrate.foreign import kai, volcano
 from cli.migrate.foreign.rows import NotYet, Refused, Rows, told
-from cli.migrate.images import is_replaced, system_of
-from cli.migrate.inputs import MOST_VALUES, Inputs, Text, size_of
+from cli.migrate.inputs import MOST_VALUES, Inputs, Text, is_replaced, size_of, system_of
 from cli.migrate.kueue import replicas_of, several
 from cli.migrate.parts import Json, Part, Told
 from cli.migrate.steps import held, scaled, scaled_all, services_of, without_webhooks

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.migrate.images import Image, image_of, is_replaced, system_of
+from cli.migrate.inputs import Image, image_of, is_replaced, system_of
 from controller.insight.simulation.documents import Document
 from tests.cli.migrate.conftest import Answer
 from tests.cli.migrate.manifests import (

@@ -94,11 +94,18 @@ class Site:
         self.environment = environment | {"PATH": f"{programs}:{os.environ['PATH']}"}
 
     def run(self, line: str) -> str:
-        done = subprocess.run(
-            ["sh", "-c", line], cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=300
-        )
+        done = self._done(line)
         assert done.returncode == 0, f"{line}: {done.stderr}"
         return done.stdout
+
+    def fails(self, line: str) -> None:
+        done = self._done(line)
+        assert done.returncode != 0, f"{line}: {done.stdout}"
+
+    def _done(self, line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", line], cwd=ROOT, env=self.environment, capture_output=True, text=True, check=False, timeout=300
+        )
 
     @contextmanager
     def jobs_played(self) -> Iterator[None]:
@@ -281,6 +288,20 @@ def webhook(name: str, namespace: str, service: str) -> dict[str, Any]:
     return {**head, "metadata": {"name": name}, "webhooks": [one]}
 
 
+@contextmanager
+def refused_deployments(site: Site) -> Iterator[None]:
+    """Nobody answers about Deployments and DaemonSets of the release's namespace: an installation fails halfway."""
+    body = webhook("refuses", "tessera-system", "nobody")
+    chosen = {"matchLabels": {"kubernetes.io/metadata.name": "tessera-system"}}
+    rule = body["webhooks"][0]["rules"][0] | {"apiGroups": ["apps"], "resources": ["deployments", "daemonsets"]}
+    body["webhooks"][0] |= {"namespaceSelector": chosen, "rules": [rule]}
+    site.cluster.kubectl("apply", "-f", "-", input=json.dumps(body))
+    try:
+        yield
+    finally:
+        site.cluster.kubectl("delete", "validatingwebhookconfiguration", "refuses")
+
+
 def kueue_asked(site: Site) -> None:
     """Has the API server ask Kueue, which is ready before its webhooks are there."""
     kubectl = site.cluster.kubectl
@@ -336,14 +357,21 @@ APISERVICE = {
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_the_steps_of_each_example_can_be_taken_and_taken_back(site: Site, name: str) -> None:
+def test_the_steps_of_each_example_can_be_taken_again_and_taken_back_again(site: Site, name: str) -> None:
     stood_in(site, name)
     before = site.objects()
     steps = plan(str(EXAMPLES / name))["steps"]
     for step in steps:
+        if "helm install" in step["command"]:
+            with refused_deployments(site):
+                site.fails(step["command"])
+        else:
+            site.run(step["command"])
         site.run(step["command"])
     for step in reversed(steps):
         site.run(step["undo"])
+        if step is not steps[0]:
+            site.run(step["undo"])
     site.run("kubectl wait --for=delete namespace/tessera-system --timeout=120s")
     after = site.objects()
     assert set(after) == set(before)

@@ -301,8 +301,8 @@ def _mounted_by(sets: list[Document]) -> set[tuple[str, ...]]:
 
 def _chosen_files(document: Document, inputs: Inputs, part: Part) -> None:
     """How a DaemonSet's config manager chooses a file where the node's label names none."""
-    managers = [each for container in config_managers(document) for each in container.get("env") or ()]
-    said = {str(each.get("name")): str(each.get("value") or "") for each in managers if isinstance(each, dict)}
+    managers = [each for container in config_managers(document) for each in _listed(container.get("env"))]
+    said = {str(each.get("name")): str(each.get("value") or "") for each in managers}
     where, config = _named(document), part.values.get("config")
     default = said.get("DEFAULT_CONFIG", "")
     strategies = [word.strip() for word in said.get("FALLBACK_STRATEGIES", "").split(",") if word.strip()]
@@ -321,6 +321,11 @@ def _chosen_files(document: Document, inputs: Inputs, part: Part) -> None:
         part.lose(f"{where}: FALLBACK_STRATEGIES", say.variable_unfit(", ".join(sorted(_STRATEGIES))))
     elif strategies:
         part.take("config.fallbackStrategies", strategies)
+
+
+def _listed(value: Any) -> list[Json]:
+    """The objects of a list that may be anything."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 _STRATEGIES: Final = frozenset({"empty", "named", "single"})
@@ -465,7 +470,7 @@ def _containers(document: Document, part: Part) -> None:
         where = f"DaemonSet {document.data['metadata']['name']}: {each.get('name')}"
         own = Part()
         arguments(f"{where}: args", each.get("args"), own)
-        variables(f"{where}: env", [one for one in each.get("env") or () if one.get("name") not in moot], own)
+        variables(f"{where}: env", [one for one in _listed(each.get("env")) if one.get("name") not in moot], own)
         part.loses(own.lost)
         part.loses(differing(part.values, own.values, where))
         part.values = merged([part.values, own.values])

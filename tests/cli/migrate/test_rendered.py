@@ -132,6 +132,13 @@ def test_the_exporters_port_is_the_agents_by_its_variable_too(
     assert bool(lost(found)) is is_lost
 
 
+@pytest.mark.parametrize("said", [5, "DEFAULT_CONFIG", [None, 1, {"name": 2}], {"name": "DEFAULT_CONFIG"}])
+def test_variables_of_an_init_container_that_are_none_are_passed_over(migrated: Answer, said: Any) -> None:
+    plugin, *_ = device_plugin_chart(default="")
+    plugin["spec"]["template"]["spec"]["initContainers"][0]["env"] = said
+    assert "default" not in migrated(all__yaml=dumped(plugin, plugin_configs()))["values"]["config"]
+
+
 def test_what_a_container_is_told_of_its_own_pod_is_not_lost_and_a_secret_is(migrated: Answer) -> None:
     plugin, *_ = device_plugin_chart()
     own: dict[str, Any] = plugin["spec"]["template"]["spec"]["containers"][1]

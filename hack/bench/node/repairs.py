@@ -3,7 +3,8 @@
 The agent, on simulated GPUs, under the kubelet stand-in. Faults are ordered from outside, each of a GPU that nobody
 holds; the kubelet's own lists say when it has left, when it is back, and whether another GPU left meanwhile. The reset
 is the simulator's ``nvidia-smi``: what a real one takes (seconds) comes on top. A node's breaker lets two GPUs be reset
-in ten minutes, so that each agent repairs two.
+in ten minutes, so that each agent repairs two. ``by grant``: a controller in this process grants each reset, by an API
+server that behaves.
 """
 
 import asyncio
@@ -17,14 +18,28 @@ from typing import Final
 from msgspec import Struct
 
 from agent.health.repairs import BREAKER_GPUS
+from controller.cluster.watching.kinds import GPU_NODES, NODES
 from deviceplugin.testing import Endpoint
 from hack.bench.node.agent import GPU, Bench, latency
 from hack.bench.table import Row, show
+from kube.testing import eventually
+from tests.support.controller.stage import CONFIG as CONTROLLER
+from tests.support.controller.stage import config, stage
 
 H100: Final = "NVIDIA H100 80GB HBM3"
 XID: Final = 119
 AGENTS: Final = 10
 CONFIG: Final = "version: v1\nhealth: {probationSeconds: 0, cleanProbes: 1}\nremediation: {reset: when-free}\n"
+NODE: Final = "node-1"
+RULES: Final = CONTROLLER.replace("tessera:\n", "tessera:\n  remediation: {budget: 100%}\n")
+KUBECONFIG: Final = """\
+apiVersion: v1
+kind: Config
+current-context: bench
+clusters: [{{name: bench, cluster: {{server: '{server}'}}}}]
+contexts: [{{name: bench, context: {{cluster: bench, user: bench}}}}]
+users: [{{name: bench, user: {{}}}}]
+"""
 _BEGUN: Final = "state=Resetting"
 
 
@@ -41,14 +56,15 @@ class Repaired(Struct, frozen=True):
 
 async def main(agents: int = AGENTS) -> None:
     with tempfile.TemporaryDirectory(prefix="tessera-bench-") as name:
-        show("From fault to return", rows(await measured(Path(name), agents)))
+        show("From fault to return", rows(await measured(Path(name) / "alone", agents)))
+        show("From fault to return, by grant", rows(await granted(Path(name) / "granted", agents), begun="3 s"))
 
 
-def rows(found: list[Repaired]) -> list[Row]:
+def rows(found: list[Repaired], begun: str = "1 s") -> list[Row]:
     returned = [each.returned_s for each in found]
     return [
         latency(f"XID to the kubelet's list, {len(found)} faults", [each.fenced_s for each in found], "p99 50 ms"),
-        latency("from there to the reset's begin, nobody holds the GPU", [each.begun_s for each in found], "1 s"),
+        latency("from there to the reset's begin, nobody holds the GPU", [each.begun_s for each in found], begun),
         Row(
             "XID to the list with the GPU again, without probation",
             f"median {statistics.median(returned):.2f} s, worst {max(returned):.2f} s",
@@ -66,6 +82,26 @@ async def measured(folder: Path, agents: int) -> list[Repaired]:
             endpoint = bench.kubelet.endpoints[GPU]
             await asyncio.to_thread(bench.agent.sim, status=True)  # the first order imports its code
             found += [await _repaired(bench, endpoint, index) for index in range(BREAKER_GPUS)]
+    return found
+
+
+async def granted(folder: Path, agents: int) -> list[Repaired]:
+    """Two repairs of each of so many agents, with a controller that grants them."""
+    found = []
+    folder.mkdir(parents=True)
+    for number in range(agents):
+        async with stage() as scene:
+            scene.server.create(NODES, NODE, {"metadata": {"labels": {"kubernetes.io/hostname": NODE}}})
+            path = folder / f"{number}.kubeconfig"
+            path.write_text(KUBECONFIG.format(server=scene.server.config.server))
+            asks = Bench(folder / str(number), product=H100, config=CONFIG, kubeconfig=str(path))
+            async with scene.controller(config(RULES), core_only=False), asks as bench:
+                endpoint = bench.kubelet.endpoints[GPU]
+                await asyncio.to_thread(bench.agent.sim, status=True)
+                await eventually(lambda: bool(scene.server.list_all(GPU_NODES)))
+                found += [await _repaired(bench, endpoint, index) for index in range(BREAKER_GPUS)]
+                asked = scene.server.list_all(GPU_NODES)[0]["status"].get("remediationGrants", [])
+                assert len(asked) == BREAKER_GPUS, "a reset took no grant"
     return found
 
 

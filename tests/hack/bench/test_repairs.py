@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from agent.health.repairs import BREAKER_GPUS
-from hack.bench.node.repairs import Repaired, measured, rows
+from hack.bench.node.repairs import Repaired, granted, measured, rows
 
 
 def test_one_agent_repairs_as_many_gpus_as_its_breaker_lets_it_and_no_other_leaves() -> None:
@@ -15,6 +15,12 @@ def test_one_agent_repairs_as_many_gpus_as_its_breaker_lets_it_and_no_other_leav
     for each in found:
         assert 0 < each.fenced_s <= each.fenced_s + each.begun_s <= each.returned_s
         assert each.others == 0
+
+
+def test_with_a_controller_each_reset_takes_a_grant() -> None:
+    with tempfile.TemporaryDirectory() as short:
+        found = asyncio.run(granted(Path(short) / "g", 1))
+    assert [each.others for each in found] == [0] * BREAKER_GPUS
 
 
 def test_its_table_adds_up_the_gpus_that_left_beside() -> None:

@@ -91,7 +91,9 @@ def taken(scene: Stage) -> int:
 
 
 def rests(scene: Stage, gangs: list[Gang], quota: int) -> str:
-    """What is not as it has to be once nothing happens any more; empty if all is."""
+    """What is not as it has to be once nothing happens any more; empty if all is. A pod above the minimum waits where
+    it came when the others had their quota.
+    """
     pods, free = there(scene), quota - taken(scene)
     if free < 0:
         return f"{-free} pods beyond the quota"
@@ -105,7 +107,7 @@ def rests(scene: Stage, gangs: list[Gang], quota: int) -> str:
             return f"{gang}: lost pods while it waited, {sorted(mine)}"
         if not started and gang.least <= free:
             return f"{gang}: waits for {gang.least} while {free} are free"
-        if started and waits and (gang.system == "native" or free > 0):
+        if started and waits and free > 0:
             return f"{gang}: {waits} wait while {free} are free"
         if started and len(mine) < gang.pods and gang.system != "native":
             return f"{gang}: lost pods, {sorted(mine)}"

@@ -15,6 +15,7 @@ from cli.printing.output import output_option, printed
 from cli.printing.table import prose
 from cli.words import given as say
 from controller.objects.capacityrequests import API_VERSION, KIND
+from controller.objects.quantity import QuantityError, parse_quantity
 
 _FIELDS: Final = {
     "least": "min",
@@ -39,12 +40,37 @@ class Amount(click.ParamType[tuple[str, str]]):
         name, sign, amount = str(value).partition("=")
         if not (name and sign and amount):
             self.fail(say.bad_value(str(value), "RESOURCE=AMOUNT, such as nvidia.com/gpu=1"), param, ctx)
+        try:
+            parse_quantity(amount)
+        except QuantityError:
+            self.fail(say.bad_value(str(value), "a quantity for AMOUNT, such as nvidia.com/gpu=1"), param, ctx)
         return name, amount
+
+
+Amounts = tuple[tuple[str, str], ...]
+
+
+def _once(ctx: click.Context, param: click.Parameter, given: Amounts) -> Amounts:
+    """The amounts, of which no two are of one resource."""
+    names = [name for name, _ in given]
+    for name in names:
+        if names.count(name) > 1:
+            told = f"found {name} {names.count(name)} times, expected each resource once"
+            raise click.BadParameter(told, ctx, param)
+    return given
 
 
 @click.command("capacity", short_help="What a program could have of a queue now, and when more.")
 @click.argument("queue")
-@click.option("--unit", "unit", type=Amount(), multiple=True, required=True, help="What one unit requests; repeat it.")
+@click.option(
+    "--unit",
+    "unit",
+    type=Amount(),
+    multiple=True,
+    required=True,
+    callback=_once,
+    help="What one unit requests; repeat it for each resource.",
+)
 @click.option("--min", "least", type=click.IntRange(min=1), default=1, show_default=True, help="The fewest units.")
 @click.option("--max", "most", type=click.IntRange(min=1), help="The most units; without it as --min.")
 @click.option("--for", "duration", metavar="DURATION", help="How long, such as 2h; without it for ever.")

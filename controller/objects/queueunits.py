@@ -10,12 +10,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.objects.quantity import Quantity, QuantityError, parse_quantity
+from controller.objects.quantity import NANO, Quantity, QuantityError, parse_quantity
 from inventory.api.names import UNITS
 
 MOST_SHAPES: Final = 8
 _MOST_RESOURCES: Final = 16
 _MOST_TEXT: Final = 16_384
+_DIVIDED: Final = ("cpu", "memory", "ephemeral-storage")
+"""Resources that pods may request a part of."""
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _EXAMPLE: Final = '{"server": {"nvidia.com/gpu": 4}}'
 
@@ -60,6 +62,8 @@ def _requests(name: str, given: object) -> dict[str, Quantity]:
             raise _wrong(f"{resource} of unit {name}: {str(amount)[:63]}", "a quantity such as 4") from None
         if requests[resource].nanos <= 0:
             raise _wrong(f"{resource} of unit {name}: {requests[resource]}", "more than 0")
+        if resource not in _DIVIDED and requests[resource].nanos % NANO:
+            raise _wrong(f"{resource} of unit {name}: {requests[resource]}", "a whole number")
     return requests
 
 

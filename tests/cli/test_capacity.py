@@ -44,6 +44,12 @@ async def test_what_can_never_be_is_refused_and_what_is_wrong_is_an_error(shell:
         assert 'spec.duration: found "soon", expected a duration' in wrong.stderr
         bad = await shell.run("capacity", "lq-cq", "--unit", "cpu", code=2)
         assert "expected RESOURCE=AMOUNT" in bad.stderr
+        bad = await shell.run("capacity", "lq-cq", "--unit", "cpu=x", code=2)
+        assert "--unit" in bad.stderr
+        assert 'found "cpu=x", expected a quantity for AMOUNT, such as nvidia.com/gpu=1' in bad.stderr
+        bad = await shell.run("capacity", "lq-cq", "--unit", "cpu=1", "--unit", "cpu=4", code=2)
+        assert "--unit" in bad.stderr
+        assert "found cpu 2 times, expected each resource once" in bad.stderr
 
 
 @pytest.fixture

@@ -149,6 +149,7 @@ def test_as_many_as_are_told_are_admitted_and_no_more(nominal: int, gpus: int, u
         ('{"a": {}}', "found no requests of unit a"),
         ('{"a": {"gpu": "x"}}', "found gpu of unit a: x, expected a quantity"),
         ('{"a": {"gpu": 0}}', "found gpu of unit a: 0, expected more than 0"),
+        ('{"a": {"cpu": "500m", "gpu": "1500m"}}', "found gpu of unit a: 1500m, expected a whole number"),
         (json.dumps({f"u{number}": {"gpu": 1} for number in range(9)}), "found 9 units, expected at most 8"),
     ],
 )

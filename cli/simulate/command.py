@@ -16,7 +16,7 @@ from cli.words import given as say
 from controller.insight.simulation.documents import Document, warned
 from controller.insight.simulation.inputs.nodewords import misplaced
 from controller.insight.simulation.inputs.references import unserved
-from controller.insight.simulation.manifests import is_job
+from controller.insight.simulation.manifests import Scenario, is_job
 from controller.insight.simulation.run import Progress, simulate
 from controller.insight.simulation.timeline import SimulationResult
 from controller.scheduler.decisions.reasons import PendingReason
@@ -24,6 +24,7 @@ from inventory.words.catalog import plural
 from yamlfile.parsers import Unfit, go_duration
 
 EXIT_PENDING = 3
+_JOBS = ("job has", "jobs have")
 _QUIET_S = 2.0
 _EVERY_S = 0.5
 _FIRST_YEAR = 1971
@@ -102,7 +103,8 @@ def simulate_command(
     """
     read = inputs(manifests, fleet, config, allow_unknown=allow_unknown_fields, start_s=start)
     given = read.scenario
-    result = simulate(given, read.settings.engine, until_s=until, progress=patience(time.monotonic))
+    progress = patience(time.monotonic, _asked(given))
+    result = simulate(given, read.settings.engine, until_s=until, progress=progress)
     unfit = unserved(_unfit(read.documents, result), read.known, given.objects)
     warn([*unfit, *misplaced(filter(is_job, read.documents), given.objects), *_too_large(read.documents, result)])
     if output not in FOR_PEOPLE:
@@ -132,9 +134,16 @@ def _unfit(documents: list[Document], result: SimulationResult) -> list[Document
     return [each for each in documents if any(_makes(each, key) for key in keys)]
 
 
-def patience(monotonic: Callable[[], float]) -> Progress:
+def _asked(given: Scenario) -> tuple[str, str]:
+    """What a scenario has, with its verb, one and several."""
+    if not given.requests:
+        return _JOBS
+    return ("job or request has", "jobs and requests have") if given.submissions else ("request has", "requests have")
+
+
+def patience(monotonic: Callable[[], float], what: tuple[str, str] = _JOBS) -> Progress:
     """A line on the terminal that is written over, once the simulation takes longer than a person waits without
-    wondering.
+    wondering. ``what`` ends, with its verb, one and several.
     """
     started_s = shown_s = monotonic()
 
@@ -144,7 +153,7 @@ def patience(monotonic: Callable[[], float]) -> Progress:
         if now_s - started_s > _QUIET_S and now_s - shown_s > _EVERY_S:
             shown_s = now_s
             end = "\r" if sys.stderr.isatty() else "\n"
-            sys.stderr.write(f"at {t:g} s: {done} of {plural(everybody, 'job has', 'jobs have')} ended{end}")
+            sys.stderr.write(f"at {t:g} s: {done} of {plural(everybody, *what)} ended{end}")
             sys.stderr.flush()
 
     return progress

@@ -42,6 +42,11 @@ def accepted(offer: str, units: object, queue: str) -> str:
 
 
 @_waiting
+def waits_for_victims() -> str:
+    return "Waits for workloads to stop that were preempted for it, and is answered then"
+
+
+@_waiting
 def accepted_for_later(offer: str, begin: str) -> str:
     return f"Offer {offer} is accepted: its units are asked for {begin}, in the ordinary order"
 
@@ -106,6 +111,11 @@ def no_queue(queue: str) -> str:
 def queue_takes_nothing(opens: str) -> str:
     """``opens``: what has to happen first."""
     return f"No offer can be made before {opens}. Submit it again then"
+
+
+@_refusal
+def bargaining_is_off() -> str:
+    return "Bargaining is off, tessera.bargaining.enabled: found false, expected true. Submit it again once it is on"
 
 
 @_note

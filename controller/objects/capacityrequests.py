@@ -26,6 +26,8 @@ STATES: Final = (GRANTED, OFFERED, REFUSED, EXPIRED, RELEASED)
 """The states of a request; one that has no answer yet has none of them. The last three are final."""
 
 MOST_UNITS: Final = 100_000
+LONGEST_NAME: Final = 63
+"""Characters of a request's name, which is the value of a label."""
 
 
 class CapacityRequestSpec(Struct, frozen=True, kw_only=True):

@@ -118,6 +118,12 @@ def capacityrequest_crd() -> Schema:
             "spec": structural(CapacityRequestSpec, _SHAPES),
             "status": structural(CapacityRequestStatus, _SHAPES),
         },
+        "x-kubernetes-validations": [
+            {
+                "rule": f"size(self.metadata.name) <= {api.LONGEST_NAME}",
+                "message": f"metadata.name: expected at most {api.LONGEST_NAME} characters: pods name it in a label",
+            }
+        ],
     }
     version = {
         "name": VERSION,

@@ -570,7 +570,12 @@ OWN: Final = (
         "off: the API server no longer answers v1beta1 of Workload, and keeps no copy of every Workload for it; all"
         " other kinds stay served in both versions",
     ),
-    _key("tessera.bargaining.enabled", BOOL, "false", "CapacityRequests of the cluster are answered, and held to"),
+    _key(
+        "tessera.bargaining.enabled",
+        BOOL,
+        "false",
+        "CapacityRequests of the cluster are answered; off: what was granted before lasts as it was told",
+    ),
     _key(
         "tessera.bargaining.longestHold",
         duration(most_s=3600),

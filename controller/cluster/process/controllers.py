@@ -17,7 +17,6 @@ from controller.cluster.watching.catchup import catch_up
 from controller.cluster.watching.feeds import Feeds
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import (
-    CAPACITY_REQUESTS,
     CLUSTER_QUEUES,
     COHORTS,
     DECLARATIONS,
@@ -186,8 +185,7 @@ class TermControllers:
             yield from self._pod_controller(jobs)
         if self._grouped and QUEUED_PODS in self._feeds:
             yield "serving", self._serving(jobs)
-        if CAPACITY_REQUESTS in self._feeds:
-            yield "capacity-requests", self._after_loading(self._bargaining().run)
+        yield "capacity-requests", self._after_loading(self._bargaining().run)
         yield from self._node_tasks()
         yield "gpu-failures", self._after_loading(self._failed_gpus().run)
         yield from self._repairs()

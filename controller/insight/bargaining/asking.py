@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
+
 from controller.insight.bargaining.arithmetic import Clock, first_before
 from controller.insight.bargaining.desk import Had, Makes, answer_parts, elsewhere, flavor_of, most_had
 from controller.insight.bargaining.life import Offer, Phase, Rules, Seen, State, answered, granted, refused, step
-from controller.insight.bargaining.wishes import Composer, order_problem, problems, wish_of
+from controller.insight.bargaining.wishes import Composer, name_problem, order_problem, problems, wish_of
 from controller.insight.forecast.parts import Parts
 from controller.messages.spans import LATEST_S
-from controller.objects.capacityrequests import API_VERSION, KIND, CapacityRequest
+from controller.objects.capacityrequests import API_VERSION, KIND, CapacityRequest, CapacityRequestSpec
 from controller.objects.decode import DecodeError, decode
 from controller.objects.workload import Workload
 from controller.scheduler.engine import Engine
@@ -46,7 +48,10 @@ def request_of(manifest: Json, namespace: str, composer: Composer, now_s: float)
         request = decode({"kind": KIND, "metadata": identity, "spec": manifest.get("spec") or {}}, CapacityRequest)
     except DecodeError as wrong:
         raise NotAskedError(str(wrong)) from None
-    wrong_fields = list(problems(request.spec))
+    if unknown := _unknown(manifest.get("spec")):
+        raise NotAskedError(*unknown)
+    named = name_problem(request.metadata.name)
+    wrong_fields = [*([named] if named is not None else []), *problems(request.spec)]
     if not wrong_fields and (found := order_problem(request.spec, now_s)) is not None:
         wrong_fields.append(found)
     if wrong_fields:
@@ -56,6 +61,13 @@ def request_of(manifest: Json, namespace: str, composer: Composer, now_s: float)
             f"spec.priorityClassName: found {request.spec.priority_class_name}, expected one that exists"
         )
     return request
+
+
+def _unknown(spec: Any) -> list[str]:
+    """A sentence for each field of a spec that requests do not have."""
+    known = {each.encode_name for each in msgspec.structs.fields(CapacityRequestSpec)}
+    expected = f"found an unknown field, expected one of {', '.join(sorted(known))}"
+    return [f"spec.{str(name)[:63]}: {expected}" for name in spec or () if name not in known]
 
 
 def state_parts(engine: Engine, request: CapacityRequest, composer: Composer, clock: Clock) -> Parts[State]:

@@ -12,7 +12,7 @@ import msgspec
 from controller.insight.bargaining.desk import is_preempting
 from controller.insight.bargaining.kept import Json, KeptRequest, state_of, status_of
 from controller.insight.bargaining.life import Phase, Seen, State, Step, Want
-from controller.insight.bargaining.wishes import Wish, order_problem, problems, wish_of
+from controller.insight.bargaining.wishes import Wish, name_problem, order_problem, problems, wish_of
 from controller.jobs.framework.podsets import SeenWorkload
 from controller.objects.capacityrequests import CapacityRequest
 from controller.objects.meta import epoch_s
@@ -75,7 +75,7 @@ class File:
     def problem(self) -> str:
         """The sentence about the first wrong field; empty if all are right."""
         spec = self.request.spec
-        found = next(problems(spec), None)
+        found = name_problem(self.request.metadata.name) or next(problems(spec), None)
         found = found or order_problem(spec, epoch_s(self.request.metadata.creation_timestamp))
         return "" if found is None else found.sentence
 
@@ -142,8 +142,9 @@ def seen_of(file: File, own: Own | None, engine: Engine, now_s: float) -> Seen |
         return replace(seen, phase=Phase.LOST)
     if own.seen.is_admitted:
         return replace(seen, phase=Phase.HOLDS, flavor=own.flavor, used=file.used)
-    decided = is_decided(own.typed, engine, now_s, file.preempting_s)
-    return replace(seen, phase=Phase.WAITS) if decided else seen
+    if is_decided(own.typed, engine, now_s, file.preempting_s):
+        return replace(seen, phase=Phase.WAITS)
+    return replace(seen, preempts=is_preempting(engine, WorkloadKey(own.typed.key), now_s))
 
 
 def is_decided(workload: Workload, engine: Engine, now_s: float, waited_since_s: float = 0.0) -> bool:

@@ -75,6 +75,7 @@ class Phase(Enum):
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """A request's Workload as it is seen. ``offer``: the offer that it is for, empty for the request itself.
     ``begins_s``: when units that it holds can be used, if that is later. ``used``: units that jobs run on.
+    ``preempts``: others are on their way out for it.
     """
 
     phase: Phase
@@ -83,6 +84,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     flavor: str = ""
     begins_s: float = 0.0
     used: int = 0
+    preempts: bool = False
     why: str = ""
 
 
@@ -103,6 +105,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """``want`` None: there has to be no Workload. ``ask``: offers have to be looked for, see ``answered``;
     without ``now_too`` those that begin later. ``told``: the state can be told; without it more is decided at once.
+    ``hints``: its message says what is waited for, and can be told though nothing is decided.
     ``due_s``: when the clock alone changes something.
     """
 
@@ -111,24 +114,31 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     ask: bool = False
     now_too: bool = True
     told: bool = True
+    hints: bool = False
     due_s: float | None = None
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """``longest_hold_s``: offers are held no longer than this; 0: not at all. ``say``: how a moment is written."""
+    """``longest_hold_s``: offers are held no longer than this; 0: not at all. ``say``: how a moment is written.
+    ``answers``: requests are answered; without it what was granted lasts as it was told, and nothing else comes of one.
+    """
 
     say: Callable[[float], str]
     longest_hold_s: float = LONGEST_HOLD_S
+    answers: bool = True
 
 
 def step(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: Rules) -> Step:
     """The next state of a request."""
     if state.state == GRANTED:
         return _granted(wish, state, seen, now_s, rules)
-    if state.state == OFFERED:
-        return _offered(wish, state, seen, now_s, rules)
     if state.state in FINAL:
         return Step(state=state)
+    if not rules.answers:
+        why = words.bargaining_is_off()
+        return _expired(state, why) if state.state == OFFERED else refused(why)
+    if state.state == OFFERED:
+        return _offered(wish, state, seen, now_s, rules)
     return _opening(wish, state, seen, now_s, rules)
 
 
@@ -178,7 +188,9 @@ def _opening(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
     if seen is not None and seen.phase is Phase.HOLDS:
         return _grant(wish, seen, now_s, rules)
     want = Want(least=wish.least, most=wish.most, lasts_s=wish.duration_s)
-    return Step(state=state, want=want, told=False)
+    if seen is not None and seen.preempts:
+        state = msgspec.structs.replace(state, message=words.waits_for_victims())
+    return Step(state=state, want=want, told=False, hints=bool(state.message))
 
 
 # -- offered -----------------------------------------------------------------------------------------------------------
@@ -255,8 +267,10 @@ def _taken(wish: Wish, state: State, taken: Offer, seen: Seen | None, now_s: flo
     want = Want(least=taken.units, most=taken.units, offer=taken.id, lasts_s=wish.duration_s, elsewhere=taken.elsewhere)
     said = words.accepted(taken.id, taken.units, wish.queue)
     waits = mine is not None and mine.phase is Phase.WAITS
+    preempts = mine is not None and mine.preempts
     due_s = wish.not_after_s
-    return Step(state=replace(state, accepted=taken.id, message=said), want=want, told=waits, due_s=due_s)
+    state = replace(state, accepted=taken.id, message=f"{said}. {words.waits_for_victims()}" if preempts else said)
+    return Step(state=state, want=want, told=waits, hints=preempts, due_s=due_s)
 
 
 def _expired(state: State, why: str) -> Step:
@@ -290,7 +304,7 @@ def _granted(wish: Wish, state: State, seen: Seen | None, now_s: float, rules: R
     if seen.used != state.used:
         state = replace(state, used=seen.used, used_s=now_s)
     from_s = state.from_s if state.from_s is not None else now_s
-    if wish.duration_s is not None:
+    if wish.duration_s is not None and rules.answers:
         state = replace(state, until_s=max(from_s, wish.renewed_s or from_s) + wish.duration_s)
     if state.until_s is not None and now_s >= state.until_s:
         return _released(state, words.over(rules.say(state.until_s)))

@@ -5,6 +5,9 @@ request, the request's status, pods that start inside of a grant
 
 A request's Workload is an ordinary one, owned by the request: whether units are there the engine alone decides. The
 Workload keeps a finalizer until no pod runs inside of it, so that quota is given back after its pods have ended.
+
+Where bargaining is off nothing is watched until a Workload of a request is seen: then what was granted is brought to
+its end, and all else that has a Workload is ended.
 """
 
 import asyncio
@@ -30,7 +33,7 @@ from controller.insight.bargaining.asking import time_of
 from controller.insight.bargaining.desk import Answer, Makes, answer_parts, is_preempting, most_free, most_had
 from controller.insight.bargaining.file import File, Own
 from controller.insight.bargaining.granted_shell import GrantedPods, Tell
-from controller.insight.bargaining.kept import Json, KeptRequest, status_of
+from controller.insight.bargaining.kept import Json, KeptRequest, read_request, status_of
 from controller.insight.bargaining.life import Phase, Rules, Seen, State, Step, Want
 from controller.insight.bargaining.wishes import POD_SET, Composer, notes, workload_name
 from controller.insight.forecast.forecast import Forecaster
@@ -45,7 +48,7 @@ from controller.objects.capacityrequests import API_VERSION, GRANTED, KIND
 from controller.objects.decode import decode
 from controller.objects.meta import is_true
 from controller.objects.workload import Workload
-from controller.reconcile.jobshell.watched import note, seen_workload
+from controller.reconcile.jobshell.watched import keep_job, note, seen_workload
 from controller.reconcile.jobshell.workloadactions import WorkloadActions
 from controller.reconcile.pods.actions_shell import PodActions
 from controller.scheduler.decisions import status
@@ -88,7 +91,7 @@ class CapacityController:
         pods: GrantedPods,
         composer: Composer,
         forecasts: ForecastService,
-        longest_hold_s: float,
+        rules: Rules,
         clock: Clock,
     ) -> None:
         self._engine = engine
@@ -101,7 +104,7 @@ class CapacityController:
         self._granted = pods
         self._composer = composer
         self._forecasts = forecasts
-        self._rules = Rules(say=time_of, longest_hold_s=longest_hold_s)
+        self._rules = rules
         self._clock = clock
         self._queue = WorkQueue[ObjectKey]("capacity requests", self._reconcile)
         self._files: dict[ObjectKey, File] = {}
@@ -109,6 +112,8 @@ class CapacityController:
         self._pods: dict[ObjectKey, set[ObjectKey]] = {}
         self._written = WrittenVersions()
         self._due = asyncio.Event()
+        self._needed = asyncio.Event()
+        """Whether a Workload of a request has been seen."""
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -133,6 +138,7 @@ class CapacityController:
         for owner in workload.metadata.owner_references:
             if (owner.api_version, owner.kind) == (API_VERSION, KIND) and owner.controller:
                 key, request = WorkloadKey(workload.key), ObjectKey(workload.metadata.namespace, owner.name)
+                self._needed.set()
                 note(self._owns, owner.uid, key, gone=gone)
                 found = self._files.get(request)
                 if gone and found is not None and found.uid == owner.uid:
@@ -143,6 +149,12 @@ class CapacityController:
 
     async def run(self) -> None:
         """None is decided on before all pods inside of grants are known: a former leader may have started some."""
+        if not self._rules.answers:
+            await self._needed.wait()
+            await self._feeds.follow(CAPACITY_REQUESTS, read_request)
+            await self._feeds.follow(CAPACITY_PODS, keep_job)
+            await self._feeds.listed(CAPACITY_REQUESTS)
+            await self._feeds.listed(CAPACITY_PODS)
         seen = Selection(label_selector=CAPACITY_PODS.selector)
         await catch_up(self._client, self._feeds[CAPACITY_PODS], self._clock, PODS, seen)
         async with asyncio.TaskGroup() as group:
@@ -169,6 +181,8 @@ class CapacityController:
         if pods is None:
             return  # the watch brings what was written, and with it the next reconciliation
         known = self._files.get(key)
+        if entry is None and not self._feeds.is_served(CAPACITY_REQUESTS) and not self._is_left(key):
+            return  # the kind cannot be read now: that is not to say that the request is gone
         if entry is None or (known is not None and known.uid != entry.uid):
             await self._gone(key, known, pods)
             if entry is None:
@@ -179,7 +193,9 @@ class CapacityController:
         kept: KeptRequest = entry.object
         found = self._files[key] = known or File(kept)
         found.kept = kept
-        wrong = "" if found.state.state else found.problem or self._no_priority(kept)
+        if not self._rules.answers and found.state.state not in (GRANTED, *life.FINAL) and not self._of(found.uid):
+            return
+        wrong = "" if found.state.state or not self._rules.answers else found.problem or self._no_priority(kept)
         if wrong:
             await self._tell(found, life.refused(wrong).state, "")
         else:
@@ -200,6 +216,11 @@ class CapacityController:
         await self._granted.refuse(key, pods, words.no_such_request(key.name))
         self._files.pop(key, None)
         self._written.forget(key)
+
+    def _is_left(self, key: ObjectKey) -> bool:
+        """Whether the garbage collector has deleted a Workload of the request, as it does once the request is gone."""
+        owns = (own for uid in self._owns for own in self._of(uid))
+        return any(own.seen.is_terminating and self._names(own, key) for own in owns)
 
     def _names(self, own: Own, key: ObjectKey) -> bool:
         owners = own.typed.metadata.owner_references
@@ -302,6 +323,8 @@ class CapacityController:
             if found.waits:
                 return False
         if not taken.told:
+            if taken.hints:
+                await self._tell(found, taken.state, "" if own is None else own.seen.name)
             raise NotYetError("its Workload is not decided on yet")
         await self._tell(found, taken.state, "" if own is None else own.seen.name)
         return True
@@ -462,6 +485,6 @@ def capacity_controller(  # noqa: PLR0913
         pods=GrantedPods(core.engine, feeds, actions, composer.cluster, tell),
         composer=composer,
         forecasts=forecasts,
-        longest_hold_s=rules.longest_hold_s,
+        rules=Rules(say=time_of, longest_hold_s=rules.longest_hold_s, answers=rules.on),
         clock=clock,
     )

@@ -9,7 +9,7 @@ import msgspec
 from controller.jobs.framework import compose, names
 from controller.jobs.framework.raw import Json
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
-from controller.objects.capacityrequests import MOST_UNITS, CapacityRequest, CapacityRequestSpec
+from controller.objects.capacityrequests import LONGEST_NAME, MOST_UNITS, CapacityRequest, CapacityRequestSpec
 from controller.objects.core import PodTemplateSpec
 from controller.objects.decode import KUEUE, decode
 from controller.objects.quantity import NANO
@@ -94,6 +94,22 @@ def problems(spec: CapacityRequestSpec) -> Iterator[Problem]:
         yield Problem(("spec", "renew"), _quoted(spec.renew), _TIME)
     if spec.renew and not spec.duration:
         yield Problem(("spec", "renew"), _quoted(spec.renew), "a duration beside it, which begins anew", "Write it")
+
+
+def name_problem(name: str) -> Problem | None:
+    """The problem of a name that pods cannot have in a label."""
+    if len(name) <= LONGEST_NAME:
+        return None
+    expected = f"at most {LONGEST_NAME} characters: its pods name it in a label"
+    return Problem(("metadata", "name"), f"{len(name)} characters", expected, "Take a shorter one")
+
+
+def timed(spec: CapacityRequestSpec) -> Iterator[Problem]:
+    """The fields that say a time, as problems of a request that comes at no time of the calendar."""
+    for name, text in (("notBefore", spec.not_before), ("notAfter", spec.not_after), ("renew", spec.renew)):
+        if text and _seconds(text) is None and _time(text) is not None:
+            expected = "no time without --start" if name == "renew" else "a duration such as 2h, or --start beside it"
+            yield Problem(("spec", name), _quoted(text), expected, "Give --start TIME, or correct it")
 
 
 def order_problem(spec: CapacityRequestSpec, created_s: float) -> Problem | None:

@@ -219,7 +219,10 @@ def scenario(
     )
     submissions = told.tried(partial(_submissions, jobs, given, objects, composer, told), list[Submission]())
     asking = RequestComposer(composer.settings, composer.cluster)
-    asked = told.tried(partial(requests, wishes, asking, base_s, submissions), tuple[GivenRequest, ...]())
+    asked = told.tried(
+        partial(requests, wishes, asking, base_s, submissions, start_told=start_s is not None),
+        tuple[GivenRequest, ...](),
+    )
     told.end()
     comes = config.engine.extensions.coming_nodes
     there = [*objects, *(as_at_start(loaded, base_s) for loaded in beside)]

@@ -55,7 +55,7 @@ _SAMPLES: Final = 400
 """Samples of past use within its window, at most."""
 
 Progress = Callable[[float, int, int], None]
-"""Called with virtual seconds since the start, the number of jobs that have ended, and the number of all jobs."""
+"""Called with virtual seconds since the start, the number of jobs and requests that have ended, and of all of them."""
 
 
 def simulate(
@@ -99,7 +99,7 @@ class Run:
         self._said: dict[WorkloadKey, str] = {}
         self._too_large: dict[str, str] = {}
         self._sampled_s = self.now_s
-        self._done = 0
+        self._done, self._everybody = 0, len(scenario.submissions) + len(scenario.requests)
         self._windows = Windows(self.now_s)
         self._holding = 0
         """A fingerprint of the workloads that hold quota and their flavors: of ``_prints``."""
@@ -139,7 +139,7 @@ class Run:
             self._settle(settling)
             self._record_waiting()
             self._nodes.settled(self.now_s)
-            progress(self.t, self._done, len(self._given))
+            progress(self.t, self._done + self._bargains.over, self._everybody)
             next_s = self._next_s()
             if next_s is None or (self._until_s is not None and next_s > self._until_s):
                 break

@@ -26,6 +26,7 @@ from controller.jobs.framework.marks import NestingTooDeepError, ancestor
 from controller.jobs.framework.podsets import SeenWorkload
 from controller.jobs.framework.raw import JobError, Json
 from controller.jobs.framework.settings import ClaimDevices, ClusterObjects, Observed, no_claim_devices
+from controller.objects import capacityrequests
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.nativegroups import NativeGroup
 from controller.objects.workload import Workload
@@ -55,6 +56,8 @@ from kube.reading.entries import ObjectKey
 from kube.reading.reflector import Added, Change, Changed, Removed
 from kube.resources import Resource
 
+_REQUEST: Final = (capacityrequests.API_VERSION, capacityrequests.KIND)
+"""The owner of a Workload that its own controller lets go: see ``controller.insight.bargaining``."""
 _LOOKS_EVERY_S: Final = 3.0
 """The pause between two looks at the pods of a gang of others that is not wholly ready: half of one is to last for less
 than 30 seconds, of which the Job controller takes 20 until it makes a lost pod anew.
@@ -286,7 +289,7 @@ class JobController:
     def _is_of_pods(self, workload: Workload) -> bool:
         """Whether the Workload is to stay until its pods have ended, which were not made by a job."""
         owners = workload.metadata.owner_references
-        if any((owner.api_version, owner.kind) in self._grouped for owner in owners):
+        if any((each.api_version, each.kind) in (*self._grouped, _REQUEST) for each in owners):
             return True
         return self._has_pods and any(owner.kind == "Pod" for owner in owners)
 

@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import tessera
-from tests.support.controller.manifests import Json, capacity_request, cluster_queue, flavor, inside, local_queue
+from tests.support.controller.manifests import Json, capacity_request, cluster_queue, flavor, inside, job, local_queue
 
 ROOT = Path(__file__).parents[3]
 AGENTS = ROOT / "examples" / "bargaining" / "two-agents.yaml"
@@ -75,6 +75,52 @@ def test_what_is_wrong_with_a_request_is_told_with_its_line(tmp_path: Path, spec
     assert f"CapacityRequest ask: {said}" in err
     number = err.partition("f.yaml:")[2].partition(":")[0]
     assert number.isdecimal()
+
+
+def test_a_name_that_pods_cannot_have_in_a_label_is_told_with_its_line(tmp_path: Path) -> None:
+    for length, code in ((63, 0), (64, 2)):
+        file = written(tmp_path, flavor(), cluster_queue(), local_queue(), capacity_request("n" * length, 1))
+        found, _, err = simulated("--until", "1m", file)
+        assert found == code
+        told = f"metadata.name: found {length} characters, expected at most 63 characters: its pods name it in a label"
+        assert (told in err) == (code == 2)
+
+
+def test_who_waits_for_requests_is_told_of_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_QUIET_S", "_EVERY_S"):
+        monkeypatch.setattr(f"cli.simulate.command.{name}", -1.0)
+    objects = flavor(), cluster_queue(), local_queue(), capacity_request("ask", 1, useWithin="1m")
+    for jobs, said in (((), "0 of 1 request has ended"), ((job("one"),), "0 of 2 jobs and requests have ended")):
+        assert f"at 0 s: {said}" in simulated(written(tmp_path, *objects, *jobs))[2]
+
+
+def test_two_requests_of_one_name_are_an_error_as_two_jobs_are(tmp_path: Path) -> None:
+    asks = capacity_request("ask", 1), capacity_request("ask", 8)
+    file = written(tmp_path, flavor(), cluster_queue(), local_queue(), *asks)
+    code, _, err = simulated(file)
+    assert code == 2
+    lines = [number for number, line in enumerate(file.read_text().splitlines(), 1) if line == "  name: ask"]
+    assert f"f.yaml:{lines[1]}: CapacityRequest ask: metadata.name: found the name ns/ask, expected another: " in err
+    assert "CapacityRequest in " in err
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ("notBefore", "a duration such as 2h, or --start beside it"),
+        ("notAfter", "a duration such as 2h, or --start beside it"),
+        ("renew", "no time without --start"),
+    ],
+)
+def test_a_time_of_the_calendar_needs_a_start(tmp_path: Path, field: str, expected: str) -> None:
+    asked = capacity_request("ask", 1, duration="1h")
+    asked["spec"][field] = "2026-01-05T23:00:00Z"
+    file = written(tmp_path, flavor(), cluster_queue(), local_queue(), asked)
+    code, _, err = simulated("--until", "1m", file)
+    assert code == 2
+    assert f'CapacityRequest ask: spec.{field}: found "2026-01-05T23:00:00Z", expected {expected}' in err
+    assert err.partition("f.yaml:")[2].partition(":")[0].isdecimal()
+    assert simulated("--until", "1m", "--start", "2026-01-05T22:00:00Z", file)[0] == 0
 
 
 def test_a_job_that_names_no_request_of_the_files_is_a_warning(tmp_path: Path) -> None:

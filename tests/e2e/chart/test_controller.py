@@ -160,6 +160,24 @@ def test_bargaining_and_external_metrics_are_there_by_their_values_alone() -> No
     assert not parse(usual["ConfigMap", NAME]["data"]["controller.yaml"]).bargaining.on
 
 
+def test_what_was_granted_keeps_its_policies_and_rights_where_bargaining_is_off() -> None:
+    """The controller brings it to its end, and who may edit a namespace may delete requests of before."""
+    usual, on = objects(rendered()), objects(rendered("controller.bargaining.enabled=true"))
+    of_capacity = {key for key in on if "capacity" in key[1]}
+    off = {
+        ("ValidatingAdmissionPolicy", "t-tessera-capacity-off"),
+        ("ValidatingAdmissionPolicyBinding", "t-tessera-capacity-off"),
+    }
+    assert {key for key in usual if "capacity" in key[1]} == of_capacity | off
+    assert all(usual[key] == on[key] for key in of_capacity)
+    assert usual["ClusterRole", NAME] == on["ClusterRole", NAME]
+    others = objects(rendered("controller.jobs.manageWithoutQueueName=true"))
+    assert ("ValidatingAdmissionPolicy", f"{NAME}-capacity-pods") not in others
+    assert not [
+        key for key in objects(rendered("controller.enabled=false")) if "capacity" in key[1] and "off" not in key[1]
+    ]
+
+
 def test_an_uninstall_takes_the_finalizers_off_with_rights_of_its_own() -> None:
     found = objects(rendered())
     hooks = {key: one for key, one in found.items() if key[1] == f"{NAME}-uninstall"}

@@ -132,14 +132,15 @@ class Bidder:
 
 
 @contextmanager
-def controller(scene: PodLab, folder: Path) -> Iterator[Any]:
-    """The controller, by the chart's rights, with bargaining on."""
+def controller(scene: PodLab, folder: Path, *, on: bool = True) -> Iterator[Any]:
+    """The controller, by the chart's rights, with bargaining on or off."""
     scene.config(folder)
     path = folder / "controller.yaml"
     text = path.read_text()
     marked = "tessera: {policy: tessera, pendingCondition: {after: 1s}}"
     assert marked in text
-    path.write_text(text.replace(marked, marked.replace("after: 1s}", "after: 1s}, bargaining: {enabled: true}")))
+    switch = f"after: 1s}}, bargaining: {{enabled: {'true' if on else 'false'}}}"
+    path.write_text(text.replace(marked, marked.replace("after: 1s}", switch)))
     account = folder / "account.kubeconfig"
     account.write_text(as_controller(scene.cluster))
     with scene.queues.controllers(folder, "one", flags=("--no-leader-elect", "--kubeconfig", str(account))) as made:
@@ -165,6 +166,9 @@ async def test_what_a_request_may_change_and_pods_may_say_the_api_server_holds(b
         ({"unit": {GPU: "500m"}}, "unit has whole numbers, except of cpu, memory and ephemeral-storage"),
     ):
         assert said in refused(cluster, *create, input=json.dumps(request_body("wrong", **wrong))), wrong
+    long = refused(cluster, *create, input=json.dumps(request_body("n" * 64)))
+    assert "metadata.name: expected at most 63 characters: pods name it in a label" in long
+    assert not refused(cluster, "create", "--dry-run=server", "-f", "-", input=json.dumps(request_body("n" * 63)))
     halves = request_body("halves", unit={GPU: 1, "cpu": "500m", "memory": "1Gi"}, duration="90m")
     assert not refused(cluster, "create", "--dry-run=server", "-f", "-", input=json.dumps(halves))
     cluster.kubectl(*create, input=json.dumps(request_body("fixed", min=2, max=4, duration="1h")))
@@ -441,7 +445,9 @@ async def test_a_request_that_preempts_is_answered_once_its_victims_are_gone(
                     await marker.ask("ladder", min=9)
                     await marker.becomes("Refused")
                     marker.delete()
-                assert not taker.status().get("state"), "its victim is still there"
+                waits = taker.status()
+                assert not waits.get("state"), "its victim is still there"
+                assert waits["message"].startswith("Waits for workloads to stop that were preempted for it")
             granted = await taker.becomes("Granted")
             assert (granted["units"], granted.get("offers")) == (5, None)
             await scene.create(taker.pod("taken", gpus=5))
@@ -557,4 +563,38 @@ async def test_two_agents_that_bargain_by_the_example_client_share_the_gpus_of_a
             assert granted["units"] >= 3
             await scene.until(lambda: not scene.pod("a-works"), "the first agent's pod is gone", 60)
             await asyncio.to_thread(second.give_back)
+            await scene.clean()
+
+
+async def test_grants_of_before_last_as_told_and_end_with_their_pods_first_where_bargaining_is_turned_off(
+    bargaining: Cluster, tmp_path: Path
+) -> None:
+    async with pod_lab(bargaining) as scene:
+        await scene.queue("before", 8)
+        kept, timed = Bidder(scene, "kept"), Bidder(scene, "timed-off")
+        with controller(scene, tmp_path):
+            await kept.ask("before", min=2, duration="1h")
+            name = (await kept.becomes("Granted"))["workload"]
+            await timed.ask("before", min=2, duration="40s")
+            await timed.becomes("Granted")
+            await scene.create(kept.pod("stays"), timed.pod("ends"))
+            await scene.until(lambda: scene.runs("stays", "ends"), "they run inside")
+        bargaining.kubectl("apply", "--server-side", "-f", "-", input=rendered("capacity-policy", "controller-rbac"))
+        with controller(scene, tmp_path, on=False):
+            released = await timed.becomes("Released")
+            assert released["message"].startswith("Its time was over at ")
+            await scene.until(lambda: not scene.pod("ends"), "what ran inside has ended", 60)
+            assert kept.status()["state"] == "Granted"
+            await scene.create(kept.pod("later"))
+            await scene.until(lambda: scene.runs("stays", "later"), "units that were granted can be used", 60)
+
+            def is_gone() -> bool:
+                there = ("-n", TEAM, "-o", "name", "--ignore-not-found")
+                gone = not bargaining.kubectl("get", "workload", name, *there)
+                assert not (gone and bargaining.kubectl("get", "pod", "stays", *there)), "a pod on units of nobody"
+                return gone
+
+            kept.delete()
+            await scene.until(is_gone, "its pods and then its Workload are gone", 60)
+            timed.delete()
             await scene.clean()

@@ -6,7 +6,16 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from controller.insight.bargaining.wishes import Composer, Problem, Wish, order_problem, problems, wish_of
+from controller.insight.bargaining.wishes import (
+    Composer,
+    Problem,
+    Wish,
+    name_problem,
+    order_problem,
+    problems,
+    timed,
+    wish_of,
+)
 from controller.insight.simulation.documents import Document, InputError, Json, warned
 from controller.insight.simulation.problems import expected_one, found_first, meant, shown
 from controller.jobs.framework import names
@@ -71,20 +80,35 @@ def queue_of_request(document: Document) -> str:
 
 
 def requests(
-    documents: Iterable[tuple[int, Document]], composer: Composer, base_s: float, jobs: Iterable[Keyed]
+    documents: Iterable[tuple[int, Document]],
+    composer: Composer,
+    base_s: float,
+    jobs: Iterable[Keyed],
+    *,
+    start_told: bool,
 ) -> tuple[GivenRequest, ...]:
-    """The requests in the order of their arrival. ``documents``: each with its place among the jobs; of two of one name
-    the later counts. ``jobs``: what has a key already. Raises InputError with all problems.
+    """The requests in the order of their arrival. ``documents``: each with its place among the jobs. ``jobs``: what has
+    a key already. ``start_told``: whether ``base_s`` is a time that somebody gave, so that others can be compared with
+    it. Raises InputError with all problems.
     """
-    latest = {document.key: (order, document) for order, document in documents}
     used = {each.key for each in jobs}
     wrong: list[str] = []
     found: list[GivenRequest] = []
-    for order, document in latest.values():
+    seen: dict[str, Document] = {}
+    for order, document in documents:
+        first = seen.setdefault(document.key, document)
+        if first is not document:
+            sentence = f"found the name {document.key}, expected another: {first.kind} in {first.place()} has it"
+            wrong.append(document.told(("metadata", "name"), sentence))
+            continue
         try:
-            found.append(_given(document, order, composer, base_s, used))
+            given = _given(document, order, composer, base_s, used)
         except InputError as error:
             wrong += error.lines
+            continue
+        found.append(given)
+        if not start_told:
+            wrong += [_line(document, each) for each in timed(given.request.spec)]
     if wrong:
         raise InputError.of(wrong)
     return tuple(sorted(found, key=lambda each: (each.arrival_s, each.order)))
@@ -96,7 +120,8 @@ def _given(document: Document, order: int, composer: Composer, base_s: float, us
     except DecodeError as error:
         raise document.error(error) from None
     arrival_s, told = _arrival(document)
-    wrong = [*told, *problems(request.spec)]
+    named = name_problem(request.metadata.name)
+    wrong = [*([named] if named is not None else []), *told, *problems(request.spec)]
     if not wrong and (problem := order_problem(request.spec, base_s + arrival_s)) is not None:
         wrong.append(problem)
     if composer.priority(request.spec) is None:

@@ -124,6 +124,11 @@ class Bargains:
         """Whether a request may still change something."""
         return bool(self._coming) or any(each.state.state not in life.FINAL for each in self._files.values())
 
+    @property
+    def over(self) -> int:
+        """The number of requests of which nothing more comes."""
+        return sum(each.state.state in life.FINAL for each in self._files.values())
+
     def _span(self, at_s: float) -> str:
         return f"t = {format(at_s - self._base_s, '.6f').rstrip('0').rstrip('.')}"
 

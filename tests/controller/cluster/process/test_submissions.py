@@ -271,6 +271,10 @@ async def test_what_a_program_could_have_is_answered_and_nothing_is_kept() -> No
             assert set(holders) == {"elsewhere/secret"}
             with pytest.raises(NotQueuedError, match="found 1, expected at least min, 2"):
                 await answer(asked(2, 1), "team")
+            with pytest.raises(NotQueuedError, match=r"spec\.bogus: found an unknown field, expected one of accept, "):
+                await answer(asked(1, bogus=4), "team")
+            with pytest.raises(NotQueuedError, match=r"metadata\.name: found 64 characters, expected at most 63"):
+                await answer({**asked(1), "metadata": {"name": "n" * 64}}, "team")
             with pytest.raises(NotQueuedError, match="expected team"):
                 await answer({**asked(1), "metadata": {"namespace": "elsewhere"}}, "team")
             assert await told(process, asked(1)) == [], "the webhook for dry runs tells nothing of requests"

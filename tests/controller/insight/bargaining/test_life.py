@@ -274,3 +274,39 @@ def test_a_window_is_a_time_or_counts_from_the_creation() -> None:
 )
 def test_what_is_wrong_with_a_request_is_told_by_its_field(spec: dict[str, object], path: str) -> None:
     assert [".".join(each.path) for each in problems(request(**spec).spec)] == [path]
+
+
+def test_who_waits_for_victims_says_so_before_it_is_answered() -> None:
+    waits = Seen(phase=Phase.QUEUED, units=4, preempts=True)
+    found = step(WISH, State(), waits, 1.0, RULES)
+    assert (found.state.state, found.told, found.hints) == ("", False, True)
+    assert found.state.message.startswith("Waits for workloads to stop that were preempted for it")
+    assert step(WISH, found.state, HELD, 2.0, RULES).state.message.startswith("Granted 4 units")
+    offered = answered(WISH, State(), [Offer(units=2, from_s=50.0)], 0.0, RULES).state
+    taken = wish(accepts="offer-1")
+    accepted = step(taken, offered, Seen(phase=Phase.QUEUED, units=2, offer="offer-1", preempts=True), 1.0, RULES)
+    assert accepted.hints
+    assert "Waits for workloads to stop" in accepted.state.message
+    assert not step(WISH, State(), Seen(phase=Phase.QUEUED, units=4), 1.0, RULES).hints
+
+
+# -- bargaining turned off ---------------------------------------------------------------------------------------------
+
+OFF = msgspec.structs.replace(RULES, answers=False)
+
+
+def test_where_bargaining_is_off_a_grant_lasts_as_it_was_told_and_no_renewal_counts() -> None:
+    used = step(WISH, granted(), seen(used=2), 5.0, OFF)
+    assert (used.state.state, used.state.until_s) == ("Granted", 100.0)
+    renewed = step(wish(renewed_s=50.0), used.state, seen(used=2), 60.0, OFF)
+    assert renewed.state.until_s == 100.0
+    assert step(wish(renewed_s=50.0), used.state, seen(used=2), 100.0, OFF).state.state == "Released"
+    assert step(WISH, granted(), HELD, 20.0, OFF).state.message == "Nothing used it within 20s of its start"
+
+
+def test_where_bargaining_is_off_no_offer_is_kept_and_no_request_is_answered() -> None:
+    offered = answered(WISH, State(), [Offer(units=1, from_s=0.0, now=True)], 0.0, RULES).state
+    for state, end in ((offered, "Expired"), (State(), "Refused")):
+        found = step(wish(accepts="offer-1"), state, None, 1.0, OFF)
+        assert (found.state.state, found.want) == (end, None)
+        assert found.state.message.startswith("Bargaining is off")

@@ -16,6 +16,7 @@ from controller.insight.bargaining.life import State
 from controller.insight.forecast.parts import finished
 from controller.insight.simulation import run as running
 from controller.insight.simulation.granted.bargains import Bargains, _File
+from controller.insight.simulation.start import EPOCH_S
 from controller.insight.simulation.timeline import SimulationResult
 from tests.controller.insight.simulation.granted.test_bidders import NO_HOLD, worlds
 from tests.support.controller.manifests import (
@@ -63,7 +64,7 @@ def told_twice(*objects: Json, using: str = NO_HOLD) -> tuple[State, State]:
     Told.read = Told.got = None
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(running, "Bargains", Told)
-        run(*objects, using=using)
+        run(*objects, using=using, start_s=EPOCH_S)
     assert Told.read is not None
     assert Told.got is not None
     return Told.read, Told.got

@@ -49,6 +49,8 @@ def plans(engine: Engine, now_s: float) -> list[Json]:
 def frees(engine: Engine, now_s: float) -> list[Json]:
     """The nodes that moves would free as a whole, each beside those before it and beside all ``plans``."""
     state = engine.state
+    # No cycle has run where nothing waits, and announced drains count from the time that a cycle takes in.
+    state.cluster.placement.begin(now_s)
     return [_freed(one) for one in emptied(state.cluster, state.assigner, state.reservations, now_s)]
 
 

@@ -18,6 +18,20 @@ def status(here: KilledCluster, name: str) -> Json:
     return found
 
 
+async def ask(here: KilledCluster, name: str, state: str, **spec: object) -> None:
+    whole = {"queueName": "lq", "unit": {GPU: "1"}, **spec}
+    here.make(CAPACITY_REQUESTS, name, TEAM, spec=whole)
+    await here.until(lambda: status(here, name).get("state") == state, f"{name} is {state}")
+
+
+def workloads_of(here: KilledCluster, name: str) -> list[str]:
+    owners = {
+        each["metadata"]["name"]: each["metadata"].get("ownerReferences", [])
+        for each in here.server.list_all(WORKLOADS)
+    }
+    return [key for key, some in owners.items() if any(owner["name"] == name for owner in some)]
+
+
 def a_program_bargains(here: KilledCluster, n: str) -> list[Stage]:
     name, pod = f"ask-{n}", f"inside-{n}"
 

@@ -10,7 +10,7 @@ from cli.playground.cluster import GPU
 from controller.cluster.watching.kinds import CAPACITY_REQUESTS, WORKLOADS
 from kube.errors import NotFoundError
 from kube.testing import FakeApiServer
-from tests.support.failpoints.bargainacts import BARGAINING, a_program_bargains, status
+from tests.support.failpoints.bargainacts import BARGAINING, a_program_bargains, ask, status, workloads_of
 from tests.support.failpoints.cluster import CONFIG, TEAM, KilledCluster
 from tests.support.failpoints.deaths import Deaths
 
@@ -24,25 +24,11 @@ async def here(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KilledCluster]:
         yield KilledCluster(server, Deaths(monkeypatch), BARGAINING)
 
 
-async def ask(here: KilledCluster, name: str, state: str, **spec: object) -> None:
-    whole = {"queueName": "lq", "unit": {GPU: "1"}, **spec}
-    here.make(CAPACITY_REQUESTS, name, TEAM, spec=whole)
-    await here.until(lambda: status(here, name).get("state") == state, f"{name} is {state}")
-
-
 async def turned_off(here: KilledCluster) -> None:
     """The same controller again, without bargaining."""
     await here.stop()
     here.config = CONFIG
     await here.start()
-
-
-def workloads_of(here: KilledCluster, name: str) -> list[str]:
-    owners = {
-        each["metadata"]["name"]: each["metadata"].get("ownerReferences", [])
-        for each in here.server.list_all(WORKLOADS)
-    }
-    return [key for key, some in owners.items() if any(owner["name"] == name for owner in some)]
 
 
 async def test_a_request_that_is_deleted_ends_its_pods_and_then_its_workload(here: KilledCluster) -> None:

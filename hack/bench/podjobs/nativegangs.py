@@ -26,6 +26,7 @@ CONFIG = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 clientConnection: {qps: -1}
+health: {healthProbeBindAddress: "0"}
 integrations: {frameworks: [batch/job]}
 tessera: {policy: tessera, nativeGangs: %s}
 """

@@ -139,6 +139,7 @@ def _later(engine: Engine, wish: Wish, makes: Makes, clock: Clock, least: Promis
         from_s = max(start.start_s, wish.not_before_s)
         if found and found[-1].from_s >= from_s:
             found.pop()
+        yield
         free = whys(engine, wish, makes.whole, units, start, clock)
         why = "; ".join([*free, *changes(engine, wish, start, clock)])
         if not found or found[-1].units != units:

@@ -32,6 +32,7 @@ from controller.reconcile.lifecycle import lifecycle
 from controller.reconcile.lifecycle.duetimes import DueTimes
 from controller.reconcile.lifecycle.lifecycle import QueuePolicies
 from controller.reconcile.lifecycle.pendingcause import blocked, of_decision, why
+from controller.scheduler.cluster.incoming import gpus_of
 from controller.scheduler.decisions import reasons, status
 from controller.scheduler.decisions.decisions import Admitted, Decision, Evicted, Pending, SliceReplaced
 from controller.scheduler.decisions.evictionstatus import evicted
@@ -39,7 +40,6 @@ from controller.scheduler.decisions.reasons import PendingReason
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.resources import WorkloadKey
-from controller.scheduler.preemption.moves import gpus_of
 from controller.scheduler.queues.found import last_found
 from controller.scheduler.state.intake import local_queue_of
 

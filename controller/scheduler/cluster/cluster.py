@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 from controller.objects.core import LimitRange, Namespace
 from controller.objects.queues import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology
 from controller.scheduler.cluster.comingbackoff import ComingBackoff
+from controller.scheduler.cluster.keptpods import KeptPods
 from controller.scheduler.devices.cache import HeldPlace
 from controller.scheduler.devices.grants import GrantOwner
 from controller.scheduler.model.config import EngineConfig
@@ -78,6 +79,7 @@ class Cluster:
         self.limits: dict[str, LimitSummary] = {}
         """LimitRanges by namespace; absent where a namespace has none."""
         self.holders: dict[WorkloadKey, Holder] = {}
+        self.kept_pods = KeptPods()
         self.promised: AbstractSet[WorkloadKey] = frozenset()
         """Holders for which nodes come, and whose pods have no places there yet: a set of ``HolderNotes``, which alone
         changes it. ``EngineState`` puts it here once.
@@ -256,7 +258,13 @@ class Cluster:
 
     def audits(self) -> tuple[Callable[[], None], ...]:
         """The parts of ``validate``, each of which must hold by itself outside of trials."""
-        return self.quota.validate, self._validate_holders, self._validate_places, self.coming_backoff.validate
+        return (
+            self.quota.validate,
+            self._validate_holders,
+            self._validate_places,
+            self.coming_backoff.validate,
+            self._kept,
+        )
 
     def _validate_holders(self) -> None:
         for name, state in self.queues.items():
@@ -275,6 +283,12 @@ class Cluster:
         try:
             self._places.validate()
             self.placement.validate([(flavor, usage) for flavor, usage, _ in self._held()])
+        except AssertionError as error:
+            raise DriftError(str(error)) from error
+
+    def _kept(self) -> None:
+        try:
+            self.kept_pods.validate()
         except AssertionError as error:
             raise DriftError(str(error)) from error
 

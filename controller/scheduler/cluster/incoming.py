@@ -4,13 +4,16 @@ They are made for every try: with ``gc=False`` in 42 ns in place of 76, and the 
 """
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.scheduler.model.resources import LocalQueueKey, WorkloadKey
+from controller.scheduler.model.resources import LocalQueueKey, WorkloadKey, is_gpu
 from controller.scheduler.model.workload import WorkloadInfo
 from controller.scheduler.quota.queuestate import Holder, QueueState
+from inventory.api.names import GPU_PERCENT
+
+_PERCENTS: Final = 100.0
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -59,6 +62,13 @@ class Price(NamedTuple):
 
     work: float
     restart: float
+
+
+def gpus_of(holder: Holder) -> float:
+    """The GPUs, MIG instances and parts of GPUs that the holder is charged for."""
+    gpus = sum(amount for fr, amount in holder.usage.items() if is_gpu(fr.resource))
+    percents = sum(amount for fr, amount in holder.usage.items() if fr.resource == GPU_PERCENT)
+    return gpus + percents / _PERCENTS
 
 
 class Target(NamedTuple):

@@ -19,14 +19,14 @@ from typing import Final, NamedTuple
 
 from controller.objects.placeencoding import HOSTNAME_LABEL, Domain
 from controller.scheduler.cluster.cluster import Cluster
-from controller.scheduler.cluster.incoming import Move, Price
+from controller.scheduler.cluster.incoming import Move, Price, gpus_of
 from controller.scheduler.consolidation.planner import elastic
 from controller.scheduler.flavors.assigner import FlavorAssigner
 from controller.scheduler.flavors.assignment import Assignment, Mode
 from controller.scheduler.model.resources import FlavorName, WorkloadKey, is_gpu
 from controller.scheduler.model.workload import TopologyUsage
 from controller.scheduler.preemption.index import started_at_s
-from controller.scheduler.preemption.moves import gpus_of, is_kept_in_place, price_of
+from controller.scheduler.preemption.moves import is_kept_in_place, price_of
 from controller.scheduler.preemption.trialstarts import as_incoming, charge_assignment, moved_to
 from controller.scheduler.quota.queuestate import Holder
 from controller.scheduler.reservations.reservations import Reservations
@@ -66,7 +66,7 @@ def emptied(cluster: Cluster, assigner: FlavorAssigner, reservations: Reservatio
         emptying = _Emptying(cluster, assigner, now_s)
         for host in emptying.candidates():
             holders = emptying.on(host)
-            if all(_may_move(holder) and holder.key not in stays for holder in holders):
+            if all(_may_move(cluster, holder) and holder.key not in stays for holder in holders):
                 one = emptying.without(host, holders)
                 if one is not None:
                     found.append(one)
@@ -91,7 +91,7 @@ def first_emptied(
         for host in emptying.candidates():
             holders = emptying.on(host)
             if len(holders) <= most and all(
-                _may_move(holder) and holder.key not in stays and may_move(holder) for holder in holders
+                _may_move(cluster, holder) and holder.key not in stays and may_move(holder) for holder in holders
             ):
                 one = emptying.without(host, holders)
                 if one is not None:
@@ -99,8 +99,10 @@ def first_emptied(
     return None
 
 
-def _may_move(holder: Holder) -> bool:
-    return not holder.evicted and started_at_s(holder) is not None and not is_kept_in_place(holder.info)
+def _may_move(cluster: Cluster, holder: Holder) -> bool:
+    if holder.evicted or started_at_s(holder) is None:
+        return False
+    return not is_kept_in_place(holder.info, cluster.kept_pods)
 
 
 class _Emptying:

@@ -7,27 +7,20 @@ The rules are our own (``tessera.consolidation``): so many moves an hour, and no
 question costs a pass over the moves of the last hour.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from controller.scheduler.cluster.incoming import Move, Price
+from controller.scheduler.cluster.incoming import Move, Price, gpus_of
+from controller.scheduler.cluster.keptpods import KeptPods, stays
 from controller.scheduler.model.config import Consolidation
-from controller.scheduler.model.resources import WorkloadKey, is_gpu
+from controller.scheduler.model.resources import WorkloadKey
 from controller.scheduler.model.workload import TopologyUsage, WorkloadInfo
 from controller.scheduler.preemption.index import checkpoints_held, started_at_s
 from controller.scheduler.preemption.price import lost_s, restart_s
 from controller.scheduler.quota.queuestate import Holder
-from inventory.api.names import GPU_PERCENT, MARKED
-
-KEPT_IN_PLACE: Final = (
-    ("karpenter.sh/do-not-disrupt", "true"),
-    ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
-)
-"""Annotations of pods that are not moved, unless ``MARKED`` says that they are our own."""
 
 WINDOW_S: Final = 3600.0
-_PERCENTS: Final = 100.0
 
 
 def move_of(holder: Holder, places: Iterable[TopologyUsage | None], now_s: float) -> Move:
@@ -55,19 +48,10 @@ def price_of(holder: Holder, now_s: float) -> Price:
     return Price(gpus * lost_s(told, started_s, now_s), gpus * restart_s(told))
 
 
-def gpus_of(holder: Holder) -> float:
-    """The GPUs, MIG instances and parts of GPUs that the holder is charged for."""
-    gpus = sum(amount for fr, amount in holder.usage.items() if is_gpu(fr.resource))
-    percents = sum(amount for fr, amount in holder.usage.items() if fr.resource == GPU_PERCENT)
-    return gpus + percents / _PERCENTS
-
-
-def is_kept_in_place(info: WorkloadInfo) -> bool:
-    annotations: Iterable[Mapping[str, str]] = (
-        pod_set.template.metadata.annotations for pod_set in info.workload.spec.pod_sets
-    )
-    told = (said for said in annotations if MARKED not in said)
-    return any(said.get(key) == value for said in told for key, value in KEPT_IN_PLACE)
+def is_kept_in_place(info: WorkloadInfo, pods: KeptPods) -> bool:
+    """Whether pods of the workload are not moved, by its templates or by what the pods say since."""
+    templates = (pod_set.template for pod_set in info.workload.spec.pod_sets)
+    return any(stays(template.metadata.annotations) for template in templates) or pods.any_of(info.workload)
 
 
 class Moves:

@@ -192,9 +192,13 @@ class ClusterEvents:
         self._offer(self._state.cluster.placement.remove_node(name))
 
     def set_pod(self, given: Pod) -> None:
+        if not self._state.cluster.kept_pods.put(given):
+            self._state.ease()
         self._offer(self._state.cluster.placement.set_pod(given))
 
     def remove_pod(self, key: str) -> None:
+        if not self._state.cluster.kept_pods.remove(key):
+            self._state.ease()
         self._offer(self._state.cluster.placement.remove_pod(key))
 
     def set_gpu_node(self, given: GpuNode) -> None:

@@ -171,8 +171,8 @@ class EngineState:
         self.reservations.scarcity += 1
 
     def ease(self) -> None:
-        """``touch`` for a change that makes nothing scarcer: an evicted workload has gone, or a pending one
-        has come.
+        """``touch`` for a change that makes nothing scarcer: an evicted workload has gone, a pending one has come, or
+        a pod says whether it may be moved.
         """
         self.changes += 1
 

@@ -5,10 +5,12 @@ from msgspec.structs import replace
 
 from controller.insight.moveadvice import frees, plans, unlimited
 from controller.objects.core import Node
+from controller.scheduler.cluster.keptpods import KEPT_IN_PLACE
 from controller.scheduler.engine import Engine
 from controller.scheduler.model.config import EngineConfig, Extensions
 from controller.scheduler.model.toldtimes import written_moment
 from inventory.api.names import DRAIN_AT, RUNTIME
+from tests.controller.scheduler.consolidation.test_freeing import saying
 from tests.controller.scheduler.consolidation.test_packing import RESTED_S, rest, world
 from tests.support.engine.topologylab import node
 from tests.support.engine.world import World, workload
@@ -44,3 +46,16 @@ def test_nothing_moves_onto_a_node_that_is_drained_before_it_ends(after_s: float
     engine = loaded(lab)
     assert plans(engine, lab.now_s) == []
     assert [one["node"] for one in frees(engine, lab.now_s)] == freed
+
+
+def test_what_a_running_pod_says_of_moves_is_heard_too() -> None:
+    lab = halves(7200.0)
+    engine = loaded(lab)
+    engine.put(saying("d", "n2", dict(KEPT_IN_PLACE)), lab.now_s)
+    assert [one["node"] for one in frees(engine, lab.now_s)] == ["n1"]
+    lab.put(workload("wide", "q", 4, created_s=50))
+    assert [move["workload"] for plan in plans(loaded(lab), lab.now_s) for move in plan["moves"]] == ["ns/d"]
+    engine = loaded(lab)
+    engine.put(saying("c", "n1", dict(KEPT_IN_PLACE)), lab.now_s)
+    engine.put(saying("d", "n2", dict(KEPT_IN_PLACE)), lab.now_s)
+    assert plans(engine, lab.now_s) == []

@@ -141,7 +141,7 @@ class GangModel:
         minimum = minimum_of(info.workload)
         gang = self._joined.get(minimum) if minimum is not None else None
         if minimum is not None and gang is not None and gang.queue == leaf:
-            gang.movable = gang.movable and not is_kept_in_place(info)
+            gang.movable = gang.movable and not is_kept_in_place(info, self._cluster.kept_pods)
             self._above.setdefault(minimum, []).append(info.key)
             self._joined[info.key] = gang
             if sum(pod_set.count for pod_set in info.pod_sets) > 1:
@@ -156,7 +156,7 @@ class GangModel:
             preemptible=self._system is None or is_preemptible(info, priority, self._system),
             created=created_s,
             root=_root(info, pod_sets),
-            movable=not is_kept_in_place(info),
+            movable=not is_kept_in_place(info, self._cluster.kept_pods),
         )
         self.gangs[gang.name] = self._joined[info.key] = gang
         return gang

@@ -2,19 +2,30 @@
 
 import random
 
+import pytest
+
+from controller.objects.core import Pod
+from controller.scheduler.cluster.keptpods import KEPT_IN_PLACE, KeptPods
 from controller.scheduler.consolidation.freeing import INTERVAL_S
 from controller.scheduler.decisions.decisions import Evicted
 from controller.scheduler.model.config import EngineConfig
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import RUNTIME
+from inventory.api.names import MARKED, RUNTIME
 from tests.controller.scheduler.consolidation.test_emptying import kept_in_place, places
 from tests.controller.scheduler.consolidation.test_packing import RESTED_S, config, rest, world
 from tests.support.engine.foreignqueues import evicted
-from tests.support.engine.topologylab import node
+from tests.support.engine.topologylab import node, pod
 from tests.support.engine.world import World, workload
 from tests.support.seeds import histories
 
+SLICE = "kueue.x-k8s.io/workload-slice-name"
 FREES = config(frees_nodes=True)
+
+
+def saying(name: str, host: str, notes: dict[str, str], phase: str = "Running") -> Pod:
+    """The pod of the workload of that name, which the engine has placed."""
+    own = {"kueue.x-k8s.io/workload": name, "kueue.x-k8s.io/podset-unconstrained-topology": "true"}
+    return pod(name, host, 1, phase, namespace="ns", annotations={**own, **notes})
 
 
 def on(lab: World, name: str) -> set[str]:
@@ -106,6 +117,39 @@ def test_no_more_move_to_free_nodes_than_the_hour_has_left() -> None:
 
 def test_what_pods_say_stays_where_it_is() -> None:
     assert evicted(later(halves(kept=True))) == []
+
+
+@pytest.mark.parametrize("mark", KEPT_IN_PLACE)
+def test_a_pod_that_says_so_while_it_runs_stays_until_it_says_so_no_longer(mark: tuple[str, str]) -> None:
+    lab = halves()
+    lab.put(saying("c", "n1", dict([mark])), saying("d", "n2", dict([mark])))
+    assert evicted(later(lab)) == []
+    lab.engine.validate()
+    lab.put(saying("d", "n2", {}))
+    assert evicted(later(lab)) == ["d"]
+    lab.engine.validate()
+
+
+def test_marks_of_our_own_and_what_pods_said_that_have_ended_or_gone_keep_nobody() -> None:
+    lab = halves()
+    stay = dict(KEPT_IN_PLACE)
+    lab.put(saying("c", "n1", stay), saying("d", "n2", {**stay, MARKED: "autoscalers"}))
+    assert evicted(later(lab)) == ["d"]
+    for name in ("ended", "gone"):
+        lab = halves()
+        lab.put(saying("c", "n1", stay), saying("d", "n2", stay))
+        if name == "ended":
+            lab.put(saying("d", "n2", stay, phase="Succeeded"))
+        else:
+            lab.engine.drop(Pod, "ns", "d", lab.now_s)
+        assert evicted(later(lab)) == ["d"], name
+
+
+def test_an_elastic_jobs_pod_names_its_first_slice_and_keeps_the_one_that_runs() -> None:
+    kept = KeptPods()
+    assert not kept.put(saying("old", "n1", {**dict(KEPT_IN_PLACE), SLICE: "first"}))
+    assert kept.any_of(workload("second", "q", 1, annotations={SLICE: "first"}))
+    assert not kept.any_of(workload("old", "q", 1, annotations={SLICE: "other"}))
 
 
 def test_a_move_that_was_not_written_is_taken_back() -> None:

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from controller.objects.workload import Workload
+from controller.scheduler.cluster.keptpods import KEPT_IN_PLACE
 from controller.scheduler.decisions.decisions import Evicted, Pending
 from controller.scheduler.decisions.sentences import details, sentence
 from controller.scheduler.model.config import Consolidation, EngineConfig, Extensions
 from controller.scheduler.model.resources import WorkloadKey
-from controller.scheduler.preemption.moves import KEPT_IN_PLACE
 from inventory.api.names import ABOVE_MINIMUM_OF, MARKED, MOVED
 from tests.support.engine.foreignqueues import asks, evicted, kai_queue, node, rest
 from tests.support.engine.world import World

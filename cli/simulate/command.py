@@ -18,6 +18,7 @@ from controller.insight.simulation.inputs.nodewords import misplaced
 from controller.insight.simulation.inputs.references import unserved
 from controller.insight.simulation.manifests import Scenario, is_job
 from controller.insight.simulation.run import Progress, simulate
+from controller.insight.simulation.start import LAST_YEAR
 from controller.insight.simulation.timeline import SimulationResult
 from controller.scheduler.decisions.reasons import PendingReason
 from inventory.words.catalog import plural
@@ -56,8 +57,10 @@ class Moment(click.ParamType[float]):
             found = datetime.fromisoformat(value)
         except ValueError:
             self.fail(say.bad_moment(value), param, ctx)
-        if found.tzinfo is None or found.microsecond or "T" not in value.upper() or found.year < _FIRST_YEAR:
+        if found.tzinfo is None or found.microsecond or "T" not in value.upper():
             self.fail(say.bad_moment(value), param, ctx)
+        if not _FIRST_YEAR <= found.year <= LAST_YEAR:
+            self.fail(say.bad_year(value, _FIRST_YEAR, LAST_YEAR), param, ctx)
         return found.timestamp()
 
 

@@ -33,6 +33,11 @@ def bad_moment(found: str) -> str:
 
 
 @_refusal
+def bad_year(found: str, first: int, last: int) -> str:
+    return f"found {quoted(found)}, expected a time of the years {first} to {last}"
+
+
+@_refusal
 def bad_window(found: str) -> str:
     return f"found {quoted(found)}, expected a duration such as 7d, 12h or 1h30m"
 

@@ -17,6 +17,10 @@ from inventory.api.names import CHECKPOINT_WAIT, DRAIN_AT, LAST_CHECKPOINT
 
 EPOCH_S: Final = 946684800.0
 """The start of virtual time if no object carries a time: 2000-01-01T00:00:00Z."""
+LAST_YEAR: Final = 8999
+"""The last year in which virtual time may start: no time after year 9999 can be written, and a thousand years are left
+for what runs.
+"""
 
 
 def base_of(objects: Iterable[KubernetesObject], start_s: float | None) -> float:
@@ -25,6 +29,11 @@ def base_of(objects: Iterable[KubernetesObject], start_s: float | None) -> float
     """
     times = [(epoch_s(found), loaded.key) for loaded in objects if (found := _usage_time(loaded)) is not None]
     latest_s, key = max(times, default=(EPOCH_S, ""))
+    if moment(latest_s).year > LAST_YEAR:
+        raise InputError(
+            f"LocalQueue {key}: lastUpdate: found {written_moment(latest_s)}, expected a time of year {LAST_YEAR} or "
+            "before: virtual time starts then"
+        )
     if start_s is None:
         return float(int(latest_s))
     if key and latest_s > start_s:

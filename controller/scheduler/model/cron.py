@@ -7,6 +7,7 @@ that it repeats fires once.
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from itertools import islice
+from math import inf
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -17,6 +18,8 @@ _FIELDS: Final = 5
 _LONGEST: Final = 200
 _END_OF_2024_S: Final = 1_735_689_540.0
 """31 December 2024, 23:59 UTC: a schedule that fires at all, on 29 February too, has fired within the years before."""
+_LAST_S: Final = 253_402_128_000.0
+"""30 December 9999: of the day after some zones know no date."""
 
 
 class CronError(ValueError):
@@ -31,11 +34,14 @@ class Cron(msgspec.Struct, frozen=True):
     def last_s(self, now_s: float, zone: tzinfo = UTC) -> float:
         """The time at which the schedule fired last, now included. Raises CronError."""
         # The iterator gives times before the one it begins at, which has whole seconds.
-        return _first(self.text, float(int(now_s) + 1), zone, reverse=True)
+        return _first(self.text, float(int(min(now_s, _LAST_S)) + 1), zone, reverse=True)
 
     def next_s(self, now_s: float, zone: tzinfo = UTC) -> float:
-        """The time after ``now_s`` at which the schedule fires next. Raises CronError."""
-        return _first(self.text, now_s, zone, reverse=False)
+        """The time after ``now_s`` at which the schedule fires next; infinite if not before the end of year 9999."""
+        try:
+            return _first(self.text, now_s, zone, reverse=False)
+        except CronError:
+            return inf
 
 
 class Window(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ quota the entry later in the list counts.
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -215,8 +216,9 @@ def in_force(entries: Sequence[CalendarEntry], now_s: float) -> list[tuple[Calen
 
 
 def next_change_s(entries: Sequence[CalendarEntry], now_s: float) -> float | None:
-    """The next time at which a window may begin or end; None without entries."""
-    return min((entry.changes_s(now_s) for entry in entries), default=None)
+    """The next time at which a window may begin or end; None where nothing does any more."""
+    found_s = min((entry.changes_s(now_s) for entry in entries), default=inf)
+    return None if found_s == inf else found_s
 
 
 def overlaid(owner: QuotaOwner, entries: Sequence[CalendarEntry], now_s: float) -> QuotaOwner:

@@ -32,6 +32,19 @@ def test_a_large_job_starts_when_a_window_begins(start: str, admitted: str) -> N
     assert found["final"]["pending"] == []
 
 
+@pytest.mark.parametrize("start", ["9999-12-30T18:00:00Z", "9000-01-01T00:00:00Z", "0001-01-01T00:00:00Z"])
+def test_a_start_near_an_end_of_the_calendar_is_refused_in_one_line(start: str) -> None:
+    result = call("--start", start, EXAMPLE)
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1].endswith(f'found "{start}", expected a time of the years 1971 to 8999')
+
+
+def test_a_run_in_the_last_year_in_which_one_may_start_comes_to_its_end() -> None:
+    result = call("--start", "8999-12-30T18:00:00Z", "-o", "json", EXAMPLE)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["final"]["pending"] == []
+
+
 def test_a_run_ends_though_windows_begin_for_ever(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_text(EXAMPLE.read_text().replace("limits: {nvidia.com/gpu: 8}", "limits: {nvidia.com/gpu: 9}"))

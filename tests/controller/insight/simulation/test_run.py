@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.insight.simulation.documents import InputError
 from controller.insight.simulation.settling import UnsettledError
 from tests.support.controller.manifests import (
     GPU,
@@ -235,6 +236,14 @@ def test_past_usage_with_and_without_its_time_is_that_of_the_start(updated: dict
     jobs = job("hers", 8, queue="anna", runtime="1m"), job("his", 8, queue="ben", runtime="1m")
     assert told(run(*world, *jobs, using=HISTORY))[0] == "0 Admitted his"
     assert told(run(*world, *jobs))[0] == "0 Admitted hers"
+
+
+def test_usage_of_a_time_after_which_none_can_be_written_is_refused() -> None:
+    told_then = {"consumedResources": {GPU: "5"}, "lastUpdate": "9999-03-01T12:00:00Z"}
+    used = {"fairSharing": {"weightedShare": 0, "admissionFairSharingStatus": told_then}}
+    world = (flavor(), BY_USAGE, local_queue("anna", to="main", status=used))
+    with pytest.raises(InputError, match=r"anna: lastUpdate: found 9999-03-01T12:00:00Z, expected a time of year 8999"):
+        run(*world, job("hers", 8, queue="anna", runtime="1m"), using=HISTORY)
 
 
 def test_a_long_job_weighs_more_than_two_short_ones() -> None:

@@ -1,6 +1,8 @@
 """When cron fired last."""
 
 from datetime import UTC, datetime, timedelta
+from math import inf
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -98,3 +100,12 @@ def test_a_window_is_open_for_its_length_by_the_clock_of_its_zone() -> None:
     assert at("2026-07-04T00:00:00Z") == ("04 00:00", "04 04:00")
     assert at("2026-07-04T04:00:00Z") is None
     assert at("2026-03-29T03:00:00Z") == ("29 01:00", "29 05:00"), "two o'clock is left out that night"
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles"])
+@pytest.mark.parametrize("day", [28, 29, 30, 31])
+def test_the_calendar_ends_with_year_9999(day: int, zone: str) -> None:
+    at_s = datetime(9999, 12, day, 20, 30, tzinfo=UTC).timestamp()
+    assert cron("0 20 * * *").last_s(at_s, ZoneInfo(zone)) <= at_s
+    assert cron("0 20 * * *").next_s(at_s, ZoneInfo(zone)) > at_s
+    assert cron("0 20 1 * *").next_s(at_s, ZoneInfo(zone)) == inf

@@ -102,6 +102,11 @@ def price_of_victim(work: str, restart: str) -> str:
 
 
 @_evicted
+def victim_loses_nothing() -> str:
+    return "It loses no work"
+
+
+@_evicted
 def nodes_interrupted(what: str, notice: str, whose: str, nodes: str) -> str:
     return f"{what} is interrupted and gone in {notice}: {whose} has pods on {nodes}"
 

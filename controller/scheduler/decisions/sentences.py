@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from controller.messages import pending, statuses
-from controller.scheduler.cluster.incoming import Move, Target
+from controller.scheduler.cluster.incoming import Move, Target, gpus_of
 from controller.scheduler.decisions.records import DecisionRecord, FlavorNoFit, Rule, TakenNodes
 from controller.scheduler.flavors.assignment import FlavorAttempt, Mode, QuotaNoFit
 from controller.scheduler.model.resources import UNLIMITED, Amount, ClusterQueueName, ResourceName, WorkloadKey
@@ -86,8 +86,10 @@ def moves(move: Move) -> str:
 def loses(target: Target) -> str:
     """What the victim loses, to be put behind a sentence; empty where that is not counted, or where it has no GPUs."""
     price = target.price
-    if price is None or not (price.work or price.restart):
+    if price is None or not gpus_of(target.holder):
         return ""
+    if not price.work and not price.restart:
+        return f". {statuses.victim_loses_nothing()}"
     return f". {statuses.price_of_victim(f'{price.work:.0f}', f'{price.restart:.0f}' if price.restart else '')}"
 
 

@@ -5,11 +5,13 @@ from datetime import UTC, datetime
 import msgspec
 
 from controller.insight.explain import explained
+from controller.scheduler.cluster.incoming import PreemptionReason, Price, Target
 from controller.scheduler.decisions.decisions import Evicted
+from controller.scheduler.decisions.sentences import loses
 from controller.scheduler.model.config import EngineConfig, Extensions, VictimOrder
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import CHECKPOINT_INTERVAL, LAST_CHECKPOINT, RESTART_COST
-from tests.support.engine.world import World, cluster_queue, flavor, local_queue, workload
+from inventory.api.names import CHECKPOINT_GRACE, CHECKPOINT_INTERVAL, LAST_CHECKPOINT, RESTART_COST
+from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, workload
 
 LOWER = {"withinClusterQueue": "LowerPriority"}
 LOSES = ". It loses 400 GPU-seconds of work and 40 by its restart"
@@ -42,6 +44,25 @@ def test_a_restart_that_costs_nothing_is_not_mentioned() -> None:
     made = preempted(VictimOrder.LEAST_LOST).cycle().made
     (evicted,) = (one for one in made if isinstance(one, Evicted))
     assert evicted.message.endswith(". It loses 2800 GPU-seconds of work")
+
+
+def test_one_that_saved_its_work_in_time_is_told_that_it_loses_none() -> None:
+    saved_now = {LAST_CHECKPOINT: datetime.fromtimestamp(NOW_S + 700.0, UTC).isoformat()}
+    for told in (saved_now, {CHECKPOINT_GRACE: "1m"}):
+        it = preempted(VictimOrder.LEAST_LOST, **told)
+        (evicted,) = (one for one in it.cycle().made if isinstance(one, Evicted))
+        assert evicted.message.endswith("of the same ClusterQueue (priority 5 over 0). It loses no work")
+        found = explained(it.engine, it.workloads[WorkloadKey("ns/high")], it.now_s)
+        assert found["story"][-1]["details"][-1] == "preempts ns/low (InClusterQueue). It loses no work"
+    (evicted,) = (one for one in preempted(VictimOrder.NEWEST, **saved_now).cycle().made if isinstance(one, Evicted))
+    assert evicted.message.endswith("(priority 5 over 0)")
+
+
+def test_one_without_gpus_is_told_no_price() -> None:
+    holder = preempted(VictimOrder.LEAST_LOST).engine.state.cluster.holders[WorkloadKey("ns/low")]
+    without = msgspec.structs.replace(holder, usage={})
+    assert loses(Target(without, PreemptionReason.IN_CLUSTER_QUEUE, price=Price(0.0, 0.0))) == ""
+    assert loses(Target(holder, PreemptionReason.IN_CLUSTER_QUEUE, price=Price(0.0, 0.0))) == ". It loses no work"
 
 
 def test_kueues_sentence_stays_as_it_is_under_kueues_order() -> None:

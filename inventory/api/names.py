@@ -58,6 +58,8 @@ due.
 """
 RESTART_COST: Final = "tessera.dev/restart-cost"
 """An annotation of a job: how long it takes to go on from a checkpoint, a duration."""
+OF_CHECKPOINTS: Final = (LAST_CHECKPOINT, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST)
+"""What a job says of the work that it keeps. A pod template counts where the job itself says nothing."""
 SPOT: Final = "tessera.dev/spot"
 """An annotation of a job or of its queue: whether nodes that its provider may interrupt are for it: ``never``,
 ``allowed`` or ``preferred``.

@@ -48,6 +48,7 @@ from inventory.api.names import (
     CHECKPOINT_GRACE,
     CHECKPOINT_INTERVAL,
     LAST_CHECKPOINT,
+    OF_CHECKPOINTS,
     OF_SIMULATED_JOBS,
     RESTART_COST,
     RUNTIME,
@@ -323,6 +324,7 @@ class Composer:
             body = self._body([each.data for each in documents], order, namespace_labels)
             if body is None:
                 return None
+            _check_template(annotations(body), annotations(document.data))
             arrival_s = max(_duration(each.data, ARRIVAL) or 0.0 for each in documents)
             dated = self._dated(body, order, arrival_s)
             dated["metadata"]["annotations"] = {**annotations(dated), **_checkpoints(each.data for each in documents)}
@@ -416,6 +418,19 @@ def _duration(given: Json, key: str) -> float | None:
             f'metadata.annotations[{key}]: found {shown(text)}, expected a duration {more}such as "90s". Correct it'
         )
     return found
+
+
+def _check_template(told: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """Check what the Workload of a job has from the pod template about checkpoints. Raises JobError."""
+    said = {key: told[key] for key in OF_CHECKPOINTS if key in told and key not in own}
+    problem = saved_problem(said)
+    try:
+        for key in _KEEPING:
+            _duration({"metadata": {"annotations": said}}, key)
+    except JobError as error:
+        problem = str(error)
+    if problem:
+        raise JobError(f"its pod template: {problem}")
 
 
 def _checkpoints(jobs: Iterable[Json]) -> dict[str, str]:

@@ -11,14 +11,14 @@ import msgspec
 from controller.jobs.framework import foreignmarks, marks, names
 from controller.jobs.framework.kind import JobKind, api_version
 from controller.jobs.framework.podsets import JobPodSet, SeenWorkload, same_pods, same_shape, slice_name, typed_template
-from controller.jobs.framework.raw import Json, labels, mapping, missing_class, sequence, text
+from controller.jobs.framework.raw import Json, annotations, labels, mapping, missing_class, sequence, strings, text
 from controller.jobs.framework.settings import ClusterObjects, JobSettings
 from controller.objects.decode import KUEUE
 from controller.objects.meta import is_true
 from controller.objects.workload import PodSet, Workload, admitted_pods
 from controller.scheduler.model.gangshape import GangShape, written
 from controller.scheduler.model.gates import FeatureGates
-from inventory.api.names import GANG, GROWTH
+from inventory.api.names import GANG, GROWTH, OF_CHECKPOINTS
 
 _WORKLOAD_CLASS: Final = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass"}
 _POD_CLASS: Final = {"group": "scheduling.k8s.io", "kind": "PriorityClass"}
@@ -280,7 +280,8 @@ def metadata_patch(kind: JobKind, job: Json, workload: SeenWorkload, settings: J
     cannot be read.
     """
     gang = {} if workload.is_reserved else _foreign_gang(kind, job)
-    wanted = {"labels": _labels(job, settings), "annotations": {**marks.passed_on(job, settings.gates), **gang}}
+    told = {**checkpoints_of_pods(kind, job), **marks.passed_on(job, settings.gates)}
+    wanted = {"labels": _labels(job, settings), "annotations": {**told, **gang}}
     have = {"labels": workload.typed.metadata.labels, "annotations": workload.typed.metadata.annotations}
     patch: dict[str, Any] = {}
     for part, values in wanted.items():
@@ -315,6 +316,7 @@ def _labels(job: Json, settings: JobSettings) -> dict[str, str]:
 
 def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, str]:
     found = {
+        **checkpoints_of_pods(kind, job),
         **marks.passed_on(job, settings.gates),
         **foreignmarks.preemption_marks(job),
         **_foreign_gang(kind, job),
@@ -324,6 +326,18 @@ def _annotations(kind: JobKind, job: Json, settings: JobSettings) -> dict[str, s
         group = f"{kind.group}/{kind.version}" if kind.group else f"/{kind.version}"
         found[names.JOB_OWNER_GVK] = f"{group}, Kind={kind.kind}"
         found[names.JOB_OWNER_NAME] = text(job, "metadata", "name")
+    return found
+
+
+def checkpoints_of_pods(kind: JobKind, job: Json) -> dict[str, str]:
+    """What the pod templates say of the work that the job keeps, as far as the job itself says nothing; where several
+    do, the first. Raises JobError.
+    """
+    missing = [key for key in OF_CHECKPOINTS if key not in annotations(job)]
+    found: dict[str, str] = {}
+    for template in kind.templates(job).values():
+        told = strings(template, "metadata", "annotations")
+        found = {key: told[key] for key in missing if key in told} | found
     return found
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from controller.objects.workload import PodSet
 from controller.scheduler.model.toldtimes import duration_s, rfc3339_s
-from inventory.api.names import CHECKPOINT_GRACE, CHECKPOINT_INTERVAL, LAST_CHECKPOINT, RESTART_COST
+from inventory.api.names import CHECKPOINT_GRACE, CHECKPOINT_INTERVAL, LAST_CHECKPOINT, OF_CHECKPOINTS, RESTART_COST
 
 MOST_RESTART_S: Final = 3600.0
 MOST_RAISED_S: Final = 600.0
@@ -27,7 +27,7 @@ templates of jobs do not show it.
 """
 _DEFAULT_GRACE_S: Final = 30
 """Kubernetes' own, where a template says none."""
-_KEYS: Final = frozenset((LAST_CHECKPOINT, CHECKPOINT_INTERVAL, CHECKPOINT_GRACE, RESTART_COST))
+_KEYS: Final = frozenset(OF_CHECKPOINTS)
 _ROUNDING_S: Final = 1e-6
 """Work that is short of a multiple by no more than this is taken to have reached it."""
 

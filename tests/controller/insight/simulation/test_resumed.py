@@ -85,6 +85,40 @@ def test_what_a_last_checkpoint_saves_is_kept_and_the_sum_is_what_victims_were_t
     assert told(result)[-1] == f"{(70 + 90) * 60} Finished long"
 
 
+def in_template(given: Json, **annotations: str) -> Json:
+    """The job, whose pods say so and not the job itself."""
+    said = {f"tessera.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    template = {**given["spec"]["template"], "metadata": {"annotations": said}}
+    return {**given, "spec": {**given["spec"], "template": template}}
+
+
+def test_what_the_pod_template_says_counts_where_the_job_says_nothing() -> None:
+    long = in_template(job("long", 8, runtime="2h"), checkpoint_interval="10m", restart_cost="1m")
+    result = run(flavor(), *queues(), long, urgent("65m"))
+    (preempted,) = (entry for entry in result.timeline if entry.event == "Preempted")
+    assert preempted.message.endswith("It loses 2400 GPU-seconds of work and 480 by its restart")
+    result = run(flavor(), *queues(), saves(long, checkpoint_interval="25m", restart_cost="0s"), urgent("65m"))
+    assert result.final.lost_gpu_seconds == told_losses(result) == 8 * 15 * 60, "the job's own word goes first"
+    saved = in_template(job("long", 8, runtime="2h"), last_checkpoint="2026-01-05T18:30:00Z")
+    assert run(flavor(), *queues(), saved, urgent("65m"), start_s=START_S).final.lost_gpu_seconds == 8 * 35 * 60
+    graced = in_template(job("long", 8, runtime="2h"), checkpoint_grace="1m")
+    assert run(flavor(), *queues(), graced, urgent("65m")).final.lost_gpu_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "found"),
+    [
+        ("last_checkpoint", "yesterday", 'last-checkpoint]: found "yesterday", expected a time with its zone'),
+        ("checkpoint_interval", "0", 'checkpoint-interval]: found "0", expected a duration above 0s'),
+        ("restart_cost", "soon", 'restart-cost]: found "soon", expected a duration'),
+    ],
+)
+def test_what_a_pod_template_says_wrongly_is_refused(key: str, text: str, found: str) -> None:
+    with pytest.raises(InputError, match=re.escape(found)) as refused:
+        run(flavor(), *queues(), in_template(job("long", 8), **{key: text}))
+    assert "pod template" in str(refused.value)
+
+
 @pytest.mark.parametrize("arrivals", [("65m", "100m"), ("33m", "71m"), ("33m", "40m")])
 def test_the_sum_of_several_stops_is_what_the_victim_was_told(arrivals: tuple[str, str]) -> None:
     long = saves(job("long", 8, runtime="3h"), checkpoint_interval="10m", restart_cost="4m")

@@ -54,6 +54,22 @@ def test_a_waiting_workload_follows_its_job(edit: dict[str, Any], minor: int) ->
     assert world.template() == original
 
 
+def test_what_the_pods_say_of_checkpoints_reaches_the_workload_and_the_jobs_own_word_goes_first() -> None:
+    world = queued()
+    said = {"tessera.dev/checkpoint-interval": "10m", "tessera.dev/restart-cost": "5m", "note": "yours"}
+    world.edit({"spec": {"template": {"metadata": {"annotations": said}}}})
+    world.settle()
+    have = world.workloads[world.only]["metadata"]["annotations"]
+    assert {key: have.get(key) for key in said} == {**said, "note": None}
+    world.admit(world.only)
+    world.settle()
+    world.edit({"metadata": {"annotations": {"tessera.dev/restart-cost": "1m"}}})
+    world.settle()
+    have = world.workloads[world.only]["metadata"]["annotations"]
+    assert have["tessera.dev/checkpoint-interval"] == "10m"
+    assert have["tessera.dev/restart-cost"] == "1m"
+
+
 def test_a_running_workload_does_not_go_from_its_pods_class_to_one_of_workloads() -> None:
     world = queued()
     world.admit(world.only)

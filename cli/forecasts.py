@@ -40,4 +40,5 @@ def _moments(forecast: Json) -> str:
 
 
 def _clock(at_s: float) -> str:
-    return dt.datetime.fromtimestamp(at_s, tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M")
+    """The minute. A time is a sum of fractions: one that is short of a minute by a hundredth of a second is meant."""
+    return dt.datetime.fromtimestamp(round(at_s), tz=dt.UTC).astimezone().strftime("%Y-%m-%d %H:%M")

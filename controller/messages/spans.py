@@ -61,9 +61,9 @@ def exact(seconds: float) -> str:
 
 def moment(at_s: float) -> str:
     """``2026-01-31 12:34 UTC`` of seconds since 1970, the minute that begins next. A message that is kept says a moment
-    and no span: a span is wrong a second later.
+    and no span: a span is wrong a second later. Less than half a second after a minute is that minute.
     """
-    return datetime.fromtimestamp(min(math.ceil(at_s / _MINUTE_S) * _MINUTE_S, LATEST_S), UTC).strftime(_MOMENT)
+    return datetime.fromtimestamp(min(math.ceil(round(at_s) / _MINUTE_S) * _MINUTE_S, LATEST_S), UTC).strftime(_MOMENT)
 
 
 def second(at_s: float) -> str:

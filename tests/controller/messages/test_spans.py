@@ -74,6 +74,8 @@ def test_a_moment_is_the_end_of_its_minute_and_says_its_zone() -> None:
     at_s = datetime(2026, 1, 31, 12, 33, 7, tzinfo=UTC).timestamp()
     assert moment(at_s) == moment(at_s + 40) == "2026-01-31 12:34 UTC"
     assert moment(at_s + 53) == "2026-01-31 12:34 UTC", "a whole minute is itself"
+    assert moment(at_s + 53.04) == moment(at_s + 52.96) == "2026-01-31 12:34 UTC", "and so is a sum of fractions"
+    assert moment(at_s + 54) == "2026-01-31 12:35 UTC"
 
 
 def test_a_simulation_tells_moments_by_its_own_clock() -> None:

@@ -81,14 +81,43 @@ def test_an_agent_that_is_killed_while_a_reset_runs_brings_the_gpu_back_at_its_n
     agent.sim(gpu=0, slow={"call": "reset", "seconds": 20})
     agent.sim(gpu=0, xid=FAULT)
     agent.until(lambda found: any(one.state.value == "Resetting" for one in found.repairs), "the reset runs")
-    agent.kill()
-    agent.start()
-    until(agent.serves, "serving again")
+    killed(agent)
     assert repairs(agent) or agent.resets()[0], "the next agent knows nothing of it"
     agent.sim(gpu=0, slow={"call": "reset", "seconds": 0})
     agent.until(lambda found: not found.repairs, "the repair is over")
     lab.await_amounts(ALL_WELL)
     assert agent.resets()[1:] == [0] * WHOLE
+
+
+def test_an_agent_that_is_killed_in_any_other_state_goes_on_from_there(lab: Lab, agent: Agent) -> None:
+    agent.take_up(CONFIG.replace(FAST, "{probationSeconds: 8, cleanProbes: 1}"))
+    pod = lab.run("train", {GPU: 1})
+    agent.until(lambda found: len(held_by(found, "train")) == 1, "its holder")
+    (held,) = pod.visible
+    index = index_of(agent, held)
+    lost = (index + 1) % WHOLE
+    uuid = agent.report().node.gpus[lost].uuid
+    agent.sim(gpu=index, xid=FAULT)
+    agent.sim(gpu=lost, xid=LOST)
+    both = {held: "Draining", uuid: "RebootWanted"}
+    agent.until(lambda _: repairs(agent) == both, "one drains, the other wants a reboot")
+    killed(agent)
+    agent.until(lambda _: repairs(agent) == both, "the next agent knows of both")
+    assert sum(agent.resets()) == 0
+    agent.sim(gpu=lost, reset=True)
+    lab.delete_pods("train")
+    agent.until(lambda _: f"gpu={held} state=Probation" in agent.log(), "it was reset and verified")
+    killed(agent)
+    agent.until(lambda found: not found.repairs, "the repairs are over")
+    assert agent.resets()[index] == 1, "its probation is no reason to reset it again"
+    lab.await_amounts(ALL_WELL)
+
+
+def killed(agent: Agent) -> None:
+    """The agent is killed, and starts anew."""
+    agent.kill()
+    agent.start()
+    until(agent.serves, "serving again")
 
 
 def test_the_program_of_verify_ends_with_an_agent_that_is_killed_and_the_next_one_runs_it_anew(
@@ -138,7 +167,7 @@ def test_a_failed_board_that_is_taken_out_and_put_back_has_no_repair_and_is_give
     agent.sim(gpu=1, add=True)
     lab.await_amounts(ALL_WELL)
     agent.until(lambda found: not found.repairs, "its repair is over")
-    assert agent.resets() == [0] * (WHOLE + 1)
+    assert "state=Resetting" not in agent.log()
     assert failed in lab.run("all", {GPU: WHOLE}).visible
 
 

@@ -31,6 +31,7 @@ from controller.reconcile.repairs.gpuresets import (
     withdrawn,
 )
 from controller.reconcile.repairs.grants import rfc3339
+from controller.reconcile.repairs.orderwrites_shell import SeenNode, order_write
 from failpoints.names import Failpoint
 from inventory.api.names import NVSENTINEL_MANAGED, REMEDIATION_ORDER
 from kube.client import Client, Selection
@@ -133,7 +134,7 @@ class GpuResetController:
         for found in (await self._client.list_all(GPU_NODES, Metadata, by_name)).items:
             meta = found.metadata
             ours = tuple(gpu for gpu in left if OWNER in annotation_managers(meta, f"{REMEDIATION_ORDER}{gpu}"))
-            return not ours or await self._order((meta.name, meta.uid, meta.resource_version), ours, None)
+            return not ours or await self._order(SeenNode(meta.name, meta.uid, meta.resource_version), ours, None)
         return True
 
     async def _stop(self, node: GpuNode, gpus: tuple[str, ...]) -> bool:
@@ -141,7 +142,7 @@ class GpuResetController:
         of_node = node.metadata
         if any(f"{REMEDIATION_ORDER}{gpu}" in of_node.annotations for gpu in gpus):
             return False
-        return await self._order((of_node.name, of_node.uid, of_node.resource_version), gpus, STOP)
+        return await self._order(SeenNode(of_node.name, of_node.uid, of_node.resource_version), gpus, STOP)
 
     async def _follow(self, order: ResetOrder, given: dict[str, Any]) -> None:
         node, now_s = self._gpu_nodes.get(order.node), self._clock.wall()
@@ -150,7 +151,7 @@ class GpuResetController:
         due = step(order, node.status if node is not None else None, annotated, now_s)
         if due.orders and node is not None:
             meta = node.metadata
-            if not await self._order((meta.name, meta.uid, meta.resource_version), due.orders, START):
+            if not await self._order(SeenNode(meta.name, meta.uid, meta.resource_version), due.orders, START):
                 return
         if order.phase == due.phase and due.begun == order.begun:
             return
@@ -170,28 +171,9 @@ class GpuResetController:
         if not isinstance(outcome, Written):
             log.info("gpureset %s: its status could not be written, trying on", order.name)
 
-    async def _order(self, node: tuple[str, str, str], gpus: tuple[str, ...], order: str | None) -> bool:
-        """Writes the orders, which the agent takes off when it has obeyed or refused; None takes them back. ``node``:
-        name, uid and version of the GpuNode. Whether that is done.
-        """
-        name, uid, version = node
-        outcome = await self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=GPU_NODES,
-                name=name,
-                body={
-                    "metadata": {
-                        "uid": uid,
-                        "resourceVersion": version,
-                        "annotations": {f"{REMEDIATION_ORDER}{gpu}": order for gpu in gpus},
-                    }
-                },
-                kind=Stamped,
-                failpoint=Failpoint.RESET_ORDERED,
-            )
-        )
-        return isinstance(outcome, Written)
+    async def _order(self, node: SeenNode, gpus: tuple[str, ...], order: str | None) -> bool:
+        """Write the orders; None takes them back. Whether that is done."""
+        return isinstance(await self._put(order_write(node, gpus, order)), Written)
 
 
 def _started_s(given: dict[str, Any]) -> float:

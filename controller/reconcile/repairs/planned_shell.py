@@ -10,21 +10,19 @@ from typing import Any, Final
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES
-from controller.cluster.writing.workloadwrites import Stamped
 from controller.messages import repairs as words
 from controller.messages.spans import moment
 from controller.objects.decode import GpuNode
 from controller.reconcile.repairs.breaker import RepairBreaker
 from controller.reconcile.repairs.gpuresets import START
+from controller.reconcile.repairs.orderwrites_shell import SeenNode, order_write
 from controller.reconcile.repairs.planned import PlannedOrder, planned_orders
 from controller.reconcile.repairs.repairs_shell import about_node
 from controller.scheduler.model.cron import Window
-from failpoints.names import Failpoint
-from inventory.api.names import REMEDIATION_ORDER
 from kube.clock import Clock, sleep
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
-from kube.writing.writes import Outcome, Verb, Write, Written
+from kube.writing.writes import Outcome, Write, Written
 
 log = logging.getLogger(__name__)
 
@@ -83,22 +81,8 @@ class PlannedRepairs:
     async def _ordered(self, order: PlannedOrder) -> bool:
         """Write the order, which the agent takes off when it has obeyed or refused. Whether that is done."""
         meta = self._gpu_nodes[order.node].metadata
-        outcome = await self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=GPU_NODES,
-                name=order.node,
-                body={
-                    "metadata": {
-                        "uid": meta.uid,
-                        "resourceVersion": meta.resource_version,
-                        "annotations": {f"{REMEDIATION_ORDER}{order.gpu}": START},
-                    }
-                },
-                kind=Stamped,
-                failpoint=Failpoint.RESET_ORDERED,
-            )
-        )
+        seen = SeenNode(order.node, meta.uid, meta.resource_version)
+        outcome = await self._put(order_write(seen, (order.gpu,), START))
         if not isinstance(outcome, Written):
             log.info("gpunode %s: the reset of %s could not be ordered, trying on", order.node, order.gpu)
         return isinstance(outcome, Written)

@@ -1,0 +1,36 @@
+"""The write by which orders about GPUs are put into their node's GpuNode, or taken back."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from controller.cluster.watching.kinds import GPU_NODES
+from controller.cluster.writing.workloadwrites import Stamped
+from failpoints.names import Failpoint
+from inventory.api.names import REMEDIATION_ORDER
+from kube.writing.writes import Verb, Write
+
+
+class SeenNode(NamedTuple):
+    """A GpuNode as it was seen: a write is refused once it has changed."""
+
+    name: str
+    uid: str
+    version: str
+
+
+def order_write(node: SeenNode, gpus: Iterable[str], order: str | None) -> Write[Any]:
+    """Orders for GPUs by UUID, which the agent takes off when it has obeyed or refused; None takes them back."""
+    return Write(
+        verb=Verb.MERGE_PATCH,
+        resource=GPU_NODES,
+        name=node.name,
+        body={
+            "metadata": {
+                "uid": node.uid,
+                "resourceVersion": node.version,
+                "annotations": {f"{REMEDIATION_ORDER}{gpu}": order for gpu in gpus},
+            }
+        },
+        kind=Stamped,
+        failpoint=Failpoint.RESET_ORDERED,
+    )

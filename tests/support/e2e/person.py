@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,15 @@ class Person:
                     assert select.select([ours], [], [], LATE_S)[0], shown
                     shown += os.read(ours, 65536)
                 process.send_signal(signal.SIGINT)
-                assert process.wait(LATE_S) == 0
-                while select.select([ours], [], [], 0)[0]:
-                    shown += os.read(ours, 65536)
+                # A terminal that nobody reads holds its writer up for ever.
+                late_s = time.monotonic() + LATE_S
+                while time.monotonic() < late_s:
+                    if select.select([ours], [], [], 1.0)[0]:
+                        shown += os.read(ours, 65536)
+                raise AssertionError(f"it does not end: {shown[-500:]!r}")
             except OSError:  # the terminal's other end is closed: all has been read
                 assert until in shown, shown
+                assert process.wait(LATE_S) == 0
             finally:
                 process.kill()
                 os.close(ours)

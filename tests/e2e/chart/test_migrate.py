@@ -358,19 +358,20 @@ APISERVICE = {
 
 @pytest.mark.parametrize("name", SCENES)
 def test_the_steps_of_each_example_can_be_taken_again_and_taken_back_again(site: Site, name: str) -> None:
+    """Kueue's, which have steps of all sorts, are taken twice each way; the others once."""
     stood_in(site, name)
     before = site.objects()
-    steps = plan(str(EXAMPLES / name))["steps"]
+    steps, is_twice = plan(str(EXAMPLES / name))["steps"], name == "kueue.yaml"
     for step in steps:
-        if "helm install" in step["command"]:
+        if is_twice and "helm install" in step["command"]:
             with refused_deployments(site):
                 site.fails(step["command"])
-        else:
+        elif is_twice:
             site.run(step["command"])
         site.run(step["command"])
     for step in reversed(steps):
         site.run(step["undo"])
-        if step is not steps[0]:
+        if is_twice and step is not steps[0]:
             site.run(step["undo"])
     site.run("kubectl wait --for=delete namespace/tessera-system --timeout=120s")
     after = site.objects()

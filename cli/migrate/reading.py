@@ -1,18 +1,20 @@
 """Reads files for a plan: manifests, Helm values, configuration files, lists of metrics."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cli.manifests import WrongInputError, files_of, in_order, note, text_of, warn
+from cli.migrate.chartvalues import given as given_in
 from cli.migrate.inputs import MOST_VALUES, Inputs, Text, is_fields, size_of, sort_in
 from cli.migrate.kueue import gates_of
 from cli.migrate.nvidia import placed
+from cli.printing.output import one_line
 from cli.words import given
 from cli.words import migrating as say
 from controller.cluster.config.load import parse
-from controller.insight.simulation.documents import InputError, judged_values, read, unknown
+from controller.insight.simulation.documents import Document, InputError, judged_values, read, unknown
 from yamlfile import ConfigError
 
 _CSV: Final = ".csv"
@@ -33,14 +35,28 @@ def read_inputs(manifests: Iterable[Path]) -> Inputs:
         except InputError as wrong:
             errors += wrong.lines
     errors += [
-        f"{each.place()}: found keys {', '.join(sorted(map(str, each.data))[:4])}, expected {say.ANY_INPUT}. Correct it"
-        for each in found.unreadable
+        f"{each.place()}: found {_keys(each.data)}, expected {say.ANY_INPUT}. Correct it" for each in found.unreadable
     ]
     if errors:
         raise WrongInputError("\n".join(in_order(errors)))
     judge_kueue(found)
-    note(say.not_read(each.place(), each.version, each.kind) for each in found.others)
+    note(map(_passed_over, found.others))
     return found
+
+
+def _keys(data: Mapping[str, Any]) -> str:
+    names = ", ".join(sorted(map(str, data))[:4])
+    return f"keys {names}" if names else "no keys"
+
+
+def _passed_over(document: Document) -> str:
+    """The note on an object that no part of a plan is made from: of a program it is the image that is not known."""
+    if document.version == "apps/v1" and document.kind in ("DaemonSet", "Deployment"):
+        containers = given_in(document.data, "spec.template.spec.containers")
+        images = [str(each.get("image")) for each in containers or () if isinstance(each, dict)]
+        name = one_line(str(document.data["metadata"].get("name")))
+        return say.unknown_program(document.place(), document.kind, name, one_line(", ".join(images) or "none"))
+    return say.not_read(document.place(), document.version, document.kind)
 
 
 def judge_kueue(found: Inputs) -> None:

@@ -24,6 +24,8 @@ _LEAVING: Final = "moving"
 """The value of an operator's label while a node's old server of GPUs ends and the new one is not to come yet."""
 _ENDS: Final = "10m"
 """The longest wait for pods that end or become ready: the command fails then, and can be run again."""
+_DELETE: Final = f"kubectl delete --timeout={_ENDS}"
+"""Of any object: what is never finalized would be waited for without an end."""
 _APPLY: Final = "kubectl apply --server-side -f -"
 """Can be run again. An object that somebody else made with other values is a conflict and stays as it is."""
 _ENFORCE: Final = "pod-security.kubernetes.io/enforce"
@@ -56,7 +58,7 @@ def namespace(labels: dict[str, str] | None) -> list[Step]:
             say.MAKE_NAMESPACE,
             f"kubectl get namespace/{NAMESPACE} --ignore-not-found -o name | grep . ||"
             f" printf %s {_json(manifest)} | kubectl create -f -",
-            f"kubectl delete namespaces --selector={MADE_BY}={_MIGRATION} --field-selector=metadata.name={NAMESPACE}",
+            f"{_DELETE} namespaces --selector={MADE_BY}={_MIGRATION} --field-selector=metadata.name={NAMESPACE}",
         )
     ]
 
@@ -69,7 +71,7 @@ def copied(owner: str, config: str, what: str) -> Step:
         say.copy_config(what, config, NAMESPACE),
         f"kubectl get {name} --namespace={shlex.quote(owner)} -o json"
         f" | kubectl patch --local -f - --type=json -p {patch} -o json | {_APPLY}",
-        f"kubectl delete {name} {_IN} --ignore-not-found",
+        f"{_DELETE} {name} {_IN} --ignore-not-found",
     )
 
 
@@ -78,13 +80,13 @@ def made_config(name: str, files: dict[str, str], what: str) -> Step:
     return Step(
         say.make_config(what, name, NAMESPACE),
         f"printf %s {_json(manifest | {'data': files})} | {_APPLY}",
-        f"kubectl delete {shlex.quote(f'configmap/{name}')} {_IN} --ignore-not-found",
+        f"{_DELETE} {shlex.quote(f'configmap/{name}')} {_IN} --ignore-not-found",
     )
 
 
 def applied(do: str, manifest: dict[str, Any], name: str) -> Step:
     """The step that creates an object. ``name``: ``KIND/NAME`` of an object without a namespace."""
-    return Step(do, f"printf %s {_json(manifest)} | {_APPLY}", f"kubectl delete {shlex.quote(name)} --ignore-not-found")
+    return Step(do, f"printf %s {_json(manifest)} | {_APPLY}", f"{_DELETE} {shlex.quote(name)} --ignore-not-found")
 
 
 def crds(*, own_alone: bool) -> Step:
@@ -93,7 +95,7 @@ def crds(*, own_alone: bool) -> Step:
     return Step(
         say.CRDS if own_alone else say.ALL_CRDS,
         f"kubectl apply --server-side {files}",
-        f"kubectl delete --ignore-not-found {files}",
+        f"{_DELETE} --ignore-not-found {files}",
     )
 
 
@@ -247,8 +249,8 @@ def _removed(do: str, read: str, kept: str) -> Step:
         do,
         f'kubectl get {config} -o name | grep . || {{ objects="$({read})" && printf %s "$objects"'
         f" | kubectl create configmap {kept} {_IN} --from-file=objects=/dev/stdin; }}"
-        f" && {objects} && {_each_of('kubectl delete --ignore-not-found -f -')}",
-        f"{objects} && {_each_of('kubectl replace --force -f -')} && kubectl delete {config}",
+        f" && {objects} && {_each_of(f'{_DELETE} --ignore-not-found -f -')}",
+        f"{objects} && {_each_of(f'kubectl replace --force --timeout={_ENDS} -f -')} && {_DELETE} {config}",
     )
 
 

@@ -178,7 +178,10 @@ INSTALL_BOTH: Final = "Install the agent, and the controller with its queues"
 INSTALL_CONTROLLER: Final = "Install the controller; agents follow when nodes get their label"
 LEAVE_NODES: Final = "Let the operator's DRA driver leave its nodes, which the agents come to"
 CONVERSION: Final = "Note whom the API server asks to convert Kueue's kinds: the controller will change it"
-APISERVICES: Final = "Take Kueue's visibility API away, which the controller serves under the same name"
+APISERVICES: Final = (
+    "Take Kueue's visibility API away, which the controller serves under the same name; on the way back no namespace"
+    " can be deleted (NamespaceDeletionDiscoveryFailure) until these APIServices are Available"
+)
 MAKE_NAMESPACE: Final = "Make the namespace, where it is not there; its label lets the agent mount host folders"
 LABEL_NAMESPACE: Final = "Label the namespace, which is there already: the label lets the agent mount host folders"
 CRDS: Final = "Create the kinds of objects that the agent writes"
@@ -304,6 +307,10 @@ def no_mig_config(name: str) -> str:
 
 def found_expected(place: str, path: str, found: str, expected: str) -> str:
     return f"{place}: {path}: found {found}, expected {expected}. Correct it"
+
+
+def unknown_program(place: str, kind: str, name: str, image: str) -> str:
+    return f"{place}: {kind} {name}: image {image} is not one of the programs that this command knows; passed over"
 
 
 def not_read(place: str, version: str, kind: str) -> str:

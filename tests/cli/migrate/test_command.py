@@ -114,6 +114,23 @@ def test_other_kinds_and_unknown_fields_are_named_and_passed_over(run: Run, tmp_
     ]
 
 
+def test_a_program_of_an_unknown_image_is_named_with_it(run: Run, tmp_path: Path) -> None:
+    pod = {"spec": {"containers": [{"name": "c", "image": "cloud/plugin:v1"}]}}
+    head = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "gpus"}}
+    file = tmp_path / "set.yaml"
+    file.write_text(yaml.safe_dump({**head, "spec": {"template": pod}}))
+    said = "DaemonSet gpus: image cloud/plugin:v1 is not one of the programs that this command knows; passed over"
+    assert run("migrate", str(file)).stderr.splitlines() == [f"{file}:1: note: {said}"]
+
+
+def test_an_object_without_keys_is_said_to_have_none(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "empty.json"
+    file.write_text("{}")
+    done = run("migrate", str(file))
+    assert done.exit_code == 2
+    assert f"{file}:1: found no keys, expected an object with apiVersion" in done.stderr
+
+
 def test_files_without_a_policy_are_an_empty_plan(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "other.yaml"
     file.write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n")

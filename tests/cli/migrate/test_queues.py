@@ -1,6 +1,7 @@
 """Kueue's, Volcano's and KAI's configurations and objects become a plan in which two controllers never decide."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -235,3 +236,14 @@ def test_resources_that_volcanos_plugins_share_gpus_by_are_lost(migrated: Answer
     found = migrated(j__yaml=yaml.safe_dump({**job, "spec": {"tasks": [{"template": pod}]}}))
     assert what(found["lost"]) == {"Job j: volcano.sh/vgpu-number"}
     assert not [each for each in found["kept"] if each["what"] == "Job j"]
+
+
+def test_no_deletion_waits_without_an_end(migrated: Answer) -> None:
+    """An APIService without a server keeps every namespace of a cluster from being deleted."""
+    files = [str(EXAMPLES / name) for name in ("clusterpolicy.yaml", "kueue.yaml", "gpucluster.yaml")]
+    lines = [each[key] for name in files for each in migrated(name)["steps"] for key in ("command", "undo")]
+    deletions = re.findall(r"kubectl (?:delete|replace)[^|&;]*", " ".join(f"{each};" for each in lines))
+    assert len(deletions) > 10
+    assert [each for each in deletions if "--timeout=10m" not in each] == []
+    (step,) = (each for each in migrated(files[1])["steps"] if "apiservice/" in each["command"])
+    assert "NamespaceDeletionDiscoveryFailure" in step["do"]

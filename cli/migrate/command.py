@@ -19,6 +19,7 @@ from cli.migrate.reading import read_inputs
 from cli.printing.output import one_line, output_option, printed, visible
 from cli.words import given
 from cli.words import migrating as say
+from controller.insight.simulation.documents import InputError
 from controller.jobs.framework.names import is_object_name
 
 
@@ -66,7 +67,7 @@ def migrate(
     if check:
         run(_check(where, output))
     elif files:
-        _show(planned(_judged(read_inputs(files), nodes), image=image, nodes=nodes), output)
+        _show(_planned(read_inputs(files), image, nodes), output)
     else:
         run(_live(where, image, nodes, output))
 
@@ -77,7 +78,7 @@ async def _live(where: Where, image: str, nodes: tuple[str, ...], output: str) -
     for name in nodes:
         if name not in there:
             raise click.BadParameter(given.bad_value(name, "the name of a node of the cluster"), param_hint="--node")
-    _show(planned(_judged(found, nodes), image=image, nodes=nodes), output)
+    _show(_planned(found, image, nodes), output)
 
 
 async def _check(where: Where, output: str) -> None:
@@ -97,6 +98,14 @@ async def _check(where: Where, output: str) -> None:
             click.echo(f"  {one_line(each.what)}: {each.why}")
     if found.left or found.lacking or found.unknown:
         sys.exit(1 if found.left or found.lacking else 2)
+
+
+def _planned(found: Inputs, image: str, nodes: tuple[str, ...]) -> MigrationPlan:
+    """Raises WrongInputError where no plan can be made of what was read."""
+    try:
+        return planned(_judged(found, nodes), image=image, nodes=nodes)
+    except InputError as wrong:
+        raise WrongInputError("\n".join(wrong.lines)) from None
 
 
 def _show(plan: MigrationPlan, output: str) -> None:

@@ -77,6 +77,8 @@ class Inputs(Struct):
     namespaces: list[Document] = field(default_factory=list)
     workloads: list[Document] = field(default_factory=list)
     """DaemonSets and Deployments of the systems that a plan replaces."""
+    release: list[Document] = field(default_factory=list)
+    """DaemonSets and Deployments of a Tessera that is installed already."""
     claims: list[Document] = field(default_factory=list)
     kueue: list[Document] = field(default_factory=list)
     volcano: list[Document] = field(default_factory=list)
@@ -159,6 +161,8 @@ def sort_in(document: Document, found: Inputs, text: str = "") -> None:
     if "apiVersion" in data and "kind" in data:
         if document.group == CONFIGURATION:
             found.kueue_files.append(_whole(document, text))
+        elif "metadata" in data and is_ours(document):
+            found.release.append(document)
         elif "metadata" in data:
             _object(document, found)
         else:
@@ -357,6 +361,17 @@ def system_of(document: Document) -> str | None:
                     return system
     named = (_by_name(str(each.get("image") or "")) for each in containers)
     return next((each for each in named if each), None)
+
+
+def is_ours(document: Document) -> bool:
+    """Whether Tessera's chart made the object, whatever its release is called."""
+    labels = document.data["metadata"].get("labels")
+    chart = str(labels.get(_CHART_LABEL)) if isinstance(labels, dict) else ""
+    return document.version == "apps/v1" and document.kind in _STOPPED and _OUR_CHART.fullmatch(chart) is not None
+
+
+_CHART_LABEL: Final = "helm.sh/chart"
+_OUR_CHART: Final = re.compile(r"tessera-[0-9].*")
 
 
 def is_replaced(document: Document) -> bool:

@@ -22,6 +22,7 @@ from cli.migrate.shapes import (
     misfits,
     obj,
 )
+from cli.migrate.steps import NAMESPACE, RELEASE
 from cli.printing.output import one_line
 from cli.words import migrating as say
 from controller.insight.simulation.documents import Document
@@ -62,9 +63,23 @@ def wrong(inputs: Inputs) -> Iterator[str]:
         if not all(map(is_object_name, one.owner)):
             owner = one_line("/".join(one.owner))
             yield say.found_expected(one.place(1), "metadata.name", owner, "the name of an object")
+    for each in inputs.release:
+        yield from _other_release(each)
     yield from nvidia.wrong_files(inputs)
     yield from inputs.kueue_wrong
     yield from foreign.wrong_files(inputs)
+
+
+def _other_release(document: Document) -> Iterator[str]:
+    """A line where Tessera is installed, and not as the release that the steps are for."""
+    metadata = document.data["metadata"]
+    notes = metadata.get("annotations")
+    notes = notes if isinstance(notes, dict) else {}
+    release, space = (notes.get(f"meta.helm.sh/release-{key}") for key in ("name", "namespace"))
+    if (release, space) != (RELEASE, NAMESPACE):
+        found = f"release {release} in {space}" if release else "manifests without a Helm release"
+        what = one_line(f"{document.kind} {metadata.get('name')}")
+        yield say.other_release(document.place(), what, one_line(found), f"release {RELEASE} in {NAMESPACE}")
 
 
 def _told(document: Document, found: Iterable[Misfit]) -> Iterator[str]:

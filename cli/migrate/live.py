@@ -9,7 +9,7 @@ from cli.access.cluster import Where
 from cli.access.kubeapi import opened
 from cli.manifests import WrongInputError
 from cli.migrate.check import Cluster
-from cli.migrate.inputs import Inputs, sort_in
+from cli.migrate.inputs import Inputs, is_ours, sort_in
 from cli.migrate.reading import judge_kueue
 from cli.migrate.steps import NAMESPACE
 from cli.printing.console import Json
@@ -64,7 +64,7 @@ _GPU_NODES: Final = _of(GROUP, "v1alpha1", "GpuNode")
 
 
 async def read_cluster(where: Where) -> Inputs:
-    """All that a plan is made from. Tessera's own objects are left out.
+    """All that a plan is made from. Of Tessera's own objects the workloads of its release are read alone.
 
     Raises WrongInputError with a line for each kind that may not be listed, or for each object that cannot be read.
     """
@@ -74,8 +74,9 @@ async def read_cluster(where: Where) -> Inputs:
         for resource in KINDS:
             for data in await _listed(client, resource, refused):
                 number += 1
-                if data["metadata"].get("namespace") != NAMESPACE:
-                    sort_in(Document(_FILE, number, data), found)
+                document = Document(_FILE, number, data)
+                if data["metadata"].get("namespace") != NAMESPACE or is_ours(document):
+                    sort_in(document, found)
     if refused:
         raise WrongInputError("\n".join(map(say.may_not_list, refused)))
     judge_kueue(found)

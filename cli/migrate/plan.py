@@ -6,8 +6,9 @@ Pure: parsed inputs in, a plan out.
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
+from cli.migrate.chartvalues import given
 from cli.migrate.claims import claims
 from cli.migrate.foreign.part import foreign
 from cli.migrate.inputs import Inputs, image_of
@@ -15,9 +16,10 @@ from cli.migrate.kueue import kueue
 from cli.migrate.nvidia import beside, node_labels, programs
 from cli.migrate.operator import gpu_cluster, policy_of_chart, with_operator
 from cli.migrate.parts import Part, Step, Told, merged
-from cli.migrate.steps import NAMESPACE, copied, crds, installed, namespace
+from cli.migrate.steps import NAMESPACE, RELEASE, copied, crds, installed, missing_crds, namespace, upgraded
 from cli.words import migrating as say
-from controller.insight.simulation.documents import Document
+from controller.insight.simulation.documents import Document, InputError
+from inventory.api.names import REPLACED
 
 _LEFT_BY_PLUGIN = {"nvidia.com/gpu.deploy.device-plugin": "false"}
 """Where the agents go if nothing was read about what serves GPUs today: to nodes that were told to leave it."""
@@ -54,37 +56,81 @@ def policies_of(inputs: Inputs) -> list[Document]:
 
 
 def planned(inputs: Inputs, *, image: str = "", nodes: tuple[str, ...] = ()) -> MigrationPlan:
-    """The plan for inputs whose values are all allowed.
+    """The plan for inputs whose values are all allowed. A Tessera that is there already is upgraded.
 
     ``image``: where the agent's image is; empty: the chart's default. ``nodes``: these nodes alone move, by their
     labels; empty: all at once.
+
+    Raises InputError where agents are there already, in another place than the plan's.
     """
+    if inputs.release:
+        inputs = replace(inputs, workloads=[each for each in inputs.workloads if not _is_held(each)])
     parts = _parts(inputs, nodes)
+    agent = any(each.agent for each in parts)
+    if inputs.release and parts and not agent:
+        # The agents that are there keep their values: nothing that serves GPUs goes.
+        parts = [each for each in parts if each.queues]
+        if not parts:
+            return MigrationPlan(kept=[Told(_RELEASE, say.INSTALLED)])
     if not parts:
         more = [node_labels(inputs), beside(inputs)]
         return MigrationPlan(
             lost=[told for each in more for told in each.lost], kept=[told for each in more for told in each.kept]
         )
-    values = merged([{"image": _image(image)} if image else {}, *(each.values for each in parts)])
-    queues, agent = any(each.queues for each in parts), any(each.agent for each in parts)
-    if not queues:
-        values["controller"] = {"enabled": False}
-    if not agent:
-        values["nodeSelector"] = dict(_LEFT_BY_PLUGIN)
-        values.pop("affinity", None)
+    values = _values(parts, inputs, image)
+    if inputs.release and agent:
+        _fits(values, inputs.release)
     lost = [each for part in parts for each in part.lost]
     kept = [each for part in parts for each in part.kept]
-    if not agent:
+    if inputs.release:
+        kept += [Told(_RELEASE, say.UPGRADED)]
+        kept += [Told(_CONTROLLER, say.POLICY_STAYS)] if _has_controller(inputs) else []
+    elif not agent:
         kept.append(Told(say.GPUS_ON_NODES, say.AGENT_WAITS))
         kept += [Told(what, say.GOES_ON) for part in parts for what, _ in part.followers]
     plan = MigrationPlan(
-        values,
-        _steps(parts, values, _labels(inputs), queues=queues, agent=agent, nodes=nodes),
-        list(dict.fromkeys(lost)),
+        values, _steps(parts, values, inputs, agent=agent, nodes=nodes), list(dict.fromkeys(lost)),
         list(dict.fromkeys(kept)),
-    )
+    )  # fmt: skip
     plan.validate()
     return plan
+
+
+_RELEASE = f"release {RELEASE} in {NAMESPACE}"
+_CONTROLLER = f"controller of {_RELEASE}"
+
+
+def _values(parts: list[Part], inputs: Inputs, image: str) -> dict[str, Any]:
+    """Values for the chart; of a release that is there those alone that change."""
+    values = merged([{"image": _image(image)} if image else {}, *(each.values for each in parts)])
+    if inputs.release:
+        if _has_controller(inputs):
+            values.get("controller", {}).pop("policy", None)
+        return values
+    if not any(each.queues for each in parts):
+        values["controller"] = {"enabled": False}
+    if not any(each.agent for each in parts):
+        values["nodeSelector"] = dict(_LEFT_BY_PLUGIN)
+        values.pop("affinity", None)
+    return values
+
+
+def _has_controller(inputs: Inputs) -> bool:
+    return any(each.kind == "Deployment" for each in inputs.release)
+
+
+def _is_held(document: Document) -> bool:
+    """Whether a step of an earlier plan has taken the pods of a DaemonSet."""
+    return REPLACED in (given(document.data, "spec.template.spec.nodeSelector") or {})
+
+
+def _fits(values: dict[str, Any], release: list[Document]) -> None:
+    """Raises InputError unless the agents that are there wait for the label that the plan's would wait for: others
+    would leave nodes, or come to nodes that somebody serves.
+    """
+    places = [given(each.data, "spec.template.spec.nodeSelector") for each in release if each.kind == "DaemonSet"]
+    if not (places and values.get("nodeSelector") and all(each == values["nodeSelector"] for each in places)):
+        raise InputError(say.other_agents(_RELEASE))
 
 
 def _image(reference: str) -> dict[str, str]:
@@ -116,29 +162,27 @@ def _labels(inputs: Inputs) -> dict[str, str] | None:
 
 
 def _steps(
-    parts: list[Part],
-    values: dict[str, Any],
-    there: dict[str, str] | None,
-    *,
-    queues: bool,
-    agent: bool,
-    nodes: tuple[str, ...],
+    parts: list[Part], values: dict[str, Any], inputs: Inputs, *, agent: bool, nodes: tuple[str, ...]
 ) -> list[Step]:
-    """All steps in their order. ``there``: the labels of Tessera's namespace, where it was read.
+    """All steps in their order.
 
     Two device plugins never own a resource of a node together, and two controllers never decide about one queue: what
     runs today goes first. On single nodes the agents wait instead, for the label by which the operator's part leaves.
     """
-    every = namespace(there)
+    queues, has_kueue = any(each.queues for each in parts), any(each.kueue for each in parts)
+    every = namespace(_labels(inputs)) if not inputs.release else []
     copies = dict.fromkeys(each for part in parts for each in part.copies)
     every += [copied(*each) for each in copies if each[0] != NAMESPACE]
     every += [step for part in parts for step in part.made]
-    every.append(crds(own_alone=not queues or any(each.kueue for each in parts)))
+    if not inputs.release:
+        every.append(crds(own_alone=not queues or has_kueue))
+    elif queues and not has_kueue and not _has_controller(inputs):
+        every.append(missing_crds(values))
     every += [step for part in parts for step in part.first]
     words = say.INSTALL_THERE if nodes else say.INSTALL
     if queues:
         words = say.INSTALL_BOTH if agent else say.INSTALL_CONTROLLER
-    every.append(installed(values, words))
+    every.append(upgraded(values) if inputs.release else installed(values, words))
     every += [step for part in parts for step in part.last]
     every += [step for part in parts for _, step in part.followers if agent]
     return list({step.command: step for step in every}.values())

@@ -4,6 +4,7 @@ What is taken away is kept in the cluster until then: replicas and conversions i
 objects in a ConfigMap of Tessera's namespace.
 """
 
+import hashlib
 import json
 import shlex
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from inventory.api.names import CONVERSION_BEFORE, MADE_BY, REPLACED, REPLICAS_B
 
 NAMESPACE: Final = "tessera-system"
 """Where the ``tessera`` command looks for the release (docs/install.md)."""
+RELEASE: Final = "tessera"
 CHART: Final = "charts/tessera"
 _CRDS: Final = ("gpunodes.tessera.dev", "gpulayouts.tessera.dev", "jobkinds.tessera.dev")
 _IN: Final = f"--namespace={NAMESPACE}"
@@ -97,6 +99,41 @@ def crds(*, own_alone: bool) -> Step:
         f"kubectl apply --server-side {files}",
         f"{_DELETE} --ignore-not-found {files}",
     )
+
+
+def missing_crds(values: dict[str, Any]) -> Step:
+    """The step that creates kinds that are not there, beside a release; the way back takes no others away."""
+    mark = f"{MADE_BY}={_MIGRATION}-{_digest(values)}"
+    return Step(
+        say.MISSING_CRDS,
+        f"for file in {CHART}/crds/*.yaml; do kubectl get -f $file --ignore-not-found -o name | grep ."
+        f" || kubectl label --local -f $file {mark} -o json | kubectl create -f - || exit; done",
+        f"{_DELETE} customresourcedefinitions --selector={mark}",
+    )
+
+
+def upgraded(values: dict[str, Any]) -> Step:
+    """A release that is there gets the values beside its own, and goes back to the revision that it had: a ConfigMap
+    keeps that, so that both can be run again.
+    """
+    name = f"before-upgrade-{_digest(values)}"
+    config = f"configmap/{name} {_IN} --ignore-not-found"
+    return Step(
+        say.UPGRADE,
+        f'kubectl get {config} -o name | grep . || {{ revision="$(kubectl get secrets {_IN}'
+        f" --selector=owner=helm,name={RELEASE},status=deployed"
+        " -o jsonpath='{.items[*].metadata.labels.version}')\""
+        f' && test -n "$revision" && kubectl create configmap {name} {_IN} --from-literal=revision="$revision"; }}'
+        f" && printf %s {_json(values)} | helm upgrade {RELEASE} {CHART} --namespace {NAMESPACE}"
+        " --reset-then-reuse-values --skip-crds -f -",
+        f'revision="$(kubectl get {config} -o jsonpath={{.data.revision}})" && {{ test -z "$revision" ||'
+        f' {{ helm rollback {RELEASE} "$revision" --namespace {NAMESPACE} --wait && {_DELETE} {config}; }}; }}',
+    )
+
+
+def _digest(values: dict[str, Any]) -> str:
+    """A name for what one plan made, so that the way back of another leaves it."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def installed(values: dict[str, Any], do: str) -> Step:

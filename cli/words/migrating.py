@@ -144,6 +144,9 @@ SAME_OBJECT: Final = "the controller reads and writes the same object"
 APPLIED_AS_IT_IS: Final = "it is applied as it is"
 LABEL_WORKS: Final = "the agent follows it"
 GPUS_ON_NODES: Final = "what serves GPUs on nodes"
+UPGRADED: Final = "it is there already: the steps upgrade it, and its other values stay, with its CRDs"
+POLICY_STAYS: Final = "it is there already: controller.policy stays as it is"
+INSTALLED: Final = "it is there already, and nothing was read that it would take over"
 GOES_ON: Final = "it goes on: agents, which would take its place, come to no node yet"
 NAME_NOT_TOLD: Final = (
     "its name is not in the values: give the DaemonSet to this command too, or take the release away when agents are on"
@@ -182,6 +185,8 @@ APISERVICES: Final = (
     "Take Kueue's visibility API away, which the controller serves under the same name; on the way back no namespace"
     " can be deleted (NamespaceDeletionDiscoveryFailure) until these APIServices are Available"
 )
+MISSING_CRDS: Final = "Create the kinds of objects that the controller reads and writes, where they are not there"
+UPGRADE: Final = "Upgrade the release tessera, which is there already, with these values beside its own"
 MAKE_NAMESPACE: Final = "Make the namespace, where it is not there; its label lets the agent mount host folders"
 LABEL_NAMESPACE: Final = "Label the namespace, which is there already: the label lets the agent mount host folders"
 CRDS: Final = "Create the kinds of objects that the agent writes"
@@ -190,6 +195,20 @@ INSTALL_THERE: Final = (
     "Install the agent for nodes that the operator's device plugin has left, which are none so far; the controller "
     "with its queues can follow by itself"
 )
+
+
+def other_release(place: str, what: str, found: str, expected: str) -> str:
+    return (
+        f"{place}: {what}: found Tessera installed already, as {found}, expected {expected} or none: the steps cannot"
+        " upgrade it. Give files without Tessera's own objects, or upgrade it by hand"
+    )
+
+
+def other_agents(release: str) -> str:
+    return (
+        f"{release}: found agents whose place is not the plan's, expected none, or agents that wait for the label by"
+        " which single nodes go over (--node). Give the queues' objects alone, or upgrade the release by hand"
+    )
 
 
 def may_not_list(plural: str) -> str:

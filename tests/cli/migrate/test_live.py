@@ -78,6 +78,20 @@ async def test_tesseras_own_objects_are_no_part_of_a_plan(site: Site) -> None:
     assert (await site.plan())["steps"] == []
 
 
+async def test_a_tessera_that_a_cluster_has_is_upgraded(site: Site) -> None:
+    site.put("migrate/kueue.yaml")
+    sets = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
+    notes = {
+        f"meta.helm.sh/release-{key}": word for key, word in (("name", "tessera"), ("namespace", "tessera-system"))
+    }
+    pod = {"spec": {"containers": [{"name": "c", "image": "example.com/tessera-agent"}]}}
+    metadata = {"name": "a", "annotations": notes, "labels": {"helm.sh/chart": "tessera-0.9.0"}}
+    site.server.create(sets, "a", {"metadata": metadata, "spec": {"template": pod}}, namespace="tessera-system")
+    commands = [each["command"] for each in (await site.plan())["steps"]]
+    assert [each for each in commands if "helm upgrade tessera" in each]
+    assert not [each for each in commands if "helm install" in each]
+
+
 async def test_what_may_not_be_listed_leaves_no_plan_of_a_fragment(site: Site) -> None:
     site.put("kai/queues.yaml")
     site.server.refuse = lambda _, path: 403 if path.endswith(("/configmaps", "/nodes")) else None

@@ -3,7 +3,7 @@ objects.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -86,6 +86,7 @@ def kueue(inputs: Inputs) -> Part:
 def _configuration(one: Text, inert: list[tuple[str, str]], part: Part) -> None:
     data: Json = yaml.safe_load(one.text)
     part.loses(Told(f"{one.whose}: {key}", why) for key, why in inert)
+    part.loses(Told(f"{one.whose}: {path}", why) for path, why in _set_by_chart(data))
     config = {key: value for key, value in data.items() if key not in _OURS and value is not None}
     if config.get("apiVersion") != _OLD:
         config.pop("apiVersion", None)
@@ -105,6 +106,18 @@ def _configuration(one: Text, inert: list[tuple[str, str]], part: Part) -> None:
         part.lose(f"{one.whose}: internalCertManagement.enable", say.CERTIFICATES)
     if data.get("tls"):
         part.lose(f"{one.whose}: tls", say.TLS)
+
+
+def _set_by_chart(data: Json) -> Iterator[tuple[str, str]]:
+    """Keys that the chart sets for the controller itself, with the reason."""
+    for section, why in _PORTS.items():
+        keys = data.get(section)
+        for key in keys if isinstance(keys, dict) else ():
+            if section != "metrics" or key == "bindAddress":
+                yield f"{section}.{key}", why
+
+
+_PORTS: Final = {"webhook": say.WEBHOOK_SERVER, "health": say.PROBES, "metrics": say.METRICS_TLS}
 
 
 def _without_us(selector: Json) -> Json:
@@ -176,6 +189,8 @@ def _steps(sets: list[Document], charts: list[Document], part: Part, *, is_live:
     places = places or [(*_usual(charts), None)]
     services = "|".join(services_of(space, [name]) for space, name, _ in places)
     part.before(without_webhooks(say.drop_webhooks("Kueue"), services, "before-kueue-webhooks"))
+    if sets or not is_live:
+        part.lose(say.CREATED_MEANWHILE, say.UNQUEUED)
     for space, name, replicas in places if sets or not is_live else ():
         part.before(scaled(say.stop_controller("Kueue", name), space, name, replicas))
     part.before(conversion_kept(say.CONVERSION, "kueue.x-k8s.io"))

@@ -197,6 +197,12 @@ def beside_policy(spec: Json, space: str, inputs: Inputs) -> Part:
     return _programs(sets, inputs, files)
 
 
+def plugin_beside(inputs: Inputs, space: str) -> bool:
+    """Whether a device plugin that is none of the operator's serves GPUs."""
+    sets = (each for each in _sets(inputs) if system_of(each) == "plugin")
+    return bool(inputs.chart("device-plugin")) or any(not _is_operand(each, space) for each in sets)
+
+
 def unplanned(inputs: Inputs, space: str) -> Iterator[Told]:
     """DaemonSets beside an operator that a plan cannot stop: they do not follow the labels by which nodes go over."""
     for each in _sets(inputs):

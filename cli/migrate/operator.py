@@ -18,6 +18,7 @@ from cli.migrate.nvidia import (
     differing,
     field_files,
     parted_files,
+    plugin_beside,
     plugin_files,
     unplanned,
     variables,
@@ -131,6 +132,14 @@ _OF_DEVICES: Final = ("cdi", "compatWithCPUManager", "deviceListStrategy")
 """Values that say how the operator's device plugin gives devices to containers."""
 
 
+_OF_PLUGIN: Final = {
+    "migStrategy": ("mig.strategy", "none"),
+    "nvidiaDriverRoot": ("hostPaths.driverInstallDir", "/"),
+    "runtimeClassName": ("operator.runtimeClass", ""),
+}
+"""Values that a device plugin beside the operator has of its own: their paths in ``spec``, and its defaults."""
+
+
 def with_operator(document: Document, inputs: Inputs, nodes: tuple[str, ...]) -> list[Part]:
     """The part of a ClusterPolicy, and that of NVIDIA's programs beside it. Who serves GPUs comes first: its values
     win, and the agents go where it was.
@@ -142,6 +151,10 @@ def with_operator(document: Document, inputs: Inputs, nodes: tuple[str, ...]) ->
         return [part]
     other = beside_policy(document.data.get("spec") or {}, space, inputs)
     if other.agent and not part.agent:
+        for key, (path, usual) in _OF_PLUGIN.items() if plugin_beside(inputs, space) else ():
+            value = part.values.get(key)
+            if part.drop(key) and value != other.values.get(key, usual):
+                part.lose(f"spec.{path}: {value}", say.plugins_own(usual or say.NO_RUNTIME_CLASS))
         return [other, part]
     for key in ("nodeSelector", "affinity"):
         if other.drop(key):

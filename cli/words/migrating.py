@@ -78,6 +78,7 @@ BESIDE_OPERATOR: Final = (
     "it runs beside the operator, and no label lets it leave a node: stop it before an agent comes to its nodes"
 )
 PROGRAMS_BESIDE: Final = "programs beside the operator"
+NO_RUNTIME_CLASS: Final = "no RuntimeClass"
 OPERATORS_PLUGIN: Final = "the operator's device plugin"
 OTHER_CONFIG: Final = "another one is used: a release has one such configuration"
 HEALTH_CHECK: Final = "the agent's probes are answered at its metrics' port"
@@ -86,6 +87,12 @@ CERTIFICATES: Final = (
     "the controller makes its own certificates; for cert-manager set controller.webhook.certificates.selfManaged=false"
 )
 TLS: Final = "the controller's servers have TLS settings of their own, below controller.config.tls"
+CREATED_MEANWHILE: Final = "Jobs and Pods that are created while neither Kueue nor the controller runs"
+UNQUEUED: Final = (
+    "they start without being queued, from Kueue's stop until the controller is ready, and on the way back"
+)
+WEBHOOK_SERVER: Final = "the chart sets where the controller's webhooks are served, and with which certificates"
+PROBES: Final = "the chart sets where the controller's probes are answered"
 KUEUE_VIZ: Final = "the controller's page shows queues and workloads"
 VISIBILITY_APF: Final = "no priority levels for the visibility API are created"
 METRICS_TLS: Final = "the controller's metrics are served at a port of their own, without TLS"
@@ -255,6 +262,13 @@ def other_set(value: str) -> str:
     return f"another container says {value}, which all agents get: a release has one value of it"
 
 
+def plugins_own(usual: str) -> str:
+    return (
+        "the operator's device plugin is off: the agents have what the plugin that serves GPUs says, where it says"
+        f" nothing its default, {usual}"
+    )
+
+
 def other_place(name: str) -> str:
     return f"the agents go where {name} is: another place needs a release of its own"
 
@@ -292,7 +306,7 @@ def stop_set(program: str, name: str) -> str:
 
 
 def stop_controller(system: str, name: str) -> str:
-    return f"Stop {system}'s {name}: two must never decide"
+    return f"Stop {system}'s {name}: two must never decide; nothing is queued until the controller is ready"
 
 
 def stop_agent(system: str, name: str) -> str:
@@ -300,7 +314,9 @@ def stop_agent(system: str, name: str) -> str:
 
 
 def stop_all(system: str, namespace: str) -> str:
-    return f"Stop all of {system} in {namespace}: two must never decide"
+    return (
+        f"Stop all of {system} in {namespace}: two must never decide; nothing is queued until the controller is ready"
+    )
 
 
 def drop_webhooks(system: str) -> str:

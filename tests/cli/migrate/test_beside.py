@@ -64,6 +64,30 @@ def test_a_plugin_beside_a_policy_without_one_is_stopped_and_the_agents_go_where
     assert not {"nodeSelector", "deviceListStrategy"} & set(values)
 
 
+def test_what_a_plugin_beside_a_policy_does_not_say_is_its_own_default_and_not_the_policys(migrated: Answer) -> None:
+    policy = cluster_policy(devicePlugin=OFF, mig={"strategy": "mixed"}, cdi=OFF)
+    found = migrated(all__yaml=dumped(policy, static_plugin()))
+    assert not {"migStrategy", "nvidiaDriverRoot", "runtimeClassName"} & set(found["values"])
+    assert what(found["lost"]) == {
+        "spec.mig.strategy: mixed",
+        "spec.hostPaths.driverInstallDir: /run/nvidia/driver",
+        "spec.operator.runtimeClass: nvidia",
+    }
+
+
+def test_what_a_plugin_beside_a_policy_says_alike_is_not_lost(migrated: Answer) -> None:
+    plugin = static_plugin()
+    plugin["spec"]["template"]["spec"]["runtimeClassName"] = "nvidia"
+    plugin["spec"]["template"]["spec"]["containers"][0]["env"] += [
+        {"name": "MIG_STRATEGY", "value": "single"},
+        {"name": "NVIDIA_DRIVER_ROOT", "value": "/run/nvidia/driver"},
+    ]
+    found = migrated(all__yaml=dumped(cluster_policy(devicePlugin=OFF, cdi=OFF), plugin))
+    values = found["values"]
+    assert (values["migStrategy"], values["runtimeClassName"]) == ("single", "nvidia")
+    assert (values["nvidiaDriverRoot"], found["lost"]) == ("/run/nvidia/driver", [])
+
+
 def test_a_second_plugin_beside_the_operators_is_stopped_too(migrated: Answer) -> None:
     own = [operand("nvidia-device-plugin-daemonset"), operand("gpu-feature-discovery")]
     found = migrated(all__yaml=dumped(cluster_policy(), *own, static_plugin()))

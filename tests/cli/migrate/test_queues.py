@@ -21,6 +21,9 @@ EVERY = "{matchExpressions: [{key: kubernetes.io/metadata.name, operator: NotIn,
 HEAD = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
 
 
+MEANWHILE = "Jobs and Pods that are created while neither Kueue nor the controller runs"
+
+
 def commands(found: dict[str, Any]) -> list[str]:
     return [each["command"] for each in found["steps"]]
 
@@ -48,7 +51,12 @@ def test_the_example_of_kueue_keeps_its_objects_and_names_what_has_no_effect(mig
     assert controller["config"]["featureGates"]["PartialAdmission"] is True
     assert controller["jobs"]["manageWithoutQueueName"] is True
     assert "ClusterQueue research" in what(found["kept"])
-    assert "MultiKueueConfig elsewhere" in what(found["lost"])
+    lost = {
+        each.removeprefix("ConfigMap kueue-manager-config, controller_manager_config.yaml: ")
+        for each in what(found["lost"])
+    }
+    assert {"MultiKueueConfig elsewhere", MEANWHILE} < lost
+    assert {"health.healthProbeBindAddress", "metrics.bindAddress", "webhook.port"} < lost
     lines = commands(found)
     stop = lines.index("kubectl scale deployment/kueue-controller-manager --namespace=kueue-system --replicas=0")
     (drop,) = (i for i, each in enumerate(lines) if "webhookconfigurations" in each)
@@ -121,6 +129,7 @@ def test_values_of_kueues_chart_are_read_with_the_configuration_in_them(migrated
         "Kueue's chart: enableKueueViz",
         "controllerManagerConfigYaml: pprofBindAddress",
         "feature gate Nope",
+        MEANWHILE,
     }
 
 

@@ -52,7 +52,7 @@ def gang_preempted_by_scheduler() -> str:
 
 @_admitted
 def gang_halved(pods: int) -> str:
-    return f"The scheduler has no nodes any more for {plural(pods, 'pod')} of it, and the others run"
+    return f"It has lost the nodes of {plural(pods, 'pod')}, and its others run"
 
 
 @_admitted

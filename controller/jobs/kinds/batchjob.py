@@ -136,15 +136,12 @@ class BatchJob(KindDefaults):
         return not is_grouped(job)
 
     def pods_left(self, job: Json) -> int | None:
-        active = integer(job, "status", "active", default=0)
-        if integer(job, "status", "ready", default=0) >= active:
-            return None
+        active, succeeded = (integer(job, "status", field, default=0) for field in ("active", "succeeded"))
         # The first that succeeds of a Job without completions is the last that is made.
-        left = active if integer(job, "status", "succeeded", default=0) else parallel_pods(job, "spec")
-        if at(job, "spec", "completions") is None:
-            return left
-        remaining = integer(job, "spec", "completions", default=1) - integer(job, "status", "succeeded", default=0)
-        return min(parallel_pods(job, "spec"), remaining)
+        left = active if succeeded else parallel_pods(job, "spec")
+        if at(job, "spec", "completions") is not None:
+            left = min(parallel_pods(job, "spec"), integer(job, "spec", "completions", default=1) - succeeded)
+        return left if integer(job, "status", "ready", default=0) < max(active, left) else None
 
     def _first_count(self, job: Json, full: int) -> int:
         """The number of pods that start together, out of those that run at a time."""

@@ -32,7 +32,6 @@ from controller.messages.statuses import gang_has_no_group
 from controller.objects.core import ENDED_PHASES
 from controller.reconcile.jobs.dropped import dropped
 from controller.reconcile.jobs.startgroups_shell import GroupRefusedError, StartGroups
-from controller.reconcile.jobs.theirgroups import without_node
 from controller.reconcile.jobshell.watched import resource_of
 from controller.reconcile.jobshell.workloadactions import WorkloadActions, written
 from controller.scheduler.decisions.status import MESSAGE_LIMIT
@@ -181,26 +180,23 @@ class JobActions:
     # -- pods --------------------------------------------------------------------------------------------------------
 
     async def gated_pods(self, kind: JobKind, job: Json, gate: str) -> int:
-        return sum(gate in _gates(pod) for pod in await self._pods(kind, job))
+        return sum(gate in _gates(pod) for pod in await self.pods(kind, job))
 
     async def left_pods(self, kind: JobKind, job: Json) -> dict[str, int]:
         """The number of the job's pods that have not ended, by the pod set that a start has labelled them with.
 
         Pods above its minimum are left out: they have quota of their own.
         """
-        pods = [pod for pod in _going(await self._pods(kind, job)) if not annotations(pod).get(ABOVE_MINIMUM_OF)]
+        pods = [pod for pod in _going(await self.pods(kind, job)) if not annotations(pod).get(ABOVE_MINIMUM_OF)]
         return dict(Counter(labels(pod).get(names.POD_SET, "") for pod in pods))
 
-    async def without_node(self, kind: JobKind, job: Json, since_s: float, least: int) -> dict[str, bool]:
-        return without_node(await self._pods(kind, job), since_s, least)
-
-    async def _pods(self, kind: JobKind, job: Json) -> Sequence[Json]:
+    async def pods(self, kind: JobKind, job: Json) -> Sequence[Json]:
         chosen = Selection(namespace=job["metadata"]["namespace"], label_selector=kind.pod_selector(job))
         return (await self._client.list_all(PODS, dict[str, Any], chosen)).items
 
     async def _ungate(self, kind: JobKind, job: Json, gate: str, counts: dict[str, int]) -> None:
         """Removes the gate from the oldest pods of each pod set until as many as were admitted are without it."""
-        for pod in pods_to_ungate(await self._pods(kind, job), gate, counts):
+        for pod in pods_to_ungate(await self.pods(kind, job), gate, counts):
             gates = [entry for entry in sequence(pod, "spec", "schedulingGates") if entry.get("name") != gate]
             body = {"metadata": {"uid": pod["metadata"]["uid"]}, "spec": {"schedulingGates": gates or None}}
             write = Write(

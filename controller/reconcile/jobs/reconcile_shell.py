@@ -30,11 +30,12 @@ from controller.objects import capacityrequests
 from controller.objects.meta import OwnerReference, is_true
 from controller.objects.nativegroups import NativeGroup
 from controller.objects.workload import Workload
+from controller.reconcile.jobs import theirgroups
 from controller.reconcile.jobs.actions_shell import JobActions
 from controller.reconcile.jobs.ending import awaits_pods
 from controller.reconcile.jobs.reconcile import is_orphan, reconcile, unowned
 from controller.reconcile.jobs.startgroups_shell import StartGroups
-from controller.reconcile.jobs.theirgroups import groups_named, least_of, may_be_halved
+from controller.reconcile.jobs.theirgroups import Look, groups_named, least_of, looked, may_be_halved
 from controller.reconcile.jobshell.charges_shell import ChargeReader
 from controller.reconcile.jobshell.clusterobjects import cluster_objects, is_selected, job_settings
 from controller.reconcile.jobshell.owners_shell import Owners
@@ -58,10 +59,6 @@ from kube.resources import Resource
 
 _REQUEST: Final = (capacityrequests.API_VERSION, capacityrequests.KIND)
 """The owner of a Workload that its own controller lets go: see ``controller.insight.bargaining``."""
-_LOOKS_EVERY_S: Final = 3.0
-"""The pause between two looks at the pods of a gang of others that is not wholly ready: half of one is to last for less
-than 30 seconds, of which the Job controller takes 20 until it makes a lost pod anew.
-"""
 
 
 class JobKey(NamedTuple):
@@ -135,10 +132,8 @@ class JobController:
         self._by_owner: dict[str, set[WorkloadKey]] = {}
         self._named_in: dict[str, JobKey] = {}
         """Jobs whose templates name a PodGroup, by their uid; taken out when that changes."""
-        self._without_node: dict[str, tuple[float, frozenset[str]]] = {}
-        """The loop's time of the last look at a job's pods, and those that had no node, by its uid. ``_stranded`` alone
-        adds to it.
-        """
+        self._looks: dict[str, Look] = {}
+        """The last look at the pods of a job in a gang of others, by its uid. ``_stranded`` alone adds to it."""
         self._left: dict[JobKey, dict[str, set[WorkloadKey]]] = {}
         self._prebuilt: dict[WorkloadKey, set[JobKey]] = {}
         """Jobs by the prebuilt Workload that they name."""
@@ -166,7 +161,7 @@ class JobController:
                 self._hear_job(JobKey(kind.framework, *key), entry.object)
             case Removed(key=key, old=entry) if kind is not None:
                 self._actions.gone(entry.uid)
-                self._without_node.pop(entry.uid, None)
+                self._looks.pop(entry.uid, None)
                 self._hear_job(JobKey(kind.framework, *key), entry.object, gone=True)
             case Added() | Changed() if observed.resource in (FLAVORS, POD_CLASSES, WORKLOAD_CLASSES):
                 self._enqueue_all()
@@ -416,25 +411,22 @@ class JobController:
     async def _stranded(
         self, kind: JobKind, job: Json, workloads: Collection[SeenWorkload], groups: Collection[NativeGroup | None]
     ) -> int:
-        """The number of pods of a gang of others that were preempted, or have no node for the second look, while others
-        of it run.
+        """The number of pods of a gang of others that were preempted, have no node for the second look, or are not
+        there for long, while others of it run.
         """
         meta = job["metadata"]
         uid = meta.get("uid", "")
         if not may_be_halved(kind, job, workloads, groups):
-            self._without_node.pop(uid, None)
+            self._looks.pop(uid, None)
             return 0
         loop = asyncio.get_running_loop()
-        at_s, before = self._without_node.get(uid, (float("-inf"), frozenset[str]()))
-        since_s = max(map(admitted_s, workloads))
-        found = await self._actions.without_node(kind, job, since_s, least_of(groups))
-        again = loop.time() >= at_s + _LOOKS_EVERY_S
-        lost = [each for each, preempted in found.items() if preempted or (again and each in before)]
-        if again and not lost:
-            self._without_node[uid] = loop.time(), frozenset(found)
+        before, needed = self._looks.get(uid), min(least_of(groups), kind.pods_left(job) or 0)
+        pods, since_s = await self._actions.pods(kind, job), max(map(admitted_s, workloads))
+        look = self._looks[uid] = looked(pods, since_s, needed, before, loop.time())
+        if not look.lost and (before is None or look.at_s > before.at_s):
             key = JobKey(kind.framework, meta.get("namespace", ""), meta.get("name", ""))
-            loop.call_later(_LOOKS_EVERY_S, self._queue.put, key)
-        return len(lost)
+            loop.call_later(theirgroups.LOOKS_EVERY_S, self._queue.put, key)
+        return look.lost
 
     async def _named(self, kind: JobKind, job: Json, uid: str) -> dict[str, NativeGroup | None]:
         """The PodGroups that the job's templates name."""

@@ -9,7 +9,7 @@ import pytest
 
 from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.kinds import JOBS, WORKLOADS
-from controller.reconcile.jobs import reconcile_shell
+from controller.reconcile.jobs import theirgroups
 from controller.reconcile.jobs.startgroups_shell import MADE_KINDS
 from controller.reconcile.jobshell import followed_shell
 from controller.scheduler.decisions import gangverdict
@@ -371,18 +371,36 @@ def member(scene: Stage, name: str, *, node: str = "") -> None:
     scene.server.create(PODS, name, body, namespace="team")
 
 
+async def started_in_group(scene: Stage) -> None:
+    """Starts the Job ``train`` in a PodGroup of its user's that kube-scheduler has started."""
+    made_by_others(scene, "mine", {"gang": {"minCount": 4}})
+    named(scene, "train", "mine")
+    await eventually(lambda: runs(scene, "train"))
+    said = {"type": "PodGroupInitiallyScheduled", "status": "True", "reason": "Scheduled", "message": ""}
+    told = {"status": {"conditions": [{**said, "lastTransitionTime": stamp()}]}}
+    scene.server.merge(BETA, "mine", told, namespace="team")
+
+
 async def test_half_of_a_gang_in_a_group_of_others_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconcile_shell, "_LOOKS_EVERY_S", 0.05)
+    monkeypatch.setattr(theirgroups, "LOOKS_EVERY_S", 0.05)
     async with scene_of(BETA) as scene:
-        made_by_others(scene, "mine", {"gang": {"minCount": 4}})
-        named(scene, "train", "mine")
-        await eventually(lambda: runs(scene, "train"))
-        said = {"type": "PodGroupInitiallyScheduled", "status": "True", "reason": "Scheduled", "message": ""}
-        scene.server.merge(
-            BETA, "mine", {"status": {"conditions": [{**said, "lastTransitionTime": stamp()}]}}, namespace="team"
-        )
+        await started_in_group(scene)
         for name, node in (("a", "n1"), ("b", "n1"), ("c", ""), ("d", "")):
             member(scene, name, node=node)
         scene.server.merge(JOBS, "train", {"status": {"active": 4, "ready": 2}}, namespace="team")
         await eventually(lambda: says(scene, "train", "Evicted") == "True/PreemptedByScheduler")
-        assert "no nodes any more for 2 pods of it" in str(workload_of(scene, "train")["status"]["conditions"])
+        assert "lost the nodes of 2 pods" in str(workload_of(scene, "train")["status"]["conditions"])
+
+
+async def test_half_of_a_gang_whose_other_pods_are_gone_does_not_wait_for_their_back_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The Job controller counts the pods that kube-scheduler has preempted as failed, and makes them anew later."""
+    monkeypatch.setattr(theirgroups, "LOOKS_EVERY_S", 0.05)
+    monkeypatch.setattr(theirgroups, "HALF_S", 0.1)
+    async with scene_of(BETA) as scene:
+        await started_in_group(scene)
+        member(scene, "a", node="n1")
+        scene.server.merge(JOBS, "train", {"status": {"active": 1, "ready": 1, "failed": 3}}, namespace="team")
+        await eventually(lambda: says(scene, "train", "Evicted") == "True/PreemptedByScheduler")
+        assert "lost the nodes of 3 pods" in str(workload_of(scene, "train")["status"]["conditions"])

@@ -3,6 +3,7 @@ rights.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -10,19 +11,21 @@ import click
 import msgspec
 
 from cli.access.cluster import is_kind_missing, told
+from cli.access.kubeapi import namespaced
 from cli.explain import claims, layouts, offers
 from cli.explain.running import gpu_nodes
 from cli.naming.meant import meant
 from cli.printing.console import Json, aside
 from cli.words import queues as say
-from cli.workload.find import last_warning
-from cli.workload.story import time_of
+from cli.workload.find import events_about
+from cli.workload.story import Moment, concerns, moment_of, time_of
 from controller.cluster.watching.kinds import CLAIM_TEMPLATES, DEVICE_CLAIMS, DEVICE_CLASSES, DEVICE_SLICES
-from controller.jobs.framework.podview import ADMISSION_GATE, workload_of
+from controller.jobs.framework.podview import ADMISSION_GATE, GROUP_NAME, workload_of
 from controller.objects.core import Node, Pod
 from controller.objects.decode import DecodeError, GpuNode, decode
 from controller.objects.deviceclaims import DeviceClass, ResourceClaimTemplate, ResourceSlice, expressions
 from controller.scheduler.model.podrequests import one_pod
+from inventory.api.names import CONTROLLER
 from kube.client import Client, Selection
 from kube.errors import ForbiddenError, NotFoundError
 from kube.resources import NODES, PODS, Resource
@@ -34,6 +37,8 @@ T = TypeVar("T")
 
 POD_WORDS: Final = ("pod", "pods", "po")
 """The words for TYPE in TYPE/NAME."""
+_LACKS_PODS: Final = "WaitingForPods"
+"""The reason of the controller's Event about a pod of a group that has too few of them."""
 
 
 async def pod_of(client: Client, namespace: str, name: str) -> Json:
@@ -93,10 +98,41 @@ async def explained(client: Client, pod: Json) -> Json:
 
 
 async def _refusal(client: Client, pod: Json) -> Json | None:
-    """The last Warning about a pod that waits for quota; None for any other, and where there is none."""
+    """Why a pod that waits for quota is not queued: the last Warning about it, or that its group lacks pods, which one
+    pod of the group is told. None for any other pod, and where the controller has told it something else since.
+    """
     gates = [str(each.get("name")) for each in (pod.get("spec") or {}).get("schedulingGates") or ()]
-    told = await last_warning(client, pod, PODS.kind) if ADMISSION_GATE in gates else None
-    return None if told is None else {"reason": told.what, "sentence": told.text, "since": told.at.isoformat()}
+    if ADMISSION_GATE not in gates:
+        return None
+    group, space = _group(pod), pod["metadata"].get("namespace")
+    sisters: list[Json] = []
+    if group:
+        with suppress(ForbiddenError):
+            sisters = [each for each in await namespaced(client, PODS, space) if _group(each) == group]
+    found: list[tuple[Moment, Json]] = []
+    for each in await events_about(client, sisters or [pod], PODS.kind):
+        mine = concerns(each, frozenset({str(pod["metadata"].get("uid"))}), frozenset({_named(pod)}))
+        is_known = each.get("type") == "Warning" or each.get("reportingController") == CONTROLLER
+        if ((mine and is_known) or _lacks_pods(each)) and (moment := moment_of(each)) is not None:
+            found.append((moment, each))
+    last, event = max(found, key=lambda pair: pair[0].at, default=(None, {}))
+    if last is None or not (event.get("type") == "Warning" or _lacks_pods(event)):
+        return None
+    return {"reason": last.what, "sentence": last.text, "since": last.at.isoformat()}
+
+
+def _lacks_pods(event: Json) -> bool:
+    return event.get("reason") == _LACKS_PODS and event.get("reportingController") == CONTROLLER
+
+
+def _named(pod: Json) -> tuple[str, str]:
+    return PODS.kind, str(pod["metadata"]["name"])
+
+
+def _group(pod: Json) -> str:
+    """The name of the group that the pod is in; empty for none."""
+    native = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
+    return str(native or (pod["metadata"].get("labels") or {}).get(GROUP_NAME) or "")
 
 
 async def _claimed(client: Client, pod: Json, agents: tuple[GpuNode, ...], plans: "Plans | None") -> list[Json]:

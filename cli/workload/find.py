@@ -1,6 +1,6 @@
 """Finds a Workload by its own name or by that of the job that it stands for."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -60,7 +60,7 @@ async def find_workload(client: Client, namespace: str, name: str, kind: str = "
         those = ", ".join(sorted(f"{each['metadata']['name']} (of a {owner_kind(each)})" for each in owned))
         raise click.ClickException(queues.several_kinds(name, those))
     if owned:
-        return max(owned, key=lambda workload: str(workload["metadata"].get("creationTimestamp", "")))
+        return max(owned, key=_most_meant)
     shown = f"{namespace}/{name}"
     found = [job async for job in _jobs(client, namespace, name) if kind in ("", job[0].lower())]
     if not found:
@@ -78,14 +78,20 @@ async def last_warning(client: Client, given: Json, kind: str) -> Moment | None:
     """The last Warning about the object: the controller writes one where it queues none. None where the API server
     keeps none any more, or Events may not be read.
     """
-    meta = given["metadata"]
-    uids, named = frozenset({str(meta.get("uid"))}), frozenset({(kind, str(meta["name"]))})
-    try:
-        found = await namespaced(client, EVENTS, meta.get("namespace"))
-    except (ForbiddenError, NotFoundError):
-        return None
-    warnings = (each for each in found if each.get("type") == "Warning" and concerns(each, uids, named))
+    warnings = (each for each in await events_about(client, [given], kind) if each.get("type") == "Warning")
     return max(filter(None, map(moment_of, warnings)), key=lambda moment: moment.at, default=None)
+
+
+async def events_about(client: Client, given: Sequence[Json], kind: str) -> list[Json]:
+    """The Events about any of the objects of one namespace; none where they may not be read."""
+    metas = [each["metadata"] for each in given]
+    uids = frozenset(str(meta.get("uid")) for meta in metas)
+    named = frozenset((kind, str(meta["name"])) for meta in metas)
+    try:
+        found = await namespaced(client, EVENTS, metas[0].get("namespace"))
+    except (ForbiddenError, NotFoundError):
+        return []
+    return [each for each in found if concerns(each, uids, named)]
 
 
 async def _jobs(client: Client, namespace: str, name: str) -> AsyncIterator[tuple[str, Json]]:
@@ -163,9 +169,24 @@ def _least_said(workload: Json) -> tuple[bool, bool, str]:
     """The sort key that finds, among several replicas or groups, the oldest that waits; else one that runs; one that is
     over last.
     """
-    conditions = workload.get("status", {}).get("conditions") or []
-    true = {each["type"] for each in conditions if each["status"] == "True"}
+    true = _true(workload)
     return "Finished" in true, "QuotaReserved" in true, str(workload["metadata"].get("creationTimestamp", ""))
+
+
+def _most_meant(workload: Json) -> tuple[bool, bool, str, bool]:
+    """The sort key by which the last of a job's Workloads is meant: one that holds quota; else one that waits; else
+    the newest that is over. Of two of one second, the slice that replaces another is the newer.
+    """
+    true, meta = _true(workload), workload["metadata"]
+    follows = names.REPLACEMENT_FOR in (meta.get("annotations") or {})
+    live = "Finished" not in true
+    return live, live and "QuotaReserved" in true, str(meta.get("creationTimestamp", "")), follows
+
+
+def _true(workload: Json) -> set[str]:
+    """The types of the conditions that are True."""
+    conditions = workload.get("status", {}).get("conditions") or []
+    return {each["type"] for each in conditions if each["status"] == "True"}
 
 
 def group_pods(workload: Json) -> list[str]:

@@ -22,10 +22,13 @@ from controller.cluster.watching.kinds import (
     NAMESPACES,
 )
 from controller.jobs.framework import names
+from controller.jobs.framework.podview import ADMISSION_GATE
 from controller.reconcile.jobshell.followed_shell import GROUP_KINDS
+from inventory.api.names import CONTROLLER
 from kube.resources import EVENTS, NODES, PODS
 from kube.testing import eventually
 from simulator.fleet.fleetfile import load_fleet
+from tests.controller.foreign.podgroups.test_native import group
 from tests.controller.reconcile.pods.test_reconcile_shell import WITH_PODS
 from tests.controller.reconcile.pods.test_reconcile_shell import pod as queued
 from tests.support.cli.shell import Shell
@@ -353,3 +356,42 @@ async def test_a_pod_of_a_refused_group_is_told_why_it_is_not_queued(cluster: Cl
         assert (await cluster.shell.json("explain", "pod/b"))["refusal"]["sentence"].startswith(why)
     cluster.pod("plain", {"cpu": "1"})
     assert (await cluster.shell.json("explain", "pod/plain"))["refusal"] is None
+
+
+async def test_a_pod_of_a_group_that_lacks_pods_is_told_so(cluster: Cluster) -> None:
+    scene, server = cluster.shell.scene, cluster.server
+    server.install(GROUP_KINDS[0])
+    scene.queue()
+    server.create(GROUP_KINDS[0], "ge", group("ge", 3), namespace="team")
+    async with scene.controller(WITH_PODS, core_only=False):
+        for name in ("a", "b"):
+            queued(scene, name, schedulingGroup={"podGroupName": "ge"})
+        told = "PodGroup ge has 2 pods, and its minCount is 3"
+        await eventually(lambda: told in {each["note"] for each in server.list_all(EVENTS)})
+        found = [await cluster.shell.json("explain", f"pod/{name}") for name in ("a", "b")]
+        assert [each["refusal"] and each["refusal"]["sentence"] for each in found] == [told, told]
+
+
+@pytest.mark.parametrize(
+    ("later", "told"),
+    [
+        (("WaitingForPods", CONTROLLER), "PodGroup ge has 2 pods"),
+        (("WaitsForQuota", CONTROLLER), None),
+        (("Scheduled", "default-scheduler"), "no PodGroup 'ge'"),
+    ],
+)
+async def test_a_refusal_that_is_over_is_told_no_more(
+    cluster: Cluster, later: tuple[str, str], told: str | None
+) -> None:
+    cluster.pod("a", {"cpu": "1"}, schedulingGates=[{"name": ADMISSION_GATE}])
+    about = {"kind": "Pod", "name": "a", "namespace": "team"}
+    reason, by = later
+    events = [
+        ("Warning", "Invalid", CONTROLLER, "no PodGroup 'ge'", "10:00:00"),
+        ("Normal", reason, by, "PodGroup ge has 2 pods", "10:00:01"),
+    ]
+    for type_, why, of, note, at in events:
+        body = {"type": type_, "reason": why, "note": note, "reportingController": of, "regarding": about}
+        cluster.server.create(EVENTS, why.lower(), {**body, "eventTime": f"2026-01-01T{at}Z"}, namespace="team")
+    found = (await cluster.shell.json("explain", "pod/a"))["refusal"]
+    assert (found and found["sentence"]) == told

@@ -83,6 +83,31 @@ async def test_one_is_shown_with_what_it_was_given_and_its_pods(queued: Shell) -
     assert (found["workload"]["metadata"]["name"], found["state"], found["pods"]) == ("job-train-1", "Pending", [])
 
 
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+@pytest.mark.parametrize("state", ["holds", "waits", "over"])
+async def test_of_a_jobs_workloads_of_one_second_the_one_that_holds_quota_is_meant(
+    queued: Shell, first: str, second: str, state: str
+) -> None:
+    """``second`` replaces ``first``: it is the growth of a gang, or a later slice of an elastic job."""
+    scene, server = queued.scene, queued.scene.server
+    owners = server.get(WORKLOADS, "job-train-1", namespace="team")["metadata"]["ownerReferences"]
+    server.delete(WORKLOADS, "job-train-1", namespace="team")
+    said = {"holds": ["QuotaReserved"], "waits": ["Finished"], "over": ["QuotaReserved", "Finished"]}[state]
+    for name, follows, types in ((first, "", said), (second, first, ["Finished"] if state == "over" else [])):
+        scene.workload(name, 1)
+        notes = {names.REPLACEMENT_FOR: f"team/{follows}"} if follows else {}
+        meta = {"ownerReferences": owners, "annotations": notes, "creationTimestamp": AT}
+        true = [{"type": each, "status": "True", "reason": each, "lastTransitionTime": AT} for each in types]
+        server.merge(WORKLOADS, name, {"metadata": meta, "status": {"conditions": true}}, namespace="team")
+    meant = first if state == "holds" else second
+    found = await queued.json("workload", "show", "train")
+    assert found["workload"]["metadata"]["name"] == meant
+    if state != "over":
+        await queued.run("workload", "stop", "train", "--yes")
+        specs = {each: server.get(WORKLOADS, each, namespace="team")["spec"] for each in (first, second)}
+        assert {each for each, spec in specs.items() if not spec.get("active", True)} == {meant}
+
+
 async def test_a_story_has_conditions_the_job_pods_and_events(queued: Shell) -> None:
     for name, kind in (("e1", "Workload"), ("e2", "Pod")):
         about = {"kind": kind, "name": {"Workload": "alone", "Pod": "alone-0"}[kind]}

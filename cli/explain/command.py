@@ -156,6 +156,7 @@ def _of_status(workload: Workload, cluster_queue: str | None) -> Json:
         "devices": [],
         "claims": [],
         "couldBeMade": [],
+        "growth": None,
         "tooLarge": None,
         "deviceDrift": [],
         "forecast": None,

@@ -28,7 +28,11 @@ def show(body: Json, *, wide: bool = False) -> None:
         *_nodes_to_come(body),
         *_gang(body),
         *_too_large(body),
-        *(Text(body[part]["sentence"]) for part in ("evictionsHeld", "inRepair", "calendar") if body.get(part)),
+        *(
+            Text(body[part]["sentence"])
+            for part in ("growth", "evictionsHeld", "inRepair", "calendar")
+            if body.get(part)
+        ),
         *forecasts.parts(body.get("forecast")),
         *_numbers(body),
         *_holders(body),

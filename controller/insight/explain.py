@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from controller.insight.calendarwords import calendar_shown
+from controller.insight.growths import growth_shown
 from controller.messages.pending import evictions_held, gpu_in_repair, gpus_in_repair
 from controller.messages.spans import duration, exact
 from controller.messages.statuses import gives_up_in, no_room_to_come, nodes_to_come, places_follow, rest_comes
@@ -85,6 +86,7 @@ def explained(engine: Engine, workload: Workload, now_s: float) -> Json:
         "devices": _devices(engine, workload),
         "claims": _claims(engine, workload),
         "couldBeMade": [],
+        "growth": growth_shown(engine, workload),
         "tooLarge": _too_large(engine, workload),
         "deviceDrift": [
             {"pod": drift.pod, "node": drift.node, "planned": list(drift.planned), "held": list(drift.held)}

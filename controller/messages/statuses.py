@@ -56,6 +56,11 @@ def gang_halved(pods: int) -> str:
 
 
 @_admitted
+def runs_with_part(runs: str, of: str, growth: str) -> str:
+    return f"It runs with {runs} of {of} pods, and its growth {growth} waits for quota for the rest"
+
+
+@_admitted
 def gang_scheduled() -> str:
     return "The scheduler has started its pods"
 

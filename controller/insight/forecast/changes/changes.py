@@ -15,6 +15,7 @@ from controller.insight.forecast.changes.inline import Ahead, Line, Turn, in_lin
 from controller.insight.forecast.changes.never import HOPELESS, on_free_quota
 from controller.insight.forecast.changes.resized import devices_of, with_count, with_fewer, with_pod_set
 from controller.insight.forecast.parts import Parts, finished
+from controller.insight.growths import base_of
 from controller.messages import forecasts as words
 from controller.objects.workload import PodSet, Workload
 from controller.scheduler.decisions.records import DecisionRecord, Rule
@@ -84,9 +85,13 @@ def change_parts(engine: Engine, workload: Workload, now_s: float, ends_at: Ends
     yield
     record = on_free_quota(engine, pending, record)
     yield
+    base = base_of(workload)
     if queue.policies.strict_fifo and ahead:
         # The workload is not tried before the head has started, whatever it asks for.
-        return [*_ends(engine, record, ends_at, ahead, strict=True)]
+        return [*_ends(engine, record, ends_at, ahead, strict=True, base=base)]
+    if base is not None:
+        # The gang runs with fewer pods than its growth asks for, and a smaller or looser one would be another job.
+        return [*_ends(engine, record, ends_at, ahead, strict=False, base=base)]
     found: list[Change] = []
     for number, pod_set in enumerate(workload.spec.pod_sets[:_SETS]):
         found += yield from _fewer_pods(workload, number, pod_set, tried)
@@ -172,9 +177,17 @@ def _anywhere(workload: Workload, number: int, pod_set: PodSet, tried: _Try) -> 
 
 
 def _ends(
-    engine: Engine, record: DecisionRecord, ends_at: EndsAt, ahead: Sequence[Ahead] | None, *, strict: bool
+    engine: Engine,
+    record: DecisionRecord,
+    ends_at: EndsAt,
+    ahead: Sequence[Ahead] | None,
+    *,
+    strict: bool,
+    base: WorkloadKey | None = None,
 ) -> Iterator[Change]:
-    """The workload, or the few, whose ends free what is lacking on the flavor that lacks least."""
+    """The workload, or the few, whose ends free what is lacking on the flavor that lacks least. ``base``: one whose end
+    frees nothing, because this workload is its growth.
+    """
     missing = record.missing()
     if missing is None or ahead is None or record.reason in HOPELESS:
         return
@@ -182,7 +195,7 @@ def _ends(
         lacking = shortfall.needed - shortfall.available
         if lacking > 0 and shortfall.needed <= shortfall.potential:
             fr = FlavorResource(missing.flavor, shortfall.resource)
-            holders = engine.held_by(record.cluster_queue, fr, _HOLDERS)
+            holders = [each for each in engine.held_by(record.cluster_queue, fr, _HOLDERS) if each.workload != base]
             ends = {held.workload: ends_at(held.workload) for held in holders}
             in_order = sorted(holders, key=lambda held: (ends[held.workload], -held.amount, held.workload))
             line = Line(fr, shortfall.available, shortfall.needed, ahead, strict=strict)

@@ -9,7 +9,7 @@ from controller.objects.decode import KUEUE, decode_object
 from controller.objects.queues import ClusterQueue
 from controller.objects.workload import PodSetTopologyRequest, Workload
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import GPU_PERCENT
+from inventory.api.names import GPU_PERCENT, GROWTH
 from tests.support.engine.world import NOW_S, World, cluster_queue, flavor, local_queue, requesting, workload
 
 GPU = "nvidia.com/gpu"
@@ -230,3 +230,28 @@ def test_one_that_never_starts_is_not_waited_for() -> None:
     made.put(asks("a", 8))
     made.settle()
     assert in_line(made, 16, 4)["w1"] == "When ns/a (8 nvidia.com/gpu) ends"
+
+
+def growth_of(base: Workload, least: int) -> Workload:
+    """The Workload that waits for the rest of a gang's pods."""
+    replace = msgspec.structs.replace
+    notes = {"kueue.x-k8s.io/workload-slice-replacement-for": base.key, GROWTH: "true"}
+    pod_sets = tuple(replace(each, min_count=least) for each in base.spec.pod_sets)
+    meta = replace(base.metadata, name="growth", uid="uid-growth", annotations=notes)
+    return replace(base, metadata=meta, spec=replace(base.spec, pod_sets=pod_sets))
+
+
+def test_a_gang_that_runs_with_a_part_grows_when_others_end_and_with_no_fewer_pods() -> None:
+    made = gpu_queue(8, "one")
+    made.put(asks("a", 3))
+    made.settle()
+    replace, asked = msgspec.structs.replace, asks("w", 1, count=6, created_s=1)
+    base = replace(
+        asked,
+        spec=replace(asked.spec, pod_sets=tuple(replace(each, min_count=1) for each in asked.spec.pod_sets)),
+    )
+    made.put(base)
+    made.settle()
+    assert made.running() == {"a", "w"}
+    told = found(made, growth_of(asked, 6))
+    assert {kind: one.workloads for kind, one in told.items()} == {"ends": ("ns/a",)}

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 CHECK_S: Final = 30.0
 """Seconds between two checks for the API."""
 _AGAIN_S: Final = 1.0
+_SAID: Final[WeakKeyDictionary[Client, dict[str, str]]] = WeakKeyDictionary()
+"""The last line about each kind by its plural, by client: jobs and pods follow PodGroups each for themselves."""
 _NOWHERE: Final = Selection(field_selector="metadata.name=none")
 GROUP_KINDS: Final = tuple(
     Resource(NATIVE, version, "podgroups", "PodGroup", namespaced=True) for version in NATIVE_VERSIONS
@@ -102,7 +105,7 @@ class Followed:
                 await sleep(self._clock, CHECK_S)
                 continue
             self._absent, self._version = False, found
-            log.info("following %s of %s", found.plural, found.api_version)
+            self._say(f"following {found.plural} of {found.api_version}")
             backoff = Backoff(random=self._random, initial_s=0.2, maximum_s=10.0)
             self._reflector = Reflector(
                 self._client,
@@ -120,8 +123,15 @@ class Followed:
         self._known.set()
         if not self._absent:
             self._absent = True
-            log.info("not there: %s of %s", self._versions[0].plural, NATIVE)
+            self._say(f"not there: {self._versions[0].plural} of {NATIVE}")
             self._changed(None)
+
+    def _say(self, line: str) -> None:
+        """Logs the line, unless another that follows the kind by this client has said it last."""
+        said = _SAID.setdefault(self._client, {})
+        if said.get(self._versions[0].plural) != line:
+            said[self._versions[0].plural] = line
+            log.info(line)
 
     async def _served(self) -> Resource | None:
         """The newest version that is served; None if there is none. Raises KubeError."""

@@ -9,6 +9,7 @@ import pytest
 
 from controller.cluster.config.settings import ControllerConfig
 from controller.cluster.watching.kinds import JOBS, WORKLOADS
+from controller.jobs.framework.podview import ADMISSION_GATE
 from controller.reconcile.jobs import theirgroups
 from controller.reconcile.jobs.startgroups_shell import MADE_KINDS
 from controller.reconcile.jobshell import followed_shell
@@ -18,6 +19,7 @@ from kube.errors import KubeError
 from kube.resources import EVENTS, PODS, Resource
 from kube.testing import eventually
 from tests.controller.cluster.process.test_jobs import QUEUE, says, seen, workload_of
+from tests.controller.reconcile.pods.test_reconcile_shell import pod
 from tests.support.controller.stage import CONFIG, Stage, config, stage, stamp
 
 ON = config(CONFIG + "  nativeGangs: auto\n")
@@ -55,6 +57,10 @@ def gang(scene: Stage, name: str, pods: int = 4) -> None:
 
 def runs(scene: Stage, name: str) -> bool:
     return seen(scene, name)["spec"]["suspend"] is False
+
+
+def pod_of(scene: Stage, name: str) -> Any:
+    return scene.server.get(PODS, name, namespace="team")
 
 
 def note(scene: Stage, name: str) -> str:
@@ -106,6 +112,28 @@ async def test_without_the_api_nothing_is_written_and_one_line_says_so(caplog: p
         assert asked(scene) == []
         said = [record.message for record in caplog.records if "podgroups" in record.message]
         assert said == ["not there: podgroups of scheduling.k8s.io"]
+
+
+async def test_jobs_and_pods_together_log_one_line_when_the_api_is_off_and_one_when_it_comes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each follows PodGroups for itself."""
+    caplog.set_level(logging.INFO)
+    both = config(CONFIG + "  nativeGangs: auto\nintegrations: {frameworks: [batch/job, pod]}\n")
+    async with scene_of(given=both) as scene:
+        gang(scene, "a")
+        pod(scene, "p", schedulingGroup={"podGroupName": "mine"})
+        await eventually(lambda: runs(scene, "a") and "no PodGroup 'mine'" in notes_of(scene))
+        scene.server.unknown.discard("podgroups")
+        scene.server.install(BETA)
+        made_by_others(scene, "mine", {"gang": {"minCount": 1}})
+        await eventually(lambda: ADMISSION_GATE not in str(pod_of(scene, "p")["spec"]))
+        gang(scene, "b")
+        await eventually(lambda: runs(scene, "b") and note(scene, "b") != "")
+        lines = (record.message for record in caplog.records if record.name == followed_shell.__name__)
+        said = [line for line in lines if "podgroups" in line]
+        found = f"following podgroups of {BETA.api_version}"
+        assert said == ["not there: podgroups of scheduling.k8s.io", found]
 
 
 async def test_a_job_of_one_pod_asks_for_nothing() -> None:

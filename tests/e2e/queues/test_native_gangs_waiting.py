@@ -234,23 +234,28 @@ async def test_no_half_of_a_users_gang_is_left_by_a_pod_without_a_queue(cluster:
             await tidy(cluster, scene, "some-", evicted=True)
 
 
+@pytest.mark.parametrize("gpus", [(8,), (8, 4)], ids=["two of its four pods", "three, made anew after 40 s"])
 async def test_a_job_in_the_job_controllers_group_starts_whole_again_after_a_preemption(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, tmp_path: Path, gpus: tuple[int, ...]
 ) -> None:
+    queue, class_ = f"again-{len(gpus)}", f"rush-{len(gpus)}"
+    rush = {f"{class_}-{amount}": amount for amount in gpus}
     async with pod_lab(cluster) as scene:
         configure(tmp_path)
-        await scene.queue("again", 16)
-        cluster.kubectl("create", "priorityclass", "rush", "--value=9")
+        await scene.queue(queue, 16)
+        cluster.kubectl("create", "priorityclass", class_, "--value=9")
         with scene.queues.controllers(tmp_path, "one", flags=ALONE):
-            await start(scene, "train", "again", scheduling={"schedulingPolicy": {"gang": {"minCount": 4}}})
+            await start(scene, "train", queue, scheduling={"schedulingPolicy": {"gang": {"minCount": 4}}})
             await scene.until(lambda: running(scene, "train") == 4, "the gang runs")
             before = set(pods_of(scene, "train"))
-            await scene.create(pod_body("rush", gpus=8, labels={"app": "rush"}, priorityClassName="rush"))
-            await scene.until(lambda: scene.runs("rush"), "a pod that is not queued takes a node")
+            for name, amount in rush.items():
+                await scene.create(pod_body(name, gpus=amount, labels={"app": name}, priorityClassName=class_))
+            await scene.until(lambda: scene.runs(*rush), "pods that are not queued take the nodes")
             began_s = time.monotonic()
             await scene.until(lambda: not before & set(pods_of(scene, "train")), "no half of it is left")
             assert time.monotonic() - began_s < 30
-            await scene.delete("rush")
+            for name in rush:
+                await scene.delete(name)
             await scene.until(lambda: running(scene, "train") == 4, "all of it runs again")
             await scene.finish(pods_of(scene, "train"))
             await scene.until(lambda: scene.queues.complete("train"), "it has run")

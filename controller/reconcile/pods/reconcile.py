@@ -363,10 +363,12 @@ class _Reconciliation:
         actions = self._synchronized(workload)
         if any(isinstance(action, DeleteWorkload) for action in actions):
             return actions
-        actions += self._spare_finalizers(workload) + self._reclaimed(workload) + self._waiting(workload)
+        # The verdict comes before finalizers are removed: it is seen in pods that go with them, and its write may fail.
+        actions += self._verdict(workload) + self._spare_finalizers(workload)
+        actions += self._reclaimed(workload) + self._waiting(workload)
         ready = pods_ready(workload, self.settings, lambda: podgroup.all_ready(self.counted, self._needed(workload)))
         actions += [] if ready is None else [ready]
-        return actions + self._started(workload) + self._above(workload) + self._verdict(workload)
+        return actions + self._started(workload) + self._above(workload)
 
     def _verdict(self, workload: SeenWorkload) -> list[PodAction]:
         """The action that tells what kube-scheduler makes of a gang in a PodGroup of Kubernetes' own."""

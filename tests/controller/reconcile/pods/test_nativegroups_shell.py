@@ -109,6 +109,27 @@ async def test_a_pod_that_comes_when_its_group_runs_waits_for_quota() -> None:
         assert there(scene) == set("abcd")
 
 
+async def test_what_preempted_pods_tell_is_written_before_they_are_let_go() -> None:
+    async with scene_of(BETA) as scene:
+        make(scene, group("g", 4))
+        member(scene, "a", "b", "c", "d")
+        await eventually(lambda: freed(scene, *"abcd"))
+        runs(scene, *"abcd")
+        await eventually(lambda: says(scene, "PodsReady").startswith("True"))
+        before = len(scene.server.requests)
+        taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        conditions = [{**taken, "lastTransitionTime": stamp()}]
+        for name in "ab":
+            ended = {"status": {"phase": "Failed", "conditions": conditions}}
+            scene.server.merge(PODS, name, ended, namespace="team")
+            scene.server.delete(PODS, name, namespace="team")
+        await eventually(lambda: says(scene, "Evicted").endswith("PreemptedByScheduler"))
+        await eventually(lambda: there(scene) == set(), what="the others go, too")
+        paths = [each.path for each in scene.server.requests[before:] if each.method in ("PUT", "PATCH")]
+        first = next(path for path in paths if path.endswith(("/pods/a", "/pods/b", f"/{WORKLOAD}/status")))
+        assert first.endswith("/status"), "its finalizer is removed first"
+
+
 async def test_a_gang_that_does_not_fit_holds_every_gate() -> None:
     async with scene_of(BETA, cpus=3) as scene:
         make(scene, group("g", 4))

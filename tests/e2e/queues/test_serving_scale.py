@@ -176,18 +176,19 @@ async def test_groups_of_a_leader_worker_set_scaled_by_their_queue_wait_no_longe
         await asyncio.to_thread(pods.until, 0, "they are gone")
 
 
-def test_a_wrong_annotation_is_told_on_the_queue(cluster: Cluster) -> None:
+def test_the_status_of_a_queue_tells_its_units_and_a_wrong_annotation(cluster: Cluster) -> None:
     cluster.kubectl("annotate", "localqueue", "research", "-n", "team", "tessera.dev/units={")
     said = 'jsonpath={.status.conditions[?(@.type=="tessera.dev/Units")].message}'
     told = ("get", "localqueue", "research", "-n", "team", "-o", said)
     until(lambda: 'found "{", expected JSON such as' in cluster.kubectl(*told), "the condition says so", timeout_s=60)
     view = VIEW.replace("chat", "research")
     assert "expected JSON" in json.loads(cluster.kubectl("get", "--raw", view))["status"]["problem"]
-    cluster.kubectl("annotate", "localqueue", "research", "-n", "team", "tessera.dev/units-")
-    until(lambda: cluster.kubectl(*told) == "", "the condition is gone", timeout_s=60)
-    counted = ("get", "localqueue", "chat", "-n", "team", "-o", said)
+    units = f"tessera.dev/units={json.dumps({'one': {GPU: 1}})}"
+    cluster.kubectl("annotate", "localqueue", "research", "-n", "team", "--overwrite", units)
     until(
-        lambda: cluster.kubectl(*counted).startswith("Would be admitted now at priority 0: replica on "),
-        "the other's condition tells what it would admit",
+        lambda: cluster.kubectl(*told).startswith("Would be admitted now at priority 0: one on "),
+        "the condition tells what it would admit",
         timeout_s=90,
     )
+    cluster.kubectl("annotate", "localqueue", "research", "-n", "team", "tessera.dev/units-")
+    until(lambda: cluster.kubectl(*told) == "", "the condition is gone", timeout_s=60)

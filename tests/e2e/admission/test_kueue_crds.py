@@ -399,7 +399,7 @@ def test_kubectl_finds_and_reads_what_is_served(asking: Viewers) -> None:
     def listed() -> set[str]:
         return set(asking.kubectl("api-resources", "--api-group=view.tessera.dev", "-o", "name").split())
 
-    wanted = {f"{each}.view.tessera.dev" for each in ("queueviews", "workloadviews", "forecasts")}
+    wanted = {f"{each}.view.tessera.dev" for each in ("queueviews", "workloadviews", "localqueueviews", "forecasts")}
     until(lambda: listed() == wanted, "kubectl knows what is served", timeout_s=180)
     (shown,) = [
         each["status"] for each in json.loads(asking.kubectl("get", "queueviews", "-o", "json"))["items"]

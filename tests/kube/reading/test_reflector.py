@@ -1,6 +1,7 @@
 """Each object comes, changes and goes once, whatever the server does in between."""
 
 import asyncio
+import gc
 import contextlib
 import itertools
 import logging
@@ -299,6 +300,7 @@ async def test_ten_thousand_objects_cost_what_the_caller_keeps_of_them(listener:
         async with following(one):
             await one.wait_synced()
             listener.told.clear()
+            gc.collect()
             held, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

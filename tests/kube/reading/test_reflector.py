@@ -1,8 +1,8 @@
 """Each object comes, changes and goes once, whatever the server does in between."""
 
 import asyncio
-import gc
 import contextlib
+import gc
 import itertools
 import logging
 import tracemalloc

@@ -111,8 +111,7 @@ class HealthCore:
         elif record.has([FaultKind.REMOVED]):
             # The driver lists a board again once it has begun with it anew: that is no less than a reset.
             self._clear(record, [FaultKind.REMOVED, FaultKind.LOST])
-            self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])
-            _start_over(record, now_s)
+            self._reset(record, now_s)
         if gpu.readable:
             self._clear(record, [FaultKind.UNREADABLE])
         return self._settle(record, now_s, _Why("GpuBack", words.back()))
@@ -140,6 +139,10 @@ class HealthCore:
             # The XID came before discovery named the GPU: its fault is kept.
             record = self._records[event.gpu] = GpuRecord(uuid=event.gpu, units=[DeviceRecord(since_s=now_s)])
         return self._settle(record, now_s, self._take(record, event, now_s))
+
+    def _reset(self, record: GpuRecord, now_s: float) -> None:
+        self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])
+        _start_over(record, now_s)
 
     def _rebooted(self, now_s: float) -> None:
         for record in self._records.values():
@@ -171,8 +174,7 @@ class HealthCore:
                 self._measure(record, FaultKind.RECOVERY_ACTION, recovery_action(event), now_s)
                 return _Why("RecoveryActionNone", words.no_recovery_asked())
             case ResetObserved():
-                self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])
-                _start_over(record, now_s)
+                self._reset(record, now_s)
                 return _Why("ResetObserved", words.reset())
             case Removed() | Unreadable():
                 self._open(record, removed() if isinstance(event, Removed) else unreadable(event.detail), now_s)

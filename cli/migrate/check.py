@@ -168,11 +168,15 @@ def _is_agents(each: Json) -> bool:
 
 def _waiting(cluster: Cluster) -> Iterator[Told]:
     """The agents' DaemonSet where no node fits it, and pods that ask for GPUs have no node."""
-    pods = sum(1 for pod in cluster.pods if not _of(pod, "spec").get("nodeName") and _requests(pod)
-               and _of(pod, "status").get("phase") not in _ENDED)  # fmt: skip
+    pods = sum(map(_waits_for_gpus, cluster.pods))
     for each in cluster.sets if pods else ():
         if _is_agents(each) and not _of(each, "status").get("desiredNumberScheduled"):
             yield Told(f"DaemonSet {NAMESPACE}/{each['metadata']['name']}", say.no_place(pods))
+
+
+def _waits_for_gpus(pod: Json) -> bool:
+    has_ended = _of(pod, "status").get("phase") in _ENDED
+    return bool(_requests(pod)) and not has_ended and not _of(pod, "spec").get("nodeName")
 
 
 def _holders(gpu_node: Json) -> set[str]:

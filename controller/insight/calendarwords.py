@@ -44,13 +44,14 @@ def _shown(owner: str, calendar: Calendar, now_s: float) -> Json:
     open_now, next_s = in_force(calendar.entries, now_s), next_change_s(calendar.entries, now_s)
     said = [calendar_window(owner, _line(entry), moment(end_s)) for entry, end_s in open_now]
     if not said and next_s is not None:
-        begins = min(calendar.entries, key=lambda entry: entry.changes_s(now_s))
+        begins = min(calendar.entries, key=lambda entry: entry.times.changes_s(now_s))
         said = [calendar_change(owner, _line(begins), moment(next_s))]
     said += [calendar_wrong(owner, problem) for problem in calendar.problems]
     return {
         "owner": owner,
         "windows": [
-            {"entry": entry.number, "from": entry.begins.text, "until": moment(end_s)} for entry, end_s in open_now
+            {"entry": entry.number, "from": entry.times.begins.text, "until": moment(end_s)}
+            for entry, end_s in open_now
         ],
         "nextChange": None if next_s is None else moment(next_s),
         "problems": list(calendar.problems),
@@ -59,4 +60,4 @@ def _shown(owner: str, calendar: Calendar, now_s: float) -> Json:
 
 
 def _line(entry: CalendarEntry) -> str:
-    return f'"{entry.begins.text}" {entry.zone.key}'
+    return f'"{entry.times.begins.text}" {entry.times.zone}'

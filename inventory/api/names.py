@@ -292,3 +292,8 @@ MADE_BY: Final = "tessera.dev/made-by"
 REPLICAS_BEFORE: Final = "tessera.dev/replicas-before"
 CONVERSION_BEFORE: Final = "tessera.dev/conversion-before"
 """Annotations by which a step of `tessera migrate` is undone."""
+
+WORKLOAD_OF_POD: Final = "kueue.x-k8s.io/workload"
+"""An annotation of a pod: the Workload that it belongs to."""
+WORKLOAD_SLICE: Final = "kueue.x-k8s.io/workload-slice-name"
+"""An annotation of pods and Workloads of an elastic job: its first Workload."""

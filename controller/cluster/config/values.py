@@ -5,12 +5,11 @@ import ssl
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from controller.cluster.config.settings import Address, RepairBudget
 from controller.objects.meta import LabelSelector, LabelSelectorRequirement
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
-from controller.scheduler.model.cron import Cron, CronError, cron
+from controller.scheduler.model.cron import Cron, CronError, cron, zone_named
 from yamlfile.parsers import BOOL, NUMBER, STRING, TEXT, Parser, Unfit, alternatives, finite, go_duration, mapped, plain
 from yamlfile.place import Place
 from yamlfile.tree import YamlKind
@@ -124,8 +123,8 @@ def _cron(text: str) -> Cron:
 
 def _zone(text: str) -> str:
     try:
-        return ZoneInfo(text).key
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return zone_named(text)
+    except ValueError:
         raise Unfit from None
 
 

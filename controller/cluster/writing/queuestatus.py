@@ -331,13 +331,7 @@ class QueueStatuses:
                 _log.warning("%s %s: %s", type(queue).__name__, queue.metadata.name, problem)
         if not problems:
             return None
-        return Condition(
-            type=QUOTA_ANNOTATIONS,
-            status="False",
-            reason="Refused",
-            message="; ".join(problems)[:MESSAGE_LIMIT],
-            last_transition_time=moment(now_s),
-        )
+        return _of_annotation(QUOTA_ANNOTATIONS, "False", "Refused", "; ".join(problems), now_s)
 
     def _units(self, queue: LocalQueue, now_s: float) -> Condition | None:
         """The condition that tells the LocalQueue's units, or what is wrong in the annotation that names them; None
@@ -350,12 +344,12 @@ class QueueStatuses:
             if self._warned.get(key, ()) != (str(wrong),):
                 self._warned[key] = (str(wrong),)
                 _log.warning("LocalQueue %s: %s", queue.key, wrong)
-            return _units_condition("False", "Refused", str(wrong), now_s)
+            return _of_annotation(UNITS_COUNTED, "False", "Refused", str(wrong), now_s)
         if not shapes:
             return None
         sentence = self._counts.get(LocalQueueKey(queue.key))
         if sentence is not None:
-            return _units_condition("True", "Counted", sentence, now_s)
+            return _of_annotation(UNITS_COUNTED, "True", "Counted", sentence, now_s)
         return next((each for each in queue.status.conditions if each.type == UNITS_COUNTED), None)
 
     def _template_problems(self, queue: ClusterQueue) -> Iterator[str]:
@@ -466,9 +460,9 @@ def _active(active: bool, problem: Any, message: str, now_s: float) -> Condition
     )
 
 
-def _units_condition(status: str, reason: str, message: str, now_s: float) -> Condition:
+def _of_annotation(type_: str, status: str, reason: str, message: str, now_s: float) -> Condition:
     return Condition(
-        type=UNITS_COUNTED,
+        type=type_,
         status=status,
         reason=reason,
         message=message[:MESSAGE_LIMIT],

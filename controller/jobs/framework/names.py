@@ -4,7 +4,7 @@ import hashlib
 import re
 from typing import Final
 
-from inventory.api.names import PREFIX
+from inventory.api.names import PREFIX, WORKLOAD_OF_POD, WORKLOAD_SLICE
 
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS: Final = "kueue.x-k8s.io/priority-class"
@@ -14,7 +14,7 @@ MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 COMPLETIONS_EQUAL_PARALLELISM: Final = "kueue.x-k8s.io/job-completions-equal-parallelism"
 ELASTIC_JOB: Final = "kueue.x-k8s.io/elastic-job"
 REPLACEMENT_FOR: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
-SLICE_NAME: Final = "kueue.x-k8s.io/workload-slice-name"
+SLICE_NAME: Final = WORKLOAD_SLICE
 ADMISSION_GATED_BY: Final = "kueue.x-k8s.io/admission-gated-by"
 JOB_UID: Final = "kueue.x-k8s.io/job-uid"
 JOB_OWNER_GVK: Final = "kueue.x-k8s.io/job-owner-gvk"
@@ -23,7 +23,7 @@ COMPONENT_INDEX: Final = "kueue.x-k8s.io/component-workload-index"
 MULTIKUEUE_ORIGIN: Final = "kueue.x-k8s.io/multikueue-origin"
 RESOURCE_IN_USE: Final = "kueue.x-k8s.io/resource-in-use"
 
-WORKLOAD: Final = "kueue.x-k8s.io/workload"
+WORKLOAD: Final = WORKLOAD_OF_POD
 POD_SET: Final = "kueue.x-k8s.io/podset"
 CLUSTER_QUEUE_NAME: Final = "kueue.x-k8s.io/cluster-queue-name"
 LOCAL_QUEUE_NAME: Final = "kueue.x-k8s.io/local-queue-name"

@@ -126,7 +126,7 @@ class BatchJob(KindDefaults):
         completions = integer(job, "spec", "completions", default=-1)
         if completions >= 0:
             return {MAIN: min(full, completions - _ended(job, completions))}
-        # Without completions no pod is made any more once one has succeeded.
+        # A Job without completions makes no pod any more once one has succeeded.
         return {} if integer(job, "status", "succeeded", default=0) else {MAIN: full}
 
     def resized(self, job: Json, counts: Mapping[str, int]) -> Patch:

@@ -40,7 +40,7 @@ from controller.scheduler.engine import Engine
 from controller.scheduler.kueue.comingnodes import coming_places
 from controller.scheduler.model.resources import FlavorName, WorkloadKey
 from failpoints.names import Failpoint
-from inventory.api.names import PLACEHOLDER_OF
+from inventory.api.names import PLACEHOLDER_OF, WORKLOAD_OF_POD
 from kube.client import Client, Selection
 from kube.clock import Clock, sleep
 from kube.errors import KubeError
@@ -55,7 +55,6 @@ FAILED_CREATE: Final = "FailedCreate"
 _LOOK_S: Final = 60.0
 _GATHER_S: Final = 0.2
 """Changes are gathered for so long: a node that joins changes many times."""
-_WORKLOAD: Final = "kueue.x-k8s.io/workload"
 
 
 class PlaceholderController:
@@ -114,7 +113,7 @@ class PlaceholderController:
         if pod.metadata.namespace == self._namespace and PLACEHOLDER_OF in pod.metadata.labels:
             self._enqueue(*self._told(pod.metadata.name, placeholder_of(pod)))
             self._due.set()
-        elif (named := pod.metadata.annotations.get(_WORKLOAD)) is not None:
+        elif (named := pod.metadata.annotations.get(WORKLOAD_OF_POD)) is not None:
             workload = WorkloadKey(object_key(pod.metadata.namespace, named))
             if self.placeholders.tell_pod(key, workload, sent_to(pod)):
                 self._enqueue(workload)
@@ -123,7 +122,7 @@ class PlaceholderController:
         if pod.metadata.namespace == self._namespace and PLACEHOLDER_OF in pod.metadata.labels:
             self._enqueue(*self._told(pod.metadata.name, None))
             self._wake()
-        elif _WORKLOAD in pod.metadata.annotations:
+        elif WORKLOAD_OF_POD in pod.metadata.annotations:
             self.placeholders.remove_pod(key)
 
     def _told(self, name: str, placeholder: Placeholder | None) -> list[WorkloadKey]:
@@ -187,7 +186,7 @@ class PlaceholderController:
         if not self._followed and pods.synced:
             self._followed = True
             for pod in list(pods.objects()) if self.placeholders.names() else ():
-                if _WORKLOAD in pod.metadata.annotations:
+                if WORKLOAD_OF_POD in pod.metadata.annotations:
                     self._pod(pod.key, pod)
 
     def _look(self) -> None:

@@ -29,7 +29,7 @@ FAILED: Final = "Failed"
 TESSERA: Final = "Tessera"
 """The reason of our conditions: an object whose status others have begun is theirs."""
 _BEGUN: Final = "ResetJobCreated"
-_ORDERED: Final = "Ordered"
+ORDERED: Final = "Ordered"
 """The reason of a repair that began by an order, of a GPU without a fault."""
 _STUCK: Final = ("RebootWanted", "Retired")
 _WELL: Final = ("Healthy", "Suspect")
@@ -182,7 +182,7 @@ def withdrawn(order: ResetOrder, gpus: GpuNodeStatus) -> tuple[str, ...]:
     unbegun = {
         repair.gpu
         for repair in gpus.repairs
-        if (repair.state, repair.reason, repair.attempt) == ("Draining", _ORDERED, 0) and repair.gpu in well
+        if (repair.state, repair.reason, repair.attempt) == ("Draining", ORDERED, 0) and repair.gpu in well
     }
     return () if isinstance(wanted, str) else tuple(g for g in wanted if g in unbegun and _obeyed(order, g, gpus))
 

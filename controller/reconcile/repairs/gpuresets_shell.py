@@ -134,7 +134,7 @@ class GpuResetController:
         for found in (await self._client.list_all(GPU_NODES, Metadata, by_name)).items:
             meta = found.metadata
             ours = tuple(gpu for gpu in left if OWNER in annotation_managers(meta, f"{REMEDIATION_ORDER}{gpu}"))
-            return not ours or await self._order(SeenNode(meta.name, meta.uid, meta.resource_version), ours, None)
+            return not ours or await self._order(SeenNode.of(meta), ours, None)
         return True
 
     async def _stop(self, node: GpuNode, gpus: tuple[str, ...]) -> bool:
@@ -142,7 +142,7 @@ class GpuResetController:
         of_node = node.metadata
         if any(f"{REMEDIATION_ORDER}{gpu}" in of_node.annotations for gpu in gpus):
             return False
-        return await self._order(SeenNode(of_node.name, of_node.uid, of_node.resource_version), gpus, STOP)
+        return await self._order(SeenNode.of(of_node), gpus, STOP)
 
     async def _follow(self, order: ResetOrder, given: dict[str, Any]) -> None:
         node, now_s = self._gpu_nodes.get(order.node), self._clock.wall()
@@ -151,7 +151,7 @@ class GpuResetController:
         due = step(order, node.status if node is not None else None, annotated, now_s)
         if due.orders and node is not None:
             meta = node.metadata
-            if not await self._order(SeenNode(meta.name, meta.uid, meta.resource_version), due.orders, START):
+            if not await self._order(SeenNode.of(meta), due.orders, START):
                 return
         if order.phase == due.phase and due.begun == order.begun:
             return

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from controller.cluster.watching.inbox import ObjectChange
 from controller.cluster.watching.kinds import GPU_NODES
-from controller.cluster.writing.workloadwrites import Stamped
 from controller.messages import repairs as words
 from controller.objects.decode import GpuNode
+from controller.reconcile.repairs.orderwrites_shell import SeenNode, order_write
 from controller.reconcile.repairs.repairs_shell import about_node
 from failpoints.names import Failpoint
 from inventory.api.gpunode import RESETS_NEVER
@@ -23,7 +23,7 @@ from inventory.api.names import REMEDIATION_ORDER
 from kube.clock import Clock, Turns
 from kube.objects import ObjectReference
 from kube.reading.reflector import Added, Changed, Removed
-from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Verb, Write, Written
+from kube.writing.writes import Abandoned, Conflicted, Missing, Outcome, Write, Written
 
 log = logging.getLogger(__name__)
 
@@ -82,23 +82,7 @@ class OrderRefusals:
     async def _refuse(self, name: str, node: GpuNode) -> None:
         """Takes all orders off, and tells of each. A GpuNode that has changed meanwhile is heard of again."""
         meta, orders = node.metadata, orders_of(node.metadata.annotations)
-        body = {
-            "metadata": {
-                "uid": meta.uid,
-                "resourceVersion": meta.resource_version,
-                "annotations": {f"{REMEDIATION_ORDER}{gpu}": None for gpu in orders},
-            }
-        }
-        outcome = await self._put(
-            Write(
-                verb=Verb.MERGE_PATCH,
-                resource=GPU_NODES,
-                name=name,
-                body=body,
-                kind=Stamped,
-                failpoint=Failpoint.ORDER_REFUSED,
-            )
-        )
+        outcome = await self._put(order_write(SeenNode.of(meta), orders, None, Failpoint.ORDER_REFUSED))
         if isinstance(outcome, Written):
             if self._refused.get(name) is node:
                 del self._refused[name]

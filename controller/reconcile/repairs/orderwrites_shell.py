@@ -1,12 +1,14 @@
 """The write by which orders about GPUs are put into their node's GpuNode, or taken back."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from controller.cluster.watching.kinds import GPU_NODES
 from controller.cluster.writing.workloadwrites import Stamped
+from controller.objects.meta import ObjectMeta
 from failpoints.names import Failpoint
 from inventory.api.names import REMEDIATION_ORDER
+from kube.objects import ObjectMeta as Listed
 from kube.writing.writes import Verb, Write
 
 
@@ -17,8 +19,14 @@ class SeenNode(NamedTuple):
     uid: str
     version: str
 
+    @classmethod
+    def of(cls, meta: ObjectMeta | Listed) -> Self:
+        return cls(meta.name, meta.uid, meta.resource_version)
 
-def order_write(node: SeenNode, gpus: Iterable[str], order: str | None) -> Write[Any]:
+
+def order_write(
+    node: SeenNode, gpus: Iterable[str], order: str | None, failpoint: Failpoint = Failpoint.RESET_ORDERED
+) -> Write[Any]:
     """Orders for GPUs by UUID, which the agent takes off when it has obeyed or refused; None takes them back."""
     return Write(
         verb=Verb.MERGE_PATCH,
@@ -32,5 +40,5 @@ def order_write(node: SeenNode, gpus: Iterable[str], order: str | None) -> Write
             }
         },
         kind=Stamped,
-        failpoint=Failpoint.RESET_ORDERED,
+        failpoint=failpoint,
     )

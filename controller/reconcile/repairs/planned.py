@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from controller.objects.decode import GpuNode
-from controller.reconcile.repairs.gpuresets import START
+from controller.reconcile.repairs.gpuresets import ORDERED, START
 from inventory.api.gpunode import RESETS_NEVER, Device, GpuNodeStatus
 from inventory.api.names import REMEDIATION_ORDER
 
 _DRAINING: Final = "Draining"
-_ORDERED: Final = "Ordered"
 
 
 class PlannedOrder(NamedTuple):
@@ -49,7 +48,7 @@ def _waits(node: GpuNode) -> bool:
     """Whether an order of the node waits: to be read by its agent, or to be granted."""
     if any(key.startswith(REMEDIATION_ORDER) for key in node.metadata.annotations):
         return True
-    return any((each.state, each.reason) == (_DRAINING, _ORDERED) for each in node.status.repairs)
+    return any((each.state, each.reason) == (_DRAINING, ORDERED) for each in node.status.repairs)
 
 
 def _due(node: GpuNode, begun_s: float) -> Device | None:

@@ -80,8 +80,7 @@ class PlannedRepairs:
 
     async def _ordered(self, order: PlannedOrder) -> bool:
         """Write the order, which the agent takes off when it has obeyed or refused. Whether that is done."""
-        meta = self._gpu_nodes[order.node].metadata
-        seen = SeenNode(order.node, meta.uid, meta.resource_version)
+        seen = SeenNode.of(self._gpu_nodes[order.node].metadata)
         outcome = await self._put(order_write(seen, (order.gpu,), START))
         if not isinstance(outcome, Written):
             log.info("gpunode %s: the reset of %s could not be ordered, trying on", order.node, order.gpu)

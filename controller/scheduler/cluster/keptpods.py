@@ -10,16 +10,13 @@ from controller.objects.core import ENDED_PHASES, Pod
 from controller.objects.meta import object_key
 from controller.objects.workload import Workload
 from controller.scheduler.model.resources import WorkloadKey
-from inventory.api.names import MARKED
+from inventory.api.names import MARKED, WORKLOAD_OF_POD, WORKLOAD_SLICE
 
 KEPT_IN_PLACE: Final = (
     ("karpenter.sh/do-not-disrupt", "true"),
     ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
 )
 """Annotations of pods that are not moved, unless ``MARKED`` says that they are our own."""
-
-_WORKLOAD: Final = "kueue.x-k8s.io/workload"
-_SLICE_NAME: Final = "kueue.x-k8s.io/workload-slice-name"
 
 
 def stays(annotations: Mapping[str, str]) -> bool:
@@ -37,7 +34,7 @@ class KeptPods:
     def put(self, pod: Pod) -> bool:
         """Take in a pod as it is now. Returns whether its workload may move as before."""
         notes = pod.metadata.annotations
-        named = notes.get(_SLICE_NAME) or notes.get(_WORKLOAD, "")
+        named = notes.get(WORKLOAD_SLICE) or notes.get(WORKLOAD_OF_POD, "")
         if not named or not stays(notes) or pod.status.phase in ENDED_PHASES:
             return self.remove(pod.key)
         owner = WorkloadKey(object_key(pod.metadata.namespace, named))
@@ -64,7 +61,7 @@ class KeptPods:
         if not self._pods:
             return False
         meta = workload.metadata
-        return WorkloadKey(object_key(meta.namespace, meta.annotations.get(_SLICE_NAME) or meta.name)) in self._pods
+        return WorkloadKey(object_key(meta.namespace, meta.annotations.get(WORKLOAD_SLICE) or meta.name)) in self._pods
 
     def validate(self) -> None:
         """AssertionError where the two sides do not agree."""

@@ -13,9 +13,8 @@ from controller.scheduler.model.devicerequest import Link, PodDeviceRequest
 from controller.scheduler.model.resources import Amount, ResourceName, WorkloadKey
 from inventory.api import deviceplan
 from inventory.api.gpunode import GpuNodeStatus
-from inventory.api.names import DEVICES, PLACEHOLDER_CLASS, PLACEHOLDER_OF
+from inventory.api.names import DEVICES, PLACEHOLDER_CLASS, PLACEHOLDER_OF, WORKLOAD_OF_POD
 
-_WORKLOAD: Final = "kueue.x-k8s.io/workload"
 _POD_SET: Final = "kueue.x-k8s.io/podset"
 
 PoolRequests = Sequence[tuple[Pool, int]]
@@ -178,7 +177,7 @@ def pod_facts(pod: Pod) -> PodFacts | None:
     if is_placeholder(pod):
         return PodFacts(PLACEHOLDERS, host_of(pod), ()) if host_of(pod) and not is_over(pod) else None
     annotations, labels = pod.metadata.annotations, pod.metadata.labels
-    workload, pod_set = annotations.get(_WORKLOAD), labels.get(_POD_SET)
+    workload, pod_set = annotations.get(WORKLOAD_OF_POD), labels.get(_POD_SET)
     node = host_of(pod)
     if not workload or pod_set is None or not node or is_over(pod):
         return None

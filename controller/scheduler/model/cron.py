@@ -52,9 +52,16 @@ class Window(msgspec.Struct, frozen=True):
     zone: str = "UTC"
 
     def open_at(self, now_s: float) -> tuple[float, float] | None:
-        """Begin and end of the window that is open now, in seconds since 1970; None if none is."""
+        """Begin and end of the window that is open now, in seconds since 1970; None if none is. A window that begins
+        again before its end goes on.
+        """
         begin_s = self.begins.last_s(now_s, ZoneInfo(self.zone))
         return (begin_s, begin_s + self.for_s) if now_s < begin_s + self.for_s else None
+
+    def changes_s(self, now_s: float) -> float:
+        """The next time at which a window may begin or end."""
+        window, next_s = self.open_at(now_s), self.begins.next_s(now_s, ZoneInfo(self.zone))
+        return next_s if window is None else min(window[1], next_s)
 
 
 @lru_cache(maxsize=1_024)
@@ -76,3 +83,11 @@ def cron(text: str) -> Cron:
     found = Cron(" ".join(text.split()))
     found.last_s(_END_OF_2024_S)
     return found
+
+
+def zone_named(given: object) -> str:
+    """The name of a time zone. Raises ValueError for what names none."""
+    try:
+        return ZoneInfo(given if isinstance(given, str) else "").key
+    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        raise ValueError from None

@@ -10,13 +10,12 @@ quota the entry later in the list counts.
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, Final, NamedTuple
-from zoneinfo import ZoneInfo
 
 import msgspec
 
 from controller.objects.quantity import Quantity, QuantityError, parse_quantity
 from controller.objects.queues import ClusterQueue, Cohort, ResourceQuota
-from controller.scheduler.model.cron import Cron, CronError, cron
+from controller.scheduler.model.cron import Cron, CronError, Window, cron, zone_named
 from controller.scheduler.model.resources import CPU, FlavorName, FlavorResource, ResourceName
 from controller.scheduler.quota.quotaspec import QuotaOwner, requoted
 from inventory.api.names import QUOTA_CALENDAR, QUOTA_SHARES
@@ -40,27 +39,13 @@ Limits = Mapping[FlavorResource, Quantity]
 
 
 class CalendarEntry(NamedTuple):
-    """Windows of one entry. ``number`` counts from 1 in the annotation; ``for_s`` is their length in seconds."""
+    """One entry and the times at which it holds. ``number`` counts from 1 in the annotation."""
 
     number: int
-    begins: Cron
-    zone: ZoneInfo
-    for_s: float
+    times: Window
     nominal: Limits
     borrowing: Limits
     lending: Limits
-
-    def window(self, now_s: float) -> tuple[float, float] | None:
-        """Begin and end of the window that is open now, in seconds since 1970; None if none is. A window that begins
-        again before its end goes on.
-        """
-        begin_s = self.begins.last_s(now_s, self.zone)
-        return (begin_s, begin_s + self.for_s) if now_s < begin_s + self.for_s else None
-
-    def changes_s(self, now_s: float) -> float:
-        """The next time at which a window of the entry may begin or end."""
-        window, next_s = self.window(now_s), self.begins.next_s(now_s, self.zone)
-        return next_s if window is None else min(window[1], next_s)
 
 
 class Calendar(NamedTuple):
@@ -121,7 +106,8 @@ def _entry(number: int, given: Any, owner: ClusterQueue | Cohort, again: str | N
         raise _EntryError("found borrowing or lending, expected neither without a cohort")
     if isinstance(owner, ClusterQueue):
         _lends_its_own(owner, limits[0], limits[2])
-    return CalendarEntry(number, _cron(given.get("from")), _zone(given.get("zone")), _for_s(given.get("for")), *limits)
+    times = Window(_cron(given.get("from")), zone=_zone(given.get("zone")), for_s=_for_s(given.get("for")))
+    return CalendarEntry(number, times, *limits)
 
 
 def _lends_its_own(owner: ClusterQueue, nominal: Limits, lending: Limits) -> None:
@@ -143,10 +129,10 @@ def _cron(given: Any) -> Cron:
         raise _EntryError(f"from: found {_quoted(given)}, expected {_CRON}") from None
 
 
-def _zone(given: Any) -> ZoneInfo:
+def _zone(given: Any) -> str:
     try:
-        return ZoneInfo("UTC" if given is None else given)
-    except (ValueError, OSError, TypeError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        return zone_named("UTC" if given is None else given)
+    except ValueError:
         raise _EntryError(f"zone: found {_quoted(given)}, expected {_ZONE}") from None
 
 
@@ -212,12 +198,12 @@ def _quoted(given: Any) -> str:
 
 def in_force(entries: Sequence[CalendarEntry], now_s: float) -> list[tuple[CalendarEntry, float]]:
     """The entries whose window is open, and when it ends."""
-    return [(entry, window[1]) for entry in entries if (window := entry.window(now_s)) is not None]
+    return [(entry, window[1]) for entry in entries if (window := entry.times.open_at(now_s)) is not None]
 
 
 def next_change_s(entries: Sequence[CalendarEntry], now_s: float) -> float | None:
     """The next time at which a window may begin or end; None where nothing does any more."""
-    found_s = min((entry.changes_s(now_s) for entry in entries), default=inf)
+    found_s = min((entry.times.changes_s(now_s) for entry in entries), default=inf)
     return None if found_s == inf else found_s
 
 

@@ -23,7 +23,7 @@ from controller.scheduler.model.nodesizes import too_large
 from controller.scheduler.model.podrequests import amounts, pod_requests, whole_amount
 from controller.scheduler.model.resources import Amount, ResourceName
 from controller.scheduler.model.toldtimes import rfc3339_s, runtime_s
-from inventory.api.names import DRAIN_AT, MAINTENANCE_PLANNED
+from inventory.api.names import DRAIN_AT, MAINTENANCE_PLANNED, WORKLOAD_OF_POD
 
 PODS: Final = ResourceName("pods")
 LEAVING: Final = frozenset(
@@ -51,7 +51,6 @@ _TOPOLOGY_ANNOTATIONS: Final = (
     "kueue.x-k8s.io/podset-slice-required-topology",
     "kueue.x-k8s.io/podset-slice-required-topology-constraints",
 )
-_WORKLOAD_ANNOTATION: Final = "kueue.x-k8s.io/workload"
 _POD_SET_LABEL: Final = "kueue.x-k8s.io/podset"
 _TOPOLOGY_GATE: Final = "kueue.x-k8s.io/topology"
 _NO_DEVICES: Final = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
@@ -324,4 +323,4 @@ def asks_for_topology(pod: Pod) -> bool:
 
 def of_queue(pod: Pod) -> bool:
     """Whether the pod belongs to a workload, by its annotation and label."""
-    return _WORKLOAD_ANNOTATION in pod.metadata.annotations and _POD_SET_LABEL in pod.metadata.labels
+    return WORKLOAD_OF_POD in pod.metadata.annotations and _POD_SET_LABEL in pod.metadata.labels

@@ -20,6 +20,7 @@ from msgspec import Struct
 from agent.health.repairs import BREAKER_GPUS
 from controller.cluster.watching.kinds import GPU_NODES, NODES
 from deviceplugin.testing import Endpoint
+from hack.agents import plain_kubeconfig
 from hack.bench.node.agent import GPU, Bench, latency
 from hack.bench.table import Row, show
 from kube.testing import eventually
@@ -32,14 +33,6 @@ AGENTS: Final = 10
 CONFIG: Final = "version: v1\nhealth: {probationSeconds: 0, cleanProbes: 1}\nremediation: {reset: when-free}\n"
 NODE: Final = "node-1"
 RULES: Final = CONTROLLER.replace("tessera:\n", "tessera:\n  remediation: {budget: 100%}\n")
-KUBECONFIG: Final = """\
-apiVersion: v1
-kind: Config
-current-context: bench
-clusters: [{{name: bench, cluster: {{server: '{server}'}}}}]
-contexts: [{{name: bench, context: {{cluster: bench, user: bench}}}}]
-users: [{{name: bench, user: {{}}}}]
-"""
 _BEGUN: Final = "state=Resetting"
 
 
@@ -93,7 +86,7 @@ async def granted(folder: Path, agents: int) -> list[Repaired]:
         async with stage() as scene:
             scene.server.create(NODES, NODE, {"metadata": {"labels": {"kubernetes.io/hostname": NODE}}})
             path = folder / f"{number}.kubeconfig"
-            path.write_text(KUBECONFIG.format(server=scene.server.config.server))
+            path.write_text(plain_kubeconfig(scene.server.config.server))
             asks = Bench(folder / str(number), product=H100, config=CONFIG, kubeconfig=str(path))
             async with scene.controller(config(RULES), core_only=False), asks as bench:
                 endpoint = bench.kubelet.endpoints[GPU]

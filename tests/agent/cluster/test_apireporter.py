@@ -248,14 +248,19 @@ def test_no_cluster_is_one_line_with_the_way_out(settings: Settings, tmp_path: P
     assert "\n" not in str(refused.value)
 
 
-async def test_the_whole_agent_tells_the_cluster_of_a_fault_and_its_end(
-    lab: Lab, server: FakeApiServer, kubeconfig: Path
-) -> None:
+async def started(lab: Lab, kubeconfig: Path) -> None:
+    """The whole agent on two GPUs tells the API server; the kubelet lists them."""
     lab.power_on(fleet(2))
     await lab.kubelet.start()
     lab.flags["--kubeconfig"] = str(kubeconfig)
     await lab.start(reporter=ApiReporter(lab.settings()))
     await lab.listed()
+
+
+async def test_the_whole_agent_tells_the_cluster_of_a_fault_and_its_end(
+    lab: Lab, server: FakeApiServer, kubeconfig: Path
+) -> None:
+    await started(lab, kubeconfig)
     await lab.until(lambda: labels(server).get(COUNT) == "2" and gpunode(server) is not None)
     lab.sim(gpu=1, xid=79)
     await lab.until(lambda: lab.down() == {lab.uuid(1)})
@@ -274,11 +279,7 @@ async def test_the_whole_agent_tells_the_cluster_of_a_fault_and_its_end(
 async def test_a_gpu_whose_row_remap_waits_says_that_a_reset_is_due(
     lab: Lab, server: FakeApiServer, kubeconfig: Path
 ) -> None:
-    lab.power_on(fleet(2))
-    await lab.kubelet.start()
-    lab.flags["--kubeconfig"] = str(kubeconfig)
-    await lab.start(reporter=ApiReporter(lab.settings()))
-    await lab.listed()
+    await started(lab, kubeconfig)
 
     def health(index: int) -> dict[str, Any]:
         found = gpunode(server)

@@ -290,7 +290,9 @@ def webhook(name: str, namespace: str, service: str) -> dict[str, Any]:
 
 @contextmanager
 def refused_deployments(site: Site) -> Iterator[None]:
-    """Nobody answers about Deployments and DaemonSets of the release's namespace: an installation fails halfway."""
+    """The API server asks a webhook without a server about the release's Deployments and DaemonSets: an installation
+    fails halfway.
+    """
     body = webhook("refuses", "tessera-system", "nobody")
     chosen = {"matchLabels": {"kubernetes.io/metadata.name": "tessera-system"}}
     rule = body["webhooks"][0]["rules"][0] | {"apiGroups": ["apps"], "resources": ["deployments", "daemonsets"]}

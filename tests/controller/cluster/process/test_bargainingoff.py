@@ -25,7 +25,7 @@ async def here(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[KilledCluster]:
 
 
 async def turned_off(here: KilledCluster) -> None:
-    """The same controller again, without bargaining."""
+    """Start the controller again, without bargaining."""
     await here.stop()
     here.config = CONFIG
     await here.start()

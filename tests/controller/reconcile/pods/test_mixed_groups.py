@@ -91,7 +91,7 @@ def taken(scene: Stage) -> int:
 
 
 def rests(scene: Stage, gangs: list[Gang], quota: int) -> str:
-    """What is not as it has to be once nothing happens any more; empty if all is. A pod above the minimum waits where
+    """Say what is wrong once nothing happens any more; empty if nothing is. A pod above the minimum waits where
     it came when the others had their quota.
     """
     pods, free = there(scene), quota - taken(scene)

@@ -106,7 +106,7 @@ def test_a_growth_of_a_gang_that_holds_no_quota_or_leaves_waits() -> None:
 
 @given(free=st.lists(st.integers(0, 3), min_size=2, max_size=5), pods=st.integers(1, 4), gang=st.integers(2, 9))
 def test_pods_that_run_keep_their_nodes_when_their_gang_grows(free: list[int], pods: int, gang: int) -> None:
-    """Without the gate that lets elastic jobs keep theirs: pods that run are placed by the growth too."""
+    """The gate that lets elastic jobs keep theirs is off: the growth places pods that run, too."""
     pods = min(pods, gang - 1)
     it = World()
     levels = [{"nodeLabel": "rack"}, {"nodeLabel": HOST}]

@@ -46,10 +46,11 @@ NODE_FAULTS: Final = (
     Fault(
         name="an observed reset counted for the wrong GPU",
         function="HealthCore._take",
-        before="self._drop(record, [fault for fault in record.open.values() if fault.cleared_by_reset()])",
+        before="self._reset(record, now_s)",
         after="""
 for other in self._records.values():
     self._drop(other, [fault for fault in other.open.values() if fault.cleared_by_reset()])
+_start_over(record, now_s)
 """,
         program=_NODE,
         nets=("kubelet",),

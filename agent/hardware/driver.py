@@ -91,6 +91,12 @@ class Driver:
         """The event is not set while a discovery finds out which GPU is at which index."""
         self._indexed.set()
         self.versions = Versions("", (0, 0))
+        self._opened = 0
+        """The number of times that NVML was opened and not shut down, written on the driver's thread alone.
+
+        NVML counts them too, and closes device files when its count is zero. More than one: a session before this one
+        could not be shut down.
+        """
         self.session = 0
         """The number of sessions so far: handles and samples of one mean nothing to the next."""
 
@@ -104,6 +110,7 @@ class Driver:
         if self._find_library is not None:
             _load(self._find_library)
         must(pynvml.nvmlInit)
+        self._opened += 1
         return _read_versions()
 
     async def read_versions(self) -> Versions:
@@ -231,16 +238,21 @@ class Driver:
         for slot in slots:
             slot.handle, slot.gpu = None, None
         quiet = await asyncio.gather(
-            self._hearing.close(), *(slot.worker.unwatch(CLOSE_TIMEOUT_S) for slot in slots), return_exceptions=True
+            self._hearing.close(), *(slot.quiet(CLOSE_TIMEOUT_S) for slot in slots), return_exceptions=True
         )
         if any(isinstance(outcome, CallTimedOut) for outcome in quiet):
             # Shutting a library down under a thread that is inside it is how processes crash.
             log.warning("NVML stays open: a call has not returned")
             return
         try:
-            await self._main.call(_close, CLOSE_TIMEOUT_S)
+            await self._main.call(self._close, CLOSE_TIMEOUT_S)
         except NvmlError as failed:
             log.debug("NVML was not shut down: %s", failed)
+
+    def _close(self) -> None:
+        while self._opened:
+            self._opened -= 1
+            must(pynvml.nvmlShutdown)
 
     def _heard(self, slot: Slot | None, event: XidEvent) -> None:
         """Tell an event that came to the set of ``slot``, or to the set of all GPUs (None); the event itself names its
@@ -392,7 +404,3 @@ def _read_versions() -> Versions:
     # The numbers, such as 12080 for 12.8, come from the driver's own library, not from any toolkit.
     cuda = ask(pynvml.nvmlSystemGetCudaDriverVersion_v2) or 0
     return Versions(driver=text(must(pynvml.nvmlSystemGetDriverVersion)), cuda=(cuda // 1000, cuda % 1000 // 10))
-
-
-def _close() -> None:
-    must(pynvml.nvmlShutdown)

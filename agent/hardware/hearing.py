@@ -102,7 +102,10 @@ class Hearing:
             self._mending = asyncio.create_task(self._mend(self._together))
 
     async def close(self) -> None:
-        """Hear nothing more. Raises CallTimedOut where a thread hangs in a wait."""
+        """Hear nothing more. Raises CallTimedOut where a thread hangs in a wait.
+
+        A change that the session's end cuts off leaves a thread that is about to end: it is waited for.
+        """
         if self._mending is not None:
             self._mending.cancel()
         async with self._changing:
@@ -110,6 +113,10 @@ class Hearing:
             thread, self._thread = self._thread, None
             if thread is not None:
                 await self._retire(thread)
+        if self._still_stuck():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RETIRE_TIMEOUT_S):
+                    await asyncio.gather(*(thread.wait_ended() for thread in self._stuck))
         if self._still_stuck():
             raise CallTimedOut("a wait for events has not come back")
 

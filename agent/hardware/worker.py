@@ -90,6 +90,8 @@ class GpuWorker:
         self._failed = False
         self._waits_until_s: float | None = None
         self._hurried_until_s = 0.0
+        self._ended = asyncio.Event()
+        """The event is set when the thread has made its last call."""
         self._thread = threading.Thread(target=self._run, name=f"nvml-{name}", daemon=True)
         self._thread.start()
 
@@ -146,8 +148,12 @@ class GpuWorker:
 
     @property
     def ended(self) -> bool:
-        """Whether the thread has ended, after ``close``."""
-        return not self._thread.is_alive()
+        """Whether the thread has made its last call, after ``close``."""
+        return self._ended.is_set()
+
+    async def wait_ended(self) -> None:
+        """Wait until the thread has made its last call, after ``close``."""
+        await self._ended.wait()
 
     async def unwatch(self, timeout_s: float) -> None:
         """Stop hearing events. Raises CallTimedOut when the thread hangs."""
@@ -208,6 +214,7 @@ class GpuWorker:
                 continue
             if item is None:
                 self._release()
+                self._tell(self._ended.set)
                 return
             if not item[1].done():  # the caller has given up: the handles that it meant may be gone
                 self._answer(*item)
@@ -315,3 +322,9 @@ class Slot:
         if self._changes is None:
             self._changes = GpuWorker(f"gpu{self.index}-mig")
         return self._changes
+
+    async def quiet(self, timeout_s: float) -> None:
+        """Wait until neither thread is inside NVML. Raises CallTimedOut when one hangs."""
+        await self.worker.unwatch(timeout_s)
+        if self._changes is not None:
+            await self._changes.unwatch(timeout_s)

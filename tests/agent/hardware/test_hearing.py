@@ -1,7 +1,7 @@
 """One thread waits for the events of all GPUs, and no XID is lost or told twice when that changes."""
 
 import asyncio
-import contextlib
+import threading
 from collections import Counter
 
 import pynvml
@@ -20,6 +20,7 @@ from kube.testing import eventually
 from simulator.fleet import orders
 from simulator.simulation import Simulation
 from tests.agent.hardware.conftest import Heard, Simulate
+from tests.support.hang import HANG_S
 
 WAIT = "nvmlEventSetWait_v2"
 
@@ -229,6 +230,31 @@ async def test_a_session_is_not_shut_down_under_a_wait_that_hangs(
     assert pynvml.nvmlDeviceGetCount() == 3
 
 
+async def test_a_session_is_not_shut_down_under_a_call_beside_the_probes_and_the_next_end_shuts_both_down(
+    simulate: Simulate, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation, gpus = await listening(simulate, driver)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def change(_: object) -> None:
+        begun.set()
+        goes_on.wait(HANG_S)
+
+    call = asyncio.create_task(driver.on_gpu(gpus[0].uuid, change, HANG_S))
+    await asyncio.to_thread(begun.wait, HANG_S)
+    monkeypatch.setattr(session, "CLOSE_TIMEOUT_S", 0.05)
+    await driver.close()
+    assert pynvml.nvmlDeviceGetCount() == 3
+    goes_on.set()
+    await call
+    monkeypatch.undo()
+    await driver.open()
+    await driver.close()
+    assert simulation.opened == frozenset()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlDeviceGetCount()
+
+
 @pytest.mark.parametrize("steps", [0, 1, 2, 4, 8, 16])
 async def test_a_change_that_the_sessions_end_cuts_off_leaves_no_thread_in_a_wait(
     simulate: Simulate, driver: Driver, steps: int
@@ -238,8 +264,7 @@ async def test_a_change_that_the_sessions_end_cuts_off_leaves_no_thread_in_a_wai
         driver._hearing._mending = asyncio.create_task(driver._hearing._mend(change))
         for _ in range(steps):
             await asyncio.sleep(0)
-    with contextlib.suppress(CallTimedOut):
-        await driver._hearing.close()
+    await driver._hearing.close()
     await asyncio.gather(*(slot.worker.unwatch(5) for slot in driver._slots))
     await eventually(lambda: not driver._hearing._still_stuck() and simulation.sets == frozenset())
 

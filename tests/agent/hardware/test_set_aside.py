@@ -5,7 +5,8 @@ import pytest
 
 from agent.hardware import worker
 from agent.hardware.facts_shell import read_facts
-from agent.hardware.query import GpuLost
+from agent.hardware.hearing import Hearing
+from agent.hardware.query import CallTimedOut, GpuLost
 from agent.hardware.worker import HURRIED_WAIT_MS
 from simulator.fleet import orders
 from simulator.hardware.hardware import OrderError
@@ -27,6 +28,29 @@ async def test_only_that_gpu_is_let_go_of(lab: Lab) -> None:
     assert lab.agent.node_state.node == before, "the inventory has it as it was, with its links"
     assert lab.simulation.opened == {0, 2}
     assert lab.down() == set()
+
+
+@pytest.mark.parametrize("left_open", [1, 2])
+async def test_it_is_let_go_of_also_after_sessions_that_could_not_be_shut_down(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, left_open: int
+) -> None:
+    await lab.serve(fleet(2, H100))
+    lab.sim(gpu=1, persistence=False)
+    close, hangs = Hearing.close, [CallTimedOut("a wait hangs")] * left_open
+
+    async def hanging(self: Hearing) -> None:
+        await close(self)
+        if hangs:
+            raise hangs.pop()
+
+    monkeypatch.setattr(Hearing, "close", hanging)
+    for _ in range(left_open):
+        await lab.agent.monitor.set_aside(frozenset({lab.uuid(1)}), 10)
+        with pytest.raises(OrderError, match="agent's own NVML"):
+            lab.simulation.order(orders.GpuReset(gpu=1))
+    await lab.agent.monitor.set_aside(frozenset({lab.uuid(1)}), 10)
+    lab.simulation.order(orders.GpuReset(gpu=1))
+    assert not lab.down()
 
 
 async def test_the_others_are_probed_and_heard_meanwhile(lab: Lab) -> None:

@@ -108,6 +108,26 @@ def test_an_agent_that_is_killed_in_a_drain_and_in_a_probation_goes_on_from_ther
     lab.await_amounts(ALL_WELL)
 
 
+def test_an_agent_that_is_killed_with_one_gpu_draining_and_another_lost_resets_the_one_alone(
+    lab: Lab, agent: Agent
+) -> None:
+    pod = lab.run("train", {GPU: 1})
+    agent.until(lambda found: len(held_by(found, "train")) == 1, "its holder")
+    (held,) = pod.visible
+    index = index_of(agent, held)
+    lost = (index + 1) % WHOLE
+    agent.sim(gpu=index, xid=FAULT)
+    agent.sim(gpu=lost, xid=LOST)
+    both = {held: "Draining", str(agent.report().node.gpus[lost].uuid): "RebootWanted"}
+    agent.until(lambda _: repairs(agent) == both, "one drains, for the other a reboot is wanted")
+    killed(agent)
+    agent.until(lambda _: repairs(agent) == both, "the next agent knows of both")
+    lab.delete_pods("train")
+    agent.until(lambda _: held not in repairs(agent), "the repair is over")
+    lab.await_amounts({**ALL_WELL, GPU: WHOLE - 1})
+    assert agent.resets() == [int(each == index) for each in range(WHOLE + 1)]
+
+
 def killed(agent: Agent) -> None:
     """The agent is killed, and starts anew."""
     agent.kill()

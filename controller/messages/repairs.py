@@ -43,6 +43,11 @@ def drained_for_repair(gpu: str, node: str, cause: str) -> str:
     return f"GPU {gpu} of node {node} is drained for its repair{because(cause)}"
 
 
+@_part
+def drained_for_reboot(node: str, gpu: str, cause: str) -> str:
+    return f"Node {node} is drained for the reboot that repairs GPU {gpu}{because(cause)}"
+
+
 @_waiting
 def may_finish(drained: str, until: str) -> str:
     return f"{drained}; the pod may finish until {until}, then it has to leave"

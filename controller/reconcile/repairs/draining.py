@@ -1,11 +1,12 @@
 """The drain of GPUs: who leaves, and how. Pure: what is to be drained, who holds it, pods and time in; actions out.
 
-The reason is data: a repair that was granted its drain is one; a node that is to leave takes the same way. A pod's
+The reason is data: a repair that was granted its drain is one, a reboot of the node that is planned another. A pod's
 policy about failed GPUs says how it goes: it is evicted, or its gang is requeued as a whole, at once. A pod that its
 policy leaves alone may finish until the drain's time is over; then its gang is requeued through its workload, or the
 pod is evicted where it has none. A gang is decided on as a whole and once, however many of its GPUs are drained: the
 earliest time counts. What another part does about a GPU that has failed is not done twice: until the time is over, a
-drain of such a GPU leaves pods that are evicted or requeued to it.
+drain of such a GPU leaves pods that are evicted or requeued to it. Pods on GPUs that are well, and leave for another
+GPU's sake, may all finish until the time is over.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ class DrainReason(StrEnum):
     """Why devices are to be freed. Other reasons than repairs are for whoever drains."""
 
     REPAIR = "GpuRepair"
+    REBOOT = "GpuReboot"
 
 
 class Drain(Struct, frozen=True, kw_only=True):
@@ -35,7 +37,7 @@ class Drain(Struct, frozen=True, kw_only=True):
 
     ``until_s``: how long pods may stay that their policy leaves alone. ``ends_s``: from then on the drain does not hold
     any more, unless it is set anew. ``failed``: the devices have failed, and pods that are to be evicted or requeued
-    for that are dealt with elsewhere.
+    for that are dealt with elsewhere. ``waits``: pods of every policy may stay until ``until_s``.
     """
 
     devices: frozenset[str]
@@ -44,6 +46,16 @@ class Drain(Struct, frozen=True, kw_only=True):
     until_s: float
     ends_s: float = float("inf")
     failed: bool = False
+    waits: bool = False
+
+    @property
+    def is_at_once(self) -> bool:
+        """Whether pods whose policy says so leave before the time is over."""
+        return not (self.failed or self.waits)
+
+    def lets_stay(self, policy: OnGpuFailure) -> bool:
+        """Whether a pod of this policy may finish until the time is over, and nobody else asks it to leave before."""
+        return policy is OnGpuFailure.NOTIFY or (self.waits and not self.failed)
 
 
 class DrainKind(StrEnum):
@@ -218,15 +230,15 @@ class Draining:
         cases = sorted(cases, key=lambda case: (case[3].until_s, case[0]))
         _, first, node, drain = cases[0]
         is_over = now_s >= drain.until_s
-        policies = {victim.policy for _, victim, _, each in cases if not each.failed}
+        policies = {victim.policy for _, victim, _, each in cases if each.is_at_once}
         if is_over or OnGpuFailure.REQUEUE_GANG in policies:
             yield from self._leave(gang, cases, now_s)
             return
         self._due_at(drain.until_s, now_s)
-        evicted = [case for case in cases if case[1].policy is OnGpuFailure.EVICT and not case[3].failed]
+        evicted = [case for case in cases if case[1].policy is OnGpuFailure.EVICT and case[3].is_at_once]
         for case in evicted:
             yield from self._evict(gang, case, now_s)
-        left = [case for case in cases if case[1].policy is OnGpuFailure.NOTIFY]
+        left = [case for case in cases if case[3].lets_stay(case[1].policy)]
         untold = [case for case in left if self._note(case[0]).told_s != drain.until_s]
         for case in untold:
             self._note(case[0]).told_s = drain.until_s

@@ -1,9 +1,10 @@
-"""Drains GPUs whose repair was granted that, live.
+"""Drains GPUs whose repair was granted that, and nodes whose reboot is planned for a repair, live.
 
-GpuNodes -> drains and holders -> controller.reconcile.repairs.draining -> Events, evictions, requeued workloads
+GpuNodes, Nodes -> drains and holders -> controller.reconcile.repairs.draining -> Events, evictions, requeued workloads
 
-A drain holds while its agent asks for it and has the grant, as the GpuNode says: a new leader goes on with it. Pods are
-evicted by the Eviction API, which PodDisruptionBudgets may refuse.
+A drain holds while its agent asks for it and has the grant, as the GpuNode says, or while the Node says that its
+reboot is planned: a new leader goes on with it. Pods are evicted by the Eviction API, which PodDisruptionBudgets may
+refuse.
 """
 
 import logging
@@ -16,13 +17,14 @@ import msgspec
 
 from controller.cluster.config.settings import OnGpuFailure
 from controller.cluster.watching.inbox import ObjectChange
-from controller.cluster.watching.kinds import GPU_NODES, PODS, reader
+from controller.cluster.watching.kinds import GPU_NODES, NODES, PODS, reader
 from controller.cluster.watching.ledger import Ledger
 from controller.cluster.writing.workloadwrites import Result, WorkloadWrites
 from controller.messages import repairs as words
 from controller.messages.spans import exact
-from controller.objects.core import Pod
+from controller.objects.core import Node, Pod
 from controller.objects.decode import GpuNode
+from controller.objects.meta import find_condition
 from controller.reconcile.failures.holders_shell import (
     TOO_MANY,
     Foretelling,
@@ -34,12 +36,13 @@ from controller.reconcile.failures.holders_shell import (
     victim,
 )
 from controller.reconcile.repairs.draining import REFUSED_S, Drain, DrainAction, Draining, DrainKind, DrainReason
-from controller.reconcile.repairs.grants import DRAIN, node_repairs
+from controller.reconcile.repairs.grants import DRAIN, REBOOT, node_repairs
 from controller.reconcile.repairs.repairs_shell import about_node
 from controller.scheduler.decisions import reasons
 from controller.scheduler.model.resources import WorkloadKey
 from failpoints.names import Failpoint
 from inventory.api.gpunode import GRANT_LASTS_S
+from inventory.api.names import MAINTENANCE_PLANNED, REPAIR_PLANNED
 from kube.client import Client
 from kube.clock import Clock, Turns
 from kube.errors import KubeError, NotFoundError
@@ -60,7 +63,7 @@ _read_pod = reader(Pod)
 
 
 class DrainController:
-    """``hear`` takes changes of GpuNodes; ``run``, from when all workloads are known, works until cancelled.
+    """``hear`` takes changes of GpuNodes and Nodes; ``run``, from when all workloads are known, works until cancelled.
 
     ``usual``: the policy of pods that have none. ``wait_s``: how long a pod that its policy leaves alone may stay, from
     when its GPU's repair began. ``count`` gets the kind of each action; ``tell`` records an Event: about what, type,
@@ -93,22 +96,44 @@ class DrainController:
         self._tell = tell
         self._turns = Turns(clock, together_s=_TOGETHER_S)
         self._foretelling = foretelling
+        self._gpu_nodes: dict[str, GpuNode] = {}
+        """GpuNodes that ask for a reboot, or for a drain."""
+        self._planned_s: dict[str, float] = {}
+        """Since when a reboot is planned, by node."""
         self._refused: dict[str, str] = {}
         """Why evictions were refused last, as it was logged, by pod."""
 
     def hear(self, observed: ObjectChange) -> None:
-        if observed.resource != GPU_NODES:
-            return
-        changed = False
         match observed.change:
-            case Added(key=key, new=entry) | Changed(key=key, new=entry):
-                node: GpuNode = entry.object
-                found = tuple(drains(node, self._wait_s))
-                holders = [(each.physical, each.pod_key) for each in node.status.holders] if found else ()
-                changed = self.draining.set_node(key.name, found, holders)
-            case Removed(key=key):
-                changed = self.draining.set_node(key.name, ())
-        if changed:
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == GPU_NODES:
+                if any(repair.asks in (DRAIN, REBOOT) for repair in entry.object.status.repairs):
+                    self._gpu_nodes[key.name] = entry.object
+                elif self._gpu_nodes.pop(key.name, None) is None:
+                    return
+            case Removed(key=key) if observed.resource == GPU_NODES:
+                self._gpu_nodes.pop(key.name, None)
+            case Added(key=key, new=entry) | Changed(key=key, new=entry) if observed.resource == NODES:
+                planned_s = reboot_planned_s(entry.object)
+                if planned_s == self._planned_s.get(key.name):
+                    return
+                if planned_s is None:
+                    del self._planned_s[key.name]
+                else:
+                    self._planned_s[key.name] = planned_s
+            case Removed(key=key) if observed.resource == NODES:
+                self._planned_s.pop(key.name, None)
+            case _:
+                return
+        self._take_in(key.name)
+
+    def _take_in(self, name: str) -> None:
+        found: tuple[Drain, ...] = ()
+        holders: list[tuple[str, str]] = []
+        node = self._gpu_nodes.get(name)
+        if node is not None:
+            found = (*drains(node, self._wait_s), *reboot_drains(node, self._planned_s.get(name), self._wait_s))
+            holders = [(each.physical, each.pod_key) for each in node.status.holders] if found else []
+        if self.draining.set_node(name, found, holders):
             self._turns.wake()
 
     async def run(self) -> None:
@@ -240,3 +265,35 @@ def drains(node: GpuNode, wait_s: float) -> Iterator[Drain]:
                     ends_s=grant.granted_s + GRANT_LASTS_S,
                     failed=not device.healthy,
                 )
+
+
+def reboot_planned_s(node: Node) -> float | None:
+    """Since when the Node says that it is to be rebooted for a repair; None where it does not."""
+    planned = find_condition(node.status.conditions, MAINTENANCE_PLANNED)
+    if planned is None or planned.status != "True" or planned.reason != REPAIR_PLANNED:
+        return None
+    return planned.last_transition_time.timestamp() if planned.last_transition_time is not None else 0.0
+
+
+def reboot_drains(node: GpuNode, planned_s: float | None, wait_s: float) -> Iterator[Drain]:
+    """All GPUs of a node whose reboot is planned for a repair, where its agent may let pods be asked to leave
+    (``remediation.reset: drain``): the reboot is asked for when nobody holds one of them.
+
+    Pods of each policy may finish until their time is over, on GPUs that are well: ``wait_s`` after the repair wanted
+    the reboot, and NOTICE_S after it was planned at least. ``planned_s`` is None where it is not.
+    """
+    if planned_s is None or node.status.reset_mode != DRAIN:
+        return
+    asking = [repair for repair in node.status.repairs if repair.asks == REBOOT]
+    if not asking:
+        return
+    since_s = min(repair.since.timestamp() if repair.since is not None else planned_s for repair in asking)
+    for device in node.status.devices:
+        yield Drain(
+            devices=frozenset(device.uuids),
+            reason=DrainReason.REBOOT,
+            cause=words.drained_for_reboot(node.metadata.name, asking[0].gpu, asking[0].cause),
+            until_s=max(since_s + wait_s, planned_s + min(wait_s, NOTICE_S)),
+            failed=not device.healthy,
+            waits=True,
+        )

@@ -391,21 +391,29 @@ async def test_a_reset_that_fails_twice_plans_a_reboot_and_a_persons_cordon_stay
 ) -> None:
     async with stage() as scene:
         agent.take_up(DRAINING)
-        agent.sim(gpu=2, fail={"call": "reset", "code": 19})
-        agent.sim(gpu=2, xid=FAULT)
+        await scene.job("train", 1, 2, script=LONG)
+        await until(lambda: len(scene.running("train")) == 1, "its pod runs")
+        (pod,) = scene.running("train")
+        await until(lambda: len(scene.held(pod)) == 2, "it holds GPUs")
+        failed = next(index for index in range(GPUS) if index not in {scene.index(each) for each in scene.held(pod)})
+        agent.sim(gpu=failed, fail={"call": "reset", "code": 19})
+        agent.sim(gpu=failed, xid=FAULT)
         await until(lambda: [one["state"] for one in repairs(scene).values()] == ["RebootWanted"], "a reboot is wanted")
         await until(lambda: condition(scene, "MaintenancePlanned") == "True", "it is planned")
         assert REPAIR in taints(scene)
         await until(lambda: reboots(cluster) == ["node-1"], "a RebootNode asks the janitor for it")
+        assert scene.running("train") == [], "the node was to be rebooted under a pod that holds GPUs"
+        assert scene.bench.gpunode().get("holders", []) == []
         cluster.kubectl("cordon", "node-1")
-        agent.sim(gpu=2, fail={"call": "reset", "code": 0})
-        agent.sim(gpu=2, reset=True)
+        agent.sim(gpu=failed, fail={"call": "reset", "code": 0})
+        agent.sim(gpu=failed, reset=True)
         await until(lambda: condition(scene, "MaintenancePlanned") == "False", "it is over")
         await until(lambda: REPAIR not in taints(scene), "the taint is gone")
         await until(lambda: reboots(cluster) == [], "the RebootNode is gone")
         assert scene.bench.node["spec"].get("unschedulable") is True, "a person's cordon was undone"
         cluster.kubectl("uncordon", "node-1")
         await until(lambda: condition(scene, "tessera.dev/GPUsHealthy") == "True", "all GPUs are well")
+        await until(lambda: len(scene.running("train")) == 1, "the job has its GPUs again")
 
 
 def reboots(cluster: Cluster) -> list[str]:

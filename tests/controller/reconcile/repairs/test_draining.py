@@ -141,6 +141,23 @@ def test_what_is_done_about_a_failed_gpu_elsewhere_is_not_done_twice_before_the_
     assert world.look(WAIT_S) == [("requeue-gang", ("ns/a",))]
 
 
+@pytest.mark.parametrize("policy", [*OnGpuFailure])
+def test_a_pod_on_a_well_gpu_may_finish_whatever_its_policy_before_its_node_is_rebooted(policy: OnGpuFailure) -> None:
+    world = held(policy, waits=True)
+    assert world.look() == [("tell", ("ns/a",))]
+    assert world.look(WAIT_S - 1.0) == []
+    assert world.look(1.0) == [("requeue-gang", ("ns/a",))]
+
+
+def test_a_gang_on_the_failed_gpu_and_on_well_ones_goes_by_what_is_done_about_the_failure() -> None:
+    world = held(REQUEUE, failed=True, waits=True)
+    world.hold("ns/b", "g1")
+    world.drain("g1", waits=True)
+    world.pod("ns/b", REQUEUE)
+    assert world.look() == [("tell", ("ns/b",))]
+    assert world.look(WAIT_S) == [("requeue-gang", ("ns/a", "ns/b"))]
+
+
 def test_the_earliest_time_counts_for_a_gang_on_several_nodes() -> None:
     world = held(NOTIFY)
     world.hold("ns/b", "g0", node="m")
@@ -229,7 +246,11 @@ PODS = ("ns/a", "ns/b", "ns/c")
 DEVICES = ("g0", "g1")
 STEPS = st.one_of(
     st.tuples(
-        st.just("drain"), st.sampled_from(DEVICES), st.sampled_from(["n", "m"]), st.sampled_from([0.0, 60.0, 3600.0])
+        st.just("drain"),
+        st.sampled_from(DEVICES),
+        st.sampled_from(["n", "m"]),
+        st.sampled_from([0.0, 60.0, 3600.0]),
+        st.booleans(),
     ),
     st.tuples(st.just("stop"), st.sampled_from(["n", "m"])),
     st.tuples(st.just("hold"), st.sampled_from(PODS), st.sampled_from(DEVICES), st.sampled_from(["n", "m"])),
@@ -241,8 +262,8 @@ STEPS = st.one_of(
 
 def carry_out(world: World, step: tuple[Any, ...]) -> None:
     match step:
-        case ("drain", device, node, wait_s):
-            world.drain(device, node=node, wait_s=wait_s)
+        case ("drain", device, node, wait_s, waits):
+            world.drain(device, node=node, wait_s=wait_s, waits=waits)
         case ("stop", node):
             world.stop(node)
         case ("hold", pod, device, node):
@@ -268,7 +289,7 @@ def test_nobody_leaves_who_holds_nothing_drained_or_may_still_stay(steps: list[t
             if action.kind is DrainKind.REQUEUE:
                 gangs.append(action.gang)
             policies = {world.core._pods[pod].policy for pod, _ in action.pods}  # type: ignore[union-attr]
-            if action.kind is not DrainKind.TELL and policies == {NOTIFY}:
+            if action.kind is not DrainKind.TELL and (policies == {NOTIFY} or action.drain.waits):
                 assert world.now_s >= action.until_s, "it may still stay"
         assert len(set(gangs)) == len(gangs), "a gang is requeued once"
         assert world.look() == [], "each action is taken once"

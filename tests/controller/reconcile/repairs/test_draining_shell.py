@@ -1,8 +1,10 @@
 """GPUs that are drained for their repair, live: pods leave by their policy or after a time, and people are told."""
 
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from controller.objects.decode import GpuNode, read_gpu_node
 from controller.reconcile.repairs import draining as draining_module
 from controller.reconcile.repairs import draining_shell
 from controller.reconcile.repairs.draining import REFUSED_S, Drain
-from controller.reconcile.repairs.draining_shell import NOTICE_S, drains
+from controller.reconcile.repairs.draining_shell import NOTICE_S, drains, reboot_drains
 from inventory.api.gpunode import GRANT_LASTS_S
 from kube.errors import KubeError, UnavailableError
 from kube.resources import EVENTS
@@ -215,6 +217,63 @@ async def test_a_new_leader_goes_on_with_a_drain() -> None:
         scene.server.merge(GPU_NODES, "n1", {"status": {"repairs": [draining(3601)], "remediationGrants": [granted]}})
         async with scene.controller(rules("0s"), core_only=False):
             await eventually(lambda: not exists(scene, "p"))
+
+
+async def reboot_wanted(scene: Stage, reset_mode: str = "drain", since_s: float = 3601) -> None:
+    """GPU 1 of the node is lost; the pod holds GPU 0, which is well."""
+    status = scene.server.get(GPU_NODES, "n1")["status"]
+    devices = [status["devices"][0], {**status["devices"][1], "health": {"state": "Unhealthy"}}]
+    lost = repair("GPU-n1-1", "reboot", state="RebootWanted", since=ago(since_s), cause="XID 79")
+    scene.server.merge(GPU_NODES, "n1", {"status": {"devices": devices, "resetMode": reset_mode, "repairs": [lost]}})
+
+    def planned() -> bool:
+        found = scene.server.get(NODES, "n1")["status"].get("conditions", [])
+        return any((one["type"], one["status"]) == ("MaintenancePlanned", "True") for one in found)
+
+    await eventually(planned)
+
+
+async def test_before_a_reboot_the_pods_of_well_gpus_are_told_until_when_they_may_stay() -> None:
+    async with running("requeue-gang") as scene:
+        await reboot_wanted(scene, since_s=60)
+        await eventually(lambda: notes(scene) != [])
+        begins = "Node n1 is drained for the reboot that repairs GPU GPU-n1-1: XID 79; the pod may finish until 20"
+        assert [note[: len(begins)] for note in notes(scene)] == [begins]
+        assert scene.admitted("gang")
+
+
+async def test_a_node_whose_reboot_is_planned_is_free_of_gpu_pods_after_their_time() -> None:
+    async with running(given=rules("0s"), bare=True) as scene:
+        await reboot_wanted(scene)
+        await eventually(lambda: not exists(scene, "p"))
+        assert scene.server.seen("POST", "/api/v1/namespaces/team/pods/p/eviction")
+        await eventually(lambda: figures(scene, "evict") == 1.0)
+
+
+async def test_pods_whose_agent_resets_only_free_gpus_are_asked_to_leave_for_no_reboot() -> None:
+    async with running(given=rules("0s"), bare=True) as scene:
+        await reboot_wanted(scene, "when-free")
+        scene.server.merge(GPU_NODES, "n1", {"status": {"resetMode": "drain", "repairs": []}})
+        await eventually(lambda: "False" in str(scene.server.get(NODES, "n1")["status"]["conditions"]))
+        assert exists(scene, "p")
+        assert notes(scene) == []
+
+
+def test_a_planned_reboot_leaves_pods_their_time_from_the_plan_on_and_has_no_end() -> None:
+    body = gpu_node("n1", "Healthy", "Unhealthy")
+    lost = repair("GPU-n1-1", "reboot", state="RebootWanted")
+    body["status"] |= {"repairs": [lost], "resetMode": "drain"}
+    began_s = datetime.fromisoformat(SINCE).timestamp()
+
+    def found(planned_s: float | None) -> list[tuple[float, float, bool]]:
+        return [
+            (each.until_s, each.ends_s, each.failed) for each in reboot_drains(read_gpu_node(body), planned_s, 3600)
+        ]
+
+    assert found(None) == []
+    assert found(began_s) == [(began_s + 3600, math.inf, False), (began_s + 3600, math.inf, True)]
+    late_s = began_s + 7200
+    assert found(late_s) == [(late_s + NOTICE_S, math.inf, False), (late_s + NOTICE_S, math.inf, True)]
 
 
 NO_BUDGET = "tessera:\n  remediation: {budget: 0}\n"

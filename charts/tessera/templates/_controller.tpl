@@ -18,7 +18,7 @@
   "managedJobsNamespaceSelector" (include "tessera.managedNamespaces" . | fromYaml)
   "webhook" (dict "port" (int .Values.controller.webhook.port))
   "internalCertManagement" (dict "enable" .Values.controller.webhook.certificates.selfManaged "webhookServiceName" $service "webhookSecretName" $secret)
-  "tessera" (merge (dict "policy" .Values.controller.policy) $foreign)
+  "tessera" (merge (dict "policy" .Values.controller.policy "spot" (dict "maxGrace" (printf "%ss" (include "tessera.givenGrace" .)))) $foreign)
 -}}
 {{- if or .Values.metrics.rules.prometheusRule .Values.metrics.rules.configMap .Values.metrics.dashboards.enabled -}}
 {{- /* GPU-hours of queues and their quota are made of these series. */ -}}

@@ -17,9 +17,35 @@
 {{- eq "tessera" (dig "policy" .Values.controller.policy (dig "tessera" dict .Values.controller.config)) -}}
 {{- end -}}
 
-{{- /* The most seconds between SIGTERM and its end that a pod gets for its checkpoint. */ -}}
+{{- /* The most seconds between SIGTERM and its end that a pod gets for its checkpoint: the configuration's, else the value
+from before that, else ten minutes. */ -}}
 {{- define "tessera.maxGrace" -}}
-{{- .Values.controller.pods.maxCheckpointGraceSeconds | int -}}
+{{- $old := .Values.controller.pods.maxCheckpointGraceSeconds -}}
+{{- $asked := dig "tessera" "spot" "maxGrace" "" .Values.controller.config | toString -}}
+{{- if $asked -}}
+{{- $seconds := 0 -}}
+{{- if regexMatch "^([0-9]{1,2}h)?([0-9]{1,4}m)?([0-9]{1,5}s)?$" $asked -}}
+{{- range $unit, $worth := dict "h" 3600 "m" 60 "s" 1 -}}
+{{- $seconds = add $seconds (mul $worth (regexFind (printf "[0-9]+%s" $unit) $asked | trimSuffix $unit | int)) -}}
+{{- end -}}
+{{- end -}}
+{{- if or (lt $seconds 30) (gt $seconds 86400) -}}
+{{- fail (printf "controller.config.tessera.spot.maxGrace: found %q, expected a duration of whole seconds from 30s to 24h, such as 1h30m" $asked) -}}
+{{- end -}}
+{{- if and (not (kindIs "invalid" $old)) (ne (int $old) (int $seconds)) -}}
+{{- fail (printf "controller.pods.maxCheckpointGraceSeconds: found %d, expected null or %d as controller.config.tessera.spot.maxGrace says (%s)" (int $old) (int $seconds) $asked) -}}
+{{- end -}}
+{{- $seconds -}}
+{{- else -}}
+{{- ternary 600 $old (kindIs "invalid" $old) | int -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* The seconds up to which the controller believes that pods are given a grace: without the policy that raises it,
+Kubernetes' own 30. */ -}}
+{{- define "tessera.givenGrace" -}}
+{{- $most := include "tessera.maxGrace" . -}}
+{{- ternary $most "30" (and (eq (include "tessera.suspendBy" .) "policy") (eq (include "tessera.marksPods" .) "true")) -}}
 {{- end -}}
 
 {{- /* "true" where a pod that names no queue may have to wait: its group's object names it, or all pods wait. */ -}}

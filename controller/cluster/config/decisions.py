@@ -11,6 +11,7 @@ from controller.cluster.config.settings import Policy
 from controller.objects.quantity import Quantity
 from controller.scheduler.model.config import (
     BOTH_STRATEGIES,
+    MAX_GRACE_S,
     AdmissionFairSharing,
     BackfillPolicy,
     Consolidation,
@@ -181,6 +182,7 @@ def extensions_of(found: Found, policy: Policy) -> Extensions:
         leaving_taints=frozenset(found.values("tessera.leavingTaints")),
         coming_nodes=on,
         spot_words=on,
+        max_grace_s=found.get("tessera.spot.maxGrace", MAX_GRACE_S),
         spot_labels=tuple(found.entries("tessera.spotLabels").items()),
         priced_flavors=on,
         fewest_pods_told=on,

@@ -38,6 +38,13 @@ RUNNING: Final = (
     ),
     _key("tessera.gpuFailures.budget", _COUNT, "10", "most pods evicted and gangs requeued for that in any window"),
     _key("tessera.gpuFailures.window", duration(least_s=1), "10m", "that window"),
+    _key(
+        "tessera.spot.maxGrace",
+        duration(least_s=30, most_s=86400),
+        "10m",
+        "up to what a job's `tessera.dev/checkpoint-grace` is believed, as its pods are given so much whatever their"
+        " template says; the chart writes it",
+    ),
     _key("tessera.gpuFailures.coolDown", duration(), "5m", "how long a workload is spared after such an action"),
     _key("tessera.remediation.budget", REPAIR_BUDGET, "10%", "GPUs of a flavor repaired in any window; 0: none"),
     _key("tessera.remediation.window", duration(least_s=600), "10m", "that window; a grant holds for ten minutes"),

@@ -216,6 +216,7 @@ def scenario(
         _default_queues(objects),
         pod_groups,
         kinds,
+        max_grace_s=config.engine.extensions.max_grace_s,
     )
     submissions = told.tried(partial(_submissions, jobs, given, objects, composer, told), list[Submission]())
     asking = RequestComposer(composer.settings, composer.cluster)

@@ -254,6 +254,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
 
 class Composer:
     """Composes the workloads of jobs. ``base_s``: seconds since 1970 of the simulation's start, a whole number.
+    ``max_grace_s``: a job's grace is believed up to it, see ``checkpoints_of``.
 
     ``kinds``: the kinds of jobs that are read. ``default_queues``: namespaces with a LocalQueue ``default``, where jobs
     without a queue go.
@@ -267,6 +268,8 @@ class Composer:
         default_queues: frozenset[str] = frozenset(),
         pod_groups: PodGroups | None = None,
         kinds: Mapping[tuple[str, str], JobKind] = KINDS_OF_JOBS,
+        *,
+        max_grace_s: float,
     ) -> None:
         self.kinds = kinds
         self.pod_groups: PodGroups = pod_groups or {}
@@ -274,6 +277,7 @@ class Composer:
         self.settings = settings
         self.cluster = cluster
         self._base_s = base_s
+        self._max_grace_s = max_grace_s
 
     def check(self, document: Document, namespace_labels: Mapping[str, str]) -> None:
         """Checks a job. Raises InputError if a cluster refuses it by rules of its kind, or if its times cannot be
@@ -340,7 +344,8 @@ class Composer:
             arrival_s=arrival_s,
             runtime_s=runtime_s,
             workload=workload,
-            checkpoints=checkpoints_of(workload.metadata.annotations, workload.spec.pod_sets) or Checkpoints(),
+            checkpoints=checkpoints_of(workload.metadata.annotations, workload.spec.pod_sets, self._max_grace_s)
+            or Checkpoints(),
             spot=next(filter(None, (annotations(each.data).get(SPOT, "") for each in documents)), ""),
             grant=next(filter(None, (named_by(each.data) for each in documents)), named_by_workload(workload)),
         )

@@ -118,6 +118,7 @@ class _Emptying:
         self._assigner = assigner
         self._closes = closes
         self._now_s = now_s
+        self._max_grace_s = cluster.config.extensions.max_grace_s
         self._flavors: dict[str, FlavorName] = {}
         self._gpus: dict[str, int] = {}
         self._ends: dict[str, dict[WorkloadKey, float]] = {}
@@ -145,7 +146,7 @@ class _Emptying:
         losses: dict[str, float] = {}
         for host in self._ends:
             if host in self._flavors and len(self._ends[host]) <= MOST_MOVES:
-                prices = (price_of(holder, self._now_s) for holder in self.on(host))
+                prices = (price_of(holder, self._now_s, self._max_grace_s) for holder in self.on(host))
                 losses[host] = sum(price.work + price.restart for price in prices)
         for host in sorted(losses, key=lambda host: (losses[host], host))[:MOST_TRIED]:
             if host not in self._taken and self._moved.isdisjoint(self._ends[host]):
@@ -172,7 +173,11 @@ class _Emptying:
                     return None
                 charge_assignment(cluster, incoming, assignment)
                 moves.append(
-                    EmptyingMove(holder, moved_to(holder, assignment, self._now_s), price_of(holder, self._now_s))
+                    EmptyingMove(
+                        holder,
+                        moved_to(holder, assignment, self._now_s, self._max_grace_s),
+                        price_of(holder, self._now_s, self._max_grace_s),
+                    )
                 )
             if not self._keeps_in_use(host, moves):
                 return None

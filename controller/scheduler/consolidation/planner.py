@@ -70,6 +70,7 @@ class Planner:
         self._assigner = assigner
         self._now_s = now_s
         self._most = most
+        self._max_grace_s = cluster.config.extensions.max_grace_s
 
     def plan(self, entry: Entry, may_move: MayMove) -> MovePlan | None:
         """A plan for an entry that lacks places; None if there is none. The cluster is left as it was."""
@@ -93,7 +94,7 @@ class Planner:
             self._constrain(held, holder.info, flavor)
             holders[held.name] = holder
         running(model.nodes, model.gangs.values())
-        lost = {name: lost_gpu_seconds(holder, self._now_s) for name, holder in holders.items()}
+        lost = {name: lost_gpu_seconds(holder, self._now_s, self._max_grace_s) for name, holder in holders.items()}
         for at, name in enumerate(ranked(model, gang, lost)):
             # Victims of equal priority are taken youngest first.
             model.gangs[name].created = -float(at)
@@ -132,13 +133,9 @@ class Planner:
         found = assigned_without(self._cluster, self._assigner, moving, [entry.incoming, *starting])
         if found is None or not moving or found[entry.key].borrowing:
             return None
-        return MovePlan(
-            found[entry.key],
-            tuple(
-                Target(holder, PreemptionReason.CONSOLIDATION, moved_to(holder, found[holder.key], self._now_s))
-                for holder in moving
-            ),
-        )
+        moves = ((holder, moved_to(holder, found[holder.key], self._now_s, self._max_grace_s)) for holder in moving)
+        targets = tuple(Target(holder, PreemptionReason.CONSOLIDATION, move) for holder, move in moves)
+        return MovePlan(found[entry.key], targets)
 
     def _flavor(self, assignment: Assignment) -> FlavorName | None:
         """The flavor whose nodes the assignment's pods run on; None where there are several."""

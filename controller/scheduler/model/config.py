@@ -16,6 +16,9 @@ from controller.scheduler.model.gates import FeatureGates
 from controller.scheduler.model.podrequests import RequestRules
 from controller.scheduler.model.resources import ResourceName
 
+MAX_GRACE_S: Final = 600.0
+"""The grace that the chart raises pods to where nobody says another."""
+
 
 class PreemptionStrategy(StrEnum):
     """``fairSharing.preemptionStrategies``: between which shares one queue may preempt another's workload."""
@@ -195,6 +198,8 @@ class Extensions(msgspec.Struct, frozen=True, kw_only=True):
     """A ClusterQueue may say that its flavors are tried by their prices."""
     spot_words: bool = False
     """Jobs and queues may say that flavors of spot nodes are not for them, come first, or are to stay a part."""
+    max_grace_s: float = MAX_GRACE_S
+    """The time between SIGTERM and SIGKILL that pods may be given for a checkpoint, whatever their template says."""
     spot_labels: tuple[tuple[str, str], ...] = ()
     """Labels by which nodes are spot, beside those that are known of providers, each with its value."""
     coming_nodes: bool = False

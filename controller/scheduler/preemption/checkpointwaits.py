@@ -97,7 +97,8 @@ class CheckpointWaits:
         until_s = since_s + wait_s
         if not wait_s or until_s <= now_s or holder.evicted:
             return None
-        started_s, given = started_at_s(holder), checkpoints_held(holder)
+        max_grace_s = self._cluster.config.extensions.max_grace_s
+        started_s, given = started_at_s(holder), checkpoints_held(holder, max_grace_s)
         if given is None or started_s is None or not given.interval_s or given.grace_s is not None:
             return None
         tells = given.last_s is not None and started_s <= given.last_s <= now_s

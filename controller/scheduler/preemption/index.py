@@ -201,6 +201,7 @@ class HolderIndex:
         self._by_local_queue = config.admission_fair_sharing is not None and config.gates.on("AdmissionFairSharing")
         self._by_usage = config.fair_sharing is not None
         self._least_lost = config.extensions.victim_order is VictimOrder.LEAST_LOST
+        self._max_grace_s = config.extensions.max_grace_s
         self._protects = config.extensions.minimum_runtime is not None
         self._all_alike = not (self._least_lost or self._protects or self._by_usage)
         self._ranks: dict[_Place, dict[LocalQueueKey, Ranks]] = {}
@@ -327,7 +328,7 @@ class HolderIndex:
             reference = holder.info.workload.spec.priority_class_ref
             runs_as = "" if reference is None else reference.name
         usage = tuple(sorted(holder.usage.items())) if self._by_usage else ()
-        told = checkpoints_held(holder) if gpus or milli_cpus else None
+        told = checkpoints_held(holder, self._max_grace_s) if gpus or milli_cpus else None
         return HolderKind(gpus, milli_cpus, runs_as, usage, told, None if told is None else holder.key)
 
     def _list_of(self, holder: Holder) -> LocalQueueKey:
@@ -344,10 +345,10 @@ def started_at_s(holder: Holder) -> float | None:
     return max(holder.reserved_at_s, epoch_s(condition.last_transition_time))
 
 
-def checkpoints_held(holder: Holder) -> Checkpoints | None:
-    """What a holder says of its checkpoints; None where it says nothing."""
+def checkpoints_held(holder: Holder, max_grace_s: float) -> Checkpoints | None:
+    """What a holder says of its checkpoints; None where it says nothing. ``max_grace_s``: as in ``checkpoints_of``."""
     workload = holder.info.workload
-    return checkpoints_of(workload.metadata.annotations, workload.spec.pod_sets)
+    return checkpoints_of(workload.metadata.annotations, workload.spec.pod_sets, max_grace_s)
 
 
 def lost_weight(holder: Holder) -> tuple[Amount, Amount]:

@@ -23,10 +23,10 @@ from controller.scheduler.quota.queuestate import Holder
 WINDOW_S: Final = 3600.0
 
 
-def move_of(holder: Holder, places: Iterable[TopologyUsage | None], now_s: float) -> Move:
+def move_of(holder: Holder, places: Iterable[TopologyUsage | None], now_s: float, max_grace_s: float) -> Move:
     """The move of a holder. ``places``: where its pod sets are to run."""
     held = (pod_set.topology for pod_set in holder.info.pod_sets)
-    return Move(_hosts(held), _hosts(places), lost_gpu_seconds(holder, now_s))
+    return Move(_hosts(held), _hosts(places), lost_gpu_seconds(holder, now_s, max_grace_s))
 
 
 def _hosts(places: Iterable[TopologyUsage | None]) -> tuple[str, ...]:
@@ -34,17 +34,19 @@ def _hosts(places: Iterable[TopologyUsage | None]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def lost_gpu_seconds(holder: Holder, now_s: float) -> float:
+def lost_gpu_seconds(holder: Holder, now_s: float, max_grace_s: float) -> float:
     """The holder's GPUs, parts of GPUs included, times the seconds of work that it loses; without its restart."""
-    return price_of(holder, now_s).work
+    return price_of(holder, now_s, max_grace_s).work
 
 
-def price_of(holder: Holder, now_s: float) -> Price:
-    """What the holder loses if it stops now. One that has not started loses nothing."""
+def price_of(holder: Holder, now_s: float, max_grace_s: float) -> Price:
+    """What the holder loses if it stops now. One that has not started loses nothing. ``max_grace_s`` is that of the
+    engine's extensions.
+    """
     started_s = started_at_s(holder)
     if started_s is None:
         return Price(0.0, 0.0)
-    told, gpus = checkpoints_held(holder), gpus_of(holder)
+    told, gpus = checkpoints_held(holder, max_grace_s), gpus_of(holder)
     return Price(gpus * lost_s(told, started_s, now_s), gpus * restart_s(told))
 
 

@@ -17,14 +17,11 @@ from typing import Final
 import msgspec
 
 from controller.objects.workload import PodSet
+from controller.scheduler.model.config import MAX_GRACE_S
 from controller.scheduler.model.toldtimes import duration_s, rfc3339_s
 from inventory.api.names import CHECKPOINT_GRACE, CHECKPOINT_INTERVAL, LAST_CHECKPOINT, OF_CHECKPOINTS, RESTART_COST
 
 MOST_RESTART_S: Final = 3600.0
-MOST_RAISED_S: Final = 600.0
-"""The chart's policy raises the ``terminationGracePeriodSeconds`` of pods to their job's grace, by default up to this:
-templates of jobs do not show it.
-"""
 _DEFAULT_GRACE_S: Final = 30
 """Kubernetes' own, where a template says none."""
 _KEYS: Final = frozenset(OF_CHECKPOINTS)
@@ -43,26 +40,28 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
     last_s: float | None = None
 
 
-def checkpoints_of(annotations: Mapping[str, str], pod_sets: Sequence[PodSet] = ()) -> Checkpoints | None:
+def checkpoints_of(
+    annotations: Mapping[str, str], pod_sets: Sequence[PodSet] = (), max_grace_s: float = MAX_GRACE_S
+) -> Checkpoints | None:
     """What the annotations of a workload say of its checkpoints; None where they say nothing. A grace that the pods of
-    one of its sets are not given in full counts as not told.
+    one of its sets are not given in full counts as not told: the cluster raises that of any pod up to ``max_grace_s``,
+    which templates do not show.
     """
     if _KEYS.isdisjoint(annotations):
         return None
     grace_s = duration_s(annotations.get(CHECKPOINT_GRACE))
     return Checkpoints(
         interval_s=duration_s(annotations.get(CHECKPOINT_INTERVAL)),
-        grace_s=None if grace_s is None or grace_s > _given_s(pod_sets) else grace_s,
+        grace_s=None if grace_s is None or grace_s > max(max_grace_s, _told_s(pod_sets)) else grace_s,
         restart_cost_s=duration_s(annotations.get(RESTART_COST)) or 0.0,
         last_s=rfc3339_s(annotations.get(LAST_CHECKPOINT)),
     )
 
 
-def _given_s(pod_sets: Sequence[PodSet]) -> float:
-    """The seconds between SIGTERM and SIGKILL that all pods of the sets may be given."""
+def _told_s(pod_sets: Sequence[PodSet]) -> int:
+    """The seconds between SIGTERM and SIGKILL that the templates of all pods say."""
     said = (pod_set.template.spec.termination_grace_period_seconds for pod_set in pod_sets)
-    least_s = min((_DEFAULT_GRACE_S if told_s is None else told_s for told_s in said), default=_DEFAULT_GRACE_S)
-    return max(MOST_RAISED_S, float(least_s))
+    return min((_DEFAULT_GRACE_S if told_s is None else told_s for told_s in said), default=_DEFAULT_GRACE_S)
 
 
 def kept_s(given: Checkpoints, done_s: float, notice_s: float = inf) -> float:

@@ -15,7 +15,7 @@ import msgspec
 from controller.messages import pending
 from controller.messages.spans import moment, second
 from controller.scheduler.cluster.cluster import Cluster
-from controller.scheduler.cluster.incoming import Incoming, Target
+from controller.scheduler.cluster.incoming import Incoming, Price, Target
 from controller.scheduler.flavors.assignment import Assignment, Possibility
 from controller.scheduler.model.config import EngineConfig, VictimOrder
 from controller.scheduler.model.resources import Amount, ClusterQueueName, FlavorResource, LocalQueueKey, WorkloadKey
@@ -83,7 +83,7 @@ class Preemption:
         if again_s is not None:
             self._due[incoming.queue.name] = min(again_s, self._due.get(incoming.queue.name, math.inf))
             return ()
-        return tuple(target._replace(price=price_of(target.holder, now_s)) for target in found)
+        return tuple(target._replace(price=self._price(target, now_s)) for target in found)
 
     def spared(
         self, incoming: Incoming, assignment: Assignment, targets: Sequence[Target], now_s: float
@@ -99,7 +99,7 @@ class Preemption:
             return ()
         taken = {target.holder.key for target in targets}
         others = (each for each in rules.candidates() if each.holder.key not in taken and not each.holder.evicted)
-        return tuple(each._replace(price=price_of(each.holder, now_s)) for each in others)
+        return tuple(each._replace(price=self._price(each, now_s)) for each in others)
 
     def awaited(self, incoming: Incoming, assignment: Assignment, now_s: float) -> tuple[Target, ...]:
         """The victims of a preemptor that waits for checkpoints now, with what each would lose at this moment."""
@@ -108,7 +108,10 @@ class Preemption:
             return ()
         needed = needed_capacity(self._cluster, incoming, assignment)
         found = self._least_lost(self._search(incoming, frs, now_s), needed, self._newest)
-        return tuple(target._replace(price=price_of(target.holder, now_s)) for target in found)
+        return tuple(target._replace(price=self._price(target, now_s)) for target in found)
+
+    def _price(self, target: Target, now_s: float) -> Price:
+        return price_of(target.holder, now_s, self._cluster.config.extensions.max_grace_s)
 
     def _least_lost(self, search: VictimSearch, needed: NeededCapacity, newest: HolderIndex) -> tuple[Target, ...]:
         """The victims that lose least, or Kueue's where these lose less. Of two sets the one is better whose highest

@@ -71,6 +71,6 @@ def assigned_without(
     return found
 
 
-def moved_to(holder: Holder, assignment: Assignment, now_s: float) -> Move:
+def moved_to(holder: Holder, assignment: Assignment, now_s: float, max_grace_s: float) -> Move:
     """The move of the holder to the places of this assignment."""
-    return move_of(holder, (pod_set.topology for pod_set in assignment.pod_sets), now_s)
+    return move_of(holder, (pod_set.topology for pod_set in assignment.pod_sets), now_s, max_grace_s)

@@ -5,7 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
+from controller.cluster.config.load import parse
 from hack.cluster.programs import binaries
 
 pytestmark = pytest.mark.e2e
@@ -30,6 +32,14 @@ REST = {"podSets": [], "ready": "", "active": ""}
         ("stateDir=", 'stateDir: found "", expected an absolute path'),
         ("mps.resources={a.example/b,gpu}", 'mps.resources[]: found "gpu", expected a resource\'s name'),
         ("controller.kai.leases={a/b/c}", 'controller.kai.leases[]: found "a/b/c", expected NAMESPACE/NAME of a Lease'),
+        (
+            "controller.config.tessera.spot.maxGrace=20s",
+            'controller.config.tessera.spot.maxGrace: found "20s", expected a duration of whole seconds from 30s to',
+        ),
+        (
+            "controller.config.tessera.spot.maxGrace=20m,controller.pods.maxCheckpointGraceSeconds=600",
+            "controller.pods.maxCheckpointGraceSeconds: found 600, expected null or 1200 as controller.config.tessera",
+        ),
         ("controller.page.oidc.issuerURL=https://a.example", "controller.page.oidc.clientID: found nothing, expected"),
     ],
 )
@@ -51,3 +61,40 @@ def test_of_a_list_of_objects_the_field_is_named() -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert 'controller.jobKinds[].plural: found "Sweeps", expected the kind' in done.stderr
+
+
+OLD, NEW = "controller.pods.maxCheckpointGraceSeconds", "controller.config.tessera.spot.maxGrace"
+
+
+@pytest.mark.parametrize(
+    ("by", "settings", "pods_get_s", "is_believed"),
+    [
+        ("policy", (), 600, "600s"),
+        ("policy", (f"{OLD}=900",), 900, "900s"),
+        ("policy", (f"{NEW}=1h30m",), 5400, "1h30m"),
+        ("policy", (f"{NEW}=20m", f"{OLD}=1200"), 1200, "20m"),
+        ("webhook", (), None, "30s"),
+        ("webhook", (f"{OLD}=900",), None, "30s"),
+    ],
+)
+def test_a_grace_is_believed_as_far_as_the_api_server_raises_pods_to_it(
+    by: str, settings: tuple[str, ...], pods_get_s: int | None, is_believed: str
+) -> None:
+    command = [str(binaries.binary("helm")), "template", "t", str(CHART), "--set", f"controller.jobs.suspendBy={by}"]
+    command += [part for setting in settings for part in ("--set", setting)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    objects = [each for each in yaml.safe_load_all(done.stdout) if each is not None]
+    marks = [
+        each for each in objects if each["metadata"]["name"].endswith("-pod-marks") and "mutations" in each["spec"]
+    ]
+    most = [
+        int(variable["expression"])
+        for each in marks
+        for variable in each["spec"]["variables"]
+        if variable["name"] == "most"
+    ]
+    assert most == ([] if pods_get_s is None else [pods_get_s])
+    (written,) = (next(iter(each["data"].values())) for each in objects if "maxGrace" in str(each.get("data")))
+    assert f"maxGrace: {is_believed}\n" in written
+    expected_s = 30 if pods_get_s is None else pods_get_s
+    assert parse(written).engine.extensions.max_grace_s == expected_s, "the controller reads the same number"

@@ -217,9 +217,9 @@ class GangTurn:
             self._gone.add(holder.key)
         for incoming in starting:
             charge_assignment(self._cluster, incoming, found[incoming.key])
-        reason = _REASONS[solution.action]
+        reason, grace_s = _REASONS[solution.action], self._cluster.config.extensions.max_grace_s
         entry.targets = tuple(
-            Target(holder, reason, moved_to(holder, found[holder.key], self._now_s) if moves else None)
+            Target(holder, reason, moved_to(holder, found[holder.key], self._now_s, grace_s) if moves else None)
             for holder in victims
             if not holder.evicted
         )

@@ -180,6 +180,7 @@ GIVEN: dict[str, Any] = {
     "tessera.page.prometheus.caFile": "/run/ca.crt",
     "tessera.page.prometheus.timeout": "5s",
     "tessera.leavingTaints[]": ["site.example/leaves"],
+    "tessera.spot.maxGrace": "20m",
     "tessera.spotLabels.*": {"site.example/lifecycle": "Ec2Spot"},
     "tessera.placeholderImage": "site.example/pause:1",
     "tessera.batchEvents": "1ms",

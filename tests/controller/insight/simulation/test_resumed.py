@@ -105,6 +105,13 @@ def test_what_the_pod_template_says_counts_where_the_job_says_nothing() -> None:
     assert run(flavor(), *queues(), graced, urgent("65m")).final.lost_gpu_seconds == 0
 
 
+def test_a_grace_is_believed_as_far_as_the_configuration_says_that_pods_are_given_it() -> None:
+    given = (flavor(), *queues(), saves(job("long", 8, runtime="2h"), checkpoint_grace="15m"), urgent("65m"))
+    assert run(*given).final.lost_gpu_seconds == told_losses(run(*given)) == 8 * 65 * 60
+    raised = run(*given, using="tessera: {spot: {maxGrace: 15m}}")
+    assert raised.final.lost_gpu_seconds == told_losses(raised) == 0
+
+
 @pytest.mark.parametrize(
     ("key", "text", "found"),
     [

@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.scheduler.cluster.incoming import Incoming, Target
-from controller.scheduler.model.config import EngineConfig, Extensions, FairSharing, MinimumRuntime, VictimOrder
+from controller.scheduler.model.config import (
+    MAX_GRACE_S,
+    EngineConfig,
+    Extensions,
+    FairSharing,
+    MinimumRuntime,
+    VictimOrder,
+)
 from controller.scheduler.model.resources import FlavorResource
 from controller.scheduler.preemption.cheapest import CANDIDATES
 from controller.scheduler.preemption.moves import price_of
@@ -30,7 +37,7 @@ def keeps(interval: str, **more: str) -> dict[str, str]:
 
 
 def lost(holder: Holder) -> float:
-    return 0.0 if holder.evicted else sum(price_of(holder, NOW_S))
+    return 0.0 if holder.evicted else sum(price_of(holder, NOW_S, MAX_GRACE_S))
 
 
 @FAIR_OR_NOT

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from controller.scheduler.model.config import Consolidation
+from controller.scheduler.model.config import MAX_GRACE_S, Consolidation
 from controller.scheduler.model.resources import FlavorName, FlavorResource, ResourceName, WorkloadKey
 from controller.scheduler.preemption.moves import Moves, lost_gpu_seconds
 from tests.support.engine.foreignqueues import asks, kai_queue, node, rest
@@ -75,5 +75,5 @@ def test_gpus_and_parts_of_gpus_are_lost_for_the_time_since_the_admission(
     rest(lab)
     (found,) = lab.engine.state.cluster.holders.values()
     holder = msgspec.structs.replace(found, usage={FlavorResource(FlavorName("f"), ResourceName(resource)): amount})
-    assert lost_gpu_seconds(holder, lab.now_s + 600.0) == lost
-    assert lost_gpu_seconds(holder, lab.now_s - 5.0) == 0.0
+    assert lost_gpu_seconds(holder, lab.now_s + 600.0, MAX_GRACE_S) == lost
+    assert lost_gpu_seconds(holder, lab.now_s - 5.0, MAX_GRACE_S) == 0.0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from controller.objects.core import PodSpec, PodTemplateSpec
 from controller.objects.workload import PodSet
+from controller.scheduler.model.config import MAX_GRACE_S, VictimOrder
 from controller.scheduler.preemption.moves import price_of
 from controller.scheduler.preemption.price import (
     MOST_RESTART_S,
@@ -101,9 +102,9 @@ def test_the_price_is_that_of_all_gpus() -> None:
     lab = Lab()
     lab.queue("a", 4)
     keeps = {CHECKPOINT_INTERVAL: "25m", RESTART_COST: "10s"}
-    assert price_of(lab.hold("saves", "a", 4, annotations=keeps), NOW_S) == (4 * 600, 4 * 10)
-    assert price_of(lab.hold("silent", "a", 4), NOW_S) == (4 * 3600, 0)
-    assert price_of(lab.hold("reserved", "a", 4, annotations=keeps, admitted=False), NOW_S) == (0, 0)
+    assert price_of(lab.hold("saves", "a", 4, annotations=keeps), NOW_S, MAX_GRACE_S) == (4 * 600, 4 * 10)
+    assert price_of(lab.hold("silent", "a", 4), NOW_S, MAX_GRACE_S) == (4 * 3600, 0)
+    assert price_of(lab.hold("reserved", "a", 4, annotations=keeps, admitted=False), NOW_S, MAX_GRACE_S) == (0, 0)
 
 
 SECONDS = st.floats(0, 1e6)
@@ -158,3 +159,26 @@ def test_a_grace_that_pods_are_not_given_saves_nothing(
     ]
     terms = checkpoints_of({CHECKPOINT_GRACE: grace, CHECKPOINT_INTERVAL: "25m"}, pod_sets)
     assert lost_s(terms, START_S, START_S + 3600.0) == lost
+
+
+@pytest.mark.parametrize(("period_s", "raised_s", "is_believed"), [(30, 60, False), (90, 60, True), (30, 90, True)])
+def test_a_grace_is_believed_up_to_what_this_cluster_raises_pods_to(
+    period_s: int, raised_s: float, *, is_believed: bool
+) -> None:
+    template = PodTemplateSpec(spec=PodSpec(termination_grace_period_seconds=period_s))
+    terms = checkpoints_of({CHECKPOINT_GRACE: "90s"}, [PodSet(name="main", template=template)], raised_s)
+    assert (lost_s(terms, START_S, START_S + 3600.0) == 0) is is_believed
+
+
+def test_of_two_victims_the_one_goes_whose_grace_its_pods_are_given() -> None:
+    def victims(max_grace_s: float) -> set[str]:
+        lab = Lab.with_(victim_order=VictimOrder.LEAST_LOST, max_grace_s=max_grace_s)
+        lab.queue("a", 8, preemption={"withinClusterQueue": "LowerPriority"})
+        lab.hold("graced", "a", 4, annotations={CHECKPOINT_GRACE: "15m"})
+        lab.hold("saves", "a", 4, annotations={CHECKPOINT_INTERVAL: "50m"})
+        found = set(lab.ask("a", 4, priority=9))
+        lab.preemption.validate()
+        return found
+
+    assert victims(MAX_GRACE_S) == {"saves"}, "pods get ten minutes, so its word is not believed"
+    assert victims(900.0) == {"graced"}, "all of its work is saved"
